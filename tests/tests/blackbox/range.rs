@@ -415,6 +415,14 @@ async fn a_stream_obeys_limits_and_counts(kind: Kind) {
     };
     let pieces = client.range_stream(ascending).await.unwrap();
     assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
+    // Without an order, another target sorts each piece.
+    for (key, value) in [("t/1", "c"), ("t/2", "a"), ("t/3", "b")] {
+        client.write(key, value).await;
+    }
+    let by_value = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..prefix("t/") };
+    let pieces = client.range_stream(by_value).await.unwrap();
+    let values: Vec<_> = pieces.iter().flat_map(|piece| &piece.kvs).map(|kv| kv.value()).collect();
+    assert_eq!(values, [b"a", b"b", b"c"]);
 }
 
 async fn a_stream_counts_all_keys_wherever_its_limit_falls(kind: Kind) {

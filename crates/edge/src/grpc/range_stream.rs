@@ -4,6 +4,9 @@
 //! one ended; nothing is held in between but a key. The last chunk carries what a Range would have said of
 //! the whole.
 //!
+//! Chunks follow each other in key order. A sort target other than the key orders the records within each chunk, ascending,
+//! as in etcd.
+//!
 //! # Bound
 //!
 //! A chunk takes no further record once it has the bytes asked for, however many keys were read for it: what
@@ -12,7 +15,7 @@
 use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb::{RangeResponse, ResponseHeader};
-use quorate_api::record::KeyValue;
+use quorate_api::record::{Fields, KeyValue};
 use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 
 /// Keys in the first chunk.
@@ -30,6 +33,9 @@ pub(super) struct ChunkedRange {
     chunk_keys: i64,
     chunk_bytes: usize,
     sent_count: i64,
+    /// What each chunk is sorted by.
+    sort_target: SortTarget,
+    keys_only: bool,
 }
 
 impl ChunkedRange {
@@ -37,8 +43,14 @@ impl ChunkedRange {
     pub(super) fn new(query: RangeQuery, chunk_bytes: usize) -> Self {
         Self {
             limit: if query.limit > 0 { query.limit } else { i64::MAX },
-            // A sort by anything but the key makes no sense chunk by chunk: key order is given.
-            rest: Some(RangeQuery { sort_target: SortTarget::Key, ..query }),
+            sort_target: query.sort_target,
+            keys_only: query.keys_only,
+            rest: Some(RangeQuery {
+                // The next chunk begins after the last key of this one.
+                sort_target: SortTarget::Key,
+                keys_only: query.keys_only && query.sort_target != SortTarget::Value,
+                ..query
+            }),
             revision: None,
             chunk_keys: FIRST_CHUNK_KEYS,
             chunk_bytes,
@@ -72,12 +84,19 @@ impl ChunkedRange {
         // What was read is the rest of the range: its count, and what went before, are all.
         let count = self.sent_count + count;
         self.sent_count += chunk_count;
+        let next_key = kvs.last().map(|last| successor(last.key()));
+        sort(&mut kvs, self.sort_target);
+        if self.keys_only && !query.keys_only {
+            kvs.iter_mut().for_each(|record| *record = without_value(record));
+        }
         let mut response = RangeResponse { kvs, ..RangeResponse::default() };
         let more = !query.count_only && self.sent_count < count;
-        if more && chunk_count > 0 && self.sent_count < self.limit {
+        if more
+            && self.sent_count < self.limit
+            && let Some(next_key) = next_key
+        {
             self.size_next_chunk(chunk_count < read_count, chunk_count, bytes);
-            let last = response.kvs.last().map_or(&[][..], |kv| kv.key());
-            query.key = successor(last);
+            query.key = next_key;
             self.rest = Some(query);
             return response;
         }
@@ -111,6 +130,21 @@ fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     bytes
 }
 
+/// Sorts the records of a chunk, which come in key order.
+fn sort(kvs: &mut [KeyValue], target: SortTarget) {
+    match target {
+        SortTarget::Key => {}
+        SortTarget::Version => kvs.sort_by_key(|record| record.fields().version),
+        SortTarget::Create => kvs.sort_by_key(|record| record.fields().create_revision),
+        SortTarget::Mod => kvs.sort_by_key(|record| record.fields().mod_revision),
+        SortTarget::Value => kvs.sort_by(|a, b| a.value().cmp(b.value())),
+    }
+}
+
+fn without_value(record: &KeyValue) -> KeyValue {
+    KeyValue::new(&Fields { value: b"", ..record.fields() })
+}
+
 /// The smallest key above `key`.
 fn successor(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
@@ -124,7 +158,6 @@ mod tests {
     use std::convert::Infallible;
 
     use proptest::prelude::*;
-    use quorate_api::record::Fields;
 
     use super::*;
 
@@ -138,20 +171,26 @@ mod tests {
         sizes.iter().enumerate().map(record).collect()
     }
 
-    /// Answers as a store would that holds these records.
+    /// Answers as a store that holds these records.
+    fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
+        let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
+        let limit = usize::try_from(query.limit).unwrap();
+        assert!(limit > 0, "a limit of zero is none");
+        let shown = |record: &KeyValue| {
+            if query.keys_only { without_value(record) } else { record.clone() }
+        };
+        let kvs: Vec<KeyValue> = rest.clone().take(limit).map(shown).collect();
+        let count = rest.count();
+        let more = kvs.len() < count;
+        Ok(RangeResult { revision: 7, kvs, more, count: count as i64 })
+    }
+
     fn chunks(records: &[KeyValue], limit: i64) -> Vec<RangeResponse> {
         let mut range =
             ChunkedRange::new(RangeQuery { limit, ..RangeQuery::default() }, CHUNK_BYTES);
-        let read = |query: &RangeQuery| {
-            let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
-            let limit = usize::try_from(query.limit).unwrap();
-            assert!(limit > 0, "a limit of zero is none");
-            let kvs: Vec<KeyValue> = rest.clone().take(limit).cloned().collect();
-            let count = rest.count();
-            let more = kvs.len() < count;
-            Ok::<_, Infallible>(RangeResult { revision: 7, kvs, more, count: count as i64 })
-        };
-        std::iter::from_fn(|| range.next(read)).map(Result::unwrap).collect()
+        std::iter::from_fn(|| range.next(|query| read(records, query)))
+            .map(Result::unwrap)
+            .collect()
     }
 
     fn check(records: &[KeyValue], limit: i64) {
@@ -177,6 +216,44 @@ mod tests {
     #[test]
     fn the_count_is_that_of_the_whole_range_also_where_the_rest_has_as_many_as_were_sent() {
         check(&records(&[0; 25]), 15);
+    }
+
+    #[test]
+    fn each_chunk_is_sorted_and_none_repeats_or_skips_a_key() {
+        // The larger the key, the smaller all else.
+        let records: Vec<KeyValue> = (0..25_u8)
+            .map(|number| {
+                let (key, value) = ([number], [100 - number]);
+                let down = i64::from(100 - number);
+                KeyValue::new(&Fields {
+                    key: &key,
+                    value: &value,
+                    version: down,
+                    create_revision: down,
+                    mod_revision: down,
+                    lease: 0,
+                })
+            })
+            .collect();
+        for sort_target in
+            [SortTarget::Value, SortTarget::Version, SortTarget::Create, SortTarget::Mod]
+        {
+            for keys_only in [false, true] {
+                let query = RangeQuery { sort_target, keys_only, ..RangeQuery::default() };
+                let mut range = ChunkedRange::new(query, CHUNK_BYTES);
+                let chunks = std::iter::from_fn(|| range.next(|query| read(&records, query)));
+                let mut first = 0;
+                for chunk in chunks.map(Result::unwrap) {
+                    let keys: Vec<u8> = chunk.kvs.iter().map(|record| record.key()[0]).collect();
+                    let next = first + u8::try_from(keys.len()).unwrap();
+                    assert_eq!(keys, (first..next).rev().collect::<Vec<_>>(), "{sort_target:?}");
+                    first = next;
+                    let has_values = chunk.kvs.iter().any(|record| !record.value().is_empty());
+                    assert_eq!(has_values, !keys_only);
+                }
+                assert_eq!(first, 25);
+            }
+        }
     }
 
     #[test]
