@@ -1,8 +1,9 @@
 //! The way to the servers: which endpoint answers, how long to wait, and in what words a failure is told.
 //!
-//! A short command is tried at one endpoint after another until one takes the connection or the time is
-//! up. Once a request has been sent it is never sent again, except reads, which change nothing. Who gives
-//! up a connection is led to the next endpoint: the one that just failed is asked last.
+//! A command is tried at one endpoint after another until a server greets the connection or the time is up; without a time limit the
+//! first connection is waited for as long as it takes. Nothing is sent before the greeting (HTTP/2's SETTINGS), so that a connection
+//! that fails before it can be made again for every request. Once a request has been sent it is never sent again, except reads,
+//! which change nothing. After a failure the next endpoint is tried first, and the one that failed last.
 //!
 //! # Not here
 //!
@@ -49,7 +50,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long a connection may take, and when it is looked after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Until it stands.
+    /// Until the server has greeted it; zero for no limit.
     pub(crate) dial_timeout: Duration,
     /// Without a sign of the server, until it is asked for one; zero for never.
     pub(crate) keepalive_time: Duration,
@@ -109,7 +110,9 @@ pub(crate) struct Client {
     /// What the servers know the user by.
     token: RefCell<Option<Token>>,
     /// Also how long a login may take.
-    dial_timeout: Duration,
+    dial_timeout: Option<Duration>,
+    /// Whether a call without a time limit waits for the first connection.
+    awaits_server: bool,
     voice: Voice,
 }
 
@@ -162,7 +165,16 @@ struct Target {
     connector: ChannelConnector,
     /// What is wrong with the address.
     fault: Option<String>,
-    dial_timeout: Duration,
+    dial_timeout: Option<Duration>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+enum Unconnected {
+    /// In the words of Go's libraries.
+    Failed(String),
+    /// The server has accepted the connection and said nothing.
+    Silent,
 }
 
 impl Client {
@@ -180,6 +192,7 @@ impl Client {
         }
         // Files that are named have to be of use, also where no endpoint asks for them.
         let asked_for = transport.is_asked_for().then(|| transport.connector()).transpose()?;
+        let dial_timeout = Some(patience.dial_timeout).filter(|timeout| !timeout.is_zero());
         let targets = endpoints.into_iter().map(|text| {
             let Address { place, is_secured } = Address::of(&text, transport)?;
             let tls = match &asked_for {
@@ -209,7 +222,7 @@ impl Client {
                     .http2_keep_alive_interval(patience.keepalive_time.max(KEEPALIVE_MIN))
                     .keep_alive_timeout(patience.keepalive_timeout);
             }
-            Ok(Target { text, endpoint, connector, fault, dial_timeout: patience.dial_timeout })
+            Ok(Target { text, endpoint, connector, fault, dial_timeout })
         });
         let targets = targets.collect::<Result<Vec<_>, Failure>>()?;
         let token = match &*credentials {
@@ -222,9 +235,16 @@ impl Client {
             state: RefCell::default(),
             credentials,
             token: RefCell::new(token),
-            dial_timeout: patience.dial_timeout,
+            dial_timeout,
+            awaits_server: true,
             voice,
         })
+    }
+
+    /// A client whose calls fail at once where no endpoint accepts a connection, unless they have a time limit.
+    pub(crate) fn impatient(mut self) -> Self {
+        self.awaits_server = false;
+        self
     }
 
     /// The largest answer that is taken in.
@@ -256,8 +276,8 @@ impl Client {
         MaintenanceClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// Makes a call. With a `timeout` it looks for an endpoint that long; without, it asks each once. A call that
-    /// the servers refuse for its token is made again with another.
+    /// Makes a call, within the `timeout` if there is one. A call that the servers refuse for its token is made again with
+    /// another.
     pub(crate) async fn call<Message, Reply>(
         &self,
         timeout: Option<Duration>,
@@ -320,34 +340,53 @@ impl Client {
         }
     }
 
-    /// A connection to an endpoint that takes one. Without a `deadline` each endpoint is tried once.
+    /// A connection to an endpoint whose server has greeted it. Endpoints are tried until the `deadline`; without one each is tried
+    /// once, but the client's first connection is waited for, with one warning.
     pub(crate) async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
         }
+        let mut has_warned = false;
         loop {
-            let mut reason = "no endpoints available".to_owned();
-            let first = self.state.borrow().first;
-            for position in (first..self.targets.len()).chain(0..first) {
-                let target = &self.targets[position];
-                self.tell("connecting", target, None);
-                match target.connect().await {
-                    Ok(channel) => {
-                        self.tell("connected", target, None);
-                        return Ok(self.connected(position, channel));
-                    }
-                    Err(error) => {
-                        self.tell("failed to connect", target, Some(&error));
-                        self.state.borrow_mut().trouble = Some(error.clone());
-                        reason = error;
-                    }
-                }
-            }
+            let reason = match self.connect_once().await {
+                Ok(connection) => return Ok(connection),
+                Err(reason) => Status::unavailable(reason),
+            };
             if deadline.is_none() {
-                return Err(Status::unavailable(reason));
+                let is_first = self.state.borrow().count == 0;
+                if !(self.awaits_server && is_first) {
+                    return Err(reason);
+                }
+                if !std::mem::replace(&mut has_warned, true) {
+                    self.warn(&reason, 0);
+                }
             }
             sleep(RETRY_PAUSE).await;
         }
+    }
+
+    /// Tries each endpoint once.
+    async fn connect_once(&self) -> Result<Connection, String> {
+        let mut reason = "no endpoints available".to_owned();
+        let first = self.state.borrow().first;
+        for position in (first..self.targets.len()).chain(0..first) {
+            let target = &self.targets[position];
+            self.tell("connecting", target, None);
+            let error = match target.connect().await {
+                Ok(channel) => {
+                    self.tell("connected", target, None);
+                    return Ok(self.connected(position, channel));
+                }
+                Err(Unconnected::Failed(error)) => {
+                    self.state.borrow_mut().trouble = Some(error.clone());
+                    error
+                }
+                Err(Unconnected::Silent) => cause::silent(),
+            };
+            self.tell("failed to connect", target, Some(&error));
+            reason = error;
+        }
+        Err(reason)
     }
 
     fn connected(&self, position: usize, channel: Channel) -> Connection {
@@ -403,17 +442,33 @@ async fn within<T>(
 }
 
 impl Target {
-    async fn connect(&self) -> Result<Channel, String> {
+    /// A channel on which the server has sent its first frame.
+    async fn connect(&self) -> Result<Channel, Unconnected> {
         if let Some(fault) = &self.fault {
-            return Err(cause::no_address(fault));
+            return Err(Unconnected::Failed(cause::no_address(fault)));
         }
+        let (connector, greeting) = self.connector.greeted();
         let place = self.connector.place();
-        let connecting = self.endpoint.connect_with_connector(self.connector.clone());
-        let dialing = tokio::time::timeout(self.dial_timeout, connecting);
-        match dialing.await {
-            Ok(Ok(channel)) => Ok(channel),
-            Ok(Err(error)) => Err(cause::not_connected(place, &error)),
-            Err(_) => Err(cause::too_late(place)),
+        let is_dialed = Cell::new(false);
+        let connecting = async {
+            let channel = self.endpoint.connect_with_connector(connector).await;
+            let channel = channel.map_err(|error| cause::not_connected(place, &error))?;
+            is_dialed.set(true);
+            match greeting.await {
+                Ok(Ok(())) => Ok(channel),
+                Ok(Err(error)) => Err(cause::not_greeted(&broken(&error))),
+                // What was written could not be sent.
+                Err(_) => Err(cause::not_greeted("EOF")),
+            }
+        };
+        let connected = match self.dial_timeout {
+            None => Ok(connecting.await),
+            Some(dial_timeout) => tokio::time::timeout(dial_timeout, connecting).await,
+        };
+        match connected {
+            Ok(connected) => connected.map_err(Unconnected::Failed),
+            Err(_) if is_dialed.get() => Err(Unconnected::Silent),
+            Err(_) => Err(Unconnected::Failed(cause::too_late(place))),
         }
     }
 }
@@ -506,6 +561,8 @@ fn message_too_large(status: Status) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -595,6 +652,17 @@ mod tests {
             (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> =
             listeners.iter().map(|own| own.local_addr().unwrap().to_string()).collect();
+        for listener in listeners {
+            std::thread::spawn(move || {
+                let greet = |client: std::io::Result<std::net::TcpStream>| {
+                    let mut client = client.unwrap();
+                    client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+                    client
+                };
+                // They stay open.
+                listener.incoming().map(greet).collect::<Vec<_>>()
+            });
+        }
         let client = client(&addresses.iter().map(String::as_str).collect::<Vec<_>>());
         let first = client.connect(None).await.unwrap();
         assert_eq!(client.connect(None).await.unwrap().number, first.number);

@@ -4,15 +4,19 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::connect::Connector;
+use crate::greeting::{Greeting, greeted};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,17 +46,28 @@ impl<S: AsyncRead + AsyncWrite + Send> ChannelIo for S {}
 pub struct ChannelConnector {
     place: Place,
     tls: Option<Connector>,
+    /// Where the first connection reports the server's greeting.
+    report: Option<Arc<Mutex<Option<Report>>>>,
 }
+
+type Report = oneshot::Sender<io::Result<()>>;
 
 impl ChannelConnector {
     /// To that place; in plaintext without a connector.
     pub const fn new(place: Place, tls: Option<Connector>) -> Self {
-        Self { place, tls }
+        Self { place, tls, report: None }
     }
 
     /// Where it leads.
     pub const fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// A copy whose first connection for a channel reports whether an HTTP/2 server has greeted it.
+    pub fn greeted(&self) -> (Self, Greeting) {
+        let (report, greeting) = oneshot::channel();
+        let report = Some(Arc::new(Mutex::new(Some(report))));
+        (Self { report, ..self.clone() }, greeting)
     }
 
     /// Connects once.
@@ -98,6 +113,13 @@ impl Service<Uri> for ChannelConnector {
 
     fn call(&mut self, _: Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { connector.connect().await.map(TokioIo::new) })
+        Box::pin(async move {
+            let stream = connector.connect().await?;
+            let report = connector.report.and_then(|report| report.lock().take());
+            Ok(TokioIo::new(match report {
+                Some(report) => greeted(stream, report),
+                None => stream,
+            }))
+        })
     }
 }

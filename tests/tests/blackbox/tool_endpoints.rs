@@ -1,9 +1,12 @@
 //! The command-line tools where only the last of their endpoints is alive.
 
+use std::net::{TcpListener, TcpStream};
+
 use quorate_tests::{Ctl, Kind, Server, Tool, with_both_tools};
 
 with_both_tools! {
     every_command_finds_the_endpoint_that_lives,
+    a_connection_that_fails_before_the_greeting_is_made_again,
 }
 
 /// A port that no program listens on without being root.
@@ -42,5 +45,55 @@ async fn every_command_finds_the_endpoint_that_lives(kind: Kind, tool: Tool) {
         // The command of the watch ends it with its own failure.
         let code = if line.starts_with("watch") { 1 } else { 0 };
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
+    }
+}
+
+/// The way to a server by which each odd connection is closed at once, and each even one arrives.
+fn unreliable_way(server: &Server) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let way = listener.local_addr().unwrap().to_string();
+    let target = server.url().replace("http://", "");
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let client = client.unwrap();
+            if number % 2 == 0 {
+                continue;
+            }
+            let server = TcpStream::connect(&target).unwrap();
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
+                std::thread::spawn(move || {
+                    // Either side may end it.
+                    std::io::copy(&mut from, &mut to).ok();
+                    to.shutdown(std::net::Shutdown::Write).ok();
+                });
+            }
+        }
+    });
+    way
+}
+
+/// Nothing was sent on such a connection, so that commands which must not be repeated wait for the next one too, and those without
+/// a time limit. A dial timeout of zero is no limit.
+async fn a_connection_that_fails_before_the_greeting_is_made_again(kind: Kind, tool: Tool) {
+    let server = Server::start(kind).await;
+    if Ctl::of(tool, &server).is_none() {
+        return;
+    }
+    let way = unreliable_way(&server);
+    let file = server.scratch().join("saved").display().to_string();
+    for line in [
+        "put k v",
+        "lease grant 60",
+        "auth disable",
+        "role add r",
+        "user list",
+        "lock l -- true",
+        &format!("snapshot save {file}"),
+        "--dial-timeout=0s put k v",
+    ] {
+        let ended = super::tls::ctl(tool, &way, &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
     }
 }

@@ -42,9 +42,19 @@ pub(super) fn no_address(fault: &str) -> String {
     undialed(&format!("dial tcp: {fault}"))
 }
 
-/// The same of one that stood, and broke before anything was answered.
-pub(super) fn no_answer(reason: &str) -> String {
+/// The same of one that failed before the server had greeted it.
+pub(super) fn not_greeted(reason: &str) -> String {
     unconnected(&format!("error reading server preface: {reason}"))
+}
+
+/// The same of one on which the server has sent nothing in time.
+pub(super) fn silent() -> String {
+    not_greeted("i/o timeout")
+}
+
+/// The same of one that the server had greeted, and that broke before anything was answered.
+pub(super) fn no_answer(reason: &str) -> String {
+    unconnected(&format!("error reading from server: {reason}"))
 }
 
 /// What is wrong with `host:port`, if it is none.

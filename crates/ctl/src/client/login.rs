@@ -27,8 +27,8 @@ impl Client {
     /// Logs in where there is something to log in with, for as long as a connection may take. With
     /// authentication off there is nothing to log in to, and the client goes on without a token.
     pub(crate) async fn log_in(&self) -> Result<(), Status> {
-        let deadline = Instant::now() + self.dial_timeout;
-        let fetching = within(Some(deadline), self.fetch_token(Some(deadline))).await;
+        let deadline = self.dial_timeout.map(|timeout| Instant::now() + timeout);
+        let fetching = within(deadline, self.fetch_token(deadline)).await;
         fetching.inspect_err(|status| self.warn(status, 0))
     }
 

@@ -55,8 +55,9 @@ async fn run(session: &Session) -> Result<(), Failure> {
 
 async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(), Failure> {
     let client = session.client().await?;
-    let interrupt = Interrupt::listen()?;
     let mut tenure = Tenure::begin(&client, TTL_SECS_DEFAULT).await?;
+    // Until here a signal ends the process: nothing is held, and the server may never come.
+    let interrupt = Interrupt::listen()?;
     let led = async {
         let mut place = Place::take(&tenure, name, proposal).await?;
         let leading = async {

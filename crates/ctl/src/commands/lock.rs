@@ -42,8 +42,9 @@ async fn run(session: &Session) -> Result<(), Failure> {
         return Err(Failure::bad_args(text));
     };
     let client = session.client().await?;
-    let interrupt = Interrupt::listen()?;
     let mut tenure = Tenure::begin(&client, session.matches.int("ttl")).await?;
+    // Until here a signal ends the process: nothing is held, and the server may never come.
+    let interrupt = Interrupt::listen()?;
     let held = hold(session, (&client, &interrupt), &mut tenure, name, exec).await;
     let ended = tenure.end().await;
     held.and(ended.map_err(Failure::from))

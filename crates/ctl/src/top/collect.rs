@@ -141,7 +141,7 @@ impl<'a> Collector<'a> {
         let client = match endpoints.is_empty() {
             true => Err("it has not started yet".to_owned()),
             false => match self.session.prepare(endpoints.clone()) {
-                Ok(client) => Ok(Rc::new(client.unwarning())),
+                Ok(client) => Ok(Rc::new(client.unwarning().impatient())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
             },
         };

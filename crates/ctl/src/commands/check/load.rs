@@ -107,7 +107,7 @@ impl Work {
 pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failure> {
     let mut clients = Vec::with_capacity(load.clients);
     for _ in 0..load.clients {
-        clients.push(session.client().await?);
+        clients.push(session.client().await?.impatient());
     }
     let interrupt = Interrupt::listen()?;
     let start = Instant::now();

@@ -1,0 +1,156 @@
+//! Whether an HTTP/2 server has answered on a new connection: its first frame has to be SETTINGS.
+//!
+//! A channel counts as connected once its handshake is written. A server that accepts connections and closes them, or speaks
+//! another protocol, would be found out only by the first request, and nobody could tell then whether the request was carried
+//! out. [`greeted`] reports the server's first frame, so that a client can wait for it before it sends anything.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+
+use crate::channel::ChannelStream;
+
+/// Length of a frame's header.
+const HEADER_BYTES: usize = 9;
+/// Where a frame's header has the frame's type.
+const TYPE_AT: usize = 3;
+/// The type of SETTINGS.
+const SETTINGS: u8 = 4;
+
+/// Receives the outcome: nothing if the first frame was SETTINGS, or why no such frame came.
+pub type Greeting = oneshot::Receiver<io::Result<()>>;
+
+/// Reports the first frame that is read from this stream, which is otherwise as it was.
+pub(crate) fn greeted(
+    stream: ChannelStream,
+    report: oneshot::Sender<io::Result<()>>,
+) -> ChannelStream {
+    Box::pin(Greeted { stream, header: Vec::with_capacity(HEADER_BYTES), report: Some(report) })
+}
+
+struct Greeted {
+    stream: ChannelStream,
+    /// What has been read of the first frame's header.
+    header: Vec<u8>,
+    /// Gone once the outcome is reported.
+    report: Option<oneshot::Sender<io::Result<()>>>,
+}
+
+impl Greeted {
+    fn report(&mut self, outcome: io::Result<()>) {
+        if let Some(report) = self.report.take() {
+            // The client may have stopped waiting.
+            drop(report.send(outcome));
+        }
+    }
+
+    fn add(&mut self, read: &[u8]) {
+        let missing = HEADER_BYTES - self.header.len();
+        self.header.extend_from_slice(&read[..read.len().min(missing)]);
+        if read.is_empty() {
+            self.report(Err(io::ErrorKind::UnexpectedEof.into()));
+        } else if self.header.len() == HEADER_BYTES {
+            let is_settings = self.header[TYPE_AT] == SETTINGS;
+            let other = || io::Error::other("the first frame is not SETTINGS");
+            self.report(if is_settings { Ok(()) } else { Err(other()) });
+        }
+    }
+}
+
+impl AsyncRead for Greeted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = this.stream.as_mut().poll_read(context, buf);
+        if this.report.is_none() {
+            return polled;
+        }
+        match polled {
+            Poll::Ready(Ok(())) => this.add(&buf.filled()[before..]),
+            Poll::Ready(Err(error)) => {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                this.report(Err(error));
+                return Poll::Ready(Err(copy));
+            }
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().stream.as_mut().poll_write(context, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream.as_mut().poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream.as_mut().poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().stream.as_mut().poll_write_vectored(context, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// What is reported of a server that sends these pieces and closes the connection.
+    async fn outcome(pieces: &[&[u8]]) -> String {
+        let (mut server, client) = duplex(1);
+        let (report, greeting) = oneshot::channel();
+        let mut client = greeted(Box::pin(client), report);
+        let sending = async {
+            for piece in pieces {
+                server.write_all(piece).await.unwrap();
+            }
+            drop(server);
+        };
+        let mut read = Vec::new();
+        let (_, ended) = tokio::join!(sending, client.read_to_end(&mut read));
+        ended.unwrap();
+        // Nothing is lost on the way.
+        assert_eq!(read, pieces.concat());
+        match greeting.await.unwrap() {
+            Ok(()) => "greeted".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_settings_frame_is_a_greeting() {
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        assert_eq!(outcome(&[&settings]).await, "greeted");
+        assert_eq!(outcome(&[&settings[..2], &settings[2..], b"more"]).await, "greeted");
+        assert_eq!(outcome(&[]).await, "unexpected end of file");
+        assert_eq!(outcome(&[&settings[..8]]).await, "unexpected end of file");
+        let other = "the first frame is not SETTINGS";
+        assert_eq!(outcome(&[b"HTTP/1.1 400 Bad Request\r\n\r\n"]).await, other);
+    }
+}
