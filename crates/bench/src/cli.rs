@@ -15,7 +15,16 @@ use crate::secret::Secret;
     name = "bench",
     bin_name = "quorate bench",
     no_binary_name = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = "Examples:
+  # 100,000 puts, 100 at a time
+  quorate bench put --clients 100 --total 100000
+
+  # Reads at a fixed rate for a minute, with the server's CPU and memory
+  quorate bench range --rate 1000 --duration 1m --pid $(pidof quorate)
+
+  # The load of a Kubernetes API server
+  quorate bench kubernetes --keys 1000 --duration 1m"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -27,7 +36,8 @@ pub(crate) struct Cli {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Servers, as host:port or URLs (http, https, unix, unixs); connections are dealt among them
-    #[arg(long, global = true, value_delimiter = ',', default_value = "127.0.0.1:2379")]
+    #[arg(long, global = true, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',')]
+    #[arg(default_value = "127.0.0.1:2379")]
     pub(crate) endpoints: Vec<Address>,
     /// Certificates of authorities that servers are trusted by
     #[arg(long, global = true, env = "ETCDCTL_CACERT", hide_env_values = true)]

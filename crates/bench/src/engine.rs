@@ -62,6 +62,15 @@ pub(crate) struct Part {
     login: Option<Arc<Login>>,
 }
 
+impl Part {
+    /// The same, for its own endpoint alone.
+    fn at_its_endpoint(mut self) -> Self {
+        self.endpoints = vec![self.endpoints.swap_remove(self.position)];
+        self.position = 0;
+        self
+    }
+}
+
 impl Spread {
     /// Deals the connections among the threads.
     fn parts(&self) -> Vec<Vec<Part>> {

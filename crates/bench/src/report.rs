@@ -214,7 +214,8 @@ impl Report {
             "  operations  {count} in {seconds:.2} s, {per_second:.0} per second, {errors} errors"
         )?;
         writeln!(out, "  latency     {}", self.operations.latency_us)?;
-        for (name, part) in &self.kinds {
+        // A kind of which there was none has no latency.
+        for (name, part) in self.kinds.iter().filter(|(_, part)| part.count > 0) {
             writeln!(out, "  {name:<10}  {} operations, {}", part.count, part.latency_us)?;
         }
         if let Some(Part { count, per_second, latency_us, .. }) = &self.events {
@@ -361,6 +362,22 @@ mod tests {
         assert_eq!(json["generator_cpu_us_per_operation"], 3.0);
         assert_eq!(json["longest_silence"]["began_unix_seconds"], 1.5e9);
         assert!(json.get("events").is_none());
+    }
+
+    #[test]
+    fn a_kind_without_operations_has_no_line() {
+        let mut reads = Record::new();
+        reads.add(Duration::from_micros(100), &Status::default(), 10);
+        let cost = Cost {
+            elapsed: Duration::from_secs(1),
+            own: Cpu { user_micros: 0.0, system_micros: 0.0 },
+            servers: Vec::new(),
+        };
+        let load = "mixed".to_owned();
+        let heading = Heading { load, clients: 1, connections: 1, value_size: 8 };
+        let kinds = ["read", "write"];
+        let text = Report::new(heading, &kinds, &[reads, Record::new()], None, &cost).to_text();
+        assert!(text.contains("\n  read ") && !text.contains("\n  write "), "{text}");
     }
 
     #[test]

@@ -74,7 +74,8 @@ fn tokens(
     endpoints: &[Endpoint],
     connections: usize,
 ) -> Result<Vec<Secret>, BenchError> {
-    let asked = endpoints.iter().cycle().take(connections).map(|endpoint| log_in(endpoint, login));
+    let positions = (0..connections).map(|index| index % endpoints.len());
+    let asked = positions.map(|position| log_in(endpoints, position, login));
     match asked.collect() {
         Err(BenchError::Refused { message, .. }) if message == NOT_ENABLED => Ok(Vec::new()),
         tokens => tokens,
@@ -226,14 +227,14 @@ impl<'a> Session<'a> {
     }
 
     fn lease_keepalive(&self, ttl_secs: i64) -> Result<Report, BenchError> {
-        let endpoint = &self.spread.endpoints[0];
-        let leases = Leases::grant(endpoint, self.token(), self.options.clients, ttl_secs)?;
+        let endpoints = &self.spread.endpoints;
+        let leases = Leases::grant(endpoints, self.token(), self.options.clients, ttl_secs)?;
         let requests = leases.keep_alive_requests();
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
             run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
         });
         // Where the server is gone, they end by themselves.
-        drop(leases.revoke(endpoint, self.token()));
+        drop(leases.revoke(endpoints, self.token()));
         report
     }
 
@@ -391,7 +392,7 @@ impl<'a> Session<'a> {
     fn revision(&self) -> Result<i64, BenchError> {
         let request = RangeRequest { key: vec![0].into(), ..Default::default() };
         let reply: RangeResponse =
-            call(&self.spread.endpoints[0], self.token(), path::RANGE, &request)?;
+            call(&self.spread.endpoints, self.token(), path::RANGE, &request)?;
         Ok(reply.header.map_or(0, |header| header.revision))
     }
 }

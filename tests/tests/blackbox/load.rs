@@ -12,6 +12,7 @@ on_both_servers! {
     a_load_survives_its_server,
     a_load_that_is_interrupted_says_so,
     an_api_server_is_imitated,
+    a_load_needs_one_of_its_endpoints,
 }
 
 /// A load that runs until it is interrupted; ended when dropped.
@@ -131,4 +132,41 @@ async fn an_api_server_is_imitated(kind: Kind) {
     let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
     refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     assert!(client.read("compact_rev_key/bench/").await.is_some());
+}
+
+/// The endpoints come from the environment, as for `ctl`; those that are down are passed over, and without any the load ends.
+async fn a_load_needs_one_of_its_endpoints(kind: Kind) {
+    let server = Server::start(kind).await;
+    let run = |endpoints: &str, load: &[&str]| {
+        let mut command = Command::new(Kind::Quorate.program());
+        command.arg("bench").args(load).args([
+            "--total",
+            "20",
+            "--clients",
+            "6",
+            "--connections",
+            "3",
+        ]);
+        command.env("ETCDCTL_ENDPOINTS", endpoints);
+        if let Some(user) = server.user_of_tools() {
+            command.env("ETCDCTL_USER", user);
+        }
+        run_to_end(command, "")
+    };
+    let one = format!("127.0.0.1:1,127.0.0.1:{},127.0.0.1:2", server.port());
+    for load in [
+        &["put"][..],
+        &["list", "--walk", "--keys", "100", "--limit", "10"],
+        &["lease-keepalive"],
+        &["watch", "--watchers", "3", "--keys", "10", "--watched-keys", "1"],
+        &["kubernetes", "--keys", "10"],
+    ] {
+        let ended = run(&one, load);
+        assert_eq!(ended.code, Some(0), "{load:?}: {ended:?}");
+        // Kinds without an operation have no line.
+        assert!(!ended.stdout.contains("  0 operations"), "{ended:?}");
+    }
+    let ended = run("127.0.0.1:1,127.0.0.1:2", &["put"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("cannot reach 127.0.0.1:"), "{ended:?}");
 }

@@ -44,7 +44,8 @@ async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchErro
 }
 
 async fn greet(part: Part) -> Result<(), crate::error::BenchError> {
-    let mut link: Link<()> = Link::new(part).await?;
+    // An endpoint that is down is an error of each connection to it.
+    let mut link: Link<()> = Link::new(part.at_its_endpoint()).await?;
     while !link.has_room() {
         link.exchange(Instant::now() + LOOK, &mut |_| {}).await?;
     }

@@ -37,19 +37,25 @@ pub(crate) struct Link<T> {
     pub(crate) wire: Connection<T>,
     /// How many connections there have been.
     pub(crate) dialled: u64,
+    /// Since when no server has sent anything; nothing while one does.
+    silent_since: Option<Instant>,
+    /// Whether anything has come on this connection.
+    has_heard: bool,
     input: Vec<u8>,
     filled: usize,
 }
 
 enum State {
     /// With when something came last, or nothing was awaited.
-    Connected { socket: Socket, heard: Instant },
-    /// Since then.
-    Down(Instant),
+    Connected {
+        socket: Socket,
+        heard: Instant,
+    },
+    Down,
 }
 
 impl<T> Link<T> {
-    /// Connects, on the runtime that will drive the connection.
+    /// Connects to the part's endpoint, or to the next that accepts, on the runtime that will drive the connection.
     pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
         let Part { endpoints, position, token, login, .. } = part;
         Ok(Self { login, ..Self::over(endpoints, position, token).await? })
@@ -57,14 +63,11 @@ impl<T> Link<T> {
 
     async fn over(
         endpoints: Vec<Endpoint>,
-        position: usize,
+        first: usize,
         token: Option<Secret>,
     ) -> Result<Self, BenchError> {
+        let (position, socket) = dial_any(&endpoints, first).await?;
         let endpoint = &endpoints[position];
-        let socket = dial(endpoint).await.map_err(|source| BenchError::Connect {
-            endpoint: endpoint.authority().to_owned(),
-            source,
-        })?;
         Ok(Self {
             state: State::Connected { socket, heard: Instant::now() },
             wire: Connection::new(endpoint.authority().to_owned(), endpoint.is_secured(), token),
@@ -72,6 +75,8 @@ impl<T> Link<T> {
             position,
             login: None,
             dialled: 1,
+            silent_since: None,
+            has_heard: false,
             input: vec![0; READ_BYTES],
             filled: 0,
         })
@@ -94,13 +99,13 @@ impl<T> Link<T> {
         until: Instant,
         each: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), BenchError> {
-        if let State::Down(since) = self.state {
-            return self.dial(since, until).await;
+        if !self.is_connected() {
+            return self.dial(until).await;
         }
         if let Err(error) = self.exchange(until, each).await {
             self.lose(&error, each);
         } else if self.wire.is_spent() {
-            self.state = State::Down(Instant::now());
+            self.state = State::Down;
         }
         Ok(())
     }
@@ -108,38 +113,43 @@ impl<T> Link<T> {
     /// Gives up the connection, and with it every call that is under way.
     pub(crate) fn lose(&mut self, reason: &BenchError, each: &mut impl FnMut(Event<'_, T>)) {
         self.wire.end(&reason.to_string(), each);
-        self.state = State::Down(Instant::now());
+        self.state = State::Down;
+        self.silent_since.get_or_insert_with(Instant::now);
         self.position = (self.position + 1) % self.endpoints.len();
     }
 
-    async fn dial(&mut self, since: Instant, until: Instant) -> Result<(), BenchError> {
+    /// Dials the endpoint whose turn it is: at once if the connection before was in use, otherwise after a pause. Fails where no server has
+    /// sent anything for long, and where a login is refused.
+    async fn dial(&mut self, until: Instant) -> Result<(), BenchError> {
+        if !std::mem::take(&mut self.has_heard) {
+            let pause = until.min(Instant::now() + DIAL_PAUSE);
+            tokio::time::sleep_until(tokio::time::Instant::from_std(pause)).await;
+        }
+        let since = *self.silent_since.get_or_insert_with(Instant::now);
         let endpoint = &self.endpoints[self.position];
-        match dial(endpoint).await {
-            Ok(socket) => {
-                // The token before may be known no more: the server may have ended.
-                let token = match &self.login {
-                    Some(login) => Some(Box::pin(token(endpoint, login)).await?),
-                    None => None,
-                };
+        let error = match redial(endpoint, self.login.as_deref()).await {
+            Ok((socket, token)) => {
                 let authority = endpoint.authority().to_owned();
                 self.wire = Connection::new(authority, endpoint.is_secured(), token);
                 self.state = State::Connected { socket, heard: Instant::now() };
                 self.dialled += 1;
                 self.filled = 0;
-                Ok(())
+                BenchError::Closed
             }
-            Err(source) if since.elapsed() > STALL => Err(BenchError::Unreachable {
+            Err(error @ BenchError::Refused { .. }) => return Err(error),
+            Err(error) => error,
+        };
+        if since.elapsed() > STALL {
+            return Err(BenchError::Unreachable {
                 endpoint: endpoint.authority().to_owned(),
                 seconds: STALL.as_secs(),
-                source,
-            }),
-            Err(_) => {
-                self.position = (self.position + 1) % self.endpoints.len();
-                let pause = until.min(Instant::now() + DIAL_PAUSE);
-                tokio::time::sleep_until(tokio::time::Instant::from_std(pause)).await;
-                Ok(())
-            }
+                source: Box::new(error),
+            });
         }
+        if !self.is_connected() {
+            self.position = (self.position + 1) % self.endpoints.len();
+        }
+        Ok(())
     }
 
     /// Writes what is to be written, and waits for the socket or for `until`; the connection's failure is the error.
@@ -168,6 +178,10 @@ impl<T> Link<T> {
             return Err(BenchError::Closed);
         }
         self.filled += round.read;
+        if round.read > 0 {
+            self.has_heard = true;
+            self.silent_since = None;
+        }
         let mut is_token_refused = false;
         let mut each = |event: Event<'_, T>| {
             if let Event::Closed { status, .. } = &event {
@@ -186,6 +200,33 @@ impl<T> Link<T> {
     }
 }
 
+/// Connects to one of the endpoints: that of this position, or the next that accepts.
+async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket), BenchError> {
+    let mut failure = None;
+    for position in (first..endpoints.len()).chain(0..first) {
+        match dial(&endpoints[position]).await {
+            Ok(socket) => return Ok((position, socket)),
+            Err(source) => {
+                let endpoint = endpoints[position].authority().to_owned();
+                failure.get_or_insert(BenchError::Connect { endpoint, source });
+            }
+        }
+    }
+    Err(failure.unwrap_or_else(|| BenchError::Usage("there are no endpoints".to_owned())))
+}
+
+/// Connects, and logs in again where there is a login: the server may have forgotten the token before.
+async fn redial(
+    endpoint: &Endpoint,
+    login: Option<&Login>,
+) -> Result<(Socket, Option<Secret>), BenchError> {
+    let socket = dial(endpoint).await?;
+    Ok(match login {
+        Some(login) => (socket, Some(Box::pin(token(endpoint, login)).await?)),
+        None => (socket, None),
+    })
+}
+
 async fn dial(endpoint: &Endpoint) -> io::Result<Socket> {
     let dialled = tokio::time::timeout(DIAL, endpoint.dial()).await;
     dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -199,47 +240,60 @@ pub(crate) fn on_runtime<R>(
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Logs in, on a connection of its own.
-pub(crate) fn log_in(endpoint: &Endpoint, login: &Login) -> Result<Secret, BenchError> {
-    on_runtime(token(endpoint, login))
+/// Logs in, on a connection of its own, at the endpoint of this position or the next that accepts.
+pub(crate) fn log_in(
+    endpoints: &[Endpoint],
+    position: usize,
+    login: &Login,
+) -> Result<Secret, BenchError> {
+    on_runtime(token_of(endpoints, position, login))
 }
 
 async fn token(endpoint: &Endpoint, login: &Login) -> Result<Secret, BenchError> {
+    token_of(std::slice::from_ref(endpoint), 0, login).await
+}
+
+async fn token_of(
+    endpoints: &[Endpoint],
+    position: usize,
+    login: &Login,
+) -> Result<Secret, BenchError> {
     let request = [login.request()];
-    let replies = calls_here(endpoint, None, AUTHENTICATE, &request).await?;
+    let replies = calls_here((endpoints, position), None, AUTHENTICATE, &request).await?;
     let reply: Option<AuthenticateResponse> = replies.into_iter().next();
     Ok(Secret::from(reply.unwrap_or_default().token))
 }
 
-/// Makes one call on a connection of its own and returns the reply.
+/// Makes one call on a connection of its own, to the first endpoint that accepts it, and returns the reply.
 pub(crate) fn call<Reply: prost::Message + Default>(
-    endpoint: &Endpoint,
+    endpoints: &[Endpoint],
     token: Option<Secret>,
     path: &'static str,
     request: &impl prost::Message,
 ) -> Result<Reply, BenchError> {
-    let mut replies = calls(endpoint, token, path, std::slice::from_ref(request))?;
+    let mut replies = calls(endpoints, token, path, std::slice::from_ref(request))?;
     Ok(replies.pop().expect("one request has one reply"))
 }
 
-/// Makes calls side by side on one connection and returns the replies in the order of the requests.
+/// Makes calls side by side on one connection, to the first endpoint that accepts it, and returns the replies in the order of the
+/// requests.
 pub(crate) fn calls<Reply: prost::Message + Default>(
-    endpoint: &Endpoint,
+    endpoints: &[Endpoint],
     token: Option<Secret>,
     path: &'static str,
     requests: &[impl prost::Message],
 ) -> Result<Vec<Reply>, BenchError> {
-    on_runtime(calls_here(endpoint, token, path, requests))
+    on_runtime(calls_here((endpoints, 0), token, path, requests))
 }
 
 async fn calls_here<Reply: prost::Message + Default>(
-    endpoint: &Endpoint,
+    (endpoints, first): (&[Endpoint], usize),
     token: Option<Secret>,
     path: &'static str,
     requests: &[impl prost::Message],
 ) -> Result<Vec<Reply>, BenchError> {
     {
-        let mut link = Link::over(vec![endpoint.clone()], 0, token).await?;
+        let mut link = Link::over(endpoints.to_vec(), first, token).await?;
         let mut replies: Vec<Vec<u8>> = vec![Vec::new(); requests.len()];
         let (mut sent, mut ended, mut refused) = (0, 0, None);
         while ended < requests.len() {

@@ -39,14 +39,14 @@ pub(crate) struct Leases {
 
 impl Leases {
     pub(crate) fn grant(
-        endpoint: &Endpoint,
+        endpoints: &[Endpoint],
         token: Option<Secret>,
         count: usize,
         ttl_secs: i64,
     ) -> Result<Self, BenchError> {
         let requests = vec![LeaseGrantRequest { ttl: ttl_secs, id: 0 }; count];
         let replies: Vec<LeaseGrantResponse> =
-            calls(endpoint, token, path::LEASE_GRANT, &requests)?;
+            calls(endpoints, token, path::LEASE_GRANT, &requests)?;
         Ok(Self { ids: replies.iter().map(|reply| reply.id).collect() })
     }
 
@@ -57,11 +57,11 @@ impl Leases {
 
     pub(crate) fn revoke(
         &self,
-        endpoint: &Endpoint,
+        endpoints: &[Endpoint],
         token: Option<Secret>,
     ) -> Result<(), BenchError> {
         let requests: Vec<_> = self.ids.iter().map(|id| LeaseRevokeRequest { id: *id }).collect();
-        let _: Vec<LeaseRevokeResponse> = calls(endpoint, token, path::LEASE_REVOKE, &requests)?;
+        let _: Vec<LeaseRevokeResponse> = calls(endpoints, token, path::LEASE_REVOKE, &requests)?;
         Ok(())
     }
 }
