@@ -134,6 +134,12 @@ fn dump_snap(session: &Session) -> Result<(), Failure> {
         listed.into_iter().rev().map(|name| dir.join(name)).collect()
     } else {
         files::check_there(&path)?;
+        if files::is_backend(&path) {
+            let path = path.display();
+            return Err(Failure::arguments(format!(
+                "{path} is a backend file or a snapshot of one: `snapshot status` and `db` read it"
+            )));
+        }
         vec![path]
     };
     let mut rows = Vec::new();

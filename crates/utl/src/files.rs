@@ -27,7 +27,7 @@ pub(crate) fn open(session: &Session, path: &Path) -> Result<Backend, Failure> {
 }
 
 /// The same, with a time for the lock.
-pub(crate) fn open_within(time: Duration, path: &Path) -> Result<Backend, Failure> {
+pub(crate) fn open_within(time: Option<Duration>, path: &Path) -> Result<Backend, Failure> {
     let mut options = Options::default();
     options.read_only = true;
     check_there(path)?;
@@ -48,17 +48,28 @@ pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Fai
     wait_for(time(session), || Ok(Db::open(&disk(), path, options.clone())?))
 }
 
-/// How long to wait for the lock of a file.
-fn time(session: &Session) -> Duration {
-    session.matches.duration("timeout")
+/// Whether a file is a backend file, or a snapshot that was saved of one.
+pub(crate) fn is_backend(path: &Path) -> bool {
+    match open_within(Some(Duration::ZERO), path) {
+        Ok(_) => true,
+        Err(failure) => matches!(failure, Failure::InUse { .. }),
+    }
 }
 
-/// Opens a file as soon as nobody holds it, within the time allowed.
-fn wait_for<T>(time: Duration, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
-    let limit = Instant::now() + time;
+/// How long to wait for the lock of a file: not at all without the flag, and without a limit if the flag says zero, as etcdutl has it.
+fn time(session: &Session) -> Option<Duration> {
+    let given = session.matches.duration("timeout");
+    Some(given).filter(|_| !(session.matches.changed("timeout") && given.is_zero()))
+}
+
+/// Opens a file once no process holds it, within the time allowed, if that is limited.
+fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
+    let limit = time.map(|time| Instant::now() + time);
     loop {
         match open() {
-            Err(Fault::Engine(BoltError::Locked { .. })) if Instant::now() < limit => {
+            Err(Fault::Engine(BoltError::Locked { .. }))
+                if limit.is_none_or(|limit| Instant::now() < limit) =>
+            {
                 std::thread::sleep(RETRY);
             }
             opened => return Ok(opened?),

@@ -33,7 +33,7 @@ impl KeyspaceFile {
     ///
     /// There is no such file, a member has it open, or it cannot be read.
     pub fn open(path: &Path) -> Result<Self, KeyspaceFileError> {
-        let backend = files::open_within(Duration::ZERO, path)?;
+        let backend = files::open_within(Some(Duration::ZERO), path)?;
         let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
         let (store, _) = Store::recover(&backend, options).map_err(Failure::from)?;
         Ok(Self { store, _backend: backend })

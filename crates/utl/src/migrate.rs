@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb::InternalRaftRequest;
 use quorate_cli::flags::Flag;
-use quorate_cli::gotext::quote;
+use quorate_cli::gotext::{parse_int, quote};
 use quorate_release::Version;
 use quorate_state::backend::Batch;
 use quorate_state::schema::{Bucket, meta};
@@ -66,22 +66,54 @@ fn run(session: &Session) -> Result<(), Failure> {
             session.log("info", "normal migrate failed, trying with force", &reason);
             batch = Batch::new();
             name_version(target, &mut batch);
+            if target >= NAMED_IN_FILE {
+                let version = [("storage-version", shown(target))];
+                session.log("warn", "forcefully set storage version", &version);
+            } else {
+                session.log("warn", "forcefully cleared storage version", &[]);
+            }
+            backend.commit(&batch)?;
+            return Ok(());
         }
         Err(failure) => return Err(failure),
     }
     backend.commit(&batch)?;
-    session.log("info", "updated storage version", &[("new-storage-version", shown(target))]);
+    for step in current.map(|current| steps(current, target)).unwrap_or_default() {
+        session.log(
+            "info",
+            "updated storage version",
+            &[("new-storage-version", step.to_string())],
+        );
+    }
     Ok(())
+}
+
+/// The versions on the way to the target, with it and without where the way begins.
+fn steps(current: Version, target: Version) -> Vec<Version> {
+    let minor = |minor| Version::new(target.major, minor);
+    if current < target {
+        (current.minor + 1..=target.minor).map(minor).collect()
+    } else {
+        (target.minor..current.minor).rev().map(minor).collect()
+    }
 }
 
 /// Reads `X.Y`.
 fn target(text: &str) -> Result<Version, Failure> {
-    let wrong = || {
+    let Some((major, minor)) = text.split_once('.').filter(|(_, rest)| !rest.contains('.')) else {
         let text = quote(text.as_bytes());
-        Failure::arguments(format!("wrong target version format, expected \"X.Y\", got {text}"))
+        let text = format!("wrong target version format, expected \"X.Y\", got {text}");
+        return Err(Failure::arguments(text));
     };
-    let version = Version::parse(text).filter(|_| text.matches('.').count() == 1);
-    let version = version.ok_or_else(wrong)?;
+    let unparsed = |reason| Failure::arguments(format!("failed to parse target version: {reason}"));
+    // A sign begins what is no number of the three, and then these are less than three.
+    if let Some(end) = text.find(['+', '-']) {
+        return Err(unparsed(format!("{} is not in dotted-tri format", &text[..end])));
+    }
+    let number = |text| parse_int(text, 10).map_err(unparsed);
+    let (major, minor) = (number(major)?, number(minor)?);
+    let larger = |number| u64::try_from(number).unwrap_or_default();
+    let version = Version::new(larger(major), larger(minor));
     if version < Version::OLDEST_FILE {
         return Err(Failure::arguments(format!(
             "target version {} not supported. Minimal \"3.5\"",
@@ -142,13 +174,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_version_on_the_way_is_a_step() {
+        let of = |from, to| {
+            let steps = steps(Version::new(3, from), Version::new(3, to));
+            steps.iter().map(Version::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(5, 7), ["3.6.0", "3.7.0"]);
+        assert_eq!(of(7, 5), ["3.6.0", "3.5.0"]);
+        assert_eq!(of(6, 7), ["3.7.0"]);
+    }
+
+    #[test]
     fn targets_are_two_numbers_from_3_5_on() {
         assert_eq!(target("3.6").unwrap(), Version::new(3, 6));
         for (text, expected) in [
             ("3", "wrong target version format, expected \"X.Y\", got \"3\""),
             ("3.6.0", "wrong target version format, expected \"X.Y\", got \"3.6.0\""),
             ("", "wrong target version format, expected \"X.Y\", got \"\""),
-            ("3.x", "wrong target version format, expected \"X.Y\", got \"3.x\""),
+            (
+                "3.a",
+                "failed to parse target version: strconv.ParseInt: parsing \"a\": invalid syntax",
+            ),
+            (
+                "3.",
+                "failed to parse target version: strconv.ParseInt: parsing \"\": invalid syntax",
+            ),
+            ("3.6-rc", "failed to parse target version: 3.6 is not in dotted-tri format"),
+            ("3.-6", "failed to parse target version: 3. is not in dotted-tri format"),
             ("3.4", "target version \"3.4\" not supported. Minimal \"3.5\""),
         ] {
             let failure = target(text).unwrap_err();

@@ -22,7 +22,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag::duration(
         "timeout",
         "0s",
-        "how long to wait for a file that a running member holds (0s refuses it at once)",
+        "how long to wait for a file that a running member holds; 0s waits without a limit, and without the flag the file is refused at once",
     ),
 ];
 

@@ -361,6 +361,31 @@ async fn a_version_is_migrated_down_and_up(kind: Kind) {
         drop(migrate(target).success());
         assert_eq!(version(), named);
     }
+    // Each step is logged with its patch level.
+    let steps = |finished: &Finished| {
+        let lines = finished.stderr.lines().filter(|line| line.contains("updated storage version"));
+        lines.map(|line| line.split('"').nth(3).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&migrate("3.7")), ["3.6.0", "3.7.0"]);
+    assert_eq!(steps(&migrate("3.5")), ["3.6.0", "3.5.0"]);
+    let forced = |target: &str| {
+        let args = ["migrate", &data, &format!("--target-version={target}"), "--force"];
+        let forced = Utl::Quorate.run(&args);
+        assert_eq!(forced.code, Some(0), "{forced:?}");
+        forced.stderr
+    };
+    let set = forced("3.9");
+    assert!(set.contains("normal migrate failed, trying with force"), "{set}");
+    assert!(
+        set.contains("forcefully set storage version\t{\"storage-version\": \"3.9\"}"),
+        "{set}"
+    );
+    let cleared = forced("3.5");
+    assert!(cleared.contains("forcefully cleared storage version"), "{cleared}");
+    let unparsed = migrate("3.a");
+    let expected =
+        "Error: failed to parse target version: strconv.ParseInt: parsing \"a\": invalid syntax";
+    assert_eq!((unparsed.code, complaint(&unparsed)), (Some(128), expected));
     let wrong = migrate("3");
     let expected = "Error: wrong target version format, expected \"X.Y\", got \"3\"";
     assert_eq!((wrong.code, complaint(&wrong)), (Some(128), expected));
@@ -370,7 +395,7 @@ async fn a_version_is_migrated_down_and_up(kind: Kind) {
 }
 
 async fn the_files_of_a_running_member_are_refused(kind: Kind) {
-    let (server, _) = saved(kind).await;
+    let (mut server, _) = saved(kind).await;
     let (data, backend) = (text(server.data()), server.backend());
     let (backend, new) = (text(&backend), server.scratch().join("new"));
     let before = server.client().revision().await;
@@ -386,8 +411,25 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
         assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
     }
     assert!(!new.exists());
+    // A limit is waited for, and zero is none, as with etcdutl.
+    let started = std::time::Instant::now();
+    let refused = Utl::Quorate.run(&["hashkv", backend, "--timeout=300ms"]);
+    assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
+    assert!(started.elapsed() >= std::time::Duration::from_millis(300));
+    let mut waiting = std::process::Command::new(Kind::Quorate.program())
+        .args(["utl", "hashkv", backend, "--timeout=0"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(waiting.try_wait().unwrap(), None);
     server.client().write("k1", "goes on").await;
     assert_eq!(server.client().revision().await, before + 1);
+    assert_eq!(waiting.try_wait().unwrap(), None, "it waits for the member");
+    server.stop().await;
+    let ended =
+        quorate_tests::eventually("the file to be read", async || waiting.try_wait().unwrap())
+            .await;
+    assert!(ended.success());
 }
 
 /// The JSON objects that a tool prints line by line.
@@ -425,6 +467,8 @@ async fn files_are_shown_in_words(kind: Kind) {
     assert!(says("delete \"k1\"") && says("committed"), "{records:?}");
     assert_eq!(Utl::Quorate.run(&["wal", "dump", data, "-w", "table"]).code, Some(4));
     assert_eq!(Utl::Quorate.run(&["snap", "dump", data]).code, Some(0));
+    let other = Utl::Quorate.run(&["snap", "dump", text(&backend)]);
+    assert!(complaint(&other).contains("is a backend file") && complaint(&other).contains("`db`"));
 }
 
 async fn a_directory_is_judged(kind: Kind) {
