@@ -1,5 +1,4 @@
-//! What is only found out when a member starts: each of these ends the program with
-//! `discovery failed` in the log, whatever the true cause, and status 1.
+//! What is only found out when a member starts: each of these ends the program with status 1 and a fatal line in the log.
 
 use std::collections::BTreeSet;
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use quorate_bench::{ToldOption, told_loads, told_options};
 use quorate_cli::manual::Page;
 use quorate_config::told_flags;
+use quorate_telemetry::metrics::told_series;
 
 const USAGE: &str = "Usage: quorate manual [server | ctl | utl | bench | metrics] [--markdown]\n";
 
@@ -34,8 +35,8 @@ fn page(words: &[&str]) -> Option<String> {
         ["utl"] => quorate_utl::man_page(),
         ["utl", "--markdown"] => quorate_utl::reference(),
         ["bench"] => bench_page(),
-        // There is no other form of it.
-        ["metrics"] | ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
+        ["metrics"] => metrics_page(),
+        ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
         _ => return None,
     })
 }
@@ -84,6 +85,30 @@ fn server_page() -> String {
     page.item("2", None, "The command line makes no sense.");
     page.section("SEE ALSO");
     page.text("quorate-ctl(1), quorate-utl(1), quorate-bench(1)");
+    page.finish()
+}
+
+fn metrics_page() -> String {
+    let mut page = Page::new("quorate-metrics", "the series of a member");
+    page.section("DESCRIPTION");
+    page.paragraph(
+        "A member reports these series at /metrics, as text, OpenMetrics or protobuf. A series with labels appears with its \
+         first value. grpc_server_handling_seconds needs --metrics=extensive.",
+    );
+    let mut section = "";
+    for series in told_series() {
+        if series.section != section {
+            section = series.section;
+            page.section(&section.to_uppercase());
+        }
+        let kind = match &series.labels[..] {
+            [] => series.kind.to_owned(),
+            labels => format!("{} by {}", series.kind, labels.join(", ")),
+        };
+        page.item(series.name, Some(&kind), series.help);
+    }
+    page.section("SEE ALSO");
+    page.text("quorate(1)");
     page.finish()
 }
 

@@ -39,6 +39,17 @@ fn pages_are_what_is_declared() {
     }
 }
 
+/// Without `--markdown` every page is one for `man`.
+#[test]
+fn a_page_without_the_flag_is_a_manual_page() {
+    for name in ["server", "ctl", "utl", "bench", "metrics"] {
+        let page = String::from_utf8(run(&[name]).stdout).unwrap();
+        assert!(page.contains("\n.TH \"QUORATE"), "{name}: {page:.200}");
+    }
+    let page = String::from_utf8(run(&["metrics"]).stdout).unwrap();
+    assert!(page.contains("etcd_server_has_leader"), "{page:.200}");
+}
+
 #[test]
 fn what_there_is_no_page_of_is_answered_with_the_usage() {
     for words in

@@ -95,9 +95,24 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
             1
         }
         Err(error) => {
-            log::fatal!("discovery failed", "error" = log::error_chain(&error));
+            log::fatal!(heading(&error), "error" = log::error_chain(&error));
             1
         }
+    }
+}
+
+/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; here that is said of discovery alone.
+fn heading(error: &StartError) -> &'static str {
+    match error {
+        StartError::Boot(error) if error.is_of_discovery() => "discovery failed",
+        StartError::Boot(_)
+        | StartError::Bind(_)
+        | StartError::Security(_)
+        | StartError::Descriptors(_)
+        | StartError::Config(_)
+        | StartError::Tokens(_)
+        | StartError::Thread(_)
+        | StartError::Observing(_) => "failed to start etcd",
     }
 }
 

@@ -15,7 +15,20 @@ use super::srv::SrvError;
 use crate::remedy;
 use quorate_config::InitialClusterError;
 
-/// See the variants; where etcd has words for it, they are etcd's.
+impl BootError {
+    /// Whether it was the other founders that could not be found.
+    pub(crate) const fn is_of_discovery(&self) -> bool {
+        matches!(
+            self,
+            Self::Srv(_)
+                | Self::Discovery(_)
+                | Self::DiscoveredTwice(_)
+                | Self::DiscoveryWhileJoining
+        )
+    }
+}
+
+/// Why a member does not start; where etcd has words for it, they are etcd's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(

@@ -183,6 +183,11 @@ pub fn enabled(level: Level) -> bool {
     level as u8 >= LEVEL.load(Ordering::Relaxed)
 }
 
+/// Sets the level below which lines are not written.
+pub fn set_level(level: Level) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
 /// How many lines were dropped since the start because the outputs were too slow.
 pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())

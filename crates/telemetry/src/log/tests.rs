@@ -96,6 +96,19 @@ fn an_error_names_its_causes_once() {
     }
     let error = Outer { path: "/x", source: std::io::Error::other("no room") };
     assert_eq!(error_chain(&error), "open /x: no room");
+    // Also where the words are Go's.
+    for (path, code, expected) in [
+        ("/x: no such file or directory", 2, "open /x: no such file or directory"),
+        (
+            "/x: No such file or directory (os error 2); make it",
+            2,
+            "open /x: No such file or directory (os error 2); make it",
+        ),
+        ("/x", 98, "open /x: Address already in use (os error 98)"),
+    ] {
+        let error = Outer { path, source: std::io::Error::from_raw_os_error(code) };
+        assert_eq!(error_chain(&error), expected);
+    }
 }
 
 #[test]

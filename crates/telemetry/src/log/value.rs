@@ -71,19 +71,31 @@ impl<T: fmt::Display> Field for Shown<T> {
 
 /// The text of an error followed by those of its causes, each after a colon.
 ///
-/// A cause whose text its parent already ends with is not repeated.
+/// A cause that its parent's text already has is not repeated, also where the parent has it in Go's words: in lower case and without
+/// the system's number (`no such file or directory`).
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        if !text.ends_with(&next) {
+        if !in_gos_words(&text).contains(&in_gos_words(&next)) {
             text.push_str(": ");
             text.push_str(&next);
         }
         cause = error.source();
     }
     text
+}
+
+/// A text of the system's as Go has it.
+fn in_gos_words(text: &str) -> String {
+    let mut words = text.to_lowercase();
+    while let Some(start) = words.find(" (os error ")
+        && let Some(end) = words[start..].find(')')
+    {
+        words.replace_range(start..=start + end, "");
+    }
+    words
 }
 
 impl<T: Field + ?Sized> Field for &T {

@@ -20,21 +20,55 @@ const SECTIONS: [(&str, &str); 4] = [
     ("", "The process"),
 ];
 
+/// What a series is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToldSeries {
+    /// The heading that it stands under.
+    pub section: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Counter, gauge or histogram.
+    pub kind: &'static str,
+    /// Its labels.
+    pub labels: Vec<&'static str>,
+    /// What it counts.
+    pub help: &'static str,
+}
+
+/// All series, section by section.
+#[must_use]
+pub fn told_series() -> Vec<ToldSeries> {
+    let metrics = Metrics::new(&[], MetricsLevel::Extensive);
+    let declared: Vec<_> = metrics.registry.declared().collect();
+    let of_section = |position: usize| {
+        let families = declared.iter().filter(move |family| section(family) == position);
+        families.map(move |family| ToldSeries {
+            section: SECTIONS[position].1,
+            name: family.name,
+            kind: family.kind.name(),
+            labels: family.labels.clone(),
+            help: family.help,
+        })
+    };
+    (0..SECTIONS.len()).flat_map(of_section).collect()
+}
+
 /// A Markdown page with a row for each family.
 #[must_use]
 pub fn reference() -> String {
-    let metrics = Metrics::new(&[], MetricsLevel::Extensive);
     let mut page = HEAD.to_owned();
-    for (position, (_, title)) in SECTIONS.iter().enumerate() {
-        page.push_str(&format!(
-            "\n## {title}\n\n| series | type | labels | |\n|---|---|---|---|\n"
-        ));
-        for family in metrics.registry.declared().filter(|family| section(family) == position) {
-            let Declared { name, kind, labels, help } = family;
-            let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
-            writeln!(page, "| `{name}` | {} | {} | {help} |", kind.name(), labels.join(", "))
-                .expect("a string takes all that is written to it");
+    let mut title = "";
+    for series in told_series() {
+        let ToldSeries { section, name, kind, labels, help } = series;
+        if section != title {
+            title = section;
+            page.push_str(&format!(
+                "\n## {title}\n\n| series | type | labels | |\n|---|---|---|---|\n"
+            ));
         }
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "))
+            .expect("a string takes all that is written to it");
     }
     page
 }
