@@ -16,6 +16,8 @@ pub struct Command<R: 'static> {
     pub long: &'static str,
     /// Example lines for its help.
     pub example: &'static str,
+    /// Example lines that only the help under the tool's own name has: etcd's tool has none there.
+    pub own_example: &'static str,
     /// The heading under which its parent lists it.
     pub group: Option<&'static str>,
     /// The headings of its own list, in order.
@@ -46,6 +48,7 @@ impl<R> Command<R> {
         short: "",
         long: "",
         example: "",
+        own_example: "",
         group: None,
         groups: &[],
         flags: &[],

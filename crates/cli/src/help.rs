@@ -4,6 +4,9 @@ use crate::command::{Command, Found};
 use crate::flags::{Flag, Kind};
 use crate::gotext::{duration, parse_duration, quote};
 
+/// The first word of every tool that is called by its own name.
+const OWN: &str = "quorate";
+
 /// Width of the column of command names, at least.
 const NAME_WIDTH_MIN: usize = 11;
 
@@ -40,8 +43,11 @@ pub fn usage<R: Copy>(program: &str, found: &Found<R>) -> String {
     if !command.children.is_empty() {
         out.push_str(&format!("\n  {path} [command]"));
     }
-    if !command.example.is_empty() {
-        out.push_str(&format!("\n\nExamples:\n{}", command.example));
+    let is_own = program.split(' ').next() == Some(OWN);
+    let example = if is_own { command.own_example } else { "" };
+    let example = if example.is_empty() { command.example } else { example };
+    if !example.is_empty() {
+        out.push_str(&format!("\n\nExamples:\n{example}"));
     }
     out.push_str(&children(command));
     let mut local: Vec<Flag> = command.flags.to_vec();

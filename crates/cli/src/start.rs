@@ -49,10 +49,7 @@ pub fn begin<R: Copy>(
     (output, errors): (&mut dyn Write, &mut dyn Write),
 ) -> Result<Begun<R>, u8> {
     let mut args = args.into_iter();
-    let program = match args.next().as_ref().map(Path::new).and_then(Path::file_name) {
-        Some(name) if name == names.of_etcd => names.of_etcd,
-        _ => names.own,
-    };
+    let program = names.for_path(args.next().as_ref());
     let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
     if let [ask, words @ ..] = &line[..]
         && [ASK, ASK_NAMES].iter().any(|word| word.as_bytes() == ask)
@@ -81,8 +78,18 @@ pub fn begin<R: Copy>(
     Ok(Begun { program, found, matches, run })
 }
 
-/// What the server's own program is called in its help, as etcd's is.
-const SERVER: &str = "etcd";
+/// What the server's program is called in help texts.
+const SERVER: Names = Names { of_etcd: "etcd", own: "quorate" };
+
+impl Names {
+    /// The name for a program that was started by this path.
+    fn for_path(self, path: Option<&OsString>) -> &'static str {
+        match path.map(Path::new).and_then(Path::file_name) {
+            Some(name) if name == self.of_etcd => self.of_etcd,
+            _ => self.own,
+        }
+    }
+}
 
 /// The same for a subcommand of the server's program, whose mistakes etcd tells on other streams.
 pub fn begin_of_server<R: Copy>(
@@ -90,19 +97,21 @@ pub fn begin_of_server<R: Copy>(
     args: impl IntoIterator<Item = OsString>,
     (output, errors): (&mut dyn Write, &mut dyn Write),
 ) -> Result<(Matches, R), ExitCode> {
-    let line: Vec<Vec<u8>> = args.into_iter().skip(1).map(OsStringExt::into_vec).collect();
+    let mut args = args.into_iter();
+    let program = SERVER.for_path(args.next().as_ref());
+    let line: Vec<Vec<u8>> = args.map(OsStringExt::into_vec).collect();
     let Ok(found) = find(root, &line) else {
-        say(errors, &format!("unknown command for \"{SERVER}\"\n"));
+        say(errors, &format!("unknown command for \"{program}\"\n"));
         return Err(ExitCode::FAILURE);
     };
     match (Matches::parse(&found.flags(), &found.line), found.command().run) {
         (Ok(matches), Some(run)) => Ok((matches, run)),
         (Ok(_), None) | (Err(FlagError::Help), _) => {
-            say(output, &help::help(SERVER, &found));
+            say(output, &help::help(program, &found));
             Err(ExitCode::SUCCESS)
         }
         (Err(FlagError::Wrong(text)), _) => {
-            say(output, &format!("{}\n", help::usage(SERVER, &found)));
+            say(output, &format!("{}\n", help::usage(program, &found)));
             say(errors, &format!("{text}\n"));
             Err(ExitCode::FAILURE)
         }

@@ -14,11 +14,11 @@ pub(super) fn usage() -> String {
   quorate [flags]
     Run a member.
 
-  quorate --version
+  quorate --version | version
     Print the version.
 
-  quorate -h | --help
-    Print this and every flag.
+  quorate -h | --help | help [TOOL]
+    Print this and every flag, or the help of a tool.
 
   quorate --config-file FILE
     Run a member as the file says; other flags and the environment are then ignored.

@@ -1,11 +1,13 @@
 //! The binary: decides which program it is called as, and becomes it.
 //!
 //! A link named `etcdctl` or `etcdutl` makes it that tool; otherwise the first argument may name one (`ctl`, `utl`,
-//! `bench`, `gateway`, `grpc-proxy`, `manual`); everything else is the server's command line.
+//! `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` stand for the flags of these names, another first word is refused, and
+//! everything else is the server's command line. A link named `etcd` has no words but etcd's.
 
 mod manual;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,7 +30,12 @@ enum Program {
     Gateway,
     Proxy,
     Manual,
+    /// A first word that names nothing.
+    Unknown,
 }
+
+/// The exit code of a line that is wrong, as of the server's.
+const BAD_LINE: u8 = 2;
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().collect();
@@ -39,6 +46,15 @@ fn main() -> ExitCode {
         Program::Gateway => quorate_gateway::main(args),
         Program::Proxy => quorate_proxy::main(args),
         Program::Manual => manual::main(&args),
+        Program::Unknown => {
+            let word = args.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
+            let text = format!(
+                "Error: unknown command {word:?} for \"quorate\"\nRun 'quorate help' for usage.\n"
+            );
+            // Standard error may be closed.
+            drop(std::io::stderr().write_all(text.as_bytes()));
+            ExitCode::from(BAD_LINE)
+        }
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
@@ -64,12 +80,23 @@ fn choose(args: &mut Vec<OsString>) -> Program {
         Some("etcd") => return etcd_command(args).unwrap_or(Program::Server),
         _ => {}
     }
+    // `help ctl` is `ctl --help`.
+    if args.get(1).is_some_and(|word| word == "help") {
+        args.remove(1);
+        args.push("--help".into());
+    }
     let program = match args.get(1).and_then(|argument| argument.to_str()) {
+        Some("version") if args.len() == 2 => {
+            args[1] = "--version".into();
+            return Program::Server;
+        }
         Some("ctl") => Program::Ctl,
         Some("bench") => Program::Bench,
         Some("utl") => Program::Utl,
         Some("manual") => Program::Manual,
-        _ => return etcd_command(args).unwrap_or(Program::Server),
+        Some(word) if word.starts_with('-') => return Program::Server,
+        None if args.len() == 1 => return Program::Server,
+        Some(_) | None => return etcd_command(args).unwrap_or(Program::Unknown),
     };
     args.remove(1);
     program
@@ -108,5 +135,11 @@ mod tests {
         check("quorate utl --help", Program::Utl, "quorate --help");
         check("quorate manual ctl", Program::Manual, "quorate ctl");
         check("quorate", Program::Server, "quorate");
+        check("quorate help", Program::Server, "quorate --help");
+        check("quorate help ctl", Program::Ctl, "quorate --help");
+        check("quorate help gateway", Program::Gateway, "quorate gateway --help");
+        check("quorate version", Program::Server, "quorate --version");
+        check("quorate frobnicate", Program::Unknown, "quorate frobnicate");
+        check("etcd help", Program::Server, "etcd help");
     }
 }

@@ -11,6 +11,14 @@ use crate::{completion, db, defrag, dump, hashkv, migrate, recover, snapshot, ve
 pub(crate) const ROOT: Command = Command {
     usage: "etcdutl",
     short: "An administrative command line tool for etcd3.",
+    own_example: "  # Restore a snapshot as a new member's directory
+  quorate utl snapshot restore backup.db --name a --data-dir restored --initial-cluster a=http://127.0.0.1:2380
+
+  # Judge the directory of a member that is stopped
+  quorate utl verify /var/lib/quorate/default
+
+  # Make a new cluster of what is left of one without a quorum
+  quorate utl recover /var/lib/a /var/lib/b",
     inherited: GLOBAL_FLAGS,
     children: &[
         &completion::COMPLETION,
