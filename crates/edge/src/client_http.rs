@@ -17,8 +17,10 @@ use crate::gateway::{AnswerBody, Gateway, RequestBytes};
 use crate::grpc::Router;
 use crate::http::profiles::{POSTED_BYTES_MAX, Posted, takes_body};
 use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Reply, Surface, reply};
+use crate::log_level;
 use crate::unread_body::{pass_over, read_short};
 use crate::websocket;
+use quorate_member::access::Gate;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
@@ -115,13 +117,18 @@ const NAME_IGNORED: &str = "CommonName of client sending a request against gatew
 pub struct HttpService {
     endpoints: Arc<Endpoints<MemberProbe>>,
     surface: Surface,
+    gate: Arc<Gate>,
     gateway: Option<Arc<Gateway>>,
 }
 
 impl HttpService {
     /// These endpoints, as far as such a listener shows them.
-    pub const fn new(endpoints: Arc<Endpoints<MemberProbe>>, surface: Surface) -> Self {
-        Self { endpoints, surface, gateway: None }
+    pub fn new(
+        handles: &Handles,
+        endpoints: Arc<Endpoints<MemberProbe>>,
+        surface: Surface,
+    ) -> Self {
+        Self { endpoints, surface, gate: Arc::clone(&handles.gate), gateway: None }
     }
 
     /// The same, with a gateway to these gRPC services.
@@ -143,6 +150,9 @@ impl HttpService {
                 Addressee::Endpoint => {}
             }
         }
+        if self.surface == Surface::Client && log_level::is_at(&request) {
+            return self.answer_log_level(request, is_tls).await.map(AnswerBody::whole);
+        }
         if takes_body(&request) {
             let (mut head, body) = request.into_parts();
             head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
@@ -153,6 +163,17 @@ impl HttpService {
         let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
         pass_over(request.into_body()).await;
         answer.map(AnswerBody::whole)
+    }
+
+    async fn answer_log_level(&self, request: Request<Incoming>, is_tls: bool) -> Reply {
+        if let Some(refused) = self.endpoints.refuse(&request, is_tls) {
+            pass_over(request.into_body()).await;
+            return refused;
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        let mut answer = log_level::answer(&self.gate, request).await;
+        self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
+        answer
     }
 
     async fn answer_by(

@@ -9,6 +9,7 @@ mod client_http;
 mod gateway;
 mod grpc;
 mod http;
+mod log_level;
 pub mod methods;
 mod peer_port;
 mod snapshot_stream;

@@ -74,7 +74,7 @@ impl ClientListeners {
             Arc::new(if config.serves_profiles() { endpoints.with_profiles() } else { endpoints });
         let grpc = Router::new(&core.handles, observers);
         let http = |surface| {
-            let service = HttpService::new(Arc::clone(&endpoints), surface);
+            let service = HttpService::new(&core.handles, Arc::clone(&endpoints), surface);
             match surface {
                 Surface::Client if config.enable_grpc_gateway => {
                     service.with_gateway(&core.handles, &grpc)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
     DEADLINE, Kind, Place, Server, eventually_ok, get_and_shut_down, on_both_servers, on_quorate,
-    request,
+    request, request_with,
 };
 
 on_both_servers! {
@@ -20,6 +20,7 @@ on_both_servers! {
 on_quorate! {
     alive_and_ready,
     a_corrupt_alarm_is_not_ready,
+    the_log_level_changes_while_the_member_runs,
 }
 
 async fn alarm(server: &Server, action: i32, alarm: i32) {
@@ -188,4 +189,67 @@ async fn a_corrupt_alarm_is_not_ready(kind: Kind) {
     assert!(text.contains("[+]linearizable_read ok\n"), "{text}");
     assert_eq!(server.get("/readyz?exclude=data_corruption").status, 200);
     assert_eq!(server.get("/readyz/data_corruption").status, 503);
+}
+
+/// As etcd up to 3.4: `PUT /config/local/log`. Where authentication is on, only an administrator may do it.
+async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
+    let server = Server::start(kind).await;
+    let path = "/config/local/log";
+    let put = |token: Option<&str>, body: &str| {
+        let headers: Vec<_> = token.map(|token| ("Authorization", token)).into_iter().collect();
+        request_with(server.port(), "PUT", path, &headers, body.as_bytes())
+    };
+    let debugs = || {
+        drop(server.get("/health"));
+        server.log_of_this_run().matches("/health OK").count()
+    };
+    let is_quiet = server.user_of_tools().is_none();
+    if is_quiet {
+        assert_eq!(debugs(), 0);
+        let answer = put(None, "{\"Level\":\"DEBUG\"}");
+        assert_eq!((answer.status, &*answer.text()), (204, ""));
+        eventually_ok(DEADLINE, "lines of the new level", async || {
+            if debugs() > 0 { Ok(()) } else { Err("none") }
+        })
+        .await;
+        assert!(server.log_of_this_run().contains("\"changed the log level\",\"level\":\"debug\""));
+        let answer = put(None, "{\"Level\":\"loud\"}");
+        assert_eq!(
+            (answer.status, &*answer.text()),
+            (400, "{\"message\":\"Invalid log level loud\"}")
+        );
+        let answer = put(None, "junk");
+        assert_eq!((answer.status, &*answer.text()), (400, "{\"message\":\"Invalid json body\"}"));
+        assert_eq!(put(None, "{\"Level\":\"info\"}").status, 204);
+        let client = server.client();
+        for name in ["root", "ann"] {
+            let (name, password) = (name.to_owned(), "pw".to_owned());
+            client
+                .user_add(pb::AuthUserAddRequest { name, password, ..Default::default() })
+                .await
+                .unwrap();
+        }
+        let (user, role) = ("root".to_owned(), "root".to_owned());
+        client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role }).await.unwrap();
+        client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+        let token_of = |name: &str| {
+            let body = format!("{{\"name\":\"{name}\",\"password\":\"pw\"}}");
+            let answer = request(server.port(), "POST", "/v3/auth/authenticate", &body).text();
+            let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+            answer["token"].as_str().unwrap().to_owned()
+        };
+        let debug = "{\"Level\":\"DEBUG\"}";
+        for (token, status) in [
+            (None, 400),
+            (Some("junk".to_owned()), 401),
+            (Some(token_of("ann")), 403),
+            (Some(token_of("root")), 204),
+        ] {
+            let answer = put(token.as_deref(), debug);
+            assert_eq!(answer.status, status, "{token:?}: {}", answer.text());
+        }
+        assert!(server.log_of_this_run().contains("refused to change the log level"));
+    } else {
+        assert_ne!(put(None, "{\"Level\":\"DEBUG\"}").status, 204);
+    }
 }

@@ -195,7 +195,7 @@ fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
 }
 
 /// The status of HTTP that goes with a code.
-pub(super) fn http_status(code: Code) -> StatusCode {
+pub(crate) fn http_status(code: Code) -> StatusCode {
     /// A client that has closed its request, which no standard knows.
     const CLIENT_CLOSED_REQUEST: u16 = 499;
     match code {

@@ -35,8 +35,8 @@ use http::{Method, Request, Response, Uri};
 use quorate_json::Conversion;
 use tonic::{Code, Status};
 
-pub(crate) use self::answer::AnswerBody;
 use self::answer::Messages;
+pub(crate) use self::answer::{AnswerBody, http_status};
 use self::metadata::Metadata;
 pub(crate) use self::request_body::RequestBytes;
 use self::request_body::{JsonBody, JsonMessages, read_message};

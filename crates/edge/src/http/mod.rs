@@ -142,8 +142,7 @@ impl<P: Probe> Endpoints<P> {
         if path != "/v3" && !path.starts_with("/v3/") {
             return Addressee::Endpoint;
         }
-        let refused = reply::refuse_without_host(request);
-        if let Some(refused) = refused.or_else(|| self.access.refuse_host(request, is_tls)) {
+        if let Some(refused) = self.refuse(request, is_tls) {
             return Addressee::Answered(refused);
         }
         let mut clean = query::clean_path(&path);
@@ -164,6 +163,11 @@ impl<P: Probe> Endpoints<P> {
     /// Whether a page of the request's origin may open a WebSocket.
     pub(crate) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
         self.access.admits_web_socket(headers)
+    }
+
+    /// Refuses a request without a host, or for one that is not allowed.
+    pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
+        reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }
 
     /// Tells browsers who may read an answer.

@@ -10,7 +10,7 @@ use super::Reply;
 pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// A response without a body.
-pub(super) fn empty(status: StatusCode) -> Reply {
+pub(crate) fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
@@ -80,7 +80,7 @@ pub(super) fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
 }
 
 /// A JSON string with the escapes of Go's encoder, which keeps HTML out of it.
-pub(super) fn json(text: &str) -> String {
+pub(crate) fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }
