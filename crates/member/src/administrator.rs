@@ -1,7 +1,7 @@
 //! Administering: orders to the threads that own the backend and consensus, and questions to them.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quorate_core::Defragmented;
@@ -18,6 +18,9 @@ use crate::profile::Profile;
 use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
+
+/// How often a hand-over looks whether its target is still connected.
+const PEER_LOOK: Duration = Duration::from_millis(50);
 
 /// See the module.
 #[derive(Debug)]
@@ -114,7 +117,11 @@ impl Administrator {
                     self.profile.limits().request_timeout,
                     self.move_leader(to),
                 );
-                moving.await.unwrap_or(Err(RequestError::TimeoutMovingLeader))
+                tokio::select! {
+                    moved = moving => moved.unwrap_or(Err(RequestError::TimeoutMovingLeader)),
+                    // The member may be stopping too: it cannot take the lead any more.
+                    () = self.disconnected(to) => Err(RequestError::Unhealthy),
+                }
             }
         };
         if let Err(error) = moved {
@@ -123,6 +130,13 @@ impl Administrator {
                 "local-member-id" = own_id,
                 "error" = error.to_string()
             );
+        }
+    }
+
+    /// Waits until this member has no connection to another one.
+    async fn disconnected(&self, id: u64) {
+        while self.peers.active_since(id).is_some() {
+            tokio::time::sleep(PEER_LOOK).await;
         }
     }
 

@@ -33,6 +33,7 @@ on_quorate! {
     members_warn_of_one_that_has_other_flags,
     a_downgrade_takes_one_step,
     a_cluster_steps_down_to_the_oldest_release_and_back,
+    members_that_stop_together_do_not_wait_for_one_another,
 }
 
 /// Members that may be changed before their connections have proved themselves.
@@ -494,4 +495,21 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     })
     .await;
     assert_eq!(client.read("k").await.unwrap(), b"w");
+}
+
+/// The leader hands over to a member that ends before it has taken the lead.
+async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
+    let cluster = ClusterOptions::new(kind, 3).start().await;
+    cluster.leader().await;
+    for member in 0..3 {
+        cluster.server(member).signal("TERM");
+    }
+    for member in 0..3 {
+        eventually("a member to stop", async || {
+            cluster.server(member).log_of_this_run().contains("closed etcd server").then_some(())
+        })
+        .await;
+        let log = cluster.server(member).log_of_this_run();
+        assert!(!log.contains("leader transfer took too long"), "{log}");
+    }
 }
