@@ -1,4 +1,5 @@
-//! `compare` runs Debian's etcd and our server on the same work, by turns, and prints the ratios.
+//! `compare` runs etcd and our server on the same work, by turns, and prints the ratios: Debian's etcd, or the versions whose folders
+//! it is given, with tables for each.
 //!
 //! On a machine that other work shares, only a ratio of two figures taken right after each other means
 //! anything. So each case is measured on the one server and then on the other, several times over, and its
@@ -37,19 +38,22 @@ use crate::workspace::{cargo, root, status, target};
 use crate::{Outcome, protoc, provision, say};
 
 const USAGE: &str = "\
-usage: cargo xtask compare [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
+usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pairs N] [--quorate FILE] [--noise] [--write FILE]
 
+  --etcd     compare with the etcd in this folder; may be repeated, for a table for each version. Without it ETCD_BIN_DIR
+             names the folder, and without that Debian's etcd is fetched
   --only     run these cases; --list names them
   --quick    a fifth of the work and one pair: shows that it runs, not how fast
   --pairs    pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
   --noise    etcd on both sides: what the machine makes of equal servers
-  --write    put the tables between the markers of this file
+  --write    put the tables of each version between its markers in this file, which are added where they are missing
 ";
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
+    etcd: Vec<PathBuf>,
     only: Vec<String>,
     quick: bool,
     pairs: usize,
@@ -62,6 +66,7 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
         let mut options = Self {
+            etcd: Vec::new(),
             only: Vec::new(),
             quick: false,
             pairs: 3,
@@ -77,6 +82,7 @@ impl Options {
                 "--quick" => (options.quick, options.pairs) = (true, 1),
                 "--noise" => options.noise = true,
                 "--list" => options.list = true,
+                "--etcd" => options.etcd.push(value()?.into()),
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--pairs" => {
                     let pairs = value()?.parse().map_err(|_| "--pairs needs a number")?;
@@ -125,17 +131,25 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         println!("{}", names().join("\n"));
         return Ok(());
     }
-    let programs = programs(&options)?;
-    for section in Section::ALL {
-        let rows = measure(section, &programs, &options)?;
-        if rows.is_empty() {
-            continue;
-        }
-        let names = programs.sides.each_ref().map(|side| side.name.as_str());
-        let table = table::render(&rows, names, &options);
-        println!("{table}");
-        if let Some(file) = &options.write {
-            table::write(&root().join(file), section, &table)?;
+    let (folders, tools) = (folders(&options)?, tools(&options)?);
+    // A folder without an etcd ends the run before hours of measurements.
+    let ours = (!options.noise).then(|| tools.quorate.clone());
+    let programs: Vec<Programs> = folders
+        .into_iter()
+        .map(|folder| Programs::new(folder.join("etcd"), ours.clone(), tools.clone()))
+        .collect::<Result<_, _>>()?;
+    for programs in &programs {
+        for section in Section::ALL {
+            let rows = measure(section, programs, &options)?;
+            if rows.is_empty() {
+                continue;
+            }
+            let names = programs.sides.each_ref().map(|side| side.name.as_str());
+            let table = table::render(&rows, names, &options);
+            println!("{table}");
+            if let Some(file) = &options.write {
+                table::write(&root().join(file), section, names[0], &table)?;
+            }
         }
     }
     Ok(())
@@ -155,12 +169,20 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
-fn programs(options: &Options) -> Result<Programs, String> {
-    let folder = match std::env::var_os("ETCD_BIN_DIR") {
+/// The folders of the versions of etcd to compare with.
+fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
+    if !options.etcd.is_empty() {
+        return Ok(options.etcd.clone());
+    }
+    Ok(vec![match std::env::var_os("ETCD_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => provision::etcd(provision::DEFAULT_SUITE)
             .map_err(|why| format!("compare needs a real etcd, and there is none: {why}"))?,
-    };
+    }])
+}
+
+/// The programs on the side of the clients, and ours.
+fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
         None => {
@@ -169,7 +191,6 @@ fn programs(options: &Options) -> Result<Programs, String> {
             target()?.join("release").join("quorate")
         }
     };
-    let ours = (!options.noise).then(|| quorate.clone());
     let tonic =
         small::CASES.iter().any(|case| case.by == Generator::Tonic && options.wants(case.name));
     let tonic_load = if tonic { Some(example("tonic_load")?) } else { None };
@@ -177,7 +198,7 @@ fn programs(options: &Options) -> Result<Programs, String> {
         |case: &small::Case| case.place.asks_for_certificates() && options.wants(case.name);
     let wants_certificates = small::CASES.iter().any(secured);
     let certificates = if wants_certificates { Some(certificates()?) } else { None };
-    Programs::new(folder.join("etcd"), ours, Tools { quorate, tonic_load, certificates })
+    Ok(Tools { quorate, tonic_load, certificates })
 }
 
 /// Builds an example of the tests: an ordinary client, or what makes certificates.
@@ -213,6 +234,12 @@ mod tests {
         let quick = parse("--quick").unwrap();
         assert_eq!((quick.pairs, quick.amount(100)), (1, 20));
         assert!(quick.wants("put-100"));
+    }
+
+    #[test]
+    fn several_versions_may_be_given() {
+        let options = parse("--etcd /a --etcd /b").unwrap();
+        assert_eq!(folders(&options).unwrap(), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }
 
     #[test]

@@ -17,15 +17,30 @@ pub(super) enum Section {
 impl Section {
     pub(super) const ALL: [Self; 2] = [Self::Alone, Self::Clusters];
 
-    /// The lines between which the table stands.
-    const fn markers(self) -> [&'static str; 2] {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Alone => ["<!-- compare: begin -->", "<!-- compare: end -->"],
-            Self::Clusters => {
-                ["<!-- compare clusters: begin -->", "<!-- compare clusters: end -->"]
-            }
+            Self::Alone => "compare",
+            Self::Clusters => "compare clusters",
         }
     }
+
+    /// The lines between which the table of a minor version (`3.5`) stands.
+    fn markers(self, version: &str) -> [String; 2] {
+        ["begin", "end"].map(|edge| format!("<!-- {} {version}: {edge} -->", self.name()))
+    }
+
+    /// Whether a line ends a table of this section, of whichever version.
+    fn is_end(self, line: &str) -> bool {
+        let rest = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_prefix(self.name()));
+        let version = rest.and_then(|rest| rest.strip_suffix(": end -->"));
+        version.is_some_and(|version| version.trim().starts_with(|c: char| c.is_ascii_digit()))
+    }
+}
+
+/// The minor version in a name such as `etcd 3.5.16`.
+fn minor_version(name: &str) -> String {
+    let version = name.rsplit(' ').next().unwrap_or_default();
+    version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
 }
 
 /// One line of the table.
@@ -141,19 +156,22 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Puts the table between its markers in a file; a file that does not exist is made.
-pub(super) fn write(file: &Path, section: Section, table: &str) -> Outcome {
+/// Puts the table beside this etcd between its markers in a file. A version without markers gets a section of its own behind the other
+/// versions'; a file that does not exist is made.
+pub(super) fn write(file: &Path, section: Section, etcd: &str, table: &str) -> Outcome {
     let named = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let places = Section::ALL.map(|section| section.markers().join("\n") + "\n");
+            let version = minor_version(etcd);
+            let places = Section::ALL.map(|section| section.markers(&version).join("\n") + "\n");
             format!("# Performance\n\n{}", places.join("\n"))
         }
         Err(error) => return Err(named(error)),
     };
-    let replaced = replace(&text, section, table).ok_or_else(|| {
-        format!("{} has no lines {}", file.display(), section.markers().join(" and "))
+    let replaced = replace(&text, section, etcd, table).ok_or_else(|| {
+        let markers = section.markers(&minor_version(etcd));
+        format!("{} has no lines {}", file.display(), markers.join(" and "))
     })?;
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).map_err(named)?;
@@ -161,11 +179,15 @@ pub(super) fn write(file: &Path, section: Section, table: &str) -> Outcome {
     std::fs::write(file, replaced).map_err(named)
 }
 
-fn replace(text: &str, section: Section, table: &str) -> Option<String> {
-    let [begin, end] = section.markers();
-    let (before, rest) = text.split_once(begin)?;
-    let (_, after) = rest.split_once(end)?;
-    Some(format!("{before}{begin}\n\n{table}\n{end}{after}"))
+fn replace(text: &str, section: Section, etcd: &str, table: &str) -> Option<String> {
+    let [begin, end] = section.markers(&minor_version(etcd));
+    if let Some((before, rest)) = text.split_once(&begin) {
+        let (_, after) = rest.split_once(&end)?;
+        return Some(format!("{before}{begin}\n\n{table}\n{end}{after}"));
+    }
+    let last = text.lines().rfind(|line| section.is_end(line))?;
+    let (before, after) = text.split_once(last)?;
+    Some(format!("{before}{last}\n\n### Beside {etcd}\n\n{begin}\n\n{table}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -212,14 +234,29 @@ mod tests {
 
     #[test]
     fn each_table_replaces_what_stands_between_its_own_markers() {
-        let [begin, end] = Section::Clusters.markers();
-        let [other_begin, other_end] = Section::Alone.markers();
+        let etcd = "etcd 3.5.16";
+        let [begin, end] = Section::Clusters.markers("3.5");
+        let [other_begin, other_end] = Section::Alone.markers("3.5");
         let other = format!("a\n{other_begin}\nstays\n{other_end}\n");
         let text = format!("{other}{begin}\nold\n{end}\nb\n");
         assert_eq!(
-            replace(&text, Section::Clusters, "new\n").unwrap(),
+            replace(&text, Section::Clusters, etcd, "new\n").unwrap(),
             format!("{other}{begin}\n\nnew\n\n{end}\nb\n")
         );
-        assert_eq!(replace("nothing", Section::Alone, "new"), None);
+        assert_eq!(replace("nothing", Section::Alone, etcd, "new"), None);
+    }
+
+    #[test]
+    fn another_version_gets_a_table_of_its_own() {
+        let text = "a\n<!-- compare 3.5: begin -->\nold\n<!-- compare 3.5: end -->\nb\n\
+                    <!-- compare clusters 3.5: begin -->\n<!-- compare clusters 3.5: end -->\n";
+        let first = replace(text, Section::Alone, "etcd 3.7.1", "new\n").unwrap();
+        let added = "<!-- compare 3.5: end -->\n\n### Beside etcd 3.7.1\n\n\
+                     <!-- compare 3.7: begin -->\n\nnew\n\n<!-- compare 3.7: end -->\nb\n";
+        assert!(first.contains(added) && first.contains("old"), "{first}");
+        // The next run finds its markers.
+        let again = replace(&first, Section::Alone, "etcd 3.7.2", "newer\n").unwrap();
+        assert!(again.contains("newer") && !again.contains("new\n"), "{again}");
+        assert_eq!(again.matches("### Beside").count(), 1);
     }
 }
