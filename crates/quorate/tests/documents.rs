@@ -35,7 +35,9 @@ fn flags(text: &str) -> BTreeSet<String> {
 /// The commands that a help text of a tool lists: the first words of lines indented by two.
 fn commands(text: &str) -> BTreeSet<String> {
     let listed = text.lines().filter_map(|line| line.strip_prefix("  "));
-    let described = listed.filter(|line| !line.contains("[command]"));
+    // Neither usage nor examples.
+    let described =
+        listed.filter(|line| !line.contains("[command]") && !line.starts_with("quorate "));
     let names = described.filter_map(|line| line.split(' ').next());
     names
         .filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))
