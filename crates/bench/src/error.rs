@@ -21,7 +21,7 @@ pub(crate) enum BenchError {
     #[error("nothing came from the server for {0} seconds")]
     Stalled(u64),
     #[error("{endpoint} could not be reached for {seconds} seconds: {source}")]
-    Unreachable { endpoint: String, seconds: u64, source: Box<BenchError> },
+    Unreachable { endpoint: String, seconds: u64, source: Box<Self> },
     #[error("the server does not know the token any more")]
     TokenRefused,
     #[error("the run was interrupted before the answer came")]

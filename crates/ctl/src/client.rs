@@ -372,7 +372,7 @@ impl Client {
         for position in (first..self.targets.len()).chain(0..first) {
             let target = &self.targets[position];
             self.tell("connecting", target, None);
-            let error = match target.connect().await {
+            let error = match Box::pin(target.connect()).await {
                 Ok(channel) => {
                     self.tell("connected", target, None);
                     return Ok(self.connected(position, channel));
