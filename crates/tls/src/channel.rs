@@ -117,7 +117,7 @@ impl Service<Uri> for ChannelConnector {
             let stream = connector.connect().await?;
             let report = connector.report.and_then(|report| report.lock().take());
             Ok(TokioIo::new(match report {
-                Some(report) => greeted(stream, report),
+                Some(report) => Box::pin(greeted(stream, report)),
                 None => stream,
             }))
         })

@@ -11,8 +11,6 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-use crate::channel::ChannelStream;
-
 /// Length of a frame's header.
 const HEADER_BYTES: usize = 9;
 /// Where a frame's header has the frame's type.
@@ -24,22 +22,20 @@ const SETTINGS: u8 = 4;
 pub type Greeting = oneshot::Receiver<io::Result<()>>;
 
 /// Reports the first frame that is read from this stream, which is otherwise as it was.
-pub(crate) fn greeted(
-    stream: ChannelStream,
-    report: oneshot::Sender<io::Result<()>>,
-) -> ChannelStream {
-    Box::pin(Greeted { stream, header: Vec::with_capacity(HEADER_BYTES), report: Some(report) })
+pub(crate) fn greeted<S>(stream: S, report: oneshot::Sender<io::Result<()>>) -> Greeted<S> {
+    Greeted { stream, header: Vec::with_capacity(HEADER_BYTES), report: Some(report) }
 }
 
-struct Greeted {
-    stream: ChannelStream,
+/// A stream whose first frame is reported.
+pub(crate) struct Greeted<S> {
+    stream: S,
     /// What has been read of the first frame's header.
     header: Vec<u8>,
     /// Gone once the outcome is reported.
     report: Option<oneshot::Sender<io::Result<()>>>,
 }
 
-impl Greeted {
+impl<S> Greeted<S> {
     fn report(&mut self, outcome: io::Result<()>) {
         if let Some(report) = self.report.take() {
             // The client may have stopped waiting.
@@ -60,7 +56,7 @@ impl Greeted {
     }
 }
 
-impl AsyncRead for Greeted {
+impl<S: AsyncRead + Unpin> AsyncRead for Greeted<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -68,7 +64,7 @@ impl AsyncRead for Greeted {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let polled = this.stream.as_mut().poll_read(context, buf);
+        let polled = Pin::new(&mut this.stream).poll_read(context, buf);
         if this.report.is_none() {
             return polled;
         }
@@ -85,21 +81,21 @@ impl AsyncRead for Greeted {
     }
 }
 
-impl AsyncWrite for Greeted {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Greeted<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().stream.as_mut().poll_write(context, buf)
+        Pin::new(&mut self.get_mut().stream).poll_write(context, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().stream.as_mut().poll_flush(context)
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().stream.as_mut().poll_shutdown(context)
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -107,7 +103,7 @@ impl AsyncWrite for Greeted {
         context: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().stream.as_mut().poll_write_vectored(context, bufs)
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -125,7 +121,7 @@ mod tests {
     async fn outcome(pieces: &[&[u8]]) -> String {
         let (mut server, client) = duplex(1);
         let (report, greeting) = oneshot::channel();
-        let mut client = greeted(Box::pin(client), report);
+        let mut client = greeted(client, report);
         let sending = async {
             for piece in pieces {
                 server.write_all(piece).await.unwrap();
