@@ -26,7 +26,8 @@ impl Kind {
     }
 }
 
-/// What a method needs before it does anything, where authentication is on.
+/// What a method needs before it does anything, where authentication is on. It is checked when the head of a call
+/// arrives, and again when its message has been decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Nothing; a token is not looked at.
@@ -155,6 +156,33 @@ pub(crate) const SERVICES: &[ServiceMethods] = &[
         ],
     },
 ];
+
+/// What a method needs. It does not compile for a method that has no line.
+pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
+    let mut at = 0;
+    while at < SERVICES.len() {
+        let ServiceMethods { name, methods } = &SERVICES[at];
+        let mut of = 0;
+        while of < methods.len() {
+            if is_same(name, service) && is_same(methods[of].name, method) {
+                return methods[of].needs;
+            }
+            of += 1;
+        }
+        at += 1;
+    }
+    panic!("the table of methods has no such line")
+}
+
+/// Whether two texts are the same, at compile time.
+const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
 
 /// The services as the metrics count their calls.
 pub fn counted() -> Vec<GrpcService> {

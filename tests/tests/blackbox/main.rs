@@ -27,6 +27,7 @@ mod grpc_proxy_users;
 mod http;
 mod interactive;
 mod kubernetes;
+mod late_messages;
 mod lease;
 mod leasing;
 mod limits;

@@ -36,7 +36,7 @@ type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Told);
 
 /// What is told nobody, somebody with a token that nobody gave out, with one that has run out, eve, ann, and root.
 /// Empty: he is let in.
-type Told = [&'static str; 6];
+pub(super) type Told = [&'static str; 6];
 
 /// The same, in words.
 const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve", "ann", "root"];
@@ -219,7 +219,7 @@ fn refusal(answer: Result<(), Status>) -> String {
 }
 
 /// Where 3.7 asks for something else than 3.5 did, and what that was.
-const BEFORE_3_7: &[(&[&str], Told)] = &[
+pub(super) const BEFORE_3_7: &[(&[&str], Told)] = &[
     // Anybody was let in, as long as he showed no bad token: these went through the log, where nobody asked.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
     // Nobody looked at the token. Leases: since 3.6 keys that hang on them are to be permitted; members, and what

@@ -1,6 +1,7 @@
-//! The gate as calls pass it: what the table says of a method, and what is left to the services.
+//! The gate as calls pass it when their head has arrived: what the table says of a method, and what is left to the
+//! services. When the message has been decoded, `authorized` checks the same again.
 //!
-//! A service finds who asks beside the request ([`client_of`]). Where nothing is found, authentication was off when the
+//! The caller is left beside the request ([`client_of`]). Where nothing is found, authentication was off when the
 //! call came: then it is the head of the request that tells, should it be on by now.
 //!
 //! Who shows no token is who the verified certificate of his connection names, where `--client-cert-auth` asks for one.
@@ -48,13 +49,18 @@ pub(super) fn admit<B>(
     if let Some(account) = &client.account {
         account.note_user(gate.user_of(&client.shown));
     }
-    match needs {
-        Needs::Nothing | Needs::Judged | Needs::Message => {}
-        Needs::User => gate.check_user(&client.shown)?,
-        Needs::Admin => gate.check_admin(&client.shown)?,
-    }
+    check(gate, needs, &client.shown)?;
     request.extensions_mut().insert(client);
     Ok(())
+}
+
+/// Checks what a method needs, as far as its line in the table says.
+pub(super) fn check(gate: &Gate, needs: Needs, shown: &Shown) -> Result<(), RequestError> {
+    match needs {
+        Needs::Nothing | Needs::Judged | Needs::Message => Ok(()),
+        Needs::User => gate.check_user(shown),
+        Needs::Admin => gate.check_admin(shown),
+    }
 }
 
 /// Whom the certificate of its connection makes the sender of a call, if anybody.
@@ -69,18 +75,13 @@ pub(super) fn leave<B>(request: &mut Request<B>, noted: Noted) {
     request.extensions_mut().insert(noted.of(shown));
 }
 
-/// Who sent a request. What he asks for is noted, if it is to be told.
+/// The client that sent a request. What the request asks for is noted for the audit log.
 pub(super) fn client_of<T: Asks>(request: &tonic::Request<T>) -> Client {
-    let client = client_by_name(request);
+    let client = found(request.extensions(), request.metadata().as_ref());
     if let Some(account) = &client.account {
         request.get_ref().note(account);
     }
     client
-}
-
-/// The same for a request of which the service itself says what is told.
-pub(super) fn client_by_name<T>(request: &tonic::Request<T>) -> Client {
-    found(request.extensions(), request.metadata().as_ref())
 }
 
 /// Who began a stream, by the head of its request.

@@ -113,6 +113,13 @@ asks! {
 }
 
 asks_nothing! {
+    // The service notes the name, if it is a user's.
+    pb::AuthenticateRequest,
+    pb::MemberListRequest,
+    pb::StatusRequest,
+    pb::DefragmentRequest,
+    pb::HashRequest,
+    pb::SnapshotRequest,
     pb::LeaseLeasesRequest,
     pb::AuthEnableRequest,
     pb::AuthDisableRequest,

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use quorate_api::etcdserverpb::auth_server::Auth;
 use quorate_api::etcdserverpb::{
     AuthDisableRequest, AuthDisableResponse, AuthEnableRequest, AuthEnableResponse,
     AuthRoleAddRequest, AuthRoleAddResponse, AuthRoleDeleteRequest, AuthRoleDeleteResponse,
@@ -19,10 +18,10 @@ use quorate_api::etcdserverpb::{
     ResponseHeader,
 };
 use quorate_state::apply::Response as Outcome;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::{client_by_name, client_of};
 use super::asked;
+use super::authorized::Authorized;
 use super::status::status;
 use super::unexpected;
 use quorate_member::access::Client;
@@ -73,8 +72,8 @@ impl AuthService {
 /// Has a change made whose answer is nothing but that it was.
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
-        let client = client_of(&$request);
-        let $field = Some($request.into_inner());
+        let (client, message) = $request.into_parts();
+        let $field = Some(message);
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         let header = $service.change(&client, request, RequestKind::$kind).await?;
         Ok(Response::new($response { header }))
@@ -84,8 +83,8 @@ macro_rules! change {
 /// Has something looked up.
 macro_rules! look_up {
     ($service:ident, $request:ident, $field:ident, $kind:ident) => {{
-        let client = client_of(&$request);
-        let $field = Some($request.into_inner());
+        let (client, message) = $request.into_parts();
+        let $field = Some(message);
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         match $service.propose(&client, request, RequestKind::$kind).await? {
             Outcome::$kind(mut response) => {
@@ -97,35 +96,34 @@ macro_rules! look_up {
     }};
 }
 
-#[tonic::async_trait]
-impl Auth for AuthService {
-    async fn auth_enable(
+/// The methods; `guarded` calls them.
+impl AuthService {
+    pub(super) async fn auth_enable(
         &self,
-        request: Request<AuthEnableRequest>,
+        request: Authorized<AuthEnableRequest>,
     ) -> Result<Response<AuthEnableResponse>, Status> {
         change!(self, request, auth_enable, AuthEnable, AuthEnableResponse)
     }
 
-    async fn auth_disable(
+    pub(super) async fn auth_disable(
         &self,
-        request: Request<AuthDisableRequest>,
+        request: Authorized<AuthDisableRequest>,
     ) -> Result<Response<AuthDisableResponse>, Status> {
         change!(self, request, auth_disable, AuthDisable, AuthDisableResponse)
     }
 
-    async fn auth_status(
+    pub(super) async fn auth_status(
         &self,
-        request: Request<AuthStatusRequest>,
+        request: Authorized<AuthStatusRequest>,
     ) -> Result<Response<AuthStatusResponse>, Status> {
         look_up!(self, request, auth_status, AuthStatus)
     }
 
-    async fn authenticate(
+    pub(super) async fn authenticate(
         &self,
-        request: Request<AuthenticateRequest>,
+        request: Authorized<AuthenticateRequest>,
     ) -> Result<Response<AuthenticateResponse>, Status> {
-        let client = client_by_name(&request);
-        let AuthenticateRequest { name, password } = request.into_inner();
+        let (client, AuthenticateRequest { name, password }) = request.into_parts();
         if let Some(account) = &client.account {
             let known = self.accounts.has(&name).then_some(name.as_str());
             account.note_asked(asked::login(known));
@@ -136,12 +134,11 @@ impl Auth for AuthService {
         Ok(Response::new(response))
     }
 
-    async fn user_add(
+    pub(super) async fn user_add(
         &self,
-        request: Request<AuthUserAddRequest>,
+        request: Authorized<AuthUserAddRequest>,
     ) -> Result<Response<AuthUserAddResponse>, Status> {
-        let client = client_of(&request);
-        let mut add = request.into_inner();
+        let (client, mut add) = request.into_parts();
         self.accounts.hash_new(&client.shown, &mut add).await.map_err(status)?;
         let request =
             InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() };
@@ -149,12 +146,11 @@ impl Auth for AuthService {
         Ok(Response::new(AuthUserAddResponse { header }))
     }
 
-    async fn user_change_password(
+    pub(super) async fn user_change_password(
         &self,
-        request: Request<AuthUserChangePasswordRequest>,
+        request: Authorized<AuthUserChangePasswordRequest>,
     ) -> Result<Response<AuthUserChangePasswordResponse>, Status> {
-        let client = client_of(&request);
-        let mut change = request.into_inner();
+        let (client, mut change) = request.into_parts();
         self.accounts.hash_other(&client.shown, &mut change).await.map_err(status)?;
         let request = InternalRaftRequest {
             auth_user_change_password: Some(change),
@@ -164,37 +160,37 @@ impl Auth for AuthService {
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 
-    async fn user_get(
+    pub(super) async fn user_get(
         &self,
-        request: Request<AuthUserGetRequest>,
+        request: Authorized<AuthUserGetRequest>,
     ) -> Result<Response<AuthUserGetResponse>, Status> {
         look_up!(self, request, auth_user_get, AuthUserGet)
     }
 
-    async fn user_list(
+    pub(super) async fn user_list(
         &self,
-        request: Request<AuthUserListRequest>,
+        request: Authorized<AuthUserListRequest>,
     ) -> Result<Response<AuthUserListResponse>, Status> {
         look_up!(self, request, auth_user_list, AuthUserList)
     }
 
-    async fn user_delete(
+    pub(super) async fn user_delete(
         &self,
-        request: Request<AuthUserDeleteRequest>,
+        request: Authorized<AuthUserDeleteRequest>,
     ) -> Result<Response<AuthUserDeleteResponse>, Status> {
         change!(self, request, auth_user_delete, AuthUserDelete, AuthUserDeleteResponse)
     }
 
-    async fn user_grant_role(
+    pub(super) async fn user_grant_role(
         &self,
-        request: Request<AuthUserGrantRoleRequest>,
+        request: Authorized<AuthUserGrantRoleRequest>,
     ) -> Result<Response<AuthUserGrantRoleResponse>, Status> {
         change!(self, request, auth_user_grant_role, AuthUserGrantRole, AuthUserGrantRoleResponse)
     }
 
-    async fn user_revoke_role(
+    pub(super) async fn user_revoke_role(
         &self,
-        request: Request<AuthUserRevokeRoleRequest>,
+        request: Authorized<AuthUserRevokeRoleRequest>,
     ) -> Result<Response<AuthUserRevokeRoleResponse>, Status> {
         change!(
             self,
@@ -205,37 +201,37 @@ impl Auth for AuthService {
         )
     }
 
-    async fn role_add(
+    pub(super) async fn role_add(
         &self,
-        request: Request<AuthRoleAddRequest>,
+        request: Authorized<AuthRoleAddRequest>,
     ) -> Result<Response<AuthRoleAddResponse>, Status> {
         change!(self, request, auth_role_add, AuthRoleAdd, AuthRoleAddResponse)
     }
 
-    async fn role_get(
+    pub(super) async fn role_get(
         &self,
-        request: Request<AuthRoleGetRequest>,
+        request: Authorized<AuthRoleGetRequest>,
     ) -> Result<Response<AuthRoleGetResponse>, Status> {
         look_up!(self, request, auth_role_get, AuthRoleGet)
     }
 
-    async fn role_list(
+    pub(super) async fn role_list(
         &self,
-        request: Request<AuthRoleListRequest>,
+        request: Authorized<AuthRoleListRequest>,
     ) -> Result<Response<AuthRoleListResponse>, Status> {
         look_up!(self, request, auth_role_list, AuthRoleList)
     }
 
-    async fn role_delete(
+    pub(super) async fn role_delete(
         &self,
-        request: Request<AuthRoleDeleteRequest>,
+        request: Authorized<AuthRoleDeleteRequest>,
     ) -> Result<Response<AuthRoleDeleteResponse>, Status> {
         change!(self, request, auth_role_delete, AuthRoleDelete, AuthRoleDeleteResponse)
     }
 
-    async fn role_grant_permission(
+    pub(super) async fn role_grant_permission(
         &self,
-        request: Request<AuthRoleGrantPermissionRequest>,
+        request: Authorized<AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<AuthRoleGrantPermissionResponse>, Status> {
         change!(
             self,
@@ -246,9 +242,9 @@ impl Auth for AuthService {
         )
     }
 
-    async fn role_revoke_permission(
+    pub(super) async fn role_revoke_permission(
         &self,
-        request: Request<AuthRoleRevokePermissionRequest>,
+        request: Authorized<AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<AuthRoleRevokePermissionResponse>, Status> {
         change!(
             self,

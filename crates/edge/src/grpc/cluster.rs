@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use quorate_api::etcdserverpb::cluster_server::Cluster;
 use quorate_api::etcdserverpb::{
     Member as MemberMessage, MemberAddRequest, MemberAddResponse, MemberListRequest,
     MemberListResponse, MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest,
@@ -10,11 +9,12 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_state::members::Member;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::large_reply::counted;
 use super::status::status;
+use quorate_member::access::Gate;
 use quorate_member::membership::Membership;
 use quorate_member::{Handles, Profile, Reader};
 
@@ -22,6 +22,7 @@ use quorate_member::{Handles, Profile, Reader};
 #[derive(Debug)]
 pub(crate) struct ClusterService {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     membership: Membership,
 }
@@ -30,20 +31,20 @@ impl ClusterService {
     pub(super) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             membership: Membership::new(handles),
         }
     }
 }
 
-#[tonic::async_trait]
-impl Cluster for ClusterService {
-    async fn member_add(
+/// The methods; `guarded` calls them.
+impl ClusterService {
+    pub(super) async fn member_add(
         &self,
-        request: Request<MemberAddRequest>,
+        request: Authorized<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        let client = client_of(&request);
-        let request = request.get_ref();
+        let (client, request) = request.into_parts();
         let added =
             self.membership.add(&client.shown, &request.peer_urls, request.is_learner).await;
         let (row, rows) = added.map_err(status)?;
@@ -54,47 +55,49 @@ impl Cluster for ClusterService {
         }))
     }
 
-    async fn member_remove(
+    pub(super) async fn member_remove(
         &self,
-        request: Request<MemberRemoveRequest>,
+        request: Authorized<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        _ = client_of(&request);
-        let rows = self.membership.remove(request.get_ref().id).await.map_err(status)?;
+        let (client, request) = request.into_parts();
+        let rows = self.membership.remove(&client.shown, request.id).await.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
 
-    async fn member_update(
+    pub(super) async fn member_update(
         &self,
-        request: Request<MemberUpdateRequest>,
+        request: Authorized<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        _ = client_of(&request);
-        let request = request.get_ref();
-        let rows = self.membership.update(request.id, &request.peer_urls).await.map_err(status)?;
+        let (client, request) = request.into_parts();
+        let updated = self.membership.update(&client.shown, request.id, &request.peer_urls).await;
+        let rows = updated.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
     }
 
-    async fn member_list(
+    pub(super) async fn member_list(
         &self,
-        request: Request<MemberListRequest>,
+        request: Authorized<MemberListRequest>,
     ) -> Result<Response<MemberListResponse>, Status> {
-        if request.get_ref().linearizable {
+        let (client, request) = request.into_parts();
+        if request.linearizable {
             self.reader.read_barrier().await.map_err(status)?;
+            self.gate.check_user(&client.shown).map_err(status)?;
         }
         let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
         let response = MemberListResponse { header, members: to_messages(rows) };
-        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
+        counted(response, &self.reader.admission().replies).map_err(status)
     }
 
-    async fn member_promote(
+    pub(super) async fn member_promote(
         &self,
-        request: Request<MemberPromoteRequest>,
+        request: Authorized<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        _ = client_of(&request);
-        let id = request.get_ref().id;
-        let rows =
-            self.membership.promote(id, token_of(request.metadata())).await.map_err(status)?;
+        let token = token_of(request.metadata()).map(str::to_owned);
+        let (client, request) = request.into_parts();
+        let promoted = self.membership.promote(&client.shown, request.id, token.as_deref()).await;
+        let rows = promoted.map_err(status)?;
         let header = Some(self.profile.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
     }

@@ -14,21 +14,19 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{PutRequest, RangeResponse, ResponseHeader, TxnResponse};
 use quorate_api::mvccpb::event::EventType;
-use quorate_api::v3electionpb::election_server::Election;
 use quorate_api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
     ProclaimResponse, ResignRequest, ResignResponse,
 };
 use tokio_stream::Stream;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::large_reply::counted;
 use super::recipes::{
     Entered, KeyWatch, Name, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
 };
-use super::request_body;
 use super::status::status;
 use super::streams::{self, until};
 use quorate_member::access::Client;
@@ -91,14 +89,14 @@ impl ElectionService {
     }
 }
 
-#[tonic::async_trait]
-impl Election for ElectionService {
-    async fn campaign(
+/// The methods; `guarded` calls them.
+impl ElectionService {
+    pub(super) async fn campaign(
         &self,
-        request: Request<CampaignRequest>,
+        request: Authorized<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
-        let client = client_of(&request);
-        let CampaignRequest { name: given, lease, value } = request_body::take_in(request)?;
+        let (client, request) = request.into_parts();
+        let CampaignRequest { name: given, lease, value } = request;
         let name = Name::new(&given);
         let room = self.recipes.take_room(name.prefix.len() + value.len())?;
         let lease = self.recipes.lease(&client, lease).await?;
@@ -113,23 +111,22 @@ impl Election for ElectionService {
         Ok(Response::new(CampaignResponse { header, leader: Some(leader) }))
     }
 
-    async fn proclaim(
+    pub(super) async fn proclaim(
         &self,
-        request: Request<ProclaimRequest>,
+        request: Authorized<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
-        let client = client_of(&request);
-        let ProclaimRequest { leader, value } = request_body::take_in(request)?;
+        let (client, ProclaimRequest { leader, value }) = request.into_parts();
         let leader = self.resume(&client, leader).await?;
         let answer = self.proclaim_value(&client, &leader, value).await?;
         Ok(Response::new(ProclaimResponse { header: answer.header }))
     }
 
-    async fn leader(
+    pub(super) async fn leader(
         &self,
-        request: Request<LeaderRequest>,
+        request: Authorized<LeaderRequest>,
     ) -> Result<Response<LeaderResponse>, Status> {
-        let client = client_of(&request);
-        let name = Name::new(&request_body::take_in(request)?.name);
+        let (client, request) = request.into_parts();
+        let name = Name::new(&request.name);
         let mut found = self.recipes.owner(&client, &name).await?;
         let Some(kv) = found.kvs.pop() else {
             return Err(Status::unknown("election: no leader"));
@@ -139,25 +136,24 @@ impl Election for ElectionService {
         counted(response, replies).map_err(|error| handed_on(status(error)))
     }
 
-    async fn observe(
+    pub(super) async fn observe(
         &self,
-        request: Request<LeaderRequest>,
+        request: Authorized<LeaderRequest>,
     ) -> Result<Response<BoxStream<LeaderResponse>>, Status> {
-        let client = client_of(&request);
         let end = self.recipes.streams.wait(streams::requires_leader(request.metadata().as_ref()));
-        let name = Name::new(&request_body::take_in(request)?.name);
+        let (client, request) = request.into_parts();
+        let name = Name::new(&request.name);
         let recipes = Arc::clone(&self.recipes);
         let observer = Observer { recipes, client, name, told: VecDeque::new(), followed: None };
         Ok(Response::new(Box::pin(until(Leaders(Some(observer.step())), end))))
     }
 
-    async fn resign(
+    pub(super) async fn resign(
         &self,
-        request: Request<ResignRequest>,
+        request: Authorized<ResignRequest>,
     ) -> Result<Response<ResignResponse>, Status> {
-        let client = client_of(&request);
-        let leader = request_body::take_in(request)?.leader;
-        let leader = self.resume(&client, leader).await?;
+        let (client, request) = request.into_parts();
+        let leader = self.resume(&client, request.leader).await?;
         let answer = self.recipes.resign(&client, leader.key, leader.rev).await?;
         Ok(Response::new(ResignResponse { header: answer.header }))
     }

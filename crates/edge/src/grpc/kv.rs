@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use prost::Message as _;
-use quorate_api::etcdserverpb::kv_server;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::response_op::Response as OpResponse;
 use quorate_api::etcdserverpb::{
@@ -20,12 +19,11 @@ use quorate_state::apply::{
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
 use super::range_stream::ChunkedRange;
-use super::request_body;
 use super::request_stats::{self, RequestStats, WriteResponse};
 use super::spans;
 use super::status::status;
@@ -393,15 +391,14 @@ fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
     Ok(RangeQuery::from_request(request).expect("the sort was checked"))
 }
 
-#[tonic::async_trait]
-impl kv_server::Kv for Kv {
-    async fn range(
+/// The methods; `guarded` calls them.
+impl Kv {
+    pub(super) async fn range(
         &self,
-        request: Request<RangeRequest>,
+        request: Authorized<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
         let started = Instant::now();
-        let client = client_of(&request);
-        let request = request_body::take_in(request)?;
+        let (client, request) = request.into_parts();
         let result = self.range_for(&client, &request).await;
         if request_stats::is_wanted(&self.profile, started) {
             let response = result.as_ref().ok().map(Reply::message);
@@ -410,12 +407,11 @@ impl kv_server::Kv for Kv {
         result.map_err(status)?.into_response()
     }
 
-    async fn range_stream(
+    pub(super) async fn range_stream(
         &self,
-        request: Request<RangeRequest>,
+        request: Authorized<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
-        let client = client_of(&request);
-        let request = request_body::take_in(request)?;
+        let (client, request) = request.into_parts();
         let query = to_query(&request).map_err(status)?;
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
@@ -451,33 +447,36 @@ impl kv_server::Kv for Kv {
         Ok(response)
     }
 
-    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+    pub(super) async fn put(
+        &self,
+        request: Authorized<PutRequest>,
+    ) -> Result<Response<PutResponse>, Status> {
         let started = Instant::now();
-        let client = client_of(&request);
-        let put = request_body::take_in(request)?;
+        let (client, put) = request.into_parts();
         let mut kept = Bytes::new();
         let result = self.put_for(&client, put, &mut kept).await;
         self.tell_of_write(started, &kept, &result);
         result.map(Response::new)
     }
 
-    async fn delete_range(
+    pub(super) async fn delete_range(
         &self,
-        request: Request<DeleteRangeRequest>,
+        request: Authorized<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
         let started = Instant::now();
-        let client = client_of(&request);
-        let delete = request_body::take_in(request)?;
+        let (client, delete) = request.into_parts();
         let mut kept = Bytes::new();
         let result = self.delete_for(&client, delete, &mut kept).await;
         self.tell_of_write(started, &kept, &result);
         self.reply_regardless(result?)
     }
 
-    async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
+    pub(super) async fn txn(
+        &self,
+        request: Authorized<TxnRequest>,
+    ) -> Result<Response<TxnResponse>, Status> {
         let started = Instant::now();
-        let client = client_of(&request);
-        let txn = request_body::take_in(request)?;
+        let (client, txn) = request.into_parts();
         let txn = self.checked_txn(&client, txn).await.map_err(status)?;
         if is_read_only(&txn) {
             return self.read_txn_for(&client, txn, started).await.map_err(status)?.into_response();
@@ -488,12 +487,11 @@ impl kv_server::Kv for Kv {
         self.reply_regardless(result?)
     }
 
-    async fn compact(
+    pub(super) async fn compact(
         &self,
-        request: Request<CompactionRequest>,
+        request: Authorized<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
-        let client = client_of(&request);
-        let mut compaction = request.into_inner();
+        let (client, mut compaction) = request.into_parts();
         let _operation = client.operation("compact", || spans::compact(&compaction));
         compaction.revision = self.proposer.compaction_point(compaction.revision);
         let is_physical = compaction.physical;

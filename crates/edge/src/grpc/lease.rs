@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use quorate_api::etcdserverpb::lease_server::Lease;
 use quorate_api::etcdserverpb::{
     InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest,
     LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
@@ -12,9 +11,9 @@ use quorate_state::apply::{Permission, Response as Outcome};
 use quorate_state::auth::Access;
 use quorate_state::quota::LEASE_COST;
 use quorate_state::units::LeaseId;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::large_reply::counted;
 use super::spans;
 use super::status::status;
@@ -77,23 +76,22 @@ impl LeaseService {
     }
 }
 
-#[tonic::async_trait]
-impl Lease for LeaseService {
-    async fn lease_grant(
+/// The methods; `guarded` calls them.
+impl LeaseService {
+    pub(super) async fn lease_grant(
         &self,
-        request: Request<LeaseGrantRequest>,
+        request: Authorized<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        let client = client_of(&request);
-        Ok(Response::new(self.grant_for(&client, request.into_inner()).await?))
+        let (client, grant) = request.into_parts();
+        Ok(Response::new(self.grant_for(&client, grant).await?))
     }
 
-    async fn lease_revoke(
+    pub(super) async fn lease_revoke(
         &self,
-        request: Request<LeaseRevokeRequest>,
+        request: Authorized<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        let client = client_of(&request);
+        let (client, revoke) = request.into_parts();
         self.gate.check_user(&client.shown).map_err(status)?;
-        let revoke = request.into_inner();
         let _operation = client.operation("lease_revoke", || spans::lease(revoke.id));
         let request =
             InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
@@ -112,12 +110,11 @@ impl Lease for LeaseService {
         }
     }
 
-    async fn lease_time_to_live(
+    pub(super) async fn lease_time_to_live(
         &self,
-        request: Request<LeaseTimeToLiveRequest>,
+        request: Authorized<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        let client = client_of(&request);
-        let request = request.into_inner();
+        let (client, request) = request.into_parts();
         let id = LeaseId(request.id);
         let pass = self.gate.pass(&client.shown, |may| {
             may.check_user()?;
@@ -143,14 +140,14 @@ impl Lease for LeaseService {
         });
         let header = Some(self.reader.current_header());
         let response = LeaseTimeToLiveResponse { header, ..response };
-        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
+        counted(response, &self.reader.admission().replies).map_err(status)
     }
 
-    async fn lease_leases(
+    pub(super) async fn lease_leases(
         &self,
-        request: Request<LeaseLeasesRequest>,
+        request: Authorized<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        let client = client_of(&request);
+        let (client, _) = request.into_parts();
         let pass = self.gate.pass(&client.shown, |may| {
             may.check_user()?;
             let all = self.reader.leases().list();
@@ -163,6 +160,6 @@ impl Lease for LeaseService {
             header: Some(self.reader.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
         };
-        Ok(counted(response, &self.reader.admission().replies).map_err(status)?)
+        counted(response, &self.reader.admission().replies).map_err(status)
     }
 }

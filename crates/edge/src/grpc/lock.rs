@@ -8,13 +8,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
-use quorate_api::v3lockpb::lock_server::Lock;
 use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::recipes::{Entered, Name, Recipes, Undo, Withdrawal, enter, revision};
-use super::request_body;
 use quorate_member::access::Client;
 
 /// The service.
@@ -42,11 +40,13 @@ impl LockService {
     }
 }
 
-#[tonic::async_trait]
-impl Lock for LockService {
-    async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
-        let client = client_of(&request);
-        let LockRequest { name, lease } = request_body::take_in(request)?;
+/// The methods; `guarded` calls them.
+impl LockService {
+    pub(super) async fn lock(
+        &self,
+        request: Authorized<LockRequest>,
+    ) -> Result<Response<LockResponse>, Status> {
+        let (client, LockRequest { name, lease }) = request.into_parts();
         let name = Name::new(&name);
         let room = self.recipes.take_room(name.prefix.len())?;
         let lease = self.recipes.lease(&client, lease).await?;
@@ -75,12 +75,11 @@ impl Lock for LockService {
         }
     }
 
-    async fn unlock(
+    pub(super) async fn unlock(
         &self,
-        request: Request<UnlockRequest>,
+        request: Authorized<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
-        let client = client_of(&request);
-        let UnlockRequest { key } = request_body::take_in(request)?;
+        let (client, UnlockRequest { key }) = request.into_parts();
         let deleted = self.recipes.delete(&client, key).await?;
         Ok(Response::new(UnlockResponse { header: deleted.header }))
     }

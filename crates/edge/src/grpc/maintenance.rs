@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
-use quorate_api::etcdserverpb::maintenance_server::Maintenance;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo,
     DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
@@ -15,13 +14,13 @@ use quorate_api::etcdserverpb::{
 use quorate_state::alarm::Alarm;
 use quorate_state::apply::Response as Outcome;
 use tonic::codegen::BoxStream;
-use tonic::{Request, Response, Status};
+use tonic::{Response, Status};
 
-use super::access::client_of;
+use super::authorized::Authorized;
 use super::status::status;
 use super::unexpected;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
-use quorate_member::access::Gate;
+use quorate_member::access::{Client, Gate};
 use quorate_member::admission::Bound;
 use quorate_member::versions::Downgrades;
 use quorate_member::{Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds};
@@ -53,26 +52,31 @@ impl MaintenanceService {
             streams: Arc::clone(&handles.streams),
         }
     }
+
+    /// Waits until everything applied is in the backend file. The wait lasts as long as the disk has no room, so the
+    /// client is authorized again after it.
+    async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
+        self.administrator.commit_backend().await?;
+        self.gate.check_admin(&client.shown)
+    }
 }
 
-#[tonic::async_trait]
-impl Maintenance for MaintenanceService {
-    async fn alarm(
+/// The methods; `guarded` calls them.
+impl MaintenanceService {
+    pub(super) async fn alarm(
         &self,
-        request: Request<AlarmRequest>,
+        request: Authorized<AlarmRequest>,
     ) -> Result<Response<AlarmResponse>, Status> {
-        let client = client_of(&request);
-        let checked = match AlarmAction::try_from(request.get_ref().action) {
+        let (client, request) = request.into_parts();
+        let checked = match AlarmAction::try_from(request.action) {
             Ok(AlarmAction::Get) => self.gate.check_user(&client.shown),
             Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => {
                 self.gate.check_admin(&client.shown)
             }
         };
         checked.map_err(status)?;
-        let request = InternalRaftRequest {
-            alarm: Some(request.into_inner()),
-            ..InternalRaftRequest::default()
-        };
+        let request =
+            InternalRaftRequest { alarm: Some(request), ..InternalRaftRequest::default() };
         match self
             .proposer
             .propose_for(&client, request, RequestKind::Alarm)
@@ -87,7 +91,10 @@ impl Maintenance for MaintenanceService {
         }
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+    pub(super) async fn status(
+        &self,
+        _: Authorized<StatusRequest>,
+    ) -> Result<Response<StatusResponse>, Status> {
         let (facts, standing) = (self.profile.facts(), self.profile.standing());
         let downgrade = facts.versions.downgrade();
         let stats = self.reader.backend().stats();
@@ -118,9 +125,9 @@ impl Maintenance for MaintenanceService {
         }))
     }
 
-    async fn defragment(
+    pub(super) async fn defragment(
         &self,
-        _: Request<DefragmentRequest>,
+        _: Authorized<DefragmentRequest>,
     ) -> Result<Response<DefragmentResponse>, Status> {
         log::info!("starting defragment");
         let started = Instant::now();
@@ -135,8 +142,12 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(DefragmentResponse { header: None }))
     }
 
-    async fn hash(&self, _: Request<HashRequest>) -> Result<Response<HashResponse>, Status> {
-        self.administrator.commit_backend().await.map_err(status)?;
+    pub(super) async fn hash(
+        &self,
+        request: Authorized<HashRequest>,
+    ) -> Result<Response<HashResponse>, Status> {
+        let (client, _) = request.into_parts();
+        self.commit_backend(&client).await.map_err(status)?;
         let backend = self.reader.backend().clone();
         let started = Instant::now();
         let hash = blocking(move || backend.read().hash()).await;
@@ -145,13 +156,13 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(HashResponse { header: Some(self.reader.current_header()), hash }))
     }
 
-    async fn hash_kv(
+    pub(super) async fn hash_kv(
         &self,
-        request: Request<HashKvRequest>,
+        request: Authorized<HashKvRequest>,
     ) -> Result<Response<HashKvResponse>, Status> {
-        _ = client_of(&request);
-        let revision = request.get_ref().revision;
+        let (client, HashKvRequest { revision }) = request.into_parts();
         self.administrator.wait_hashed(revision).await;
+        self.gate.check_admin(&client.shown).map_err(status)?;
         let view = self.reader.view();
         let started = Instant::now();
         let current = view.current_revision();
@@ -166,14 +177,15 @@ impl Maintenance for MaintenanceService {
         }))
     }
 
-    async fn snapshot(
+    pub(super) async fn snapshot(
         &self,
-        _: Request<SnapshotRequest>,
+        request: Authorized<SnapshotRequest>,
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
+        let (client, _) = request.into_parts();
         let replies = &self.reader.admission().replies;
         let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
         let room = room.map_err(status)?;
-        self.administrator.commit_backend().await.map_err(status)?;
+        self.commit_backend(&client).await.map_err(status)?;
         let storage_version = self.profile.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
         let metrics = Arc::clone(self.profile.metrics());
@@ -182,29 +194,29 @@ impl Maintenance for MaintenanceService {
         Ok(Response::new(Box::pin(super::streams::until(stream, end))))
     }
 
-    async fn move_leader(
+    pub(super) async fn move_leader(
         &self,
-        request: Request<MoveLeaderRequest>,
+        request: Authorized<MoveLeaderRequest>,
     ) -> Result<Response<MoveLeaderResponse>, Status> {
-        _ = client_of(&request);
-        self.administrator.move_leader(request.get_ref().target_id).await.map_err(status)?;
+        let (_, request) = request.into_parts();
+        self.administrator.move_leader(request.target_id).await.map_err(status)?;
         Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
-    async fn downgrade(
+    pub(super) async fn downgrade(
         &self,
-        request: Request<DowngradeRequest>,
+        request: Authorized<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
-        _ = client_of(&request);
-        let (request, downgrades) = (request.get_ref(), &self.downgrades);
+        let (Client { shown, .. }, request) = request.into_parts();
+        let downgrades = &self.downgrades;
         let cluster = match DowngradeAction::try_from(request.action) {
             Ok(DowngradeAction::Validate) => {
                 Some(downgrades.validate(&request.version).await.map_err(status)?)
             }
             Ok(DowngradeAction::Enable) => {
-                Some(downgrades.enable(&request.version).await.map_err(status)?)
+                Some(downgrades.enable(&shown, &request.version).await.map_err(status)?)
             }
-            Ok(DowngradeAction::Cancel) => downgrades.cancel().await,
+            Ok(DowngradeAction::Cancel) => downgrades.cancel(&shown).await,
             Err(_) => return Err(status(RequestError::UnknownMethod)),
         };
         let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));

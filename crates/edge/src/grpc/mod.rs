@@ -2,7 +2,7 @@
 //!
 //! A request passes, in this order: the checks of its head, routing (unknown names are refused with grpc-go's
 //! words), the compression, the checks of [`Router::admit`], the wait for a leader where the client requires one, the
-//! gate (`access`), the service's own file. Every call is counted when it starts and exactly
+//! gate (`access`), the message, the gate again (`guarded`), the service's own file. Every call is counted when it starts and exactly
 //! once when it ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as
 //! nothing of it has been answered.
 //!
@@ -13,6 +13,7 @@
 mod access;
 mod asked;
 mod auth;
+mod authorized;
 mod body;
 mod call;
 mod client_body;
@@ -21,6 +22,7 @@ mod election;
 mod framing;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod guarded;
 mod head;
 mod health;
 mod keep_alive;
@@ -62,6 +64,7 @@ pub(crate) use self::body::Observed;
 pub(crate) use self::call::Call;
 use self::call::ResponseFuture;
 pub(crate) use self::client_body::ClientBody;
+use self::guarded::Guarded;
 use self::head::{Encoding, Head};
 pub(crate) use self::head::{base64_fault, parse_timeout};
 pub(crate) use self::large_reply::{COUNTED_BYTES_MIN, hold};
@@ -113,15 +116,15 @@ struct Services {
     /// Who is told of calls, if anybody is.
     observers: Option<Observers>,
     message_bytes_max: usize,
-    kv: KvServer<kv::Kv>,
+    kv: KvServer<Guarded<kv::Kv>>,
     watch: watch::WatchService,
-    lease: LeaseServer<lease::LeaseService>,
+    lease: LeaseServer<Guarded<lease::LeaseService>>,
     keep_alive: keep_alive::KeepAliveService,
-    cluster: ClusterServer<cluster::ClusterService>,
-    maintenance: MaintenanceServer<maintenance::MaintenanceService>,
-    auth: AuthServer<auth::AuthService>,
-    lock: LockServer<lock::LockService>,
-    election: ElectionServer<election::ElectionService>,
+    cluster: ClusterServer<Guarded<cluster::ClusterService>>,
+    maintenance: MaintenanceServer<Guarded<maintenance::MaintenanceService>>,
+    auth: AuthServer<Guarded<auth::AuthService>>,
+    lock: LockServer<Guarded<lock::LockService>>,
+    election: ElectionServer<Guarded<election::ElectionService>>,
     health: HealthServer<health::HealthService>,
 }
 
@@ -131,32 +134,37 @@ impl Router {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
-                $server::from_arc($service)
+                $server::new($service)
                     .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
                     .max_decoding_message_size(bytes_max)
                     .max_encoding_message_size(i32::MAX as usize)
             };
         }
         let leases = Arc::new(LeaseHolder::new(handles));
+        macro_rules! guarded {
+            ($server:ident, $service:expr) => {
+                server!($server, Guarded::new(&handles.gate, $service))
+            };
+        }
         let kv = Arc::new(kv::Kv::new(handles));
         let lease = Arc::new(lease::LeaseService::new(handles, Arc::clone(&leases)));
         let recipes = Recipes::new(handles, Arc::clone(&kv), Arc::clone(&lease));
         let recipes = Arc::new(recipes);
         let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
         let services = Services {
-            kv: server!(KvServer, kv),
+            kv: guarded!(KvServer, kv),
             watch: watch::WatchService::new(handles, bytes_max),
-            lease: server!(LeaseServer, lease),
+            lease: guarded!(LeaseServer, lease),
             keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
-            cluster: server!(ClusterServer, Arc::new(cluster::ClusterService::new(handles))),
-            maintenance: server!(
+            cluster: guarded!(ClusterServer, Arc::new(cluster::ClusterService::new(handles))),
+            maintenance: guarded!(
                 MaintenanceServer,
                 Arc::new(maintenance::MaintenanceService::new(handles))
             ),
-            auth: server!(AuthServer, Arc::new(auth::AuthService::new(handles))),
-            lock: server!(LockServer, Arc::new(lock::LockService::new(Arc::clone(&recipes)))),
-            election: server!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
-            health: server!(HealthServer, Arc::new(health::HealthService::new(handles))),
+            auth: guarded!(AuthServer, Arc::new(auth::AuthService::new(handles))),
+            lock: guarded!(LockServer, Arc::new(lock::LockService::new(Arc::clone(&recipes)))),
+            election: guarded!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
+            health: server!(HealthServer, health::HealthService::new(handles)),
             profile: Arc::clone(&handles.profile),
             gate: Arc::clone(&handles.gate),
             leader: LeaderWatch::new(handles),
@@ -245,8 +253,7 @@ impl Router {
         })
     }
 
-    /// Lets the call in, if whoever asks has what its line in the table says. What its messages need the service
-    /// asks.
+    /// Admits the call if its caller has what the method's line in the table says.
     fn enter(
         &self,
         method: (usize, usize),

@@ -1,8 +1,9 @@
 //! A request's body: counted, and one message long where a call takes one.
 //!
 //! What has come of a message is held until the message is whole, and that of a unary call until its answer is there:
-//! it counts (`admission`), and where there is no room the call is refused. So it is where the rest does not keep
-//! coming (`pace`): half a request must not take room for good.
+//! it counts (`admission`), and where there is no room the call is refused. The call is also refused where the rest does
+//! not keep arriving (`pace`): half a request must not take room for good, and a call that takes one message must not
+//! stay open without it, whatever its caller was allowed when it began.
 //!
 //! One that is compressed counts as it came until it is whole, and from then on as what its last bytes say that it
 //! becomes: it is uncompressed in one go, on the connection's thread. The decoder looks at no bytes behind the end of
@@ -21,6 +22,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
 use super::framing::whole_message;
 use super::observe::Received;
@@ -50,7 +52,7 @@ pub(super) struct RequestBody<B> {
     /// What is held besides the message: the head.
     head_bytes: u64,
     message_bytes_max: u64,
-    /// Runs while what is held waits for its rest.
+    /// Runs while the rest of the request is waited for.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
 }
 
@@ -108,13 +110,14 @@ impl<B> RequestBody<B> {
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
-    /// Waits for the rest of what is held, if anything is, and says so if it does not keep coming.
+    /// Waits for the rest of the request, and reports when it does not keep arriving: a call that takes one message may
+    /// not stay open without it, and a stream may not leave part of a large message behind.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
             Kind::Unary | Kind::ServerStream => true,
-            Kind::BidiStream => self.message.passed > 0,
+            Kind::BidiStream => self.message.passed > 0 && self.room.holds_bytes(),
         };
-        if !waits_for_rest || !self.room.holds_bytes() {
+        if !waits_for_rest {
             self.pace = None;
             return Poll::Pending;
         }
@@ -139,12 +142,15 @@ fn is_plain(bytes: &[u8]) -> bool {
 }
 
 /// Takes a decoded message, counted as what it has become if it came compressed: its room came with it then.
-pub(super) fn take_in<M: prost::Message>(request: tonic::Request<M>) -> Result<M, Status> {
+pub(super) fn take_in<M: prost::Message>(
+    request: tonic::Request<M>,
+) -> Result<(MetadataMap, M), Status> {
     if let Some(room) = request.extensions().get::<Arc<CallRoom>>() {
         let bytes = request.get_ref().encoded_len() as u64;
         room.hold(bytes).map_err(|full| status(RequestError::from(full)))?;
     }
-    Ok(request.into_inner())
+    let (metadata, _, message) = request.into_parts();
+    Ok((metadata, message))
 }
 
 /// Follows a message.
@@ -485,13 +491,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_held_has_to_keep_coming() {
+    async fn a_request_has_to_keep_arriving() {
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
             let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
             assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
             assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
             assert!(ending(kind, 100_000, 4_000).await.is_none(), "{kind:?}: slow, but it comes");
-            assert!(ending(kind, 1_000, 0).await.is_none(), "{kind:?}: nothing is held");
+            // So few bytes are not held. A stream may stay silent; a call that takes one message may not.
+            for first in [0, 1_000] {
+                let ended = ending(kind, first, 0).await.is_some();
+                assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");
+            }
         }
     }
 }

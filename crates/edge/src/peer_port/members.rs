@@ -43,7 +43,7 @@ impl PeerService {
         let shown = Shown::passed_on(headers.get(header::AUTHORIZATION));
         let shown = self.gate.read(shown, &Remembered::default()).await;
         let promoted = match self.gate.check_admin(&shown) {
-            Ok(()) => self.membership.promote(number, token).await,
+            Ok(()) => self.membership.promote(&shown, number, token).await,
             Err(error) => Err(error),
         };
         let answer = match promoted {

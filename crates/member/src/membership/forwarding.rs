@@ -9,6 +9,7 @@ use quorate_state::members::{Member, MembershipRefusal};
 
 use super::{Membership, peer_text};
 use crate::RequestError;
+use crate::access::Shown;
 use crate::leadership::RETRY_PAUSE;
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
@@ -32,6 +33,7 @@ impl Membership {
     /// Has the leader promote a learner, trying again until the request timeout.
     pub(super) async fn forward_promotion(
         &self,
+        client: &Shown,
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Member>, RequestError> {
@@ -39,7 +41,7 @@ impl Membership {
         loop {
             let leader = self.leader.wait_for_leader(deadline).await?;
             if leader.id == self.profile.id() {
-                match self.promote_as_leader(id).await {
+                match self.promote_as_leader(client, id).await {
                     Err(RequestError::NotLeader) => {}
                     outcome => return outcome,
                 }

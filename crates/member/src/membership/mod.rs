@@ -76,37 +76,47 @@ impl Membership {
         }
         let kind =
             if is_learner { ConfChangeKind::AddLearnerNode } else { ConfChangeKind::AddNode };
-        let rows = self.change_members(kind, id.0, row.to_json()).await?;
+        let rows = self.change_members(client, kind, id.0, row.to_json()).await?;
         Ok((row, rows))
     }
 
-    /// Removes a member.
-    pub async fn remove(&self, id: u64) -> Result<Vec<Member>, RequestError> {
+    /// Removes a member, for a client that may administer.
+    pub async fn remove(&self, client: &Shown, id: u64) -> Result<Vec<Member>, RequestError> {
         let is_learner =
             self.profile.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
         if self.profile.limits().checks_reconfigurations && !is_learner {
             checks::check_removal(&self.voters(), id)
                 .map_err(|danger| self.reject("remove", id, danger))?;
         }
-        self.change_members(ConfChangeKind::RemoveNode, id, String::new()).await
+        self.change_members(client, ConfChangeKind::RemoveNode, id, String::new()).await
     }
 
-    /// Gives a member other peer URLs.
-    pub async fn update(&self, id: u64, peer_urls: &[String]) -> Result<Vec<Member>, RequestError> {
+    /// Gives a member other peer URLs, for a client that may administer.
+    pub async fn update(
+        &self,
+        client: &Shown,
+        id: u64,
+        peer_urls: &[String],
+    ) -> Result<Vec<Member>, RequestError> {
         // A URL that cannot be read would be in the log for good.
         let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
-        self.change_members(ConfChangeKind::UpdateNode, id, row.to_json()).await
+        self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
-    /// Makes a learner a voter; a member that does not lead has the leader do it, to which it shows the
-    /// client's token.
-    pub async fn promote(&self, id: u64, token: Option<&str>) -> Result<Vec<Member>, RequestError> {
-        let failure = match self.promote_as_leader(id).await {
+    /// Makes a learner a voter, for a client that may administer. A member that does not lead forwards the promotion to
+    /// the leader, with the client's token.
+    pub async fn promote(
+        &self,
+        client: &Shown,
+        id: u64,
+        token: Option<&str>,
+    ) -> Result<Vec<Member>, RequestError> {
+        let failure = match self.promote_as_leader(client, id).await {
             Ok(rows) => {
                 self.profile.metrics().server.learner_promote_successes.inc();
                 return Ok(rows);
             }
-            Err(RequestError::NotLeader) => return self.forward_promotion(id, token).await,
+            Err(RequestError::NotLeader) => return self.forward_promotion(client, id, token).await,
             Err(failure) => failure,
         };
         let reason = peer_text(&failure);
@@ -114,7 +124,11 @@ impl Membership {
         Err(failure)
     }
 
-    async fn promote_as_leader(&self, id: u64) -> Result<Vec<Member>, RequestError> {
+    async fn promote_as_leader(
+        &self,
+        client: &Shown,
+        id: u64,
+    ) -> Result<Vec<Member>, RequestError> {
         self.reader.wait_applied().await?;
         let status = self.administrator.raft_status().await?;
         if status.soft_state.role != Role::Leader {
@@ -136,15 +150,19 @@ impl Membership {
                 .map_err(|danger| self.reject("promote", id, danger))?;
         }
         let context = ChangeContext::promotion_json(MemberId(id));
-        self.change_members(ConfChangeKind::AddNode, id, context).await
+        self.change_members(client, ConfChangeKind::AddNode, id, context).await
     }
 
+    /// Proposes a change. The client is authorized here, after everything that was waited for: the log does not judge
+    /// who asked for a membership change.
     async fn change_members(
         &self,
+        client: &Shown,
         kind: ConfChangeKind,
         node_id: u64,
         context: String,
     ) -> Result<Vec<Member>, RequestError> {
+        self.gate.check_admin(client)?;
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
         self.proposer.propose_conf_change(change).await?;
         Ok(self.profile.rows())

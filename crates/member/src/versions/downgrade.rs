@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
+use crate::access::{Gate, Shown};
 use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -18,6 +19,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub struct Downgrades {
     profile: Arc<Profile>,
+    gate: Arc<Gate>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
 }
@@ -27,6 +29,7 @@ impl Downgrades {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
         }
@@ -41,11 +44,12 @@ impl Downgrades {
         Ok(cluster)
     }
 
-    /// Begins a downgrade. Returns the cluster version, which is not lowered yet.
-    pub async fn enable(&self, target: &str) -> Result<Version, RequestError> {
+    /// Begins a downgrade, for a client that may administer. Returns the cluster version, which is not lowered yet.
+    pub async fn enable(&self, client: &Shown, target: &str) -> Result<Version, RequestError> {
         let enabled = async {
             let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
             self.check(target).await?;
+            self.gate.check_admin(client)?;
             let set = DowngradeInfoSetRequest { enabled: true, ver: target.to_string() };
             self.set(set).await?;
             self.cluster_version().ok_or(RequestError::ClusterVersionUnavailable)
@@ -57,11 +61,12 @@ impl Downgrades {
         outcome
     }
 
-    /// Ends a downgrade, if there is one; what fails is only logged, as in etcd. Returns the cluster
-    /// version.
-    pub async fn cancel(&self) -> Option<Version> {
+    /// Ends a downgrade in progress, for a client that may administer. A failure is only logged, as in etcd. Returns
+    /// the cluster version.
+    pub async fn cancel(&self, client: &Shown) -> Option<Version> {
         let canceled = async {
             self.reader.read_barrier().await?;
+            self.gate.check_admin(client)?;
             if !self.profile.facts().versions.downgrade().enabled {
                 return Err(RequestError::NoDowngradeInProgress);
             }
