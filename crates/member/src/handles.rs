@@ -112,9 +112,11 @@ impl Handles {
             admission: Arc::clone(&admission),
             faults: parts.faults,
         };
+        let reader = Arc::new(reader);
         let proposer = Proposer {
             profile: Arc::clone(&profile),
             gate: Arc::clone(&gate),
+            reader: Arc::clone(&reader),
             driver: parts.driver.clone(),
             pending: parts.pending,
             request_ids: parts.request_ids,
@@ -135,7 +137,7 @@ impl Handles {
             serving: tokio::sync::watch::Sender::new(true),
             compactions: parts.compactions.clone(),
         };
-        let (reader, proposer) = (Arc::new(reader), Arc::new(proposer));
+        let proposer = Arc::new(proposer);
         let accounts = Accounts {
             profile: Arc::clone(&profile),
             gate: Arc::clone(&gate),

@@ -23,6 +23,7 @@ use crate::limit_notices::warn_of_full_store;
 use crate::outcome::{AWAITING, Answer, Outcome};
 use crate::pending_proposals::{Load, PendingProposals};
 use crate::profile::Profile;
+use crate::reader::Reader;
 use crate::request_id::RequestIds;
 use crate::slow::{self, Trace, TracedWrites};
 use crate::timeout::{Lead, TimedOut};
@@ -40,6 +41,7 @@ const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
 pub struct Proposer {
     pub(crate) profile: Arc<Profile>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) reader: Arc<Reader>,
     pub(crate) driver: DriverHandle,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) request_ids: Arc<RequestIds>,
@@ -62,8 +64,9 @@ impl Proposer {
         self.request_ids.next_lease()
     }
 
-    /// Sends a client's request through the log and waits for its outcome. Whether he may is judged when it is
-    /// applied; a token that he shows has to be good.
+    /// Sends a client's request through the log and waits for its outcome. Permissions are checked when the entry is
+    /// applied. A client without credentials is refused before the request is proposed, so that it takes no space in the
+    /// log, and so is one with an invalid token.
     pub async fn propose_for(
         &self,
         client: &Client,
@@ -118,6 +121,11 @@ impl Proposer {
         let first = kind == RequestKind::LeaseRevoke && self.profile.limits().revocations_first;
         if standing.is_overloaded(first) {
             return Err(RequestError::TooManyRequests);
+        }
+        if let Author::Client(client) = author
+            && needs_user(kind)
+        {
+            self.check_credentials(client).await?;
         }
         let request_id = self.request_ids.next();
         let (username, auth_revision) = self.gate.sign(author)?;
@@ -224,13 +232,25 @@ impl Proposer {
         (stats.size_bytes, stats.in_use_bytes)
     }
 
-    /// Refuses a write for which there is no room, and has everybody told.
-    pub async fn check_quota(&self, cost: u64) -> Result<(), RequestError> {
+    /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
+    /// through another member, so a refusal counts only after a read barrier.
+    pub async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
+        if self.gate.check_user(&client.shown).is_ok() {
+            return Ok(());
+        }
+        self.reader.read_barrier().await?;
+        self.gate.check_user(&client.shown)
+    }
+
+    /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's
+    /// credentials are checked before.
+    pub async fn check_quota(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
         let headroom = self.profile.limits().quota_headroom;
         if quota.allows(size_bytes.saturating_add(headroom), cost) {
             return Ok(());
         }
+        self.check_credentials(client).await?;
         // Once is enough: as long as the alarm is raised, every write comes by here.
         if !self.profile.facts().alarms.is_out_of_space() {
             warn_of_full_store(quota, size_bytes);
@@ -310,6 +330,11 @@ impl Proposer {
         let election_timeout = self.profile.limits().election_timeout;
         TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
     }
+}
+
+/// Whether the requests of a kind are refused to clients without credentials.
+const fn needs_user(kind: RequestKind) -> bool {
+    !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
 }
 
 /// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.

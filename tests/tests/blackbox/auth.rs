@@ -3,9 +3,11 @@
 
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
+use quorate_api::{v3electionpb as el, v3lockpb as lk};
 use quorate_tests::{
     Client, Cluster, ClusterOptions, DEADLINE, Kind, Options, Watch, delete, eventually,
-    eventually_ok, key, on_both_servers, on_quorate, put, put_leased, refused, watch_key,
+    eventually_ok, key, on_both_servers, on_quorate, put, put_leased, put_op, refused, txn,
+    watch_key,
 };
 use tempfile::TempDir;
 use tonic::Code;
@@ -39,6 +41,12 @@ on_quorate! {
     tokens_that_nobody_gave_out_take_no_readers_place,
     no_secret_is_told,
     keys_of_tokens_change_under_way,
+    requests_without_credentials_are_not_written_to_the_log,
+}
+
+on_both_servers! {
+    alone:
+    disabled_authentication_is_disabled_at_every_member,
 }
 
 pub(super) const NOBODY: &str = "etcdserver: user name is empty";
@@ -617,4 +625,44 @@ async fn keys_of_tokens_change_under_way(kind: Kind) {
     };
     eventually("the first key counts no more", is_old).await;
     log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
+}
+
+async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
+    let server = options(kind).flag("--quota-backend-bytes=20000000").start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let index = async || root.status(pb::StatusRequest {}).await.unwrap().raft_index;
+    let before = index().await;
+    let large = vec![b'v'; 1_000_000];
+    // More than the quota: an alarm would be a proposal, too.
+    for _ in 0..25 {
+        let refusal = Code::InvalidArgument;
+        refused(client.put(put("a1", large.clone())).await, refusal, NOBODY);
+        refused(client.txn(txn(vec![put_op("a1", large.clone())])).await, refusal, NOBODY);
+    }
+    let nobody = Code::InvalidArgument;
+    refused(client.delete_range(delete("a", "b")).await, nobody, NOBODY);
+    refused(client.user_add(user("ghost")).await, nobody, NOBODY);
+    refused(client.auth_disable(pb::AuthDisableRequest {}).await, nobody, NOBODY);
+    refused(client.lease_grant(pb::LeaseGrantRequest { id: 0, ttl: 60 }).await, nobody, NOBODY);
+    refused(client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await, nobody, NOBODY);
+    let campaign = el::CampaignRequest { name: "a1".into(), lease: 1, value: "v".into() };
+    refused(client.campaign(campaign).await, Code::Unknown, NOBODY);
+    refused(client.unlock(lk::UnlockRequest { key: "a1".into() }).await, Code::Unknown, NOBODY);
+    assert_eq!(index().await, before);
+}
+
+async fn disabled_authentication_is_disabled_at_every_member(kind: Kind) {
+    let cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
+    let leader = cluster.leader().await;
+    let client = cluster.client(leader);
+    let mut root = guard(&client).await;
+    for _ in 0..10 {
+        root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
+        for member in cluster.members() {
+            cluster.client(member).put(put("k", "v")).await.unwrap();
+        }
+        client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
+        root = log_in(&client, "root").await;
+    }
 }

@@ -100,7 +100,7 @@ impl Kv {
         put: PutRequest,
         kept: &mut Bytes,
     ) -> Result<PutResponse, Status> {
-        self.proposer.check_quota(put_cost(&put)).await.map_err(status)?;
+        self.proposer.check_quota(client, put_cost(&put)).await.map_err(status)?;
         check_put(&put).map_err(status)?;
         let _operation = client.operation("put", || spans::put(&put));
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
@@ -155,9 +155,9 @@ impl Kv {
     ) -> Result<TxnRequest, RequestError> {
         // A transaction without any operation needs no permission, as in etcd.
         if txn != TxnRequest::default() {
-            self.gate.check_user(&client.shown)?;
+            self.proposer.check_credentials(client).await?;
         }
-        self.proposer.check_quota(txn_cost(&txn)).await?;
+        self.proposer.check_quota(client, txn_cost(&txn)).await?;
         let operation_count = check_structure(&txn, self.profile.limits().txn_ops_max)?;
         if operation_count <= CHECKED_INLINE_MAX {
             check_overlap(&txn)?;

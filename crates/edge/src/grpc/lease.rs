@@ -50,7 +50,7 @@ impl LeaseService {
         client: &Client,
         mut grant: LeaseGrantRequest,
     ) -> Result<LeaseGrantResponse, Status> {
-        self.proposer.check_quota(LEASE_COST).await.map_err(status)?;
+        self.proposer.check_quota(client, LEASE_COST).await.map_err(status)?;
         self.gate.check_user(&client.shown).map_err(status)?;
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
