@@ -44,7 +44,7 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             tokens_refused: bytes(admission.tokens.refused()),
             tokens_held: count(handles.gate.tokens_held()),
             passwords_waiting: count(passwords.waiting),
-            passwords_refused: bytes(passwords.refused),
+            passwords_refused: bytes(passwords.refused + admission.calls.logins.refused()),
             tasks: bytes(admission.tasks.used()),
             tasks_refused: bytes(admission.tasks.refused()),
             lists_bytes: bytes(admission.lists.used()),

@@ -495,7 +495,7 @@ async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
     let client = server.client();
     let root = guard(&client).await;
     let mut flood = tokio::task::JoinSet::new();
-    for _ in 0..400 {
+    for _ in 0..800 {
         let client = client.clone();
         flood.spawn(async move { client.log_in("eve", "wrong").await.unwrap_err() });
     }

@@ -11,12 +11,12 @@ use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::v3lockpb::LockRequest;
 use quorate_tests::{
     Client, ClusterOptions, Kind, Options, RawHttp2, Server, Syncing, Syncs, Watch, call_head,
-    eventually, eventually_within, framed, is_long, literal, on_both_servers, on_quorate, prefix,
-    put, put_op, range, txn, watch_key, watch_prefix,
+    eventually, eventually_within, framed, is_long, key, literal, on_both_servers, on_quorate,
+    prefix, put, put_op, range, txn, watch_key, watch_prefix,
 };
 use tokio::task::JoinSet;
 
-use super::auth::{guard, options};
+use super::auth::{guard, log_in, options};
 
 on_both_servers! {
     alone:
@@ -38,6 +38,7 @@ on_quorate! {
     alone:
     requests_that_do_not_end_are_refused_and_small_ones_go_on,
     streams_are_refused_beyond_what_all_may_be,
+    streams_without_credentials_leave_room_for_users_and_logins,
     watchers_that_read_go_on_beside_those_that_do_not,
 }
 
@@ -193,6 +194,32 @@ async fn streams_are_refused_beyond_what_all_may_be(kind: Kind) {
     goes_on(&server).await;
     drop(held);
     eventually("the calls to end", async || (calls() == 0).then_some(())).await;
+}
+
+async fn streams_without_credentials_leave_room_for_users_and_logins(kind: Kind) {
+    let server = options(kind).start().await;
+    let root = guard(&server.client()).await;
+    let head = call_head(KEEP_ALIVE);
+    let mut held = Vec::new();
+    // From half of all calls on, a connection gets a sixteenth of them: 17 connections are enough for all.
+    for connection in 1..=17 {
+        let mut streams = RawHttp2::connect(server.port());
+        (0..8_192).for_each(|_| _ = streams.open(&head));
+        held.push(streams);
+        eventually("calls, or refusals", async || {
+            let metric = |name: &str| server.metric(name).unwrap() as usize;
+            let begun = metric("quorate_calls_in_progress") + metric("quorate_calls_refused_total");
+            (begun >= 8_192 * connection).then_some(())
+        })
+        .await;
+    }
+    let nobody = server.client();
+    let refused = nobody.range(key("a1")).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: too many requests");
+    root.range(key("a1")).await.unwrap();
+    let ann = log_in(&server.client(), "ann").await;
+    ann.range(key("a1")).await.unwrap();
+    drop(held);
 }
 
 /// Writes so many keys of 100 kB.

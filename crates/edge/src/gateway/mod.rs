@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, Uri};
+use http::{Extensions, Method, Request, Response, Uri};
 use quorate_json::Conversion;
 use tonic::{Code, Status};
 
@@ -119,7 +119,7 @@ impl Gateway {
         let router = self.router.for_request(ends);
         let client = request.extensions().get::<EndsWithClient>().cloned();
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;
-        let room = router.take_room(bytes);
+        let room = router.take_room(target.method, (&headers, &Extensions::new()), bytes);
         let body = match (&room, target.kind) {
             // It is refused, and counted, before anything of it is read.
             (Err(_), _) => ClientBody::Message(None),

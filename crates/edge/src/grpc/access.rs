@@ -13,6 +13,7 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
 use quorate_member::access::{Client, Gate, Shown};
+use quorate_member::admission::Source;
 
 use super::asked::Asks;
 use crate::methods::Needs;
@@ -35,7 +36,7 @@ pub(super) struct Noted {
 impl Noted {
     /// The call of who shows this.
     pub(super) fn of(self, shown: Shown) -> Client {
-        Client { shown, trace: self.trace, account: self.account }
+        Client { shown, trace: self.trace, source: Source::default(), account: self.account }
     }
 }
 
@@ -91,7 +92,11 @@ pub(super) fn client_by(head: &http::request::Parts) -> Client {
 
 fn found(extensions: &Extensions, headers: &HeaderMap) -> Client {
     let known = extensions.get::<Client>().cloned();
-    known.unwrap_or_else(|| Noted::default().of(in_head(headers, extensions)))
+    let client = known.unwrap_or_else(|| Noted::default().of(in_head(headers, extensions)));
+    match extensions.get::<Source>() {
+        Some(source) => Client { source: *source, ..client },
+        None => client,
+    }
 }
 
 fn in_head(headers: &HeaderMap, extensions: &Extensions) -> Shown {

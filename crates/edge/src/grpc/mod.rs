@@ -46,7 +46,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Request};
+use http::{Extensions, HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
 use quorate_api::etcdserverpb::auth_server::AuthServer;
 use quorate_api::etcdserverpb::cluster_server::ClusterServer;
@@ -75,7 +75,7 @@ pub(crate) use self::status::{status, status_name};
 use crate::methods::{Kind, Needs, Route, SERVICES, route};
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_member::access::{Gate, Remembered, Shown};
-use quorate_member::admission::{CallRoom, Caller, Full};
+use quorate_member::admission::{CallRoom, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, RequestError};
@@ -176,8 +176,21 @@ impl Router {
     }
 
     /// Takes a place for a call whose head has so many bytes.
-    pub(crate) fn take_room(&self, head_bytes: u64) -> Result<Arc<CallRoom>, Full> {
-        let room = Caller::begin(&self.caller)?;
+    pub(crate) fn take_room(
+        &self,
+        method: (usize, usize),
+        (headers, extensions): (&HeaderMap, &Extensions),
+        head_bytes: u64,
+    ) -> Result<Arc<CallRoom>, Full> {
+        let room = if is_login(method) {
+            Caller::begin_login(&self.caller, Source::of(self.ends.remote))?
+        } else {
+            Caller::begin(&self.caller, || {
+                let gate = &self.services.gate;
+                let shown = gate.recall(headers, &self.remembered);
+                gate.is_of_user(&shown.or_named(access::named(headers, extensions)))
+            })?
+        };
         room.hold(head_bytes)?;
         Ok(room)
     }
@@ -187,7 +200,7 @@ impl Router {
         &self,
         (service, method): (usize, usize),
         kind: Kind,
-        request: Request<ClientBody>,
+        mut request: Request<ClientBody>,
         Admitted { room, bytes, timeout }: Admitted,
     ) -> Call {
         let mut stats =
@@ -208,6 +221,9 @@ impl Router {
         let stats = stats.in_room(Arc::clone(&room));
         if let Err(status) = self.admit((service, method), request.headers(), &stats) {
             return Call::refused(&status, stats);
+        }
+        if is_login((service, method)) {
+            request.extensions_mut().insert(Source::of(self.ends.remote));
         }
         let bytes_max = self.services.message_bytes_max;
         let received = stats.received();
@@ -288,6 +304,12 @@ impl Router {
             },
         }
     }
+}
+
+/// Whether a method is the one that logs in.
+fn is_login((service, method): (usize, usize)) -> bool {
+    let service = &SERVICES[service];
+    service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
 /// Whether a learner answers these calls. Of ranges it then answers those that are not linearizable, which
@@ -385,7 +407,8 @@ impl hyper::service::Service<Request<Incoming>> for Router {
         if let Encoding::Unknown(name) = encoding {
             return Call::answered(decompressor_missing(name).into_http());
         }
-        let room = self.take_room(bytes);
+        let head = (request.headers(), request.extensions());
+        let room = self.take_room((service, method), head, bytes);
         if encoding == Encoding::Identity {
             // The library would not take an empty one.
             request.headers_mut().remove("grpc-encoding");

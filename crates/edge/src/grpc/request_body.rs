@@ -338,7 +338,7 @@ mod tests {
 
     #[tokio::test]
     async fn messages_are_counted_when_they_are_whole_as_what_they_become() {
-        let calls = Arc::new(Calls::new(10, 100_000));
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
         for (kind, messages) in [(Kind::Unary, 0), (Kind::ServerStream, 1), (Kind::BidiStream, 2)] {
             let (metrics, received) = Received::of_any(kind);
             let two = [&compressed(1_000, 2_000)[..], &part(300, 300)].concat();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn room(calls: &Arc<Calls>) -> Arc<CallRoom> {
-        Caller::begin(&Arc::new(Caller::new(Arc::clone(calls)))).unwrap()
+        Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
     }
 
     /// The head of a message of so many bytes, and this many of them.
@@ -366,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_have_come_are_counted_and_refused_where_there_is_no_room() {
-        let calls = Arc::new(Calls::new(10, 100_000));
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
         let mut rooms = Vec::new();
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
             rooms.push(room(&calls));
@@ -397,10 +397,10 @@ mod tests {
 
     #[tokio::test]
     async fn compressed_requests_count_for_what_they_become() {
-        let calls = Arc::new(Calls::new(10_000, 512 << 20));
+        let calls = Arc::new(Calls::new(10_000, 1, 512 << 20));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
         let pass = async |message| {
-            let room = Caller::begin(&caller).unwrap();
+            let room = Caller::begin(&caller, || true).unwrap();
             let body = Full::new(message);
             let mut body = RequestBody::new(body, counted(Kind::Unary), room, 100, 2 << 20);
             let passed = body.frame().await.unwrap();
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_decoded_message_counts_whatever_its_last_bytes_said() {
-        let calls = Arc::new(Calls::new(10, 100_000));
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
         let put = |room: &Arc<CallRoom>| {
             let value = vec![7; 90_000].into();
             let put = quorate_api::etcdserverpb::PutRequest { value, ..Default::default() };
@@ -440,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_holds_nothing_of_whole_messages() {
-        let calls = Arc::new(Calls::new(10, 100_000));
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
         let room = room(&calls);
         room.hold(50_000).unwrap();
         let body = Full::new(part(40_000, 40_000));
@@ -477,7 +477,7 @@ mod tests {
 
     /// What ends a body that comes like this, if something does within an hour.
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
-        let calls = Arc::new(Calls::new(10, 512 << 20));
+        let calls = Arc::new(Calls::new(10, 1, 512 << 20));
         let body = Trickle { first, each, next: None };
         let mut body = RequestBody::new(body, counted(kind), room(&calls), 100, 1 << 30);
         let reading = async {

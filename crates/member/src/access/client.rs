@@ -6,6 +6,7 @@ use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 
 use super::shown::Shown;
+use crate::admission::Source;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Client {
     pub shown: Shown,
     /// The call, if it is followed.
     pub trace: Option<Arc<CallTrace>>,
+    /// Where a login comes from. Other calls do not say.
+    pub source: Source,
     /// What is noted of the call for the audit log, if there is one.
     pub account: Option<Arc<CallAccount>>,
 }

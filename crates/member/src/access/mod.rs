@@ -256,6 +256,17 @@ impl Gate {
         self.with_caller(&self.view(), shown, |caller| caller.name.to_owned()).unwrap_or_default()
     }
 
+    /// Whether a request shows the valid credentials of a user. Where authentication is off, every request is taken for a
+    /// user's.
+    #[must_use]
+    pub fn is_of_user(&self, shown: &Shown) -> bool {
+        let view = self.view();
+        !view.is_enabled()
+            || self
+                .with_caller(&view, shown, |caller| view.user(caller.name).is_some())
+                .unwrap_or(false)
+    }
+
     /// Whether who asks may administer.
     pub fn check_admin(&self, shown: &Shown) -> Result<(), RequestError> {
         self.ask(shown, View::check_admin)

@@ -6,15 +6,17 @@
 //!
 //! # At the bound
 //!
-//! The call is refused. So that one client does not take all: from half of a bound on, nobody gets more whose
-//! connection holds a sixteenth of it. Many connections together can still take all, and then whoever comes next is
-//! refused until they let go; what is below [`COUNTED_BYTES_MIN`] goes on. So does a request that has all that is
-//! taken: how large one may be is for `--max-request-bytes` to say, and there is nobody whom it could be too much for.
+//! The call is refused. One client does not take everything: from half of a bound on, a connection that holds a
+//! sixteenth of it gets no more. Many connections together can still reach a bound. The last eighth of the calls is for
+//! authenticated users, and logins have a bound of their own (`logins`), so that clients without credentials keep neither
+//! an administrator out nor a user from logging in. Requests below [`COUNTED_BYTES_MIN`] are not counted in bytes. A
+//! request is admitted, whatever its size, when no other holds bytes: `--max-request-bytes` says how large it may be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bound::{Bound, Full};
+use super::logins::{Logins, Source};
 
 /// Requests of less cost no more than their call, and are not counted.
 pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;
@@ -22,19 +24,28 @@ pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;
 /// What one connection may hold of a bound that is half taken, as its divisor.
 const SHARE: u64 = 16;
 
+/// The part of the calls that is reserved for authenticated users, as its divisor.
+const RESERVED: u64 = 8;
+
 /// The bounds that all clients share.
 #[derive(Debug)]
 pub struct Calls {
-    /// Calls under way.
+    /// Calls under way, logins included.
     pub count: Bound,
+    /// Logins under way.
+    pub logins: Logins,
     /// Bytes of requests that are not answered.
     pub request_bytes: Bound,
 }
 
 impl Calls {
-    /// Bounds of this many calls, and of this many bytes.
-    pub fn new(count_max: u64, request_bytes_max: u64) -> Self {
-        Self { count: Bound::new(count_max), request_bytes: Bound::new(request_bytes_max) }
+    /// Bounds of this many calls, logins and bytes.
+    pub fn new(count_max: u64, logins_max: u64, request_bytes_max: u64) -> Self {
+        Self {
+            count: Bound::new(count_max),
+            logins: Logins::new(logins_max),
+            request_bytes: Bound::new(request_bytes_max),
+        }
     }
 }
 
@@ -63,11 +74,32 @@ impl Caller {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call.
-    pub fn begin(this: &Arc<Self>) -> Result<Arc<CallRoom>, Full> {
+    /// Begins a call. Whether an authenticated user makes it is asked where only the reserved part is left.
+    pub fn begin(
+        this: &Arc<Self>,
+        is_of_user: impl FnOnce() -> bool,
+    ) -> Result<Arc<CallRoom>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
-        take(&this.calls.count, &this.under_way, 1)?;
-        Ok(Arc::new(CallRoom { caller: Arc::clone(this), request_bytes: AtomicU64::new(0) }))
+        let count = &this.calls.count;
+        if count.used() >= count.max() - count.max() / RESERVED && !is_of_user() {
+            return Err(count.refuse());
+        }
+        take(count, &this.under_way, 1)?;
+        Ok(this.room(None))
+    }
+
+    /// Begins a login, which the bound on logins admits, however many other calls there are.
+    pub fn begin_login(this: &Arc<Self>, source: Source) -> Result<Arc<CallRoom>, Full> {
+        this.begun.fetch_add(1, Ordering::Relaxed);
+        this.calls.logins.begin(source)?;
+        this.calls.count.count_regardless(1);
+        this.under_way.fetch_add(1, Ordering::Relaxed);
+        Ok(this.room(Some(source)))
+    }
+
+    fn room(self: &Arc<Self>, login: Option<Source>) -> Arc<CallRoom> {
+        let (caller, request_bytes) = (Arc::clone(self), AtomicU64::new(0));
+        Arc::new(CallRoom { caller, login, request_bytes })
     }
 
     /// How many calls were begun, and how many of them are under way.
@@ -80,6 +112,8 @@ impl Caller {
 #[derive(Debug)]
 pub struct CallRoom {
     caller: Arc<Caller>,
+    /// Where it comes from, if it is a login.
+    login: Option<Source>,
     request_bytes: AtomicU64,
 }
 
@@ -124,6 +158,9 @@ impl Drop for CallRoom {
         self.release();
         self.caller.under_way.fetch_sub(1, Ordering::Relaxed);
         self.caller.calls.count.give_back(1);
+        if let Some(source) = self.login {
+            self.caller.calls.logins.end(source);
+        }
     }
 }
 
@@ -143,12 +180,35 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
+    fn begin(caller: &Arc<Caller>) -> Result<Arc<CallRoom>, Full> {
+        Caller::begin(caller, || true)
+    }
+
+    #[test]
+    fn the_last_calls_are_for_authenticated_users_and_logins() {
+        let calls = Arc::new(Calls::new(64, 2, KIB));
+        let connection = || Arc::new(Caller::new(Arc::clone(&calls)));
+        let mut rooms = Vec::new();
+        while let Ok(room) = Caller::begin(&connection(), || false) {
+            rooms.push(room);
+        }
+        assert_eq!((rooms.len(), calls.count.refused()), (56, 1));
+        while let Ok(room) = begin(&connection()) {
+            rooms.push(room);
+        }
+        assert_eq!(rooms.len(), 64);
+        let login = Caller::begin_login(&connection(), Source::default()).unwrap();
+        assert_eq!((calls.count.used(), calls.logins.used()), (65, 1));
+        drop((rooms, login));
+        assert_eq!((calls.count.used(), calls.logins.used()), (0, 0));
+    }
+
     #[test]
     fn calls_and_bytes_are_refused_at_their_bounds_and_come_back() {
-        let calls = Arc::new(Calls::new(16, 64 * KIB));
+        let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
-        let rooms: Vec<_> = callers.iter().map(|one| Caller::begin(one).unwrap()).collect();
-        assert_eq!(Caller::begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
+        let rooms: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
+        assert_eq!(begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
         for room in &rooms {
             room.hold(COUNTED_BYTES_MIN - 1).unwrap();
             assert_eq!(room.request_bytes.load(Ordering::Relaxed), 0, "too few to count");
@@ -169,9 +229,9 @@ mod tests {
 
     #[test]
     fn a_request_that_is_alone_may_be_larger_than_the_bound() {
-        let calls = Arc::new(Calls::new(16, 64 * KIB));
+        let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
-        let (large, next) = (Caller::begin(&caller).unwrap(), Caller::begin(&caller).unwrap());
+        let (large, next) = (begin(&caller).unwrap(), begin(&caller).unwrap());
         for arrived in 1..=100 {
             large.hold(arrived * KIB).unwrap();
         }
@@ -180,7 +240,7 @@ mod tests {
         large.hold(200 * KIB).unwrap();
         drop(large);
         next.hold(COUNTED_BYTES_MIN).unwrap();
-        let large = Caller::begin(&caller).unwrap();
+        let large = begin(&caller).unwrap();
         large.hold(63 * KIB).unwrap();
         assert_eq!(large.hold(64 * KIB), Err(Full), "not alone");
         drop((large, next));
@@ -189,15 +249,15 @@ mod tests {
 
     #[test]
     fn who_holds_much_is_refused_first() {
-        let calls = Arc::new(Calls::new(64, 1 << 20));
+        let calls = Arc::new(Calls::new(64, 8, 1 << 20));
         let greedy = Arc::new(Caller::new(Arc::clone(&calls)));
         let modest = Arc::new(greedy.another());
         let mut rooms = Vec::new();
-        while let Ok(room) = Caller::begin(&greedy) {
+        while let Ok(room) = begin(&greedy) {
             rooms.push(room);
         }
         assert_eq!(rooms.len(), 32, "half, which nobody else wants yet");
-        let others: Vec<_> = std::iter::from_fn(|| Caller::begin(&modest).ok()).collect();
+        let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
         assert_eq!(others.len(), 4, "a sixteenth");
         rooms[0].hold(512 * KIB).unwrap();
         assert_eq!(rooms[1].hold(4 * KIB), Err(Full));
@@ -205,6 +265,6 @@ mod tests {
         assert_eq!(others[0].hold(65 * KIB), Err(Full));
         drop(rooms);
         others[0].hold(65 * KIB).unwrap();
-        Caller::begin(&modest).unwrap();
+        begin(&modest).unwrap();
     }
 }

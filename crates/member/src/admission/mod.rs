@@ -2,7 +2,8 @@
 //!
 //! | bound | counts | a place is held | at the bound |
 //! |---|---|---|---|
-//! | [`CALLS_MAX`] | calls, streams among them | until nothing of the call is left | refused |
+//! | [`CALLS_MAX`] | calls, streams among them | until nothing of the call is left | refused; an eighth is for authenticated users |
+//! | [`LOGINS_MAX`] | calls that log in | the same | refused |
 //! | [`REQUEST_BYTES_MAX`] | bytes of requests that have come | until the answer, or a stream's message is whole | refused |
 //! | [`PROPOSALS`] | requests for the log, and their bytes | until it is applied or cannot be any more | refused |
 //! | [`READS_MAX`] | reads that wait for consensus or the applier | until it goes on, or is given up | refused |
@@ -34,12 +35,14 @@
 
 mod bound;
 mod calls;
+mod logins;
 mod waitlist;
 
 use std::sync::Arc;
 
 pub use self::bound::{Bound, Full, Place};
 pub use self::calls::{CallRoom, Caller, Calls};
+pub use self::logins::{Logins, Source};
 pub(crate) use self::waitlist::{SweepMark, Waitlist};
 
 /// Requests for the log that this member has accepted and not yet carried out.
@@ -67,6 +70,9 @@ pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
 /// Calls on all connections, streams of watchers among them. Some 10 KiB each.
 pub const CALLS_MAX: u64 = 1 << 17;
+
+/// Logins in progress, which count besides the calls. Each waits for one password at a time.
+pub const LOGINS_MAX: u64 = 1024;
 
 /// Bytes of requests that have come and are not answered, or not whole yet.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
@@ -96,7 +102,7 @@ pub struct Admission {
     pub replies: Arc<Bound>,
     /// [`WAITER_BYTES_MAX`].
     pub waiters: Arc<Bound>,
-    /// [`CALLS_MAX`] and [`REQUEST_BYTES_MAX`].
+    /// [`CALLS_MAX`], [`LOGINS_MAX`] and [`REQUEST_BYTES_MAX`].
     pub calls: Arc<Calls>,
 }
 
@@ -109,7 +115,7 @@ impl Default for Admission {
             lists: Arc::new(Bound::new(LIST_BYTES_MAX)),
             replies: Arc::new(Bound::new(REPLY_BYTES_MAX)),
             waiters: Arc::new(Bound::new(WAITER_BYTES_MAX)),
-            calls: Arc::new(Calls::new(CALLS_MAX, REQUEST_BYTES_MAX)),
+            calls: Arc::new(Calls::new(CALLS_MAX, LOGINS_MAX, REQUEST_BYTES_MAX)),
         }
     }
 }

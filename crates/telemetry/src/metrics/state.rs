@@ -62,7 +62,7 @@ sample! {
     Gauge passwords_waiting: "quorate_passwords_waiting",
         "Passwords that wait to be hashed or checked.";
     Counter passwords_refused: "quorate_passwords_refused_total",
-        "Passwords that were not looked at because too many others wait.";
+        "Logins and passwords that were refused because too many others wait.";
     Gauge tasks: "quorate_tasks_in_progress",
         "Questions and orders to the core threads that are not carried out yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
