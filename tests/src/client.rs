@@ -1,6 +1,7 @@
 //! A client that hides nothing: the published stubs, with errors as the server gave them.
 
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
@@ -62,6 +63,14 @@ impl Client {
     /// A client of a server at this URL, which may be a Unix socket's.
     pub(crate) fn at(url: &str) -> Self {
         let channel = Endpoint::from_shared(url.to_owned()).unwrap().connect_lazy();
+        Self { channel, token: SharedToken::default() }
+    }
+
+    /// The same from another address of this machine.
+    #[must_use]
+    pub fn from_address(port: u16, address: IpAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+        let channel = endpoint.local_address(Some(address)).connect_lazy();
         Self { channel, token: SharedToken::default() }
     }
 

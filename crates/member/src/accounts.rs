@@ -23,8 +23,9 @@ use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
 
 use crate::access::{Client, Gate, Provider, Shown};
+use crate::admission::Source;
 use crate::error::RequestError;
-use crate::passwords::{Passwords, PasswordsLoad};
+use crate::passwords::{Asker, Passwords, PasswordsLoad};
 use crate::profile::Profile;
 use crate::proposer::Proposer;
 use crate::reader::Reader;
@@ -70,7 +71,7 @@ impl Accounts {
         let nobody = Client { shown: Shown::Nothing, ..client.clone() };
         loop {
             self.reader.read_barrier().await?;
-            let revision = self.check_password(user, password).await?;
+            let revision = self.check_password(client.source, user, password).await?;
             let simple_token = match &self.gate.provider {
                 Provider::Simple => token_prefix()?,
                 Provider::Signed(_) => String::new(),
@@ -107,14 +108,21 @@ impl Accounts {
             Provider::Signed(signer) => signer.sign(&name, revision),
             Provider::Simple | Provider::Nothing => Err(SignFault::Failed),
         };
-        self.passwords.have_done(user, move |_| sign()).await?.map_err(|fault| match fault {
-            SignFault::VerifyOnly => RequestError::VerifyOnlyKey,
-            SignFault::Failed => RequestError::Fault(fault.to_string().into()),
+        self.passwords.have_done(Asker::User(user), move |_| sign()).await?.map_err(|fault| {
+            match fault {
+                SignFault::VerifyOnly => RequestError::VerifyOnlyKey,
+                SignFault::Failed => RequestError::Fault(fault.to_string().into()),
+            }
         })
     }
 
     /// Looks at a password. Returns the revision of users as of which it is right.
-    async fn check_password(&self, name: &str, password: &str) -> Result<u64, RequestError> {
+    async fn check_password(
+        &self,
+        source: Source,
+        name: &str,
+        password: &str,
+    ) -> Result<u64, RequestError> {
         let (hash, revision) = {
             let view = self.gate.view();
             if !view.is_enabled() {
@@ -126,7 +134,7 @@ impl Accounts {
             }
             (user.map(|user| user.password_hash().to_vec()), view.revision())
         };
-        if self.passwords.fits(name, password, hash.as_deref()).await? {
+        if self.passwords.fits((source, name), password, hash.as_deref()).await? {
             return Ok(revision);
         }
         if let Some(left_out) = self.refusals.admits() {

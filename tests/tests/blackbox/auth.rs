@@ -38,6 +38,7 @@ on_quorate! {
     alone:
     both_in_one_cluster,
     who_logs_in_all_the_time_keeps_nobody_waiting,
+    failed_logins_lock_out_neither_the_user_nor_an_administrator,
     tokens_that_nobody_gave_out_take_no_readers_place,
     no_secret_is_told,
     keys_of_tokens_change_under_way,
@@ -516,6 +517,25 @@ async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
     assert_eq!(metric("quorate_passwords_refused_total"), f64::from(refused_early));
     assert_eq!(metric("quorate_passwords_waiting"), 0.0);
     assert!(metric("quorate_tokens_held") >= 2.0, "of the root and of ann");
+}
+
+async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind) {
+    let server = Options::new(kind).flag("--bcrypt-cost=8").start().await;
+    let client = server.client();
+    let root = guard(&client).await;
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        let client = client.clone();
+        flood.spawn(async move { client.log_in("root", "wrong").await.unwrap_err() });
+    }
+    let waiting = async || server.metric("quorate_passwords_waiting").unwrap() as usize;
+    eventually("logins that wait", async || (waiting().await >= 64).then_some(())).await;
+    let elsewhere = Client::from_address(server.port(), [127, 0, 0, 2].into());
+    log_in(&elsewhere, "root").await;
+    let (name, password) = ("eve".to_owned(), "other".to_owned());
+    let change = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
+    root.user_change_password(change).await.unwrap();
+    assert!(waiting().await >= 32, "both came first");
 }
 
 async fn tokens_that_nobody_gave_out_take_no_readers_place(kind: Kind) {
