@@ -43,6 +43,7 @@ on_quorate! {
     no_secret_is_told,
     keys_of_tokens_change_under_way,
     requests_without_credentials_are_not_written_to_the_log,
+    a_snapshot_withdraws_the_tokens_of_deleted_users,
 }
 
 on_both_servers! {
@@ -685,4 +686,39 @@ async fn disabled_authentication_is_disabled_at_every_member(kind: Kind) {
         client.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
         root = log_in(&client, "root").await;
     }
+}
+
+async fn a_snapshot_withdraws_the_tokens_of_deleted_users(kind: Kind) {
+    let options = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").flag("--snapshot-count=50");
+    let mut cluster = options.flag("--snapshot-catchup-entries=20").start().await;
+    let (leader, follower) = (cluster.leader().await, cluster.follower().await);
+    let root = guard(&cluster.client(leader)).await;
+    add_user(&root, "boss").await;
+    grant(&root, "boss", "root").await;
+    let boss = log_in(&cluster.client(follower), "boss").await;
+    boss.status(pb::StatusRequest {}).await.unwrap();
+    cluster.pause(follower);
+    // What fits into the buffers of connections comes to the follower as entries.
+    for _ in 0..200 {
+        root.put(put("k", vec![b'v'; 200_000])).await.unwrap();
+    }
+    root.user_delete(pb::AuthUserDeleteRequest { name: "boss".into() }).await.unwrap();
+    // The leader keeps no entries for a follower that does not answer.
+    eventually("the leader to cut its log", async || {
+        root.put(put("k", "v")).await.unwrap();
+        let held = cluster.server(leader).metric("quorate_log_memory_bytes").unwrap();
+        (held < 1e6).then_some(())
+    })
+    .await;
+    cluster.resume(follower);
+    let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
+    let root = cluster.client(follower).with_token(&token);
+    let read = async || root.range(key("k")).await;
+    eventually_ok(DEADLINE, "the follower has caught up", read).await;
+    let metrics = cluster.server(follower).get("/metrics").text();
+    let received = metrics.lines().any(|line| {
+        line.starts_with("etcd_network_snapshot_receive_success{") && !line.ends_with(" 0")
+    });
+    assert!(received, "no snapshot was received");
+    refused(boss.status(pb::StatusRequest {}).await, Code::Unauthenticated, BAD);
 }

@@ -76,14 +76,22 @@ impl Auth {
         Self { view, is_changed: false, reader }
     }
 
-    /// Puts what another file holds in place of it. Tokens that were given out stay good, unless the switch is
-    /// off there.
+    /// Replaces everything by what another file holds. The entries in between are not applied here, and any of them may
+    /// have withdrawn tokens: those of users that are gone, or whose records differ, are withdrawn, and all of them where
+    /// authentication is disabled.
     pub(crate) fn replace(&mut self, stored: View) {
-        self.view = Arc::new(stored);
+        let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;
-        if !self.view.is_enabled {
-            self.reader.tokens().withdraw_all();
+        let (after, tokens) = (&self.view, self.reader.tokens());
+        if !after.is_enabled {
+            tokens.withdraw_all();
+            return;
         }
+        let record = |view: &View, name: &str| view.user(name).map(|user| user.record.clone());
+        tokens.withdraw_where(|name| {
+            let record_now = record(after, name);
+            record_now.is_none() || record_now != record(&before, name)
+        });
     }
 
     /// As applied.

@@ -138,6 +138,37 @@ fn tokens_end_with_the_user_the_password_or_the_switch() {
 }
 
 #[test]
+fn a_snapshot_withdraws_the_tokens_of_users_that_it_changed() {
+    let mut batch = Batch::new();
+    let mut lagging = busy(&mut batch);
+    for name in ["bob", "eve"] {
+        let options = Some(authpb::UserAddOptions { no_password: true });
+        let request = pb::AuthUserAddRequest { name: name.into(), options, ..Default::default() };
+        lagging.add_user(&request, &mut batch).unwrap().unwrap();
+    }
+    lagging.enable(&mut batch).unwrap();
+    let mut ahead = Auth::new(lagging.view().clone(), 1000);
+    let tokens = lagging.reader().tokens().clone();
+    let now = crate::units::Millis(1);
+    for name in ["ann", "bob", "eve", "root"] {
+        tokens.add(name, name, now);
+    }
+    ahead.delete_user("bob", &mut batch).unwrap();
+    let request = pb::AuthUserChangePasswordRequest {
+        name: "ann".into(),
+        hashed_password: "b3RoZXI=".into(),
+        ..pb::AuthUserChangePasswordRequest::default()
+    };
+    ahead.change_password(&request, &mut batch).unwrap().unwrap();
+    lagging.replace(ahead.view().clone());
+    let is_good = |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.show(now).is_some());
+    assert_eq!(["ann", "bob", "eve", "root"].map(is_good), [false, false, true, true]);
+    ahead.disable(&mut batch);
+    lagging.replace(ahead.view().clone());
+    assert_eq!(["eve", "root"].map(is_good), [false; 2]);
+}
+
+#[test]
 fn a_password_that_is_not_hashed_is_not_hashed_here() {
     let mut auth = busy(&mut Batch::new());
     let request = pb::AuthUserAddRequest {

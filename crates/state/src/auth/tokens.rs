@@ -163,9 +163,14 @@ impl Tokens {
 
     /// Withdraws the tokens of a user.
     pub(super) fn withdraw_of(&self, user: &str) {
+        self.withdraw_where(|other| other == user);
+    }
+
+    /// Withdraws the tokens of all users for whom this holds.
+    pub(super) fn withdraw_where(&self, is_meant: impl Fn(&str) -> bool) {
         let mut table = self.table.lock();
         table.tokens.retain(|_, token| {
-            let stays = *token.user != *user;
+            let stays = !is_meant(&token.user);
             if !stays {
                 token.withdraw();
             }
