@@ -3,8 +3,8 @@
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
 use quorate_api::etcdserverpb as pb;
-use quorate_api::v3electionpb::CampaignRequest;
-use quorate_api::v3lockpb::LockRequest;
+use quorate_api::v3electionpb::{CampaignRequest, LeaderRequest};
+use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
     Client, Kind, Options, Server, Tool, Watch, delete, eventually, eventually_within, get_op, key,
@@ -26,6 +26,7 @@ on_quorate! {
     who_is_refused_is_told_and_secrets_never_are,
     nothing_is_told_unless_it_is_asked_for,
     rules_choose_what_is_told,
+    rules_about_keys_match_locks_elections_and_leases,
     a_full_file_is_set_aside,
     who_shows_a_certificate_is_told_by_its_name,
     what_cannot_be_written_is_lost_or_keeps_calls_out,
@@ -105,7 +106,7 @@ async fn calls_of_all_kinds_are_told(kind: Kind) {
     assert_eq!(line["requests"], json!([{"op": "watch", "key": "a"}]));
 
     client.lock(LockRequest { name: "l".into(), lease: 0 }).await.unwrap();
-    audited.line("v3lockpb.Lock/Lock", |line| line["requests"][0]["key"] == "l").await;
+    audited.line("v3lockpb.Lock/Lock", |line| line["requests"][0]["key"] == "l/").await;
     let campaign = CampaignRequest { name: "e".into(), value: "secret".into(), lease: 0 };
     client.campaign(campaign).await.unwrap();
     audited.line("v3electionpb.Election/Campaign", is_ok).await;
@@ -257,6 +258,42 @@ async fn rules_choose_what_is_told(kind: Kind) {
         server.ready().await.unwrap_err();
         assert!(server.log().contains(why), "{}", server.log());
     }
+}
+
+async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
+    let rules = "--audit-rules=exclude key=/b/; include key=/a/; exclude";
+    let audited = Audited::start(kind, &[rules]).await;
+    let client = audited.server.client();
+    for name in ["/b", "/a"] {
+        let lock = LockRequest { name: name.into(), lease: 0 };
+        let lock = client.lock(lock).await.unwrap();
+        client.unlock(UnlockRequest { key: lock.key }).await.unwrap();
+        let campaign =
+            CampaignRequest { name: name.into(), lease: 0, value: b"v".as_slice().into() };
+        client.campaign(campaign).await.unwrap();
+        client.leader(LeaderRequest { name: name.into() }).await.unwrap();
+    }
+    client.grant(7, 600).await;
+    client.lease_revoke(pb::LeaseRevokeRequest { id: 7 }).await.unwrap();
+    client.write("/c", "v").await;
+    client.write("/a/last", "v").await;
+    audited.line("etcdserverpb.KV/Put", is_ok).await;
+    let told = audited.lines();
+    let told: Vec<_> = told.iter().map(|line| line["method"].as_str().unwrap()).collect();
+    assert_eq!(
+        told,
+        [
+            "/v3lockpb.Lock/Lock",
+            "/v3lockpb.Lock/Unlock",
+            "/v3electionpb.Election/Campaign",
+            "/v3electionpb.Election/Leader",
+            "/etcdserverpb.Lease/LeaseGrant",
+            "/etcdserverpb.Lease/LeaseRevoke",
+            "/etcdserverpb.KV/Put",
+        ]
+    );
+    let lock = &audited.lines()[0]["requests"][0];
+    assert_eq!((&lock["key"], &lock["range-end"]), (&json!("/a/"), &json!("/a0")), "{lock}");
 }
 
 /// Has lines told, of about 16 KiB each.

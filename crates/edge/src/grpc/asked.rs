@@ -9,6 +9,8 @@ use quorate_api::v3electionpb::{
 use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
 use quorate_telemetry::audit::{Asked, CallAccount};
 
+use super::contended_name::Name;
+
 /// A request of which it can be said what it asks for.
 pub(super) trait Asks {
     /// Notes it. A request that says no more than the name of its method notes nothing.
@@ -46,12 +48,12 @@ asks! {
     pb::DeleteRangeRequest: |it| delete_range(it);
     pb::CompactionRequest: |it| Asked::new("compact").number("at", it.revision);
     pb::LeaseGrantRequest: |it| {
-        Asked::new("lease_grant").number("lease", it.id).number("ttl", it.ttl)
+        of_lease("lease_grant", it.id).number("ttl", it.ttl)
     };
-    pb::LeaseRevokeRequest: |it| Asked::new("lease_revoke").number("lease", it.id);
-    pb::LeaseKeepAliveRequest: |it| Asked::new("lease_renew").number("lease", it.id);
+    pb::LeaseRevokeRequest: |it| of_lease("lease_revoke", it.id);
+    pb::LeaseKeepAliveRequest: |it| of_lease("lease_renew", it.id);
     pb::LeaseTimeToLiveRequest: |it| {
-        Asked::new("lease_time_to_live").number("lease", it.id).when("keys", it.keys)
+        of_lease("lease_time_to_live", it.id).when("keys", it.keys)
     };
     pb::MemberAddRequest: |it| {
         let asked = Asked::new("member_add").text("peer-urls", &it.peer_urls.join(","));
@@ -104,11 +106,12 @@ asks! {
         let asked = Asked::new("role_revoke_permission").text("role", &it.role);
         asked.of_keys(&it.key, &it.range_end)
     };
-    LockRequest: |it| Asked::new("lock").of_keys(&it.name, b"").number("lease", it.lease);
+    pb::LeaseLeasesRequest: |_it| of_lease("lease_leases", 0);
+    LockRequest: |it| contend("lock", &it.name).number("lease", it.lease);
     UnlockRequest: |it| Asked::new("unlock").of_keys(&it.key, b"");
-    CampaignRequest: |it| Asked::new("campaign").of_keys(&it.name, b"").number("lease", it.lease);
+    CampaignRequest: |it| contend("campaign", &it.name).number("lease", it.lease);
     ProclaimRequest: |it| of_leader("proclaim", it.leader.as_ref());
-    LeaderRequest: |it| Asked::new("leader").of_keys(&it.name, b"");
+    LeaderRequest: |it| contend("leader", &it.name);
     ResignRequest: |it| of_leader("resign", it.leader.as_ref());
 }
 
@@ -120,7 +123,6 @@ asks_nothing! {
     pb::DefragmentRequest,
     pb::HashRequest,
     pb::SnapshotRequest,
-    pb::LeaseLeasesRequest,
     pb::AuthEnableRequest,
     pb::AuthDisableRequest,
     pb::AuthStatusRequest,
@@ -157,6 +159,17 @@ fn put(it: &pb::PutRequest) -> Asked {
 
 fn delete_range(it: &pb::DeleteRangeRequest) -> Asked {
     Asked::new("delete_range").of_keys(&it.key, &it.range_end)
+}
+
+/// About a lease. Which keys are attached to it the request does not say.
+fn of_lease(operation: &'static str, lease: i64) -> Asked {
+    Asked::new(operation).of_unknown_keys().number("lease", lease)
+}
+
+/// About a name that clients contend for, with the range that the keys of all contenders are in.
+fn contend(operation: &'static str, name: &[u8]) -> Asked {
+    let Name { prefix, end } = Name::new(name);
+    Asked::new(operation).of_keys(&prefix, &end)
 }
 
 fn of_leader(operation: &'static str, leader: Option<&LeaderKey>) -> Asked {

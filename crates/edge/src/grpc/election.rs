@@ -23,9 +23,10 @@ use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
 use super::authorized::Authorized;
+use super::contended_name::Name;
 use super::large_reply::counted;
 use super::recipes::{
-    Entered, KeyWatch, Name, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
+    Entered, KeyWatch, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
 };
 use super::status::status;
 use super::streams::{self, until};

@@ -12,7 +12,8 @@ use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResp
 use tonic::{Response, Status};
 
 use super::authorized::Authorized;
-use super::recipes::{Entered, Name, Recipes, Undo, Withdrawal, enter, revision};
+use super::contended_name::Name;
+use super::recipes::{Entered, Recipes, Undo, Withdrawal, enter, revision};
 use quorate_member::access::Client;
 
 /// The service.

@@ -18,6 +18,7 @@ mod body;
 mod call;
 mod client_body;
 mod cluster;
+mod contended_name;
 mod election;
 mod framing;
 #[cfg(any(test, fuzzing))]

@@ -41,6 +41,7 @@ use quorate_state::mvcc::RangeQuery;
 use quorate_state::watch::{HeaderFields, WatchStream};
 use tonic::{Code, Status};
 
+use super::contended_name::Name;
 use super::kv::Kv;
 use super::lease::LeaseService;
 use super::status::status;
@@ -235,29 +236,7 @@ impl KeyWatch {
     }
 }
 
-/// Where the keys of all contenders for a name are.
-#[derive(Debug)]
-pub(super) struct Name {
-    pub(super) prefix: Bytes,
-    /// The first key behind them.
-    pub(super) end: Bytes,
-}
-
 impl Name {
-    pub(super) fn new(name: &[u8]) -> Self {
-        /// What stands between a name and a lease, and what comes next.
-        const SEPARATOR: u8 = b'/';
-        let with = |last: u8| [name, &[last]].concat().into();
-        Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }
-    }
-
-    /// The key of who contends with this lease.
-    pub(super) fn key(&self, lease: i64) -> Bytes {
-        let sign = if lease < 0 { "-" } else { "" };
-        let id = format!("{sign}{:x}", lease.unsigned_abs());
-        [&self.prefix, id.as_bytes()].concat().into()
-    }
-
     /// The last key that was created before that revision, as this member knows it.
     fn last_before(&self, created: i64) -> RangeRequest {
         RangeRequest {
@@ -440,21 +419,6 @@ pub(super) fn handed_on(failure: Status) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_names_with_leases_in_hex() {
-        let name = Name::new(b"a");
-        assert_eq!((&name.prefix[..], &name.end[..]), (&b"a/"[..], &b"a0"[..]));
-        for (lease, key) in [
-            (0x0abc, "a/abc"),
-            (-1, "a/-1"),
-            (i64::MIN, "a/-8000000000000000"),
-            (i64::MAX, "a/7fffffffffffffff"),
-        ] {
-            assert_eq!(name.key(lease), key);
-        }
-        assert_eq!(Name::new(b"").key(1), "/1");
-    }
 
     #[test]
     fn failures_lose_their_codes_but_for_those_of_the_call() {

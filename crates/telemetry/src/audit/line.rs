@@ -25,6 +25,8 @@ pub struct Asked {
     pub operation: &'static str,
     /// A key, or the first of a range, and the end of that: as requests have them.
     pub keys: Option<Keys>,
+    /// Whether it may concern keys that the request does not name: those of a lease.
+    pub concerns_unknown_keys: bool,
     /// More about it.
     pub details: Vec<(&'static str, Detail)>,
 }
@@ -51,6 +53,13 @@ impl Asked {
     #[must_use]
     pub fn of_keys(mut self, key: &[u8], range_end: &[u8]) -> Self {
         self.keys = Some((key.into(), range_end.into()));
+        self
+    }
+
+    /// Concerning keys that the request does not name.
+    #[must_use]
+    pub const fn of_unknown_keys(mut self) -> Self {
+        self.concerns_unknown_keys = true;
         self
     }
 

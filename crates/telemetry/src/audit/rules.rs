@@ -155,17 +155,18 @@ impl Rule {
         if self.prefixes.is_empty() {
             return true;
         }
+        let has_unknown = left_out > 0 || asked.iter().any(|asked| asked.concerns_unknown_keys);
         let mut keys = asked.iter().filter_map(|asked| asked.keys.as_ref()).peekable();
         if self.includes {
             let touches = |(key, end): &Keys| {
                 self.prefixes.iter().any(|prefix| Span::of(key, end).touches(prefix))
             };
-            return left_out > 0 || keys.any(touches);
+            return has_unknown || keys.any(touches);
         }
         let is_under = |(key, end): &Keys| {
             self.prefixes.iter().any(|prefix| Span::of(key, end).is_under(prefix))
         };
-        keys.peek().is_some() && left_out == 0 && keys.all(is_under)
+        keys.peek().is_some() && !has_unknown && keys.all(is_under)
     }
 }
 
@@ -280,11 +281,17 @@ mod tests {
         assert!(takes(&only, &[key("/a", ""), key("/secret/a", "")], 0));
         assert!(!takes(&only, &[], 0));
         assert!(takes(&only, &[], 1), "who knows");
+        let of_lease = Asked::new("lease_revoke").of_unknown_keys();
+        assert!(
+            takes(&only, std::slice::from_ref(&of_lease), 0),
+            "its keys may be under the prefix"
+        );
         let without = rules("exclude key=/tmp/,/var/");
         assert!(!takes(&without, &[key("/tmp/a", "")], 0));
         assert!(!takes(&without, &[key("/tmp/a", "/tmp/b"), key("/var/", "/var0")], 0));
         assert!(takes(&without, &[key("/tmp/a", ""), key("/etc", "")], 0));
         assert!(takes(&without, &[key("/tmp/a", "")], 1));
+        assert!(takes(&without, &[key("/tmp/a", ""), of_lease], 0));
         assert!(takes(&without, &[key("/tmp/a", "/tmp1")], 0));
         assert!(takes(&without, &[key("/tmp/a", "\0")], 0));
         assert!(takes(&without, &[], 0), "a call without keys is under no prefix");
