@@ -1,4 +1,5 @@
-//! Fetches Debian's builds of etcd, against which the interop tests run, and of Patroni, which runs on what is tested.
+//! Fetches Debian's builds of etcd, against which the interop tests run, of Patroni, which runs on what is tested, and of
+//! promtool, which tests the alert rules.
 //!
 //! The packages come through the apt of the machine, from the mirror that it is configured with: only
 //! the suite's name is exchanged. Apt runs with a root of its own under the target directory, so that
@@ -98,6 +99,20 @@ pub(crate) fn patroni() -> Result<PathBuf, String> {
         })?;
     }
     Ok(place)
+}
+
+/// `promtool` of Debian's Prometheus, which tests alert rules, fetched when it is not there.
+pub(crate) fn promtool() -> Result<PathBuf, String> {
+    let home = target()?.join("provisioned");
+    let place = home.join(format!("prometheus-{DEFAULT_SUITE}"));
+    if !place.exists() {
+        from_a_mirror(&home, DEFAULT_SUITE, |apt| {
+            let unpacked = unpack(apt, &home, &["prometheus"])?;
+            std::fs::rename(unpacked, &place)
+                .map_err(|error| format!("{}: {error}", place.display()))
+        })?;
+    }
+    Ok(binaries(&place).join("promtool"))
 }
 
 /// Does something with packages of a suite, from the first of the machine's mirrors that has them.

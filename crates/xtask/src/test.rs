@@ -25,9 +25,14 @@ const BLACK_BOX: &str = "quorate-tests";
 const BLACK_BOX_THREADS: &str = "6";
 
 /// Material of tests: its name for `QUORATE_REQUIRE`, and the variable that says where it is.
-const MATERIAL: [(&str, &str); 3] =
-    [("golden", "QUORATE_GOLDEN"), ("raft-testdata", "RAFT_TESTDATA"), (ETCD, "ETCD_BIN_DIR")];
+const MATERIAL: [(&str, &str); 4] = [
+    ("golden", "QUORATE_GOLDEN"),
+    ("raft-testdata", "RAFT_TESTDATA"),
+    (ETCD, "ETCD_BIN_DIR"),
+    (PROMTOOL, "PROMTOOL"),
+];
 const ETCD: &str = "etcd";
+const PROMTOOL: &str = "promtool";
 
 /// The place of tests whose clients come by a proxy.
 const PROXY: &str = "proxy";
@@ -135,6 +140,7 @@ struct Material {
     server: PathBuf,
     etcd: Option<PathBuf>,
     patroni: Option<PathBuf>,
+    promtool: Option<PathBuf>,
     is_long: bool,
 }
 
@@ -148,7 +154,8 @@ impl Material {
         let patroni = provision::patroni().inspect_err(|why| {
             say(&format!("provision: no Patroni here, its test is skipped: {why}"));
         });
-        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), is_long })
+        let promtool = promtool(required.contains(&PROMTOOL))?;
+        Ok(Self { protoc, server, etcd, patroni: patroni.ok(), promtool, is_long })
     }
 
     fn given_to(&self, mut command: Command) -> Command {
@@ -158,6 +165,9 @@ impl Material {
         }
         if let Some(folder) = &self.patroni {
             command.env("PATRONI_DIR", folder);
+        }
+        if let Some(program) = &self.promtool {
+            command.env("PROMTOOL", program);
         }
         if self.is_long {
             command.env("QUORATE_LONG", "1");
@@ -185,14 +195,15 @@ fn required(list: &str) -> Result<Vec<&'static str>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// What is required must be where its variable says; etcd may still be fetched.
+/// What is required must be where its variable says; etcd and promtool may still be fetched.
 fn check_material(required: &[&str]) -> Outcome {
     for (name, variable) in MATERIAL {
-        let folder = std::env::var_os(variable).map(PathBuf::from);
-        let is_there = folder.as_ref().is_some_and(|folder| folder.is_dir());
-        if required.contains(&name) && !is_there && (name != ETCD || folder.is_some()) {
+        let path = std::env::var_os(variable).map(PathBuf::from);
+        let is_there = path.as_ref().is_some_and(|path| path.exists());
+        let is_fetched = [ETCD, PROMTOOL].contains(&name) && path.is_none();
+        if required.contains(&name) && !is_there && !is_fetched {
             return Err(format!(
-                "{name} is required (QUORATE_REQUIRE), and {variable} names no folder"
+                "{name} is required (QUORATE_REQUIRE), and {variable} names no such file or folder"
             ));
         }
     }
@@ -212,6 +223,23 @@ fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
         Err(why) if is_required => Err(format!("etcd is required (QUORATE_REQUIRE): {why}")),
         Err(why) => {
             say(&provision::skipped(&why));
+            Ok(None)
+        }
+    }
+}
+
+/// The program that tests alert rules, where it is told or can be had.
+fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
+    if let Some(program) = std::env::var_os("PROMTOOL") {
+        return Ok(Some(program.into()));
+    }
+    match provision::promtool() {
+        Ok(program) => Ok(Some(program)),
+        Err(why) if is_required => Err(format!("promtool is required (QUORATE_REQUIRE): {why}")),
+        Err(why) => {
+            say(&format!(
+                "provision: no promtool here, the test of the alert rules is skipped: {why}"
+            ));
             Ok(None)
         }
     }
