@@ -204,6 +204,11 @@ impl<T> StateMachine<T> {
         &self.state
     }
 
+    /// The mark of the restore that the backend file's content comes from, if there was one.
+    pub fn restore_mark(&self) -> Result<Option<String>, ApplyError> {
+        self.backend.read().restore_mark().map_err(|fault| ApplyError::Other(fault.into()))
+    }
+
     /// Index and term of the last entry applied.
     fn applied(&self) -> (LogIndex, Term) {
         let (index, term) = self.state.applied();

@@ -124,6 +124,7 @@ impl Applier {
 
     fn serve(&mut self) -> Result<(), ApplyError> {
         let mut jobs = Vec::new();
+        let mut has_origin = self.carrier.neighbours.peers.has_origin();
         loop {
             let wake_at = self.machine.wake_at();
             match self.carrier.neighbours.jobs.receive_until(&mut jobs, wake_at) {
@@ -133,6 +134,10 @@ impl Applier {
             for job in jobs.drain(..) {
                 if !self.carry_out(job)? {
                     return Ok(());
+                }
+                if !has_origin && self.machine.state().applied().0 > 0 {
+                    self.tell_origin()?;
+                    has_origin = true;
                 }
                 self.carrier.count_open(self.machine.state().pending_batch());
                 self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
@@ -174,6 +179,7 @@ impl Applier {
         }
         let now = carrier.now();
         self.machine.installed(now, carrier)?;
+        carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
         carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(0);
         log::info!(
             "applied snapshot",
@@ -181,6 +187,12 @@ impl Applier {
             "took" = started.instant.elapsed()
         );
         Ok(true)
+    }
+
+    /// Has other members told where this member's state comes from. Before it has applied an entry it has none.
+    fn tell_origin(&self) -> Result<(), ApplyError> {
+        self.carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
+        Ok(())
     }
 
     fn work_at_compaction(&mut self) {

@@ -1,6 +1,6 @@
 //! What the transport reports, as inputs of the driver.
 
-use quorate_peer::{Consensus, Received};
+use quorate_peer::{Consensus, OtherOrigin, Received};
 use quorate_raft::{MemberId, SnapshotOutcome};
 
 use crate::channels::{DriverHandle, Input};
@@ -28,6 +28,10 @@ impl Consensus for Reports {
 
     fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome) {
         self.driver.report(Input::SnapshotSent { to, outcome });
+    }
+
+    fn report_other_origin(&self, conflict: OtherOrigin) {
+        self.faults.report("taking part in the cluster", conflict);
     }
 
     fn report_removal(&self) {

@@ -87,6 +87,12 @@ impl Acquaintances {
         self.of(id) == Acquaintance::Removed
     }
 
+    /// How many members the cluster has, as far as this member has been told.
+    pub(crate) fn member_count(&self) -> usize {
+        let state = self.state.read();
+        state.members.iter().filter(|id| !state.removed.contains(id)).count()
+    }
+
     /// Whether to ask a stranger now who it is.
     pub(crate) fn may_ask(&self, id: MemberId, now: Instant) -> bool {
         let mut state = self.state.write();

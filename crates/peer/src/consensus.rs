@@ -8,6 +8,7 @@ use std::fmt;
 use quorate_raft::{MemberId, SnapshotOutcome};
 
 use crate::backlog::Received;
+use crate::origin::OtherOrigin;
 
 /// The receiving side of the transport. No call may block: they come from the tasks that serve connections,
 /// and from the core's own thread while it sends.
@@ -23,6 +24,9 @@ pub trait Consensus: fmt::Debug + Send + Sync + 'static {
 
     /// How sending a snapshot to this peer has ended. Each snapshot that was to be sent is reported once.
     fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome);
+
+    /// Others hold a state of another origin, beside which this member cannot go on.
+    fn report_other_origin(&self, conflict: OtherOrigin);
 
     /// A peer says that this member was removed from the cluster.
     fn report_removal(&self);

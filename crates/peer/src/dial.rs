@@ -133,6 +133,20 @@ pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
     Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
 }
 
+/// Logs that a member's state has another origin than this member's.
+pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
+    if contact.notices.refusals.admits().is_some() {
+        log::error!(
+            "a member and this one were not restored from the same snapshot; they exchange no messages",
+            "local-member-id" = local.introduction.member,
+            "remote-peer-id" = contact.name,
+            "advice" = "all members of a cluster are restored from one snapshot, or none is: replace a single member \
+                        by `member remove` and `member add`, with an empty data directory"
+        );
+    }
+    mismatch.into()
+}
+
 /// What an answer other than success means, whatever was asked.
 pub(crate) fn refusal(
     local: &Local,
@@ -166,6 +180,9 @@ pub(crate) fn refusal(
                 );
             }
             Mismatch::Cluster.into()
+        }
+        StatusCode::PRECONDITION_FAILED if text == Mismatch::Origin.to_string() => {
+            other_origin(local, contact, Mismatch::Origin)
         }
         StatusCode::PRECONDITION_FAILED => PostError::Precondition(text.to_owned()),
         StatusCode::FORBIDDEN | StatusCode::GONE => {

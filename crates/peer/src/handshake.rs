@@ -21,6 +21,9 @@ pub(crate) enum Mismatch {
     Version,
     #[error("cluster ID mismatch")]
     Cluster,
+    /// Our own; members of etcd neither send it nor are sent it.
+    #[error("restored from another snapshot, or not restored")]
+    Origin,
 }
 
 /// Major and minor number of a release.

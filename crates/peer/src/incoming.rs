@@ -185,7 +185,7 @@ impl Stream {
         let (stream, authority) = dial::connect(local, url, None).await?;
         let request = Request::get(format!("{}{}", kind.path(), local.introduction.member))
             .header(header::HOST, authority.as_str());
-        let request = Introduction::address(local.introduction.introduce(request), &contact.name);
+        let request = Introduction::address(local.introduce(request), &contact.name);
         let (settings, values) = local.settings.header();
         let request = request.header(settings, values);
         let request = request.body(Empty::new()).map_err(|_| {
@@ -198,6 +198,9 @@ impl Stream {
             let answer = sender.send_request(request);
             let answer = drive(&mut connection, answer).await.map_err(DialError::from)?;
             let (head, body) = answer.into_parts();
+            if let Err(mismatch) = local.check_origin(contact.id, &head.headers) {
+                return Err(dial::other_origin(local, contact, mismatch).into());
+            }
             if !local.introduction.streams_with(&head.headers) {
                 return Err(StreamError::Unsupported);
             }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, request};
 use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -12,7 +13,8 @@ use crate::acquaintance::{Acquaintance, Acquaintances};
 use crate::backlog::Backlog;
 use crate::consensus::Consensus;
 use crate::dialer::Dialer;
-use crate::handshake::Introduction;
+use crate::handshake::{Introduction, Mismatch};
+use crate::origin::{ORIGIN, Origin};
 use crate::proposal;
 use crate::settings::SharedSettings;
 use quorate_telemetry::log;
@@ -25,6 +27,7 @@ pub(crate) struct Local {
     pub(crate) id: MemberId,
     pub(crate) introduction: Introduction,
     pub(crate) settings: SharedSettings,
+    pub(crate) origin: Origin,
     pub(crate) dialer: Dialer,
     pub(crate) dial_timeout: Duration,
     pub(crate) read_timeout: Duration,
@@ -67,6 +70,24 @@ impl Local {
             Acquaintance::Member | Acquaintance::Removed => format!("{from:x}").into(),
             Acquaintance::Stranger => of_strangers.into(),
         }
+    }
+
+    /// Adds what every request to another member carries.
+    pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
+        let request = self.introduction.introduce(request);
+        match self.origin.header() {
+            Some(origin) => request.header(ORIGIN, origin),
+            None => request,
+        }
+    }
+
+    /// Checks the origin that a member answers with, and reports where this member has to end for it.
+    pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
+        let (checked, end) = self.origin.note(from, headers, self.acquaintances.member_count());
+        if let Some(end) = end {
+            self.consensus.report_other_origin(end);
+        }
+        checked
     }
 
     /// Whether the message may be handed on at all.

@@ -148,7 +148,7 @@ impl Worker {
         body: Bytes,
     ) -> Result<(), PostError> {
         let request = Request::post("/raft").header(header::CONTENT_TYPE, "application/protobuf");
-        let request = self.local.introduction.introduce(request).body(Full::new(body));
+        let request = self.local.introduce(request).body(Full::new(body));
         let request = request.expect("our own headers are valid");
         let (head, body) = channel.send(request).await?.into_parts();
         let text = dial::read_answer(body).await?;

@@ -22,6 +22,7 @@ use crate::body::PeerBody;
 use crate::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use crate::handshake::{self, CLUSTER_ID, SERVER_VERSION};
 use crate::local::{Local, NotForUs};
+use crate::origin::ORIGIN;
 use crate::probe::{self, PROBE_PATH};
 use crate::snapshot_in::{self, Depot, ReceiveError};
 use crate::table::Table;
@@ -259,7 +260,9 @@ impl Service {
             }
             return Err(Box::new(refused));
         }
-        if let Err(mismatch) = self.local.introduction.check(request.headers()) {
+        let checked = self.local.introduction.check(request.headers());
+        let checked = checked.and_then(|()| self.local.origin.check(request.headers()));
+        if let Err(mismatch) = checked {
             if self.refusals.admits().is_some() {
                 let header = |name: &http::HeaderName| {
                     let value = request.headers().get(name).map(HeaderValue::as_bytes);
@@ -290,6 +293,9 @@ impl Service {
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
         answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
+        if let Some(origin) = self.local.origin.header() {
+            answer.headers_mut().insert(ORIGIN, origin);
+        }
     }
 
     fn mark_stream(&self, answer: &mut Response<PeerBody>) {

@@ -115,7 +115,7 @@ async fn post(
     let (body, progress) = SnapshotBody::new(&snapshot.message, snapshot.image);
     let request =
         Request::post("/raft/snapshot").header(header::CONTENT_TYPE, "application/octet-stream");
-    let request = local.introduction.introduce(request).body(body);
+    let request = local.introduce(request).body(body);
     let request = request.expect("our own headers are valid");
     let answered = async {
         let (head, body) = channel.send(request).await?.into_parts();

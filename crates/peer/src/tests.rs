@@ -74,6 +74,10 @@ impl Reports {
 }
 
 impl Consensus for Reports {
+    fn report_other_origin(&self, conflict: OtherOrigin) {
+        panic!("all members are of one origin: {conflict}");
+    }
+
     fn receive(&self, received: Received) {
         self.add(Report::Received(received));
     }

@@ -19,6 +19,7 @@ use crate::consensus::Consensus;
 use crate::dialer::Dialer;
 use crate::handshake::Introduction;
 use crate::local::Local;
+use crate::origin::Origin;
 use crate::service::Service;
 use crate::settings::SharedSettings;
 use crate::snapshot_in::Depot;
@@ -103,6 +104,7 @@ impl Peers {
                 &parts.peer_urls,
             ),
             settings: SharedSettings::new(parts.shared_settings, parts.announced_settings),
+            origin: Origin::default(),
             dialer: parts.dialer,
             dial_timeout: DIAL_TIMEOUT_MIN + parts.election_timeout,
             read_timeout: parts.read_timeout,
@@ -131,6 +133,7 @@ impl Peers {
         let own = &self.local.introduction.member;
         for id in members.removed() {
             self.table.remove(id.0);
+            self.local.origin.forget(id.0);
             known.with(&[own, &id.to_string()]).set(0);
         }
         for member in members.iter() {
@@ -198,6 +201,26 @@ impl Peers {
     /// What a member has said that it has a setting at; `None` of one that says nothing of it, as etcd does.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
         self.local.settings.told_by(id, name)
+    }
+
+    /// Takes over the mark of the restore that this member's state comes from, or that there is none.
+    pub fn set_origin(&self, mark: Option<String>) {
+        self.local.origin.set(mark);
+    }
+
+    /// Whether [`Self::set_origin`] was called.
+    pub fn has_origin(&self) -> bool {
+        self.local.origin.is_known()
+    }
+
+    /// Takes over whether this member was restored and is still to be found to hold what the others hold.
+    pub fn set_unproven(&self, is_unproven: bool) {
+        self.local.origin.set_unproven(is_unproven);
+    }
+
+    /// Members that were reached and tell nothing of where their state comes from, as members of etcd.
+    pub fn members_without_origin(&self) -> Vec<MemberId> {
+        self.local.origin.silent()
     }
 
     /// Answers a request whose path begins with `/raft`.

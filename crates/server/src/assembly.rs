@@ -27,7 +27,8 @@ use quorate_storage::disk::Disk;
 use quorate_telemetry::metrics::Metrics;
 
 use crate::bootstrap::Booted;
-use crate::{expiry, transport};
+use crate::restored::Proof;
+use crate::{expiry, restored, transport};
 
 /// How long requests may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,6 +76,7 @@ impl Core {
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
         let (peer_runtimes, peers) =
             transport::start(config, &identity, entrance.reports(), snapshots, (metrics, dialer))?;
+        restored::tell_origin(&peers, (&state, &backend), (&**disk, &dirs));
         let known_at_start = with_own(others, &identity, config);
         peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
@@ -110,6 +112,18 @@ impl Core {
             known_at_start,
             was_rebuilt,
         })
+    }
+}
+
+impl Core {
+    /// What shows that this member, if it was just restored, holds what the others hold.
+    pub(crate) fn proof(&self) -> Proof {
+        Proof {
+            handles: Arc::clone(&self.handles),
+            faults: self.faults.clone(),
+            disk: Arc::clone(&self.disk),
+            dirs: self.dirs.clone(),
+        }
     }
 }
 

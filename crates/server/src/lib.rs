@@ -13,6 +13,7 @@ mod meters;
 mod observing;
 mod process;
 mod remedy;
+mod restored;
 mod scrape;
 mod security;
 mod server;

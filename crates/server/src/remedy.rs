@@ -6,7 +6,9 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use quorate_member::corruption::HoldsOther;
 use quorate_node::LogFault;
+use quorate_peer::OtherOrigin;
 
 /// Taking a member's place with a new one, which is how a member that has lost its log comes back.
 pub(crate) fn replace_member(id: Option<u64>) -> String {
@@ -45,11 +47,20 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
     }
 }
 
+/// What to do about a member whose state comes from another snapshot than its cluster's.
+const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of a running \
+    cluster, remove it (etcdctl member remove ID), delete its data directory, and add it anew (etcdctl member add NAME \
+    --peer-urls=URL, then start it with --initial-cluster-state=existing). To go back to a snapshot, stop all members, \
+    restore each of them from the same snapshot with a new --initial-cluster-token, and start them";
+
 /// What to do after this machine has failed, where the failure tells.
 pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     let mut is_full = false;
     while let Some(error) = cause {
+        if error.is::<OtherOrigin>() || error.is::<HoldsOther>() {
+            return ONE_ORIGIN;
+        }
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         is_full |= matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
         cause = error.source();

@@ -25,6 +25,7 @@ use quorate_telemetry::log;
 use crate::assembly::{Core, core_count, duties};
 use crate::listeners::{BindError, Listeners};
 use crate::observing::{Observing, ObservingError};
+use crate::restored::Proof;
 use crate::security::{Security, SecurityError, warn_of_open_peers};
 use crate::serving::{Serving, serve_peers};
 use crate::supervisor::{Stop, Supervisor};
@@ -133,7 +134,7 @@ pub(crate) fn run(
         runtimes.spawn(duty);
     }
     let client_urls = config.advertise_client_urls.iter().map(ToString::to_string).collect();
-    let published = runtimes.spawn(introduce(Arc::clone(&handles), client_urls));
+    let published = runtimes.spawn(introduce(Arc::clone(&handles), client_urls, core.proof()));
     let control = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -174,8 +175,9 @@ pub(crate) fn run(
 }
 
 /// Tells the cluster of this member.
-async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<String>) {
+async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<String>, proof: Proof) {
     housekeeping::publish(&handles, client_urls).await;
+    proof.give().await;
     versions::settle_versions(&handles).await;
 }
 

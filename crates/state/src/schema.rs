@@ -101,6 +101,8 @@ pub mod meta {
     pub const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
     /// Revision of the last compaction whose garbage is gone.
     pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
+    /// Mark of the restore that the content comes from, absent if there was none. Ours; members of etcd keep it.
+    pub const RESTORED: &[u8] = b"quorateRestored";
     /// Version of the file's content, as `3.6.0`.
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";
 }
@@ -263,6 +265,7 @@ mod tests {
             meta::CONF_STATE,
             meta::CONSISTENT_INDEX,
             meta::FINISHED_COMPACTION,
+            meta::RESTORED,
             meta::SCHEDULED_COMPACTION,
             meta::STORAGE_VERSION,
             meta::TERM,

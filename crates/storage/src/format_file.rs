@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::data_dir::DataDir;
     use crate::disk::{Disk, RealDisk};
-    use crate::{bolt, lost_log, rebuild, snap, wal};
+    use crate::{bolt, lost_log, rebuild, restored, snap, wal};
 
     /// What only failures leave, and what goes again before a call returns.
     const NOT_MADE_HERE: [&str; 6] = [
@@ -191,6 +191,7 @@ mod tests {
             }
         }
         lost_log::mark(&RealDisk, &dirs, "why").unwrap();
+        restored::leave(&RealDisk, &dirs.member(), "why").unwrap();
         rebuild::done(&RealDisk, &dirs, 1).unwrap();
         rebuild::order(&RealDisk, &dirs, "why").unwrap();
 

@@ -27,6 +27,7 @@ pub mod lost_log;
 mod note;
 pub mod purge;
 pub mod rebuild;
+pub mod restored;
 mod size;
 pub mod snap;
 mod sync_failure;

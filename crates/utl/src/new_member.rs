@@ -31,8 +31,10 @@ use quorate_state::schema::{Bucket, RecordKey, Revision, meta};
 use quorate_storage::bolt::Options;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::{Disk, DiskFile, OpenMode};
+use quorate_storage::restored;
 use quorate_storage::snap;
 use quorate_storage::wal::{self, EntryRef, HardState, SnapshotMark, Wal};
+use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, RestoreError};
 use crate::files;
@@ -169,6 +171,20 @@ impl NewMember {
         ]
     }
 
+    /// Warns of the token under which the members have the ids of those of a cluster that was founded without one.
+    pub(crate) fn warn_of_token(session: &Session) {
+        let token = session.matches.text("initial-cluster-token");
+        if token == INITIAL_CLUSTER_TOKEN.default {
+            session.log(
+                "warn",
+                "the cluster token is the default, so the restored members may have the ids of running ones; give a new \
+                 --initial-cluster-token, and restore all members. To replace one member of a running cluster, do not \
+                 restore it: remove it and add it anew with an empty data directory",
+                &[("initial-cluster-token", token.to_owned())],
+            );
+        }
+    }
+
     /// Tells of the members of the new cluster.
     pub(crate) fn log_founders(&self, session: &Session) {
         for member in self.founders.iter() {
@@ -211,7 +227,12 @@ impl NewMember {
 
     fn finish(&self, disk: &Arc<dyn Disk>, staging: &Path) -> Result<(), RestoreError> {
         let (root, snap_dir) = (self.dirs.root(), staging.join("snap"));
-        self.write_backend(disk, &snap_dir.join("db"))?;
+        let mark = self.write_backend(disk, &snap_dir.join("db"))?;
+        restored::leave(&**disk, staging, &mark).map_err(io_error(
+            "create the mark in",
+            staging,
+            0,
+        ))?;
         let inside = staging.join("wal");
         let wal_dir = if self.has_own_wal_dir { self.dirs.wal() } else { &inside };
         self.write_log(disk, wal_dir, &snap_dir)?;
@@ -225,11 +246,14 @@ impl NewMember {
         sync(above.unwrap_or(Path::new(".")))
     }
 
-    /// Puts the new members in place of the old ones, and says what the file has applied.
-    fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<(), RestoreError> {
+    /// Puts the new members in place of the old ones, and writes what the file has applied and where its content comes
+    /// from. Returns the mark that says the latter.
+    fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<String, RestoreError> {
         let backend = Backend::open(disk, database, Options::default())?;
         let view = backend.read();
         let mut batch = Batch::new();
+        let mark = content_mark(&view, self.bump_revision)?;
+        batch.put(Bucket::Meta, meta::RESTORED, mark.clone());
         for bucket in [Bucket::Members, Bucket::MembersRemoved] {
             for (key, _) in view.entries(bucket)? {
                 // A copy: the view's pages change below it.
@@ -245,7 +269,7 @@ impl NewMember {
         batch.set_consistent_index(self.founders.iter().len() as u64, FOUNDING_TERM);
         drop(view);
         backend.commit(&batch)?;
-        Ok(())
+        Ok(mark)
     }
 
     /// Writes the log of a founder that has applied its first entries, and the snapshot that stands for them.
@@ -294,6 +318,30 @@ impl NewMember {
         wal.save_snapshot(&mark)?;
         Ok(wal.close()?)
     }
+}
+
+/// Names the content of a backend file, whatever its members and the layout of its pages: all members that are restored
+/// with the same content and the same options get the same mark.
+fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, RestoreError> {
+    let mut digest = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        digest.update((bytes.len() as u64).to_be_bytes());
+        digest.update(bytes);
+    };
+    for bucket in Bucket::ALL {
+        if matches!(bucket, Bucket::Meta | Bucket::Members | Bucket::MembersRemoved) {
+            continue;
+        }
+        add(bucket.name());
+        view.scan(bucket, |key, value| {
+            add(key);
+            add(value);
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+    }
+    add(&bump_revision.to_be_bytes());
+    let digest = digest.finalize();
+    Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Raises the newest revision, and marks everything up to it as compacted: watchers and caches that have seen revisions

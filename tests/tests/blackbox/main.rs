@@ -47,6 +47,7 @@ mod rebuild;
 mod recover;
 mod requests;
 mod resources;
+mod restored;
 mod settings;
 mod slow_requests;
 mod takeover;

@@ -17,6 +17,7 @@
 //! (`edge::peer_port`).
 
 mod own;
+mod restored;
 mod rules;
 mod survey;
 
@@ -29,6 +30,7 @@ use quorate_state::mvcc::{HashKv, MvccError, View};
 use tokio::time::{MissedTickBehavior, interval};
 
 pub use self::own::{is_held_by_quorum, keep_watch};
+pub use self::restored::{HoldsOther, compare_restored};
 use self::rules::{Agreement, Finding, Progress, Verdict};
 use self::survey::{Answer, Survey};
 use crate::fatal::FaultReports;

@@ -94,6 +94,12 @@ impl BackendView {
         Ok((self.number(meta::CONSISTENT_INDEX)?, self.number(meta::TERM)?))
     }
 
+    /// The mark of the restore that the content comes from, if there was one.
+    pub fn restore_mark(&self) -> Result<Option<String>, Fault> {
+        let mark = self.get(Bucket::Meta, meta::RESTORED)?;
+        Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
+    }
+
     /// Voters and learners as last stored, JSON.
     pub fn conf_state(&self) -> Result<Option<Bytes>, Fault> {
         self.get(Bucket::Meta, meta::CONF_STATE)

@@ -60,6 +60,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let path = [("path", path)];
     let fields = [&path[..], &member.log_fields()].concat();
     session.log("info", "restoring snapshot", &fields);
+    NewMember::warn_of_token(session);
     let (disk, snapshot) = (files::disk(), Path::new(&path[0].1));
     let source = open_source(&*disk, snapshot)?;
     let skip_hash_check = session.matches.bool("skip-hash-check");

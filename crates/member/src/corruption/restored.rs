@@ -1,0 +1,96 @@
+//! Comparing a member that was just restored with members that do not tell where their state comes from, as those of
+//! etcd, before it serves.
+//!
+//! It has joined consensus by then and has applied what was committed. If the others were not restored from the same
+//! snapshot, their log was carried out on another state here, so the revisions or the hashes differ.
+
+use std::time::Duration;
+
+use super::survey::Survey;
+use super::{blocking, survey};
+use crate::Handles;
+use quorate_state::mvcc::HashKv;
+use quorate_telemetry::log;
+
+/// How often a member is asked that cannot be compared: it does not answer, or has compacted meanwhile.
+const ATTEMPTS: usize = 10;
+
+/// Asks for the hash of whatever a member holds.
+const NEWEST: HashKv = HashKv { hash: 0, hash_revision: 0, compact_revision: 0 };
+
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A member that holds something else than this one, which was restored from a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this member was restored from a snapshot, and member {member:x} holds something else at revision {revision}: \
+     it was not restored from the same snapshot"
+)]
+pub struct HoldsOther {
+    /// The other member.
+    pub member: u64,
+    /// Where they differ.
+    pub revision: i64,
+}
+
+/// Compares this member with these others.
+///
+/// # Errors
+///
+/// One of them holds something else.
+pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), HoldsOther> {
+    let mut left: Vec<u64> = others.to_vec();
+    for _ in 0..ATTEMPTS {
+        let mut uncompared = Vec::new();
+        for member in left {
+            if !compare_with(handles, member).await? {
+                uncompared.push(member);
+            }
+        }
+        if uncompared.is_empty() {
+            return Ok(());
+        }
+        left = uncompared;
+        tokio::time::sleep(PAUSE).await;
+    }
+    let names: Vec<String> = left.iter().map(|id| format!("{id:x}")).collect();
+    log::warn!(
+        "this member was restored from a snapshot and could not be compared with all other members",
+        "members" = names.join(",")
+    );
+    Ok(())
+}
+
+/// Returns whether a comparison came about.
+async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther> {
+    let survey = survey(handles);
+    let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)
+    else {
+        return Ok(false);
+    };
+    // What the other has applied is committed, so this member has applied it after the barrier.
+    if handles.reader.read_barrier().await.is_err() {
+        return Ok(false);
+    }
+    let view = handles.reader.view();
+    let differ = HoldsOther { member, revision: newest };
+    if view.current_revision() < newest {
+        return Err(differ);
+    }
+    let Ok(own) = blocking(move || view.hash_kv(newest)).await else { return Ok(false) };
+    let Some((hash, compacted, _)) = hash_of(&survey, member, &own).await else {
+        return Ok(false);
+    };
+    match own.compact_revision == compacted {
+        true if own.hash != hash => Err(differ),
+        is_comparable => Ok(is_comparable),
+    }
+}
+
+/// A member's hash to compare with this one, with its compaction and its newest revision.
+async fn hash_of(survey: &Survey, member: u64, held: &HashKv) -> Option<(u32, i64, i64)> {
+    let answers = survey.take(held).await;
+    let (_, answer) = answers.into_iter().find(|(id, _)| *id == member)?;
+    let answer = answer.ok()?;
+    Some((answer.hash, answer.compact_revision, answer.revision))
+}

@@ -1,0 +1,192 @@
+//! Where a member's state comes from, and refusing members whose state comes from somewhere else.
+//!
+//! A directory that was restored from a snapshot has the ids of the member that it was made for, if the token of the
+//! cluster is the same. Beside members that were not restored from the same snapshot it would take part in their
+//! cluster with another state, and nothing in the log would tell. So every request between members carries the
+//! sender's origin in a header of our own, and so does every answer: the mark of the restore that the backend file
+//! has, or that it has none. Members of etcd ignore the header and send none. A member without a state yet has no
+//! origin, and contradicts nobody.
+//!
+//! # Invariants
+//!
+//! * Members with different origins exchange no messages of consensus.
+//! * A member ends when a quorum of the members has another origin, or, if it was just restored, when one member was
+//!   never restored. Only answers of members that this one has dialed count, so that a forged request ends nobody.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use quorate_raft::MemberId;
+
+use crate::handshake::Mismatch;
+
+pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-quorate-restored");
+
+/// The header of a member that was never restored.
+const NEVER: &str = "never";
+
+/// Why a member does not go on: others hold a state of another origin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct OtherOrigin {
+    /// Whether this member's state comes from a snapshot that was restored.
+    pub is_restored: bool,
+    /// The members with another origin.
+    pub others: Vec<MemberId>,
+    /// How many members the cluster has.
+    pub member_count: usize,
+}
+
+impl fmt::Display for OtherOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = if self.is_restored { "was" } else { "was not" };
+        let names: Vec<String> = self.others.iter().map(|id| format!("{id:x}")).collect();
+        write!(
+            f,
+            "this member {own} restored from a snapshot, and {} of the {} members of its cluster hold a state of \
+             another origin: {}",
+            names.len(),
+            self.member_count,
+            names.join(", ")
+        )
+    }
+}
+
+/// This member's origin, and what others have answered of theirs.
+#[derive(Debug, Default)]
+pub(crate) struct Origin(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The header's value; empty as long as there is no state.
+    own: String,
+    /// Restored, and not yet found to hold what the others hold.
+    is_unproven: bool,
+    /// `None` of members that send no origin, as those of etcd.
+    others: BTreeMap<MemberId, Option<String>>,
+}
+
+impl Origin {
+    /// Takes over where the state comes from; `None` if it was never restored.
+    pub(crate) fn set(&self, mark: Option<String>) {
+        self.0.lock().own = mark.unwrap_or_else(|| NEVER.to_owned());
+    }
+
+    pub(crate) fn set_unproven(&self, is_unproven: bool) {
+        self.0.lock().is_unproven = is_unproven;
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        !self.0.lock().own.is_empty()
+    }
+
+    /// What requests and answers carry.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        let own = self.0.lock().own.clone();
+        // A mark that no header can carry was not written by us, and nobody has another one.
+        (!own.is_empty()).then(|| HeaderValue::try_from(own).ok())?
+    }
+
+    /// Checks what a member sends.
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Mismatch> {
+        match (self.header(), headers.get(ORIGIN)) {
+            (Some(own), Some(other)) if own != *other => Err(Mismatch::Origin),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks and remembers what a member answers that was dialed. The second value is why this member has to end.
+    pub(crate) fn note(
+        &self,
+        from: MemberId,
+        headers: &HeaderMap,
+        member_count: usize,
+    ) -> (Result<(), Mismatch>, Option<OtherOrigin>) {
+        let checked = self.check(headers);
+        let mut state = self.0.lock();
+        let told = headers.get(ORIGIN).map(|told| String::from_utf8_lossy(told.as_bytes()));
+        state.others.insert(from, told.map(std::borrow::Cow::into_owned));
+        (checked, state.conflict(member_count))
+    }
+
+    /// Members that have answered and send no origin.
+    pub(crate) fn silent(&self) -> Vec<MemberId> {
+        let state = self.0.lock();
+        state.others.iter().filter(|(_, told)| told.is_none()).map(|(id, _)| *id).collect()
+    }
+
+    pub(crate) fn forget(&self, id: MemberId) {
+        self.0.lock().others.remove(&id);
+    }
+}
+
+impl State {
+    fn conflict(&self, member_count: usize) -> Option<OtherOrigin> {
+        if self.own.is_empty() {
+            return None;
+        }
+        let told = self.others.iter().filter_map(|(id, told)| Some((*id, told.as_deref()?)));
+        let differing: Vec<(MemberId, &str)> = told.filter(|(_, told)| *told != self.own).collect();
+        let is_outvoted = differing.len() > member_count / 2;
+        let is_misplaced = self.is_unproven && differing.iter().any(|(_, told)| *told == NEVER);
+        (is_outvoted || is_misplaced).then(|| OtherOrigin {
+            is_restored: self.own != NEVER,
+            others: differing.into_iter().map(|(id, _)| id).collect(),
+            member_count,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &'static str) -> HeaderMap {
+        [(ORIGIN, HeaderValue::from_static(value))].into_iter().collect()
+    }
+
+    fn origin(mark: Option<&str>, is_unproven: bool) -> Origin {
+        let origin = Origin::default();
+        origin.set(mark.map(str::to_owned));
+        origin.set_unproven(is_unproven);
+        origin
+    }
+
+    #[test]
+    fn members_of_one_restore_and_those_that_say_nothing_are_listened_to() {
+        let restored = origin(Some("a1"), true);
+        for told in [headers("a1"), HeaderMap::new()] {
+            assert_eq!(restored.note(2, &told, 3), (Ok(()), None));
+        }
+        assert_eq!(restored.silent(), [2]);
+        let stateless = Origin::default();
+        assert_eq!(stateless.header(), None);
+        assert_eq!(stateless.note(2, &headers("a1"), 3), (Ok(()), None));
+    }
+
+    #[test]
+    fn a_member_that_was_just_restored_ends_beside_one_that_never_was() {
+        let (checked, end) = origin(Some("a1"), true).note(2, &headers("never"), 3);
+        assert_eq!(checked, Err(Mismatch::Origin));
+        let text = end.unwrap().to_string();
+        assert!(
+            text.starts_with("this member was restored from a snapshot, and 1 of the 3"),
+            "{text}"
+        );
+        let (checked, end) = origin(None, false).note(1, &headers("a1"), 3);
+        assert_eq!((checked, end), (Err(Mismatch::Origin), None), "the other member goes on");
+    }
+
+    #[test]
+    fn a_member_ends_that_a_quorum_contradicts() {
+        let odd = origin(None, false);
+        assert_eq!(odd.note(2, &headers("a1"), 3).1, None);
+        assert_eq!(odd.note(2, &headers("a1"), 3).1, None, "one member counts once");
+        assert_eq!(odd.note(3, &headers("a1"), 3).1.unwrap().others, [2, 3]);
+        let two = origin(Some("b2"), true);
+        assert_eq!(two.note(2, &headers("a1"), 3).1, None);
+        two.forget(2);
+        assert_eq!(two.note(3, &headers("a1"), 3).1, None);
+    }
+}

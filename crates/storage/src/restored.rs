@@ -1,0 +1,57 @@
+//! The mark of a data directory that was made from a snapshot and has not yet taken part in a cluster.
+//!
+//! Such a directory looks like a member's, and under the default token it has the ids of the member that it was made
+//! for. Started beside members that were not restored it would take part in their cluster with another state. So
+//! whoever makes the directory leaves a file, `member/restored`, which etcd does not look for; the member removes it
+//! when the other members were found to hold the same state.
+//!
+//! # Not here
+//!
+//! The mark in the backend file, by which members find out whether they hold the same (`state::schema::meta`).
+
+use std::io;
+use std::path::Path;
+
+use crate::data_dir::DataDir;
+use crate::disk::{Disk, OpenMode};
+use crate::note::Note;
+
+const NAME: &str = "restored";
+const NOTE: Note = Note(NAME);
+
+/// Leaves the mark in a member's directory that is being made. Its maker syncs the directory.
+pub fn leave(disk: &dyn Disk, member: &Path, text: &str) -> io::Result<()> {
+    let file = disk.open(&member.join(NAME), OpenMode::CreateNew(0o600))?;
+    file.write_all_at(format!("{text}\n").as_bytes(), 0)?;
+    file.sync_all()
+}
+
+/// Returns whether the directory is marked.
+pub fn is_marked(disk: &dyn Disk, dirs: &DataDir) -> io::Result<bool> {
+    Ok(disk.metadata(&NOTE.path(dirs))?.is_some())
+}
+
+/// Removes the mark, durably, if there is one.
+pub fn remove(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
+    NOTE.take_away(disk, dirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    #[test]
+    fn a_directory_is_marked_until_the_mark_is_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let dirs = DataDir::new(root.path(), None);
+        dirs.prepare(&RealDisk).unwrap();
+        assert!(!is_marked(&RealDisk, &dirs).unwrap());
+        leave(&RealDisk, &dirs.member(), "text").unwrap();
+        assert!(is_marked(&RealDisk, &dirs).unwrap());
+        for _ in 0..2 {
+            remove(&RealDisk, &dirs).unwrap();
+            assert!(!is_marked(&RealDisk, &dirs).unwrap());
+        }
+    }
+}
