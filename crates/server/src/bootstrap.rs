@@ -239,13 +239,20 @@ fn open_backend(
 ) -> Result<Backend, BackendFault> {
     let path = dirs.backend();
     let started = Instant::now();
-    let mut has_complained = false;
+    let (mut has_warned, mut has_complained) = (false, false);
     loop {
         let mut options = bolt::Options::default();
         options.no_sync = config.unsafe_no_fsync;
         match Backend::open(disk, &path, options) {
             Err(BackendFault::Engine(BoltError::Locked { .. })) => {}
             opened => return opened,
+        }
+        if !std::mem::replace(&mut has_warned, true) {
+            log::warn!(
+                "another process holds this data directory; waiting until it lets go",
+                "path" = path.display().to_string(),
+                "advice" = "stop the other process, or give this member a --data-dir of its own"
+            );
         }
         if !has_complained && started.elapsed() > LOCK_PATIENCE {
             has_complained = true;

@@ -22,6 +22,7 @@ on_quorate! {
     a_member_begins_on_a_disk_without_room_for_a_segment,
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     few_descriptors_are_enough_and_warned_of,
+    a_directory_that_another_process_holds_is_named_at_once,
     an_address_gets_no_more_connections_than_it_may,
     open_streams_end_at_once_when_the_member_stops,
     a_range_stream_under_way_ends_when_the_member_stops,
@@ -150,6 +151,22 @@ async fn few_descriptors_are_enough_and_warned_of(kind: Kind) {
     .await;
     held.clear();
     within("an answer", server.client().write("k", "v")).await;
+}
+
+async fn a_directory_that_another_process_holds_is_named_at_once(kind: Kind) {
+    let mut holder = Server::start(kind).await;
+    let mut waiting = Options::new(kind).data(holder.data()).prepare();
+    waiting.launch();
+    eventually("a line about the directory", async || {
+        waiting.log().contains("another process holds this data directory").then_some(())
+    })
+    .await;
+    assert!(!waiting.log().contains("taking too long"), "that is said after 10 s");
+    holder.stop().await;
+    eventually("the start", async || {
+        waiting.log().contains("ready to serve client requests").then_some(())
+    })
+    .await;
 }
 
 /// The limit of concurrent streams in the server's first frame.
