@@ -138,9 +138,14 @@ impl Accounts {
             return Ok(revision);
         }
         if let Some(left_out) = self.refusals.admits() {
-            // A name that is nobody's may be anything, a password among it.
+            // The name of a user that does not exist may be anything, even a password.
             let name = hash.map_or("", |_| name);
-            log::warn!("refused a login", "user-name" = name, "left-out" = left_out);
+            log::warn!(
+                "refused a login",
+                "remote-addr" = source.to_string(),
+                "user-name" = name,
+                "left-out" = left_out
+            );
         }
         Err(AuthRefusal::AuthenticationFailed.into())
     }

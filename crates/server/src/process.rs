@@ -95,13 +95,20 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
             1
         }
         Err(error) => {
-            log::fatal!(heading(&error), "error" = log::error_chain(&error));
+            let chain = log::error_chain(&error);
+            match remedy::after_failed_start(&error, &config.data_dir) {
+                Some(advice) => {
+                    log::fatal!(heading(&error), "error" = chain, "what-to-do" = advice);
+                }
+                None => log::fatal!(heading(&error), "error" = chain),
+            }
             1
         }
     }
 }
 
-/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; here that is said of discovery alone.
+/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; Quorate only for
+/// a failed discovery.
 fn heading(error: &StartError) -> &'static str {
     match error {
         StartError::Boot(error) if error.is_of_discovery() => "discovery failed",

@@ -107,6 +107,8 @@ async fn wrong_passwords_hold_nobody_up(kind: Kind) {
     let after = figure(&server, "process_resident_memory_bytes");
     assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
     let told = lines_with(&server, "refused a login");
+    let with_address = lines_with(&server, "\"remote-addr\":\"127.0.0.1\"");
+    assert!(with_address >= told, "{with_address} of {told} lines name the client's address");
     assert!((1..=wrong.min(100)).contains(&told), "told {told} times of {wrong}");
     assert_eq!(lines_with(&server, "GuessedWord") + lines_with(&server, "MySecret"), 0);
     log_in(&client, "ann").await;

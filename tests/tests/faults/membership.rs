@@ -33,6 +33,8 @@ async fn a_wiped_member_is_refused_and_replaced(kind: Kind) {
         let exit = ordeal.cluster.try_ready(follower).await.unwrap_err();
         assert!(exit.status.is_some(), "{exit}");
         assert!(exit.log.contains("has already been bootstrapped"), "{exit}");
+        let is_advised = exit.log.contains("etcdctl member remove");
+        assert!(is_advised || kind == Kind::Etcd, "the line says what to do: {exit}");
         ordeal.progress().await;
         ordeal.cluster.replace(follower).await;
         ordeal.progress().await;

@@ -6,6 +6,7 @@
 //! not keep that user out from elsewhere.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
@@ -28,6 +29,17 @@ impl Source {
             IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> HOST_BITS << HOST_BITS).into()),
             address @ IpAddr::V4(_) => address,
         }))
+    }
+}
+
+/// An address, a network as `2001:db8::/64`, or nothing where the source is not known, as of a Unix socket.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(IpAddr::V4(address)) => write!(f, "{address}"),
+            Some(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            None => Ok(()),
+        }
     }
 }
 
