@@ -104,7 +104,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("discovery-dial-timeout", Test("tests/tests/blackbox/patience.rs", "connections_to_a_registry_are_given_up")),
     ("discovery-keepalive-time", Test("tests/tests/blackbox/patience.rs", "a_registry_that_answers_no_ping_is_given_up")),
     ("discovery-keepalive-timeout", Test("tests/tests/blackbox/patience.rs", "a_registry_that_answers_no_ping_is_given_up")),
-    ("fence-stalled-disk", Test("crates/node/src/tests.rs", "fencing_can_be_switched_off")),
+    ("fence-stalled-disk", Test("crates/node/src/tests/stalls.rs", "fencing_can_be_switched_off")),
     ("rebuild-corrupt-member", Test("tests/tests/blackbox/rebuild.rs", "a_member_with_other_data_is_rebuilt")),
     ("strict-reconfig-check", Test("tests/tests/blackbox/membership.rs", "a_change_that_costs_the_quorum_is_refused")),
     ("discovery-insecure-transport", Test("tests/tests/blackbox/flag_effects.rs", "founders_meet_at_a_registry_that_is_secured")),
