@@ -690,17 +690,16 @@ async fn disabled_authentication_is_disabled_at_every_member(kind: Kind) {
 
 async fn a_snapshot_withdraws_the_tokens_of_deleted_users(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").flag("--snapshot-count=50");
-    let mut cluster = options.flag("--snapshot-catchup-entries=20").start().await;
+    let cluster = options.flag("--snapshot-catchup-entries=20").linked().start().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let root = guard(&cluster.client(leader)).await;
     add_user(&root, "boss").await;
     grant(&root, "boss", "root").await;
     let boss = log_in(&cluster.client(follower), "boss").await;
     boss.status(pb::StatusRequest {}).await.unwrap();
-    cluster.pause(follower);
-    // What fits into the buffers of connections comes to the follower as entries.
-    for _ in 0..200 {
-        root.put(put("k", vec![b'v'; 200_000])).await.unwrap();
+    cluster.links().isolate(follower);
+    for _ in 0..100 {
+        root.put(put("k", vec![b'v'; 20_000])).await.unwrap();
     }
     root.user_delete(pb::AuthUserDeleteRequest { name: "boss".into() }).await.unwrap();
     // The leader keeps no entries for a follower that does not answer.
@@ -710,7 +709,7 @@ async fn a_snapshot_withdraws_the_tokens_of_deleted_users(kind: Kind) {
         (held < 1e6).then_some(())
     })
     .await;
-    cluster.resume(follower);
+    cluster.links().heal();
     let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
     let root = cluster.client(follower).with_token(&token);
     let read = async || root.range(key("k")).await;

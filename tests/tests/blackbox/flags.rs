@@ -168,7 +168,9 @@ async fn bad_values_end_with_two(kind: Kind) {
 }
 
 async fn a_leftover_word_ends_with_one(kind: Kind) {
-    for args in [&["word"][..], &["--pre-vote", "false"], &["--", "word"]] {
+    // A first word names a tool of this program; `words.rs` has that.
+    let first_word = (kind == Kind::Etcd).then_some(&["word"][..]);
+    for args in first_word.into_iter().chain([&["--pre-vote", "false"][..], &["--", "word"]]) {
         let ended = ends(kind, args, &[]);
         assert_eq!(ended.code, Some(1), "{args:?}");
         let said = ended.stdout + &ended.stderr;
