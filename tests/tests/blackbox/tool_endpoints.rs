@@ -2,7 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use quorate_tests::{Ctl, Kind, Server, Tool, with_both_tools};
+use quorate_tests::{Ctl, Kind, Options, Server, Tool, with_both_tools};
 
 with_both_tools! {
     every_command_finds_the_endpoint_that_lives,
@@ -77,7 +77,7 @@ fn unreliable_way(server: &Server) -> String {
 /// Nothing was sent on such a connection, so that commands which must not be repeated wait for the next one too, and those without
 /// a time limit. A dial timeout of zero is no limit.
 async fn a_connection_that_fails_before_the_greeting_is_made_again(kind: Kind, tool: Tool) {
-    let server = Server::start(kind).await;
+    let server = Options::new(kind).unguarded().start().await;
     if Ctl::of(tool, &server).is_none() {
         return;
     }

@@ -456,7 +456,7 @@ async fn operations_of_nested_transactions_are_bounded_in_all(kind: Kind) {
 }
 
 async fn a_transaction_without_credentials_is_refused_unread(kind: Kind) {
-    let server = options(kind).start().await;
+    let server = options(kind).unguarded().start().await;
     let client = server.client();
     let root = guard(&client).await;
     let overlapping = || txn(vec![put_op("a1", "1"), put_op("a1", "2")]);
