@@ -19,6 +19,9 @@ use crate::{Outcome, say};
 /// Debian's stable release at the time of writing, with etcd 3.5.16.
 pub(crate) const DEFAULT_SUITE: &str = "trixie";
 
+/// The last release whose package of Prometheus contains `promtool`.
+const PROMTOOL_SUITE: &str = "bookworm";
+
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
 /// Patroni and what it imports. Its modules of C are for one version of Python: the machine's release has that.
@@ -52,8 +55,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         println!("{}", patroni()?.display());
         return Ok(());
     }
+    if suite == "promtool" {
+        println!("{}", promtool()?.display());
+        return Ok(());
+    }
     if !SUITES.contains(&suite) {
-        return Err(format!("unknown suite {suite}: one of {}, or patroni", SUITES.join(", ")));
+        return Err(format!(
+            "unknown suite {suite}: one of {}, patroni, or promtool",
+            SUITES.join(", ")
+        ));
     }
     match etcd(suite) {
         Ok(folder) => println!("{}", folder.display()),
@@ -104,15 +114,16 @@ pub(crate) fn patroni() -> Result<PathBuf, String> {
 /// `promtool` of Debian's Prometheus, which tests alert rules, fetched when it is not there.
 pub(crate) fn promtool() -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
-    let place = home.join(format!("prometheus-{DEFAULT_SUITE}"));
+    let place = home.join(format!("prometheus-{PROMTOOL_SUITE}"));
     if !place.exists() {
-        from_a_mirror(&home, DEFAULT_SUITE, |apt| {
+        from_a_mirror(&home, PROMTOOL_SUITE, |apt| {
             let unpacked = unpack(apt, &home, &["prometheus"])?;
             std::fs::rename(unpacked, &place)
                 .map_err(|error| format!("{}: {error}", place.display()))
         })?;
     }
-    Ok(binaries(&place).join("promtool"))
+    let program = binaries(&place).join("promtool");
+    if program.is_file() { Ok(program) } else { Err(format!("{}: missing", program.display())) }
 }
 
 /// Does something with packages of a suite, from the first of the machine's mirrors that has them.
