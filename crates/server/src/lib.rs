@@ -8,6 +8,7 @@ mod collector;
 mod damage;
 mod embedded;
 mod expiry;
+mod failed_start;
 mod listeners;
 mod meters;
 mod observing;

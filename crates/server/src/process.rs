@@ -11,6 +11,7 @@ use quorate_config::{Config, ProcessSurroundings};
 use quorate_net::descriptors;
 use quorate_telemetry::log;
 
+use crate::failed_start;
 use crate::remedy;
 use crate::server::{Ended, StartError, run};
 use crate::signals::{self, StopSignals};
@@ -96,30 +97,18 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
         }
         Err(error) => {
             let chain = log::error_chain(&error);
-            match remedy::after_failed_start(&error, &config.data_dir) {
+            match failed_start::what_to_do(&error, &config.data_dir) {
                 Some(advice) => {
-                    log::fatal!(heading(&error), "error" = chain, "what-to-do" = advice);
+                    log::fatal!(
+                        failed_start::heading(&error),
+                        "error" = chain,
+                        "what-to-do" = advice
+                    );
                 }
-                None => log::fatal!(heading(&error), "error" = chain),
+                None => log::fatal!(failed_start::heading(&error), "error" = chain),
             }
             1
         }
-    }
-}
-
-/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; Quorate only for
-/// a failed discovery.
-fn heading(error: &StartError) -> &'static str {
-    match error {
-        StartError::Boot(error) if error.is_of_discovery() => "discovery failed",
-        StartError::Boot(_)
-        | StartError::Bind(_)
-        | StartError::Security(_)
-        | StartError::Descriptors(_)
-        | StartError::Config(_)
-        | StartError::Tokens(_)
-        | StartError::Thread(_)
-        | StartError::Observing(_) => "failed to start etcd",
     }
 }
 

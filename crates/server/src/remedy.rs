@@ -6,14 +6,9 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use quorate_core::start::StartError as FilesError;
 use quorate_member::corruption::HoldsOther;
 use quorate_node::LogFault;
 use quorate_peer::OtherOrigin;
-use quorate_storage::wal::WalError;
-
-use crate::bootstrap::BootError;
-use crate::server::StartError;
 
 /// Taking a member's place with a new one, which is how a member that has lost its log comes back.
 pub(crate) fn replace_member(id: Option<u64>) -> String {
@@ -79,44 +74,8 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
     }
 }
 
-/// What to do about a member that does not start, where its error does not already name it.
-pub(crate) fn after_failed_start(error: &StartError, data_dir: &str) -> Option<String> {
-    let StartError::Boot(error) = error else { return None };
-    if let BootError::Bootstrapped(id) = error {
-        let replace = replace_member(Some(id.0));
-        return Some(format!(
-            "if this member's data is elsewhere, name its directory by --data-dir; if the data is lost, {replace}"
-        ));
-    }
-    let replace = replace_member(None);
-    if let BootError::Files(FilesError::BackendMissing { .. }) = error {
-        return Some(format!("if the file was moved, put it back; if it is lost, {replace}"));
-    }
-    let (BootError::Wal(error) | BootError::Files(FilesError::Wal(error))) = error else {
-        return None;
-    };
-    is_damage(error).then(|| {
-        format!(
-            "quorate utl verify {data_dir} lists the damage; if other members have a quorum, {replace}"
-        )
-    })
-}
-
-/// Whether the log holds other bytes than were written to it.
-const fn is_damage(error: &WalError) -> bool {
-    matches!(
-        error,
-        WalError::CrcMismatch { .. }
-            | WalError::Torn { .. }
-            | WalError::Malformed { .. }
-            | WalError::UnexpectedKind { .. }
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use quorate_state::units::MemberId;
-
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -129,21 +88,5 @@ mod tests {
         assert!(full(28).starts_with("make room"), "ENOSPC");
         assert!(full(122).starts_with("make room"), "EDQUOT");
         assert!(full(5).starts_with("mend"), "EIO");
-    }
-
-    #[test]
-    fn a_failed_start_names_what_to_do() {
-        let advice = |error| after_failed_start(&StartError::Boot(error), "here").unwrap();
-        let path = Path::new("here/member/snap/db").to_owned();
-        assert!(advice(BootError::Bootstrapped(MemberId(0xab))).contains("member remove ab"));
-        let missing = BootError::Files(FilesError::BackendMissing { path: path.clone() });
-        assert!(advice(missing).starts_with("if the file was moved"));
-        let damage =
-            || WalError::CrcMismatch { expected: 1, computed: 2, path: path.clone(), offset: 3 };
-        for error in [BootError::Wal(damage()), BootError::Files(FilesError::Wal(damage()))] {
-            assert!(advice(error).starts_with("quorate utl verify here lists the damage"));
-        }
-        let other = StartError::Boot(BootError::Incompatible);
-        assert_eq!(after_failed_start(&other, "here"), None);
     }
 }

@@ -1,0 +1,87 @@
+//! The fatal line of a member that does not start: its message, and what the operator can do.
+//!
+//! # Not here
+//!
+//! The errors (`server`, `bootstrap`), which name the cause and, where they can, the remedy.
+
+use quorate_core::start::StartError as FilesError;
+use quorate_storage::wal::WalError;
+
+use crate::bootstrap::BootError;
+use crate::remedy;
+use crate::server::StartError;
+
+/// The message of the fatal line of a start that failed. etcd writes "discovery failed" for every cause; Quorate only for
+/// a failed discovery.
+pub(crate) const fn heading(error: &StartError) -> &'static str {
+    match error {
+        StartError::Boot(error) if error.is_of_discovery() => "discovery failed",
+        StartError::Boot(_)
+        | StartError::Bind(_)
+        | StartError::Security(_)
+        | StartError::Descriptors(_)
+        | StartError::Config(_)
+        | StartError::Tokens(_)
+        | StartError::Thread(_)
+        | StartError::Observing(_) => "failed to start etcd",
+    }
+}
+
+/// What to do about a member that does not start, where its error does not already name it.
+pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
+    let StartError::Boot(error) = error else { return None };
+    if let BootError::Bootstrapped(id) = error {
+        let replace = remedy::replace_member(Some(id.0));
+        return Some(format!(
+            "if this member's data is elsewhere, name its directory by --data-dir; if the data is lost, {replace}"
+        ));
+    }
+    let replace = remedy::replace_member(None);
+    if let BootError::Files(FilesError::BackendMissing { .. }) = error {
+        return Some(format!("if the file was moved, put it back; if it is lost, {replace}"));
+    }
+    let (BootError::Wal(error) | BootError::Files(FilesError::Wal(error))) = error else {
+        return None;
+    };
+    is_damage(error).then(|| {
+        format!(
+            "quorate utl verify {data_dir} lists the damage; if other members have a quorum, {replace}"
+        )
+    })
+}
+
+/// Whether the log holds other bytes than were written to it.
+const fn is_damage(error: &WalError) -> bool {
+    matches!(
+        error,
+        WalError::CrcMismatch { .. }
+            | WalError::Torn { .. }
+            | WalError::Malformed { .. }
+            | WalError::UnexpectedKind { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use quorate_state::units::MemberId;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_start_names_what_to_do() {
+        let advice = |error| what_to_do(&StartError::Boot(error), "here").unwrap();
+        let path = Path::new("here/member/snap/db").to_owned();
+        assert!(advice(BootError::Bootstrapped(MemberId(0xab))).contains("member remove ab"));
+        let missing = BootError::Files(FilesError::BackendMissing { path: path.clone() });
+        assert!(advice(missing).starts_with("if the file was moved"));
+        let damage =
+            || WalError::CrcMismatch { expected: 1, computed: 2, path: path.clone(), offset: 3 };
+        for error in [BootError::Wal(damage()), BootError::Files(FilesError::Wal(damage()))] {
+            assert!(advice(error).starts_with("quorate utl verify here lists the damage"));
+        }
+        let other = StartError::Boot(BootError::Incompatible);
+        assert_eq!(what_to_do(&other, "here"), None);
+    }
+}
