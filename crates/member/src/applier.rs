@@ -446,8 +446,8 @@ impl Carrier {
 
 /// What a command adds to the counts of alarms: it raises them, or takes them back.
 fn alarm_step(command: &Command) -> i64 {
-    let Command::Alarm(request) = command else { return 0 };
-    match alarm_request::AlarmAction::try_from(request.action) {
+    let Command::Alarm(alarm) = command else { return 0 };
+    match alarm_request::AlarmAction::try_from(alarm.request.action) {
         Ok(alarm_request::AlarmAction::Activate) => 1,
         Ok(alarm_request::AlarmAction::Deactivate) => -1,
         Ok(alarm_request::AlarmAction::Get) | Err(_) => 0,

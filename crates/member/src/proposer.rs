@@ -11,6 +11,7 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Term};
+use quorate_state::alarm::Cause;
 use quorate_state::apply::{Readers, Refusal, Response};
 use quorate_state::backend::Backend;
 
@@ -256,24 +257,32 @@ impl Proposer {
             warn_of_full_store(quota, size_bytes);
         }
         // Whether or not that works out, there is no room.
-        drop(self.raise_no_space().await);
+        drop(self.raise_no_space(Cause::Other).await);
         Err(RequestError::Refused(Refusal::NoSpace))
     }
 
     /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
     pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
-        self.raise(member_id, AlarmType::Corrupt).await
+        self.raise(member_id, AlarmType::Corrupt, Cause::Other).await
     }
 
-    /// Has writes refused everywhere, because of this member.
-    pub(crate) async fn raise_no_space(&self) -> Result<(), RequestError> {
-        self.raise(self.profile.id(), AlarmType::Nospace).await
+    /// Raises the NOSPACE alarm of this member: all members refuse writes.
+    pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
+        self.raise(self.profile.id(), AlarmType::Nospace, cause).await
     }
 
-    async fn raise(&self, member_id: u64, alarm: AlarmType) -> Result<(), RequestError> {
+    async fn raise(
+        &self,
+        member_id: u64,
+        alarm: AlarmType,
+        cause: Cause,
+    ) -> Result<(), RequestError> {
         let action = alarm_request::AlarmAction::Activate.into();
-        let alarm = AlarmRequest { action, member_id, alarm: alarm.into() };
-        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        let request = InternalRaftRequest {
+            alarm: Some(AlarmRequest { action, member_id, alarm: alarm.into() }),
+            alarm_of_full_disk: cause == Cause::FullDisk,
+            ..InternalRaftRequest::default()
+        };
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 

@@ -15,7 +15,7 @@ use quorate_api::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
 };
 use quorate_gotext::quote::go_quote_bytes;
-use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Request, Response};
+use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, Request, Response};
 
 /// Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
@@ -289,7 +289,7 @@ fn command(text: &mut Text, command: &Command) {
             inner.number("checkpoint_count", request.checkpoints.len());
             text.message("lease_checkpoint", inner);
         }
-        Command::Alarm(request) => {
+        Command::Alarm(AlarmCommand { request, .. }) => {
             inner.put("action", request.action().as_str_name());
             inner.put("memberID", request.member_id);
             inner.put("alarm", request.alarm().as_str_name());

@@ -10,13 +10,17 @@
 //! * An alarm of the quota is taken back only when the file is clearly below the quota, by the share that the flags
 //!   say, and when everything applied has been written to it: a disk without room keeps the alarm.
 //! * An alarm of a full disk is raised while `node` says so, and taken back when everything applied has been written
-//!   to the file, or another member leads.
+//!   to the file, or another member leads. The alarm carries its cause (`quorate_state::alarm`), so this holds across
+//!   restarts as well.
 //! * Space is given back before that, online, once per change of what is in use.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest};
+use quorate_raft::NONE;
+use quorate_state::alarm::Cause;
 use quorate_state::units::MemberId;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -167,7 +171,7 @@ impl Keeper {
 
 async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     let alarm = AlarmRequest {
-        action: alarm_request::AlarmAction::Deactivate.into(),
+        action: AlarmAction::Deactivate.into(),
         member_id: handles.profile.id(),
         alarm: AlarmType::Nospace.into(),
     };
@@ -185,32 +189,27 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     }
 }
 
-/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead.
+/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead, and takes it back
+/// afterwards, also when the process was restarted meanwhile.
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
+    let own_id = MemberId(handles.profile.id());
     let mut refuses_writes = handles.profile.standing().refuses_writes();
-    // Whether the alarm that is raised is one of the disk. One that was raised before the start may be the quota's.
-    let mut is_of_disk = false;
     loop {
         let refuses = *refuses_writes.borrow_and_update();
-        let is_raised = has_own_alarm(&handles);
-        if refuses && !is_raised {
-            is_of_disk = true;
-            if let Err(error) = handles.proposer.raise_no_space().await {
-                log::warn!(
-                    "failed to raise the NOSPACE alarm for a full disk; retrying",
-                    "error" = error.to_string()
-                );
+        match handles.profile.facts().alarms.due_for_disk(own_id, refuses) {
+            Some(AlarmAction::Activate) => {
+                if let Err(error) = handles.proposer.raise_no_space(Cause::FullDisk).await {
+                    log::warn!(
+                        "failed to raise the NOSPACE alarm for a full disk; retrying",
+                        "error" = error.to_string()
+                    );
+                }
             }
-        } else if !refuses && is_of_disk {
-            let is_over = !is_raised || take_back_for_room(&handles).await;
-            is_of_disk = !is_over;
+            Some(AlarmAction::Deactivate) => take_back_for_room(&handles).await,
+            Some(AlarmAction::Get) | None => {}
         }
-        let pause = match refuses || is_of_disk {
-            // An operator may take the alarm back meanwhile.
-            true => LOOK,
-            false => Duration::MAX,
-        };
-        if let Ok(Err(_)) = tokio::time::timeout(pause, refuses_writes.changed()).await {
+        // The alarms change when entries are applied, at the start and when an operator takes the alarm back.
+        if let Ok(Err(_)) = tokio::time::timeout(LOOK, refuses_writes.changed()).await {
             return;
         }
     }
@@ -222,18 +221,18 @@ fn has_own_alarm(handles: &Handles) -> bool {
     handles.profile.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
 }
 
-/// Takes the alarm of a full disk back once it has served its purpose. Returns whether nothing is left to do.
-async fn take_back_for_room(handles: &Handles) -> bool {
-    if handles.profile.standing().leads() && !is_written(handles).await {
-        return false;
+/// Takes back the alarm of a full disk when another member leads, or when this member's file holds everything applied.
+async fn take_back_for_room(handles: &Handles) {
+    let standing = handles.profile.standing();
+    if standing.leader() == NONE || (standing.leads() && !is_written(handles).await) {
+        return;
     }
     let (bytes, in_use) = handles.proposer.backend_bytes();
-    // Then it is the quota's alarm.
+    // The next write would raise the alarm again.
     if handles.proposer.quota_bytes().is_some_and(|quota| bytes >= quota) {
-        return true;
+        return;
     }
     disarm(handles, bytes, in_use).await;
-    false
 }
 
 /// Whether everything applied is in the file, or comes there soon.

@@ -3,18 +3,27 @@
 //! An alarm is a fact about one member and one kind of trouble. Raised alarms are stored, so they survive
 //! restarts, and hold for the whole cluster until they are taken back one by one.
 //!
+//! An alarm has a cause, because a member takes back the NOSPACE alarm that it raised for its own full disk, and
+//! no other. The cause comes with the log entry that raises the alarm and is stored as the value of the alarm's
+//! row. Members of etcd ignore the cause in the entry and the value of the row.
+//!
+//! # Invariants
+//!
+//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the quota or an
+//!   operator has raised as well stays until an operator takes it back.
+//!
 //! # Not here
 //!
 //! What an alarm forbids (`apply`), and who raises one (quota checks and corruption checks in the server).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use quorate_api::etcdserverpb::{AlarmMember, AlarmType};
+use quorate_api::etcdserverpb::{AlarmMember, AlarmType, alarm_request::AlarmAction};
 
 use crate::backend::Batch;
-use crate::schema::Bucket;
+use crate::schema::{Bucket, alarm};
 use crate::units::MemberId;
 
 /// One raised alarm. The kind is a number: kinds this version does not know are kept like any other.
@@ -38,37 +47,69 @@ impl Alarm {
     }
 }
 
+/// Why an alarm is raised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The quota, an operator, a corruption check, or not known.
+    #[default]
+    Other,
+    /// The disk of the member has no room for its backend file.
+    FullDisk,
+}
+
+impl Cause {
+    /// The value of the alarm's row.
+    const fn stored(self) -> Bytes {
+        match self {
+            Self::Other => Bytes::new(),
+            Self::FullDisk => Bytes::from_static(alarm::FULL_DISK),
+        }
+    }
+
+    /// A value of an unknown form is the mark of another program.
+    fn load(value: &[u8]) -> Self {
+        if value == alarm::FULL_DISK { Self::FullDisk } else { Self::Other }
+    }
+}
+
 /// All raised alarms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alarms {
-    raised: BTreeSet<Alarm>,
+    raised: BTreeMap<Alarm, Cause>,
     is_out_of_space: bool,
     is_corrupt: bool,
 }
 
 impl Alarms {
-    /// Reads the keys of bucket `alarm`; `None` if one is no alarm.
-    pub fn load<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
+    /// Reads the rows of bucket `alarm`; `None` if a key is invalid.
+    pub fn load<'a>(rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
         let mut alarms = Self::default();
-        for key in keys {
+        for (key, value) in rows {
             let AlarmMember { member_id, alarm } = AlarmMember::decode(key).ok()?;
-            alarms.raised.insert(Alarm { member: MemberId(member_id), kind: alarm });
+            let alarm = Alarm { member: MemberId(member_id), kind: alarm };
+            alarms.raised.insert(alarm, Cause::load(value));
         }
         alarms.refresh();
         Some(alarms)
     }
 
-    /// Raises an alarm, if it is not raised already.
-    pub fn activate(&mut self, alarm: Alarm, batch: &mut Batch) {
-        if self.raised.insert(alarm) {
-            batch.put(Bucket::Alarm, alarm.key(), Bytes::new());
+    /// Raises an alarm. One that is raised already changes only if a cause other than a full disk is added.
+    pub fn activate(&mut self, alarm: Alarm, cause: Cause, batch: &mut Batch) {
+        let is_new = match self.raised.get(&alarm) {
+            None => true,
+            Some(Cause::FullDisk) => cause != Cause::FullDisk,
+            Some(Cause::Other) => false,
+        };
+        if is_new {
+            self.raised.insert(alarm, cause);
+            batch.put(Bucket::Alarm, alarm.key(), cause.stored());
             self.refresh();
         }
     }
 
     /// Takes an alarm back. Says whether it was raised.
     pub fn deactivate(&mut self, alarm: Alarm, batch: &mut Batch) -> bool {
-        let raised = self.raised.remove(&alarm);
+        let raised = self.raised.remove(&alarm).is_some();
         if raised {
             batch.delete(Bucket::Alarm, alarm.key());
             self.refresh();
@@ -79,7 +120,19 @@ impl Alarms {
     /// The alarms of one kind, or all of them for `AlarmType::None`, by member.
     pub fn of_kind(&self, kind: i32) -> impl Iterator<Item = Alarm> {
         let all = kind == AlarmType::None as i32;
-        self.raised.iter().copied().filter(move |alarm| all || alarm.kind == kind)
+        self.raised.keys().copied().filter(move |alarm| all || alarm.kind == kind)
+    }
+
+    /// What a member does about its NOSPACE alarm: it raises the alarm while it `refuses_writes` for its full disk,
+    /// and takes it back afterwards if the disk is its only cause. `None` where there is nothing to do.
+    #[must_use]
+    pub fn due_for_disk(&self, member: MemberId, refuses_writes: bool) -> Option<AlarmAction> {
+        let own = Alarm { member, kind: AlarmType::Nospace as i32 };
+        match (refuses_writes, self.raised.get(&own)) {
+            (true, None) => Some(AlarmAction::Activate),
+            (false, Some(Cause::FullDisk)) => Some(AlarmAction::Deactivate),
+            (true, Some(_)) | (false, Some(Cause::Other) | None) => None,
+        }
     }
 
     /// Whether any member is out of space.
@@ -95,7 +148,7 @@ impl Alarms {
     }
 
     fn refresh(&mut self) {
-        let any = |kind: AlarmType| self.raised.iter().any(|alarm| alarm.kind == kind as i32);
+        let any = |kind: AlarmType| self.raised.keys().any(|alarm| alarm.kind == kind as i32);
         (self.is_out_of_space, self.is_corrupt) =
             (any(AlarmType::Nospace), any(AlarmType::Corrupt));
     }
@@ -114,9 +167,9 @@ mod tests {
         let mut alarms = Alarms::default();
         let mut batch = Batch::new();
         let (no_space, corrupt) = (alarm(1, AlarmType::Nospace), alarm(0, AlarmType::Corrupt));
-        alarms.activate(no_space, &mut batch);
-        alarms.activate(no_space, &mut batch);
-        alarms.activate(corrupt, &mut batch);
+        alarms.activate(no_space, Cause::Other, &mut batch);
+        alarms.activate(no_space, Cause::Other, &mut batch);
+        alarms.activate(corrupt, Cause::Other, &mut batch);
         assert_eq!(batch.op_count(), 2);
         assert_eq!(alarms.of_kind(0).collect::<Vec<_>>(), [corrupt, no_space]);
         assert_eq!(alarms.of_kind(1).collect::<Vec<_>>(), [no_space]);
@@ -132,8 +185,45 @@ mod tests {
     fn stored_alarms_are_read_back() {
         let keys = [alarm(7, AlarmType::Nospace).key(), alarm(0, AlarmType::Corrupt).key()];
         assert_eq!(&keys[0][..], [0x08, 7, 0x10, 1]);
-        let alarms = Alarms::load(keys.iter().map(|key| &key[..])).unwrap();
+        let alarms = Alarms::load(keys.iter().map(|key| (&key[..], &b""[..]))).unwrap();
         assert!(alarms.is_out_of_space() && alarms.is_corrupt());
-        assert_eq!(Alarms::load([&b"\x08"[..]]), None);
+        assert_eq!(Alarms::load([(&b"\x08"[..], &b""[..])]), None);
+    }
+
+    #[test]
+    fn only_an_alarm_of_a_full_disk_is_taken_back_by_its_member() {
+        use AlarmAction::{Activate, Deactivate};
+        use Cause::{FullDisk, Other};
+        let own = alarm(1, AlarmType::Nospace);
+        for (causes, taken_back) in [
+            (&[FullDisk][..], true),
+            (&[FullDisk, FullDisk], true),
+            (&[Other], false),
+            (&[FullDisk, Other], false),
+            (&[Other, FullDisk], false),
+        ] {
+            let mut alarms = Alarms::default();
+            let mut batch = Batch::new();
+            assert_eq!(alarms.due_for_disk(own.member, true), Some(Activate));
+            for cause in causes {
+                alarms.activate(own, *cause, &mut batch);
+            }
+            assert_eq!(alarms.due_for_disk(own.member, true), None, "it is raised: {causes:?}");
+            let due = alarms.due_for_disk(own.member, false);
+            assert_eq!(due, taken_back.then_some(Deactivate), "{causes:?}");
+            assert_eq!(alarms.due_for_disk(MemberId(2), false), None, "another member's");
+            let value = if taken_back { alarm::FULL_DISK } else { b"" };
+            let stored = Alarms::load([(&own.key()[..], value)]).unwrap();
+            assert_eq!(stored, alarms, "{causes:?}");
+            alarms.deactivate(own, &mut batch);
+            assert_eq!(alarms.due_for_disk(own.member, false), None);
+        }
+    }
+
+    #[test]
+    fn an_unknown_value_of_a_row_is_no_full_disk() {
+        let own = alarm(1, AlarmType::Nospace);
+        let alarms = Alarms::load([(&own.key()[..], &b"other"[..])]).unwrap();
+        assert_eq!(alarms.due_for_disk(own.member, false), None);
     }
 }

@@ -73,6 +73,12 @@ impl Bucket {
     }
 }
 
+/// Values of bucket `alarm`, besides the empty one that etcd writes.
+pub mod alarm {
+    /// The alarm is raised for a full disk. Ours; members of etcd ignore it.
+    pub const FULL_DISK: &[u8] = b"disk";
+}
+
 /// Keys of bucket `auth`.
 pub mod auth {
     /// One byte, 1 while authentication is on.
@@ -273,7 +279,9 @@ mod tests {
         assert_eq!(keys_of(Bucket::Meta), facts);
         // And these are all that this file declares.
         let (keys, _) = include_str!("schema.rs").split_once("#[cfg(test)]").unwrap();
-        assert_eq!(keys.matches(": &[u8] = b\"").count(), 2 + 2 + facts.len());
+        assert_eq!(keys.matches(": &[u8] = b\"").count(), 1 + 2 + 2 + facts.len());
+        let value = format!("`{}` for a full disk", str::from_utf8(alarm::FULL_DISK).unwrap());
+        assert!(rows.iter().any(|row| row[1] == "`alarm`" && row[3].contains(&value)), "{value}");
     }
 
     #[test]

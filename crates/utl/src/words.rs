@@ -6,7 +6,8 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::raftpb::{ConfChange, ConfChangeType, ConfState};
 use quorate_cli::gotext::quote;
-use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Request};
+use quorate_state::alarm::Cause;
+use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, Request};
 use quorate_storage::wal::EntryRef;
 
 /// What an entry asks for.
@@ -76,9 +77,13 @@ fn command(command: &Command) -> String {
         Command::LeaseCheckpoint(request) => {
             format!("checkpoint of {} leases", request.checkpoints.len())
         }
-        Command::Alarm(request) => {
+        Command::Alarm(AlarmCommand { request, cause }) => {
+            let cause = match cause {
+                Cause::FullDisk => ", for a full disk",
+                Cause::Other => "",
+            };
             format!(
-                "alarm {} of member {:x}, action {}",
+                "alarm {} of member {:x}, action {}{cause}",
                 request.alarm, request.member_id, request.action
             )
         }

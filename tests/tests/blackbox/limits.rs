@@ -20,6 +20,8 @@ on_quorate! {
     alone:
     a_backend_without_room_goes_on_when_there_is_some,
     a_backend_without_room_holds_up_no_stop,
+    an_alarm_of_a_full_disk_ends_after_a_kill,
+    a_member_of_etcd_reads_an_alarm_of_a_full_disk,
 }
 
 /// Writes until the server refuses or is gone; returns how many writes were acknowledged.
@@ -74,7 +76,17 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
+    // A member of etcd has raised none.
+    no_alarm(&client).await;
     client.write("after", "v").await;
+}
+
+/// Waits until no alarm is raised.
+async fn no_alarm(client: &Client) {
+    eventually("the end of the alarm", async || {
+        client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms.is_empty().then_some(())
+    })
+    .await;
 }
 
 /// A member whose log has room to go on, and whose backend file has none. Tells how many writes it has acknowledged.
@@ -106,10 +118,7 @@ async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
     })
     .await;
     let client = server.client();
-    eventually("the end of the alarm", async || {
-        client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms.is_empty().then_some(())
-    })
-    .await;
+    no_alarm(&client).await;
     client.write("after", "v").await;
     server.kill();
     server.start_again().await;
@@ -125,6 +134,58 @@ async fn a_backend_without_room_holds_up_no_stop(kind: Kind) {
     disk.resize(1_000);
     server.start_again().await;
     check_acknowledged(&server.client(), acknowledged).await;
+}
+
+async fn an_alarm_of_a_full_disk_ends_after_a_kill(kind: Kind) {
+    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+        return;
+    };
+    assert!(is_out_of_space(&server.client()).await);
+    server.kill();
+    disk.resize(1_000);
+    server.start_again().await;
+    let client = server.client();
+    check_acknowledged(&client, acknowledged).await;
+    no_alarm(&client).await;
+    client.write("after", "v").await;
+    // It does not come back with the log.
+    server.kill();
+    server.start_again().await;
+    let client = server.client();
+    assert!(!is_out_of_space(&client).await);
+    client.write("later", "v").await;
+}
+
+async fn a_member_of_etcd_reads_an_alarm_of_a_full_disk(kind: Kind) {
+    if !Kind::Etcd.is_present() {
+        return;
+    }
+    let Some(disk) = SmallDisk::new(300) else { return };
+    let held = |kind| disk.prepare(Options::new(kind));
+    let server = held(kind).flag("--hold-cluster-version=3.5").start().await;
+    disk.fill_but(0);
+    let acknowledged = write_until_refused(&server.client(), 100_000).await;
+    eventually("the alarm", async || is_out_of_space(&server.client()).await.then_some(())).await;
+    drop(server);
+    disk.resize(1_000);
+    let server = held(Kind::Etcd).start().await;
+    let client = server.client();
+    check_acknowledged(&client, acknowledged).await;
+    assert!(is_out_of_space(&client).await, "the alarm of the log and the file");
+    let refused = client.put(put("another", b"v")).await.unwrap_err();
+    assert!(refused.message().contains("database space exceeded"), "{refused}");
+    disarm(&client).await;
+    client.write("after", "v").await;
+    drop(server);
+    let server = held(kind).flag("--hold-cluster-version=3.5").start().await;
+    let client = server.client();
+    assert!(!is_out_of_space(&client).await);
+    assert!(client.read("after").await.is_some());
+}
+
+async fn is_out_of_space(client: &Client) -> bool {
+    let raised = client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms;
+    raised.iter().any(|alarm| alarm.alarm() == pb::AlarmType::Nospace)
 }
 
 /// Takes back what was raised while there was no room.

@@ -8,6 +8,7 @@ use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, al
 use quorate_core::{Begun, Order, Outlet, Output};
 use quorate_node::{Event, Leadership};
 use quorate_raft::{Entry, LogIndex, Role, Term};
+use quorate_state::alarm::Cause;
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::members::{Members, MembershipRefusal};
 
@@ -52,18 +53,21 @@ impl Said {
     }
 
     fn raise_no_space(&mut self) {
-        self.change_no_space(alarm_request::AlarmAction::Activate);
+        self.change_no_space(alarm_request::AlarmAction::Activate, Cause::Other);
     }
 
     /// Has this member's NOSPACE alarm raised or taken back.
-    pub(super) fn change_no_space(&mut self, action: alarm_request::AlarmAction) {
+    pub(super) fn change_no_space(&mut self, action: alarm_request::AlarmAction, cause: Cause) {
         let alarm = AlarmRequest {
             action: action.into(),
             member_id: self.own_id,
             alarm: AlarmType::Nospace.into(),
         };
-        self.proposals
-            .push(InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() });
+        self.proposals.push(InternalRaftRequest {
+            alarm: Some(alarm),
+            alarm_of_full_disk: cause == Cause::FullDisk,
+            ..InternalRaftRequest::default()
+        });
     }
 
     fn publish(&mut self, index: LogIndex, term: Term) {

@@ -11,6 +11,7 @@ use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateR
 use quorate_core::Job;
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, LogIndex, Term};
+use quorate_state::alarm::Cause;
 use quorate_state::apply::{
     Refusal, Response, check_delete_range, check_put, check_range, check_txn, is_read_only,
     is_serializable, read_range, read_txn,
@@ -331,10 +332,17 @@ impl Process {
     pub(super) fn refuse_writes(&mut self, refuses: bool) {
         self.refuses_writes = refuses;
         self.out.push(Out::Seen("a leader without room has writes refused, or no longer"));
-        self.said.change_no_space(match refuses {
-            true => AlarmAction::Activate,
-            false => AlarmAction::Deactivate,
-        });
+        self.answer_for_full_disk();
+    }
+
+    /// Raises the alarm of a full disk, or takes it back, as production does; also after a restart.
+    fn answer_for_full_disk(&mut self) {
+        let due = self.readers.facts().alarms.due_for_disk(MemberId(self.id), self.refuses_writes);
+        let Some(action) = due else { return };
+        if action == AlarmAction::Deactivate && self.said.leads() && self.writer.lacks_room() {
+            return;
+        }
+        self.said.change_no_space(action, Cause::FullDisk);
     }
 
     /// Tells the cluster this member's name, unless it knows, and a cluster that has no version its first.
@@ -372,9 +380,9 @@ impl Process {
             };
             self.propose(request, Waiter::Nobody, None);
         }
-        // An operator may have taken the alarm back.
-        if is_quiet && self.refuses_writes && !facts.alarms.is_out_of_space() {
-            self.said.change_no_space(AlarmAction::Activate);
+        // An operator may have taken the alarm back, and entries may have been replayed.
+        if is_quiet {
+            self.answer_for_full_disk();
         }
         self.jobs.push_back(Job::FollowClusterVersion);
         self.gather();

@@ -1,17 +1,16 @@
 //! Commands about the cluster: alarms, versions, what members tell of themselves.
 
-use quorate_api::etcdserverpb::{
-    AlarmRequest, AlarmResponse, AlarmType, alarm_request::AlarmAction,
-};
+use quorate_api::etcdserverpb::{AlarmResponse, AlarmType, alarm_request::AlarmAction};
 
-use super::{ClusterCommand, Fault, Notice, Response, State};
+use super::{AlarmCommand, ClusterCommand, Fault, Notice, Response, State};
 use crate::alarm::Alarm;
 use crate::units::MemberId;
 use crate::versions::{Downgrade, Version};
 
 impl State {
     /// An unknown action has no effect and an empty answer.
-    pub(super) fn alarm(&mut self, request: &AlarmRequest) -> Response {
+    pub(super) fn alarm(&mut self, command: &AlarmCommand) -> Response {
+        let AlarmCommand { request, cause } = command;
         let alarm = Alarm { member: MemberId(request.member_id), kind: request.alarm };
         let mut alarms = Vec::new();
         match AlarmAction::try_from(request.action) {
@@ -19,7 +18,7 @@ impl State {
                 alarms.extend(self.alarms.of_kind(request.alarm).map(Alarm::to_message));
             }
             Ok(AlarmAction::Activate) if request.alarm != AlarmType::None as i32 => {
-                self.alarms.activate(alarm, &mut self.batch);
+                self.alarms.activate(alarm, *cause, &mut self.batch);
                 self.facts_changed = true;
                 alarms.push(alarm.to_message());
             }

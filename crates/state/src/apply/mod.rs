@@ -63,7 +63,9 @@ pub use self::read::{is_read_only, is_serializable, read_range, read_txn};
 pub use self::received::{ReceivedFault, SnapshotPosition, newer_position};
 pub use self::recover::{RecoverError, stored_members};
 pub use self::refusal::{Refusal, RequestRefusal};
-pub use self::request::{AuthCommand, ClusterCommand, Command, Request, RequestFault};
+pub use self::request::{
+    AlarmCommand, AuthCommand, ClusterCommand, Command, Request, RequestFault,
+};
 use crate::alarm::Alarms;
 pub use crate::auth::AuthRefusal;
 use crate::auth::{Auth, Caller};
@@ -316,7 +318,7 @@ impl State {
             Command::LeaseGrant(request) => self.lease_grant(entry, &request),
             Command::LeaseRevoke(request) => self.lease_revoke(&request),
             Command::LeaseCheckpoint(request) => Ok(self.lease_checkpoint(entry, &request)),
-            Command::Alarm(request) => Ok(self.alarm(&request)),
+            Command::Alarm(command) => Ok(self.alarm(&command)),
             Command::Auth(command) => {
                 let caller = Caller { name: &username, revision: auth_revision };
                 self.apply_auth(entry, caller, &command)?

@@ -179,7 +179,7 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
     let versions = load_versions(&file, applied.1)?;
     let members = stored_members(&file)?;
     let alarms = file.entries(Bucket::Alarm)?;
-    let alarms = Alarms::load(alarms.iter().map(|(key, _)| &key[..]))
+    let alarms = Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
         .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
     let mut leases = Vec::new();
     for (position, (key, value)) in file.entries(Bucket::Lease)?.into_iter().enumerate() {

@@ -16,6 +16,7 @@ use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest, DowngradeInfoSetRequest,
 };
 
+use crate::alarm::Cause;
 use crate::members::{Member, parse_id};
 
 /// The methods a bare v2 request can have. None of them is a nested message of one.
@@ -46,11 +47,20 @@ pub enum Command {
     LeaseGrant(pb::LeaseGrantRequest),
     LeaseRevoke(pb::LeaseRevokeRequest),
     LeaseCheckpoint(pb::LeaseCheckpointRequest),
-    Alarm(pb::AlarmRequest),
+    Alarm(AlarmCommand),
     Auth(AuthCommand),
     Cluster(ClusterCommand),
     /// A test's mark, or what was meant for the v2 store: has no effect.
     Nothing,
+}
+
+/// A request about alarms, with what members add to those that they propose themselves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlarmCommand {
+    /// The request.
+    pub request: pb::AlarmRequest,
+    /// Why the alarm is to be raised.
+    pub cause: Cause,
 }
 
 /// What the log can ask about users and roles.
@@ -208,6 +218,8 @@ fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
     if request.downgrade_version_test.is_some() {
         return Some(Command::Nothing);
     }
+    let cause = if request.alarm_of_full_disk { Cause::FullDisk } else { Cause::Other };
+    let alarm = |request| Command::Alarm(AlarmCommand { request, cause });
     let data = request.range.take().map(Command::Range);
     data.or_else(|| request.put.take().map(Command::Put))
         .or_else(|| request.delete_range.take().map(Command::DeleteRange))
@@ -216,7 +228,7 @@ fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
         .or_else(|| request.lease_grant.take().map(Command::LeaseGrant))
         .or_else(|| request.lease_revoke.take().map(Command::LeaseRevoke))
         .or_else(|| request.lease_checkpoint.take().map(Command::LeaseCheckpoint))
-        .or_else(|| request.alarm.take().map(Command::Alarm))
+        .or_else(|| request.alarm.take().map(alarm))
         .or_else(|| auth_command(request).map(Command::Auth))
 }
 
@@ -294,6 +306,21 @@ mod tests {
             Request::decode(Bytes::from_static(b"\xff\xff")),
             Err(RequestFault::Undecodable(_))
         ));
+    }
+
+    #[test]
+    fn the_cause_of_an_alarm_is_read_beside_it() {
+        for (alarm_of_full_disk, cause) in [(false, Cause::Other), (true, Cause::FullDisk)] {
+            let request = pb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
+            let message = pb::InternalRaftRequest {
+                id: 3,
+                alarm: Some(request),
+                alarm_of_full_disk,
+                ..pb::InternalRaftRequest::default()
+            };
+            let expected = Command::Alarm(AlarmCommand { request, cause });
+            assert_eq!(decode(&message).unwrap().command, expected);
+        }
     }
 
     fn v2(method: &str, path: &str, val: &str) -> pb::Request {

@@ -7,7 +7,8 @@ use quorate_api::membershippb::{
 };
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
 use quorate_script::Command;
-use quorate_state::apply::{self, ClusterCommand, Response};
+use quorate_state::alarm::Cause;
+use quorate_state::apply::{self, AlarmCommand, ClusterCommand, Response};
 use quorate_state::members::{ChangeContext, Member as ClusterMember};
 use quorate_state::units::MemberId;
 
@@ -24,7 +25,7 @@ impl Member {
             ClusterMember { is_learner, ..ClusterMember::new(id(), urls) }.to_json()
         };
         Some(match name {
-            // alarm raise nospace member=1; alarm drop corrupt member=1; alarm list
+            // alarm raise nospace member=1 [full-disk]; alarm drop corrupt member=1; alarm list
             "alarm" => self.alarm(command),
             // cluster-version 3.6.0
             "cluster-version" => {
@@ -81,7 +82,12 @@ impl Member {
             member_id: command.value("member").unwrap_or(0),
             alarm: alarm as i32,
         };
-        self.apply(apply::Command::Alarm(request), |response| match response {
+        let cause = match command.has("full-disk") {
+            true => Cause::FullDisk,
+            false => Cause::Other,
+        };
+        let alarm = AlarmCommand { request, cause };
+        self.apply(apply::Command::Alarm(alarm), |response| match response {
             Response::Alarm(answer) => {
                 let alarms = answer.alarms.iter();
                 let alarms: Vec<String> = alarms

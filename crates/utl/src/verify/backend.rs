@@ -93,7 +93,7 @@ fn keyspace(backend: &Backend, view: &BackendView) -> Result<Keyspace, Failure> 
         leases.insert(lease.id.0);
     }
     let alarms = view.entries(Bucket::Alarm)?;
-    Alarms::load(alarms.iter().map(|(key, _)| &key[..]))
+    Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
         .ok_or_else(|| view.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
     let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     let (store, Recovered { leases: attached, .. }) = Store::recover(backend, options)?;

@@ -1,11 +1,16 @@
 //! What alarms and the quota forbid, for every command that could care.
 
 use super::*;
+use crate::alarm::Cause;
 use quorate_api::etcdserverpb::{AlarmType, alarm_request::AlarmAction};
 
 fn alarm(action: AlarmAction, member_id: u64, kind: AlarmType) -> Command {
+    with_cause(action, member_id, kind, Cause::Other)
+}
+
+fn with_cause(action: AlarmAction, member_id: u64, kind: AlarmType, cause: Cause) -> Command {
     let request = pb::AlarmRequest { action: action as i32, member_id, alarm: kind as i32 };
-    Command::Alarm(request)
+    Command::Alarm(AlarmCommand { request, cause })
 }
 
 fn alarms(outcome: Result<Response, Refusal>) -> Vec<(u64, i32)> {
@@ -90,7 +95,8 @@ fn alarms_are_listed_and_taken_back_exactly() {
     assert_eq!(ask(Deactivate, 0, AlarmType::Nospace), []);
     assert_eq!(ask(Deactivate, 1, AlarmType::Nospace), [(1, 1)]);
     assert_eq!(ask(Get, 0, AlarmType::None), [(2, 2)]);
-    let unknown = pb::AlarmRequest { action: 17, member_id: 1, alarm: 1 };
+    let request = pb::AlarmRequest { action: 17, member_id: 1, alarm: 1 };
+    let unknown = AlarmCommand { request, cause: Cause::Other };
     assert_eq!(alarms(log.outcome(Command::Alarm(unknown))), []);
 }
 

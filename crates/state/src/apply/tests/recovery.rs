@@ -9,6 +9,7 @@ use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
 
 use super::*;
+use crate::alarm::Cause;
 use crate::backend::Backend;
 use crate::schema::Bucket;
 use crate::watch::HeaderFields;
@@ -66,7 +67,7 @@ fn busy() -> Log {
             checkpoints: vec![pb::LeaseCheckpoint { id: -6, remaining_ttl: 30 }],
         }),
         Command::Compaction(pb::CompactionRequest { revision: 3, physical: false }),
-        Command::Alarm(alarm),
+        Command::Alarm(AlarmCommand { request: alarm, cause: Cause::Other }),
     ] {
         log.outcome(command).unwrap();
     }
@@ -101,6 +102,55 @@ fn a_restart_finds_what_was_applied() {
     assert_eq!(log.applied(Command::Put(put("x", ""))).outcome, None);
     log.index = log.state.applied().0;
     assert_eq!(log.outcome(Command::Put(put("x", ""))), Err(Refusal::Corrupt));
+}
+
+#[test]
+fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
+    let own = MemberId(7);
+    let alarm = |action: AlarmAction, cause| {
+        let (action, alarm) = (action as i32, AlarmType::Nospace as i32);
+        let request = pb::AlarmRequest { action, member_id: own.0, alarm };
+        Command::Alarm(AlarmCommand { request, cause })
+    };
+    let raise = alarm(AlarmAction::Activate, Cause::FullDisk);
+    let due = |state: &State| state.alarms().due_for_disk(own, false);
+    let folder = tempfile::tempdir().unwrap();
+    let backend = open(folder.path());
+    let mut log = Log::new();
+    log.put("a", "1");
+    commit(&mut log, &backend);
+
+    // The process ends before the alarm is in the file: the log has it.
+    log.outcome(raise.clone()).unwrap();
+    let mut log = Log { state: recovered(&backend), index: 1, file_bytes: 0 };
+    assert_eq!(due(&log.state), None);
+    log.outcome(raise).unwrap();
+    assert_eq!(due(&log.state), Some(AlarmAction::Deactivate));
+
+    // The file has it, and so does a member that gets the file.
+    let hash_before = backend.read().hash().unwrap();
+    commit(&mut log, &backend);
+    assert_eq!(due(&recovered(&backend)), Some(AlarmAction::Deactivate));
+    let mut other = Log::new();
+    other.state.install(&backend).unwrap();
+    assert_eq!(due(&other.state), Some(AlarmAction::Deactivate));
+
+    // The hash of the file is that of a member of etcd, which stores no cause.
+    let hash = backend.read().hash().unwrap();
+    assert_ne!(hash, hash_before);
+    let theirs = tempfile::tempdir().unwrap();
+    let theirs = open(theirs.path());
+    let mut plain = Log::new();
+    plain.put("a", "1");
+    plain.outcome(alarm(AlarmAction::Activate, Cause::Other)).unwrap();
+    commit(&mut plain, &theirs);
+    assert_eq!(theirs.read().hash().unwrap(), hash);
+
+    // Nothing of it stays when the alarm is taken back.
+    log.outcome(alarm(AlarmAction::Deactivate, Cause::Other)).unwrap();
+    commit(&mut log, &backend);
+    assert_eq!(due(&recovered(&backend)), None);
+    assert_eq!(backend.read().hash().unwrap(), hash_before);
 }
 
 #[test]
