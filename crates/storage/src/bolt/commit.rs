@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 1  shape every edited tree into pages, give each page a free place       nothing written yet
-//! 2  grow the file if the places reach beyond it, sync                     harmless if it fails
+//! 2  reserve space for the places; if the file grows by that, sync         harmless if it fails
 //! 3  write the pages in order of their places; sync
 //! 4  write the meta page txid % 2; sync                                    now it counts
 //! 5  publish the new state; what it replaced waits for its readers
@@ -41,6 +41,8 @@ use crate::sync_failure;
 
 /// Pages are collected into writes of about this size where their places are consecutive.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
+/// Space is taken from the disk in steps of this size.
+pub(super) const RESERVED_BYTES: u64 = 256 << 10;
 /// The encoding buffer is given back when a large value made it grow beyond this.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
@@ -215,8 +217,8 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
         ..*base
     };
     let needed = meta.image_bytes();
-    if needed > writer.file_bytes {
-        grow(shared, writer, needed)?;
+    if needed > writer.reserved_bytes {
+        reserve(shared, writer, needed)?;
     }
     let fault = |operation| io_fault(&shared.path, operation, needed);
     if (writer.mapping.capacity() as u64) < needed {
@@ -230,14 +232,17 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))
 }
 
-/// Makes the file at least `needed` bytes long, with room for more if the disk has plenty.
-fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
+/// Makes the file at least `needed` bytes long, and reserves the space for these bytes on the disk, so that the writes that
+/// follow find room. The file may become longer: the rest is a hole, which takes no space until it is reserved.
+fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let file = &*shared.file;
     let fault = |source| io_fault(&shared.path, "grow the file", needed)(source);
-    let ample = needed.saturating_add(spare_bytes(shared, needed - writer.file_bytes));
-    let mut len = ample;
-    if !try_allocate(file, ample).map_err(fault)? {
-        len = needed;
+    let missing = needed.saturating_sub(writer.file_bytes);
+    let ample = needed.saturating_add(spare_bytes(shared, missing));
+    let most = if missing > 0 { ample } else { writer.file_bytes };
+    let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
+    if !try_allocate(file, reserved).map_err(fault)? {
+        reserved = needed;
         // Fails with the system's own words, and leaves nothing taken.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
@@ -249,6 +254,22 @@ fn grow(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
                 false => fault(source),
             });
         }
+    }
+    if missing > 0 {
+        lengthen(shared, writer, (reserved, ample))?;
+    }
+    writer.reserved_bytes = reserved;
+    Ok(())
+}
+
+/// Lengthens a file that has grown to `reserved` bytes by a hole up to `ample`, and makes the length durable.
+fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64)) -> Result<()> {
+    let mut len = reserved;
+    match shared.file.set_len(ample) {
+        Ok(()) => len = ample,
+        // The hole is not necessary where the file may not become that long.
+        Err(error) if is_no_room(&error) => {}
+        Err(source) => return Err(io_fault(&shared.path, "lengthen the file", ample)(source)),
     }
     if !shared.options.no_sync
         && let Err(source) = shared.file.sync_all()

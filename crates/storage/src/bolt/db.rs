@@ -108,6 +108,8 @@ impl Db {
             pending: PendingPages::default(),
             mapping,
             file_bytes,
+            // A hole may follow.
+            reserved_bytes: needed,
             superseded: reach.stored_list.into_iter().collect(),
             pass: None,
             buffer: Vec::new(),

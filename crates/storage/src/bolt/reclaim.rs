@@ -113,6 +113,7 @@ fn truncate(shared: &Shared) -> Result<u64> {
     writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
     shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
     writer.file_bytes = len;
+    writer.reserved_bytes = writer.reserved_bytes.min(len);
     shared.published.lock().file_bytes = len;
     Ok(cut)
 }

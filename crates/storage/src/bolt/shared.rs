@@ -93,6 +93,8 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
+    /// The file's space is reserved up to here; a hole may follow.
+    pub(super) reserved_bytes: u64,
     /// Pages that the durable state names besides its trees: freed by the next commit.
     pub(super) superseded: Vec<Run>,
     pub(super) pass: Option<Pass>,

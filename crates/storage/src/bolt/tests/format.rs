@@ -1,6 +1,6 @@
 //! `FORMAT.md` and the engine say the same about pages.
 
-use super::super::commit::WRITE_BYTES;
+use super::super::commit::{RESERVED_BYTES, WRITE_BYTES};
 use super::super::meta::{
     CHECKED_BYTES, MAGIC, META_END, Meta, NO_FREELIST, PAGE_BYTES_MAX, PAGE_BYTES_MIN, VERSION,
 };
@@ -100,5 +100,6 @@ fn the_bounds_are_those_of_the_engine() {
     assert_says(&format!("never: id {:X}", NO_FREELIST.0));
     assert_says(&format!("up to {GROUP_PAGES_MAX} pages where that packs"));
     assert_says(&format!("{} MiB more, or an eighth", options.growth_bytes >> 20));
+    assert_says(&format!("in steps of {} KiB (`fallocate`)", RESERVED_BYTES >> 10));
     assert_says(&format!("up to {} MiB at a time", WRITE_BYTES >> 20));
 }

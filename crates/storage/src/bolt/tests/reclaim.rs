@@ -210,3 +210,24 @@ fn a_round_begun_before_the_space_became_free_still_gives_it_back() {
     reclaim_all(&db, 50);
     assert_small(&db);
 }
+
+#[test]
+fn a_file_takes_little_more_space_than_it_has_pages() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("db");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let db = Db::open(&disk, &path, Options { growth_bytes: 16 << 20, ..small() }).unwrap();
+    for number in 0..20_u8 {
+        let mut tx = db.write().unwrap();
+        tx.create_bucket_if_missing(b"key").unwrap();
+        tx.put(b"key", &[number], Bytes::from(vec![number; 100_000])).unwrap();
+        tx.commit().unwrap();
+        let facts = std::fs::metadata(&path).unwrap();
+        let (taken, pages) = (facts.blocks() * 512, db.stats().size_bytes);
+        assert!(facts.len() > 15 << 20, "it grows by much at a time: {}", facts.len());
+        assert!(taken >= pages, "the space for pages is reserved: {taken} of {pages}");
+        assert!(taken < pages + (512 << 10), "{taken} taken for {pages}");
+    }
+}
