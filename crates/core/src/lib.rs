@@ -27,6 +27,7 @@
 //! * Consensus hears what became of a membership change before it hears that the change is applied ([`Consensus`]).
 //! * What a disk holds after any of these steps was cut short, a member starts from ([`start`]), without what it
 //!   had acknowledged being lost. What old versions failed to store of the members is made good ([`old_members`]).
+//!   Whether it may start at all, and as what, is [`bootstrap`]'s verdict.
 //!
 //! # Not here
 //!
@@ -36,6 +37,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod backend_writer;
+pub mod bootstrap;
 mod consensus;
 mod image;
 pub mod lease_rules;

@@ -20,6 +20,7 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::{
     AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
 };
+use quorate_core::bootstrap::Identity;
 use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_node::Proposal;
 use quorate_raft::{Entry, LogIndex, Role, Snapshot, Term};
@@ -36,7 +37,6 @@ use crate::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::clock::Clock;
 use crate::completion::{Completer, CompletionBatch};
 use crate::fatal::FaultReports;
-use crate::identity::Identity;
 use crate::limit_notices::warn_of_full_store;
 use crate::outcome::{Answer, Outcome};
 use crate::pending_proposals::PendingProposals;

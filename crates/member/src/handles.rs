@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use quorate_core::bootstrap::Identity;
 use quorate_peer::Peers;
 use quorate_state::apply::Readers;
 use quorate_state::backend::Backend;
@@ -30,7 +31,6 @@ use crate::batch_queue;
 use crate::channels::{DriverHandle, Job, Order};
 use crate::clock::Clock;
 use crate::fatal::FaultReports;
-use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::passwords::Passwords;
 use crate::pending_proposals::PendingProposals;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use quorate_api::etcdserverpb::ResponseHeader;
+use quorate_core::bootstrap::Identity;
 use quorate_raft::Term;
 use quorate_state::apply::{Facts, Readers};
 use quorate_state::members::Member;
@@ -12,7 +13,6 @@ use quorate_state::units::{MemberId, Millis};
 use quorate_state::versions::Version;
 
 use crate::clock::Clock;
-use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::standing::Standing;
 use quorate_peer::Dialer;

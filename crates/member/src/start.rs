@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quorate_api::deep_txn;
+use quorate_core::bootstrap::Identity;
 use quorate_core::start::storage_version;
 use quorate_core::{BackendWriter, Log, Pace, StateMachine};
 use quorate_node::Node;
@@ -31,7 +32,6 @@ use crate::committer::Committer;
 use crate::driver::{self, Driver};
 use crate::fatal::FaultReports;
 use crate::handles::{Handles, Parts};
-use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::memory_lock::MemoryLock;
 use crate::pending_proposals::PendingProposals;

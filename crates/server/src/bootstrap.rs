@@ -27,10 +27,10 @@ mod discovery;
 mod error;
 mod founding;
 mod initial;
-mod joining;
 mod names;
 mod old_members;
 mod own_log;
+mod questions;
 mod rebuild;
 mod reclaim;
 mod remote;
@@ -47,9 +47,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use prost::Message;
-use quorate_api::etcdserverpb::Metadata;
-use quorate_core::start::Start;
+use quorate_core::bootstrap::{Decision, Directory, Flags, create_log};
 use quorate_node::Node;
 use quorate_raft::LogIndex;
 use quorate_state::apply::{State, StateOptions};
@@ -66,9 +64,8 @@ use quorate_storage::snap;
 use quorate_storage::wal::{self, Wal};
 
 pub(crate) use self::error::BootError;
-use self::founding::Founding;
-use self::joining::Joining;
 use self::names::{Outside, SystemNames};
+use self::questions::{decide, meet_founders};
 use self::reclaim::give_space_back;
 use self::start::node_at;
 use quorate_config::{ClusterState, Config, Gate};
@@ -115,19 +112,17 @@ fn boot_with(
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     let oddities = dirs.prepare(&**disk)?;
     strangers::name_oddities(&config.data_dir, &oddities);
-    // Going on alone takes a log to go on from.
-    if !(config.force_new_cluster && dirs.is_initialised(&**disk)) {
-        check_lost_log(&**disk, &dirs)?;
-    }
+    let lost = why_lost(&**disk, &dirs)?;
+    let directory = flags(config).judge_directory(lost, dirs.is_initialised(&**disk));
+    let directory = directory.map_err(|refusal| BootError::refused(refusal, &dirs))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(BootError::Runtime)?;
     let booted = runtime.block_on(async {
-        if dirs.is_initialised(&**disk) {
-            restart::restart(config, disk, dirs.clone(), outside).await
-        } else {
-            create(config, disk, dirs.clone(), outside).await
+        match directory {
+            Directory::Used => restart::restart(config, disk, dirs.clone(), outside).await,
+            Directory::New => create(config, disk, dirs.clone(), outside).await,
         }
     });
     // Whoever is still looking a name up is not waited for.
@@ -145,36 +140,30 @@ fn boot_with(
     Ok(booted)
 }
 
-/// A member that has found its log to have lost what it had acknowledged does not come back, unless alone.
-fn check_lost_log(disk: &dyn Disk, dirs: &DataDir) -> Result<(), BootError> {
-    let path = lost_log::path(dirs);
-    match lost_log::reason(disk, dirs) {
-        Ok(None) => Ok(()),
-        Ok(Some(reason)) => Err(BootError::MarkedLost { path, reason }),
-        Err(source) => Err(BootError::Mark { path, source }),
+/// Why the log is marked as lost, if it is.
+fn why_lost(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
+    lost_log::reason(disk, dirs)
+        .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
+}
+
+/// What the flags say about the start.
+fn flags(config: &Config) -> Flags {
+    Flags {
+        name: config.name.clone(),
+        joins: config.initial_cluster_state == ClusterState::Existing,
+        is_alone: config.force_new_cluster,
+        is_discovered: config.discovery.is_asked_for(),
+        learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
+        held_version: config.hold_cluster_version,
     }
 }
 
-/// A backend file that has applied something came of a log, and without that log nobody knows what else this
-/// member has acknowledged, or to whom it has given its vote.
-fn check_no_log_lost(
-    config: &Config,
-    disk: &Arc<dyn Disk>,
-    dirs: &DataDir,
-) -> Result<(), BootError> {
-    let backend = dirs.backend();
-    if !disk.metadata(&backend).is_ok_and(|facts| facts.is_some()) {
-        return Ok(());
+/// The last entry that the backend file contains, or 0 without a file.
+fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u64, BackendFault> {
+    if !disk.metadata(&dirs.backend()).is_ok_and(|facts| facts.is_some()) {
+        return Ok(0);
     }
-    match open_backend(config, disk, dirs)?.read().consistent_index()?.0 {
-        // A first start that did not get as far as the log.
-        0 => Ok(()),
-        applied => Err(BootError::LogMissing {
-            wal: dirs.wal().to_path_buf(),
-            backend,
-            applied: LogIndex(applied),
-        }),
-    }
+    Ok(open_backend(config, disk, dirs)?.read().consistent_index()?.0)
 }
 
 /// Creates a member: a founder of a new cluster, or one that joins a running one.
@@ -184,17 +173,16 @@ async fn create(
     dirs: DataDir,
     outside: Outside<'_>,
 ) -> Result<Booted, BootError> {
-    check_no_log_lost(config, disk, &dirs)?;
-    let (identity, founding, peers) = match config.initial_cluster_state {
-        ClusterState::New => {
-            let founding = Founding::prepare(config, outside).await?;
-            let peers = founding.others();
-            (founding.identity.clone(), Some(founding), peers)
+    let applied = LogIndex(applied_by(config, disk, &dirs)?);
+    let step = flags(config).create(applied);
+    let step = step.map_err(|refusal| BootError::refused(refusal, &dirs))?;
+    let (identity, founding, peers) = match decide(config, &dirs, outside, step).await? {
+        Decision::Found(founding) => {
+            let founding = meet_founders(config, &dirs, outside, founding).await?;
+            (founding.identity.clone(), Some(founding.clone()), founding.others())
         }
-        ClusterState::Existing => {
-            let joining = Joining::prepare(config, outside).await?;
-            (joining.identity, None, joining.others)
-        }
+        Decision::Join(joining) => (joining.identity, None, joining.others),
+        Decision::Continue { .. } => unreachable!("there is no log to continue from"),
     };
     log::info!(
         "starting local member",
@@ -204,31 +192,11 @@ async fn create(
     let backend = open_backend(config, disk, &dirs)?;
     give_space_back(config, &backend)?;
     let state = State::recover(&backend, state_options(config))?;
-    let metadata =
-        Metadata { node_id: Some(identity.member_id), cluster_id: Some(identity.cluster_id) };
-    let mut wal = Wal::create(
-        Arc::clone(disk),
-        dirs.wal(),
-        metadata.encode_to_vec().into(),
-        wal_options(config),
-    )?;
-    let start = match founding {
-        Some(founding) => founding.write(&mut wal)?,
-        None => Start::default(),
-    };
+    let options = wal_options(config);
+    let (wal, start) = create_log(disk, &dirs, &identity, founding.as_ref(), options)?;
     let node = node_at(start, config, &identity, &dirs)?;
     let memory_lock = None;
     Ok(Booted { was_rebuilt: false, identity, dirs, wal, backend, state, node, peers, memory_lock })
-}
-
-/// More learners than this member is configured for would let it judge changes unlike the others.
-fn check_learners<'a>(
-    config: &Config,
-    members: impl IntoIterator<Item = &'a Member>,
-) -> Result<(), BootError> {
-    let count = members.into_iter().filter(|member| member.is_learner).count();
-    let count_max = usize::try_from(config.max_learners).unwrap_or_default();
-    if count > count_max { Err(BootError::TooManyLearners) } else { Ok(()) }
 }
 
 /// Opens the backend file, waiting for another process to let go of it.

@@ -4,6 +4,7 @@
 //!
 //! The errors (`server`, `bootstrap`), which name the cause and, where they can, the remedy.
 
+use quorate_core::bootstrap::Refusal;
 use quorate_core::start::StartError as FilesError;
 use quorate_storage::wal::WalError;
 
@@ -30,7 +31,7 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
 /// What to do about a member that does not start, where its error does not already name it.
 pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     let StartError::Boot(error) = error else { return None };
-    if let BootError::Bootstrapped(id) = error {
+    if let BootError::Refused(Refusal::Bootstrapped(id)) = error {
         let replace = remedy::replace_member(Some(id.0));
         return Some(format!(
             "if this member's data is elsewhere, name its directory by --data-dir; if the data is lost, {replace}"
@@ -73,7 +74,10 @@ mod tests {
     fn a_failed_start_names_what_to_do() {
         let advice = |error| what_to_do(&StartError::Boot(error), "here").unwrap();
         let path = Path::new("here/member/snap/db").to_owned();
-        assert!(advice(BootError::Bootstrapped(MemberId(0xab))).contains("member remove ab"));
+        assert!(
+            advice(BootError::Refused(Refusal::Bootstrapped(MemberId(0xab))))
+                .contains("member remove ab")
+        );
         let missing = BootError::Files(FilesError::BackendMissing { path: path.clone() });
         assert!(advice(missing).starts_with("if the file was moved"));
         let damage =
@@ -81,7 +85,7 @@ mod tests {
         for error in [BootError::Wal(damage()), BootError::Files(FilesError::Wal(damage()))] {
             assert!(advice(error).starts_with("quorate utl verify here lists the damage"));
         }
-        let other = StartError::Boot(BootError::Incompatible);
+        let other = StartError::Boot(BootError::Refused(Refusal::Incompatible));
         assert_eq!(what_to_do(&other, "here"), None);
     }
 }

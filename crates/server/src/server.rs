@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_config::Config;
+use quorate_core::bootstrap::Refusal;
 use quorate_member::fatal::{End, Fatal};
 use quorate_member::{TimedDisk, housekeeping, log_limits, versions};
 use quorate_net::descriptors;
@@ -113,7 +114,7 @@ pub(crate) fn run(
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
         // The end that this member has come to already: no failure that a supervisor should answer by
         // another start.
-        Err(bootstrap::BootError::Removed) => {
+        Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
             log_removal();
             return Ok(Ended::Removed);
         }
@@ -193,7 +194,7 @@ async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member
 }
 
 fn log_removal() {
-    log::warn!("server error", "error" = bootstrap::BootError::Removed.to_string());
+    log::warn!("server error", "error" = Refusal::Removed.to_string());
     log::warn!("data-dir used by this member must be removed");
 }
 

@@ -229,8 +229,8 @@ impl Process {
     /// Sets the machines of a member going. `life` counts the processes there were, so that ids are its own.
     #[must_use]
     pub fn start(booted: Booted, clock: LocalClock, now: Micros, life: u64) -> Self {
-        let Booted { id, cluster_id, settings, disk, dirs, wal, backend, state, node, .. } = booted;
-        let (members, terms) = (booted.members, booted.terms);
+        let Booted { settings, disk, dirs, wal, backend, state, node, .. } = booted;
+        let (id, cluster_id) = (booted.identity.member_id, booted.identity.cluster_id);
         let (applied, applied_term) = state.applied();
         let (applied, applied_term) = (LogIndex(applied), Term(applied_term));
         let snap_dir = dirs.snap();
@@ -243,7 +243,7 @@ impl Process {
             segments_max: settings.segments_max,
         };
         let removed = state.members().removed().map(|id| id.0).collect();
-        let known = state.members().iter().map(|member| member.id.0).chain(members).collect();
+        let known = state.members().iter().map(|row| row.id.0).chain(booted.members).collect();
         let own = quorate_state::units::MemberId(id);
         let machine =
             StateMachine::new(state, backend.clone(), own, settings.pace, clock.now(now).instant);
@@ -291,7 +291,7 @@ impl Process {
             members: known,
             removed,
             promised: Promised::default(),
-            terms,
+            terms: booted.terms,
             clock,
             now,
             out: Vec::new(),

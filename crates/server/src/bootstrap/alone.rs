@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use prost::Message;
 use quorate_api::raftpb;
+use quorate_core::bootstrap::append_entries;
 use quorate_core::start::Start;
 use quorate_raft::confchange::wire;
 use quorate_raft::{ConfChange, ConfChangeKind, Entry, EntryKind};
@@ -15,7 +16,6 @@ use quorate_state::units::MemberId;
 use quorate_storage::wal::Wal;
 
 use super::error::BootError;
-use super::founding::append;
 use quorate_member::Identity;
 use quorate_telemetry::log;
 
@@ -53,7 +53,7 @@ pub(super) fn go_on_alone(
         })
         .collect();
     if !entries.is_empty() {
-        append(wal, None, &entries)?;
+        append_entries(wal, None, &entries)?;
     }
     start.hard_state.commit = entries.last().map_or(commit, |last| last.index);
     start.entries.extend(entries);

@@ -3,19 +3,44 @@
 use std::io;
 use std::path::PathBuf;
 
+use quorate_core::bootstrap::Refusal;
 use quorate_core::start::StartError;
 use quorate_raft::{LogIndex, Term};
 use quorate_state::units::MemberId;
-use quorate_state::versions::Version;
 
 use super::discovery::DiscoveryError;
-use super::remote::NoCluster;
 use super::same_urls::Difference;
 use super::srv::SrvError;
 use crate::remedy;
 use quorate_config::InitialClusterError;
+use quorate_storage::data_dir::DataDir;
+use quorate_storage::lost_log;
 
 impl BootError {
+    /// The refusal of the member in this directory, with the paths and the advice that belong to it.
+    pub(super) fn refused(refusal: Refusal, dirs: &DataDir) -> Self {
+        match refusal {
+            Refusal::LogMarkedLost(reason) => {
+                Self::MarkedLost { path: lost_log::path(dirs), reason }
+            }
+            Refusal::LogMissing(applied) => {
+                Self::LogMissing { wal: dirs.wal().to_path_buf(), backend: dirs.backend(), applied }
+            }
+            Refusal::Published { id, name } => Self::Published { id, name },
+            Refusal::NoMetadata
+            | Refusal::Metadata(_)
+            | Refusal::HeldBack { .. }
+            | Refusal::Removed
+            | Refusal::TooManyLearners
+            | Refusal::OtherFounding { .. }
+            | Refusal::NotInitial(_)
+            | Refusal::Bootstrapped(_)
+            | Refusal::NoCluster(_)
+            | Refusal::PeerUrls { .. }
+            | Refusal::Incompatible => Self::Refused(refusal),
+        }
+    }
+
     /// Whether it was the other founders that could not be found.
     pub(crate) const fn is_of_discovery(&self) -> bool {
         matches!(
@@ -57,30 +82,14 @@ pub(crate) enum BootError {
     OtherAdvertised { advertised: String, initial_cluster: String, difference: Box<Difference> },
     #[error(transparent)]
     Srv(#[from] SrvError),
-    #[error("member {0} has already been bootstrapped")]
-    Bootstrapped(MemberId),
+    #[error(transparent)]
+    Refused(Refusal),
     #[error("failed to join discovery cluster ({0})")]
     Discovery(DiscoveryError),
     #[error("discovery cluster {0} has duplicate url")]
     DiscoveredTwice(String),
     #[error("discovery URL should not be set when joining existing initial cluster")]
     DiscoveryWhileJoining,
-    #[error("cannot fetch cluster info from peer urls: {0}")]
-    NoCluster(#[from] NoCluster),
-    #[error("error validating peerURLs {cluster}: {mismatch}")]
-    PeerUrls { cluster: String, mismatch: PeerUrlsMismatch },
-    #[error("incompatible with current running cluster")]
-    Incompatible,
-    #[error("membership: too many learner members in cluster")]
-    TooManyLearners,
-    #[error("the member has been permanently removed from the cluster")]
-    Removed,
-    #[error(
-        "invalid downgrade; server version is lower than determined cluster version: {held} (by \
-         --hold-cluster-version) < {cluster}; start without it and lower the version first, by `ctl downgrade \
-         enable`; if that has been done, wait until the leader has lowered it (`/version` tells)"
-    )]
-    HeldBack { held: Version, cluster: Version },
     #[error("failed to start an asynchronous runtime: {0}")]
     Runtime(#[source] io::Error),
     #[error(
@@ -154,14 +163,6 @@ pub(crate) enum BootError {
     OtherCluster,
     #[error("failed to take over a state: {0}")]
     TakeOver(#[from] quorate_core::start::TakeOverError),
-    #[error("the write-ahead log does not say whose it is")]
-    NoMetadata,
-    #[error(
-        "the write-ahead log was begun for member {logged_member:x} of cluster {logged_cluster:x} and holds \
-         nothing yet, and the flags found cluster {cluster:x} with this member as {member:x}; remove the \
-         data directory, or start with the flags of the first start"
-    )]
-    OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },
     #[error("the write-ahead log's metadata is not readable: {0}")]
     Metadata(#[from] prost::DecodeError),
     #[error("the membership change at index {index} is not readable: {source}")]
@@ -194,15 +195,4 @@ impl From<StartError> for BootError {
             | StartError::EntryKind { .. } => Self::Files(error),
         }
     }
-}
-
-/// Why the members that the flags name are not those of the running cluster.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PeerUrlsMismatch {
-    #[error("member count is unequal")]
-    Count,
-    #[error(
-        "PeerURLs: no match found for existing member ({id}, [{urls}]), last resolver error ({last})"
-    )]
-    NoMatch { id: MemberId, urls: String, last: String },
 }

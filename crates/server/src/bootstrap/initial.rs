@@ -1,5 +1,7 @@
 //! Who the flags say is in the cluster.
 
+use quorate_core::bootstrap::InitialCluster;
+
 use super::error::BootError;
 use super::names::Names;
 use super::srv;
@@ -13,6 +15,10 @@ pub(super) struct Initial {
 }
 
 impl Initial {
+    pub(super) fn to_cluster(&self) -> InitialCluster {
+        to_cluster(&self.members, &self.token)
+    }
+
     /// Reads or looks up the initial members.
     pub(super) async fn find(config: &Config, names: &dyn Names) -> Result<Self, BootError> {
         if config.discovery.is_asked_for() {
@@ -31,12 +37,10 @@ impl Initial {
     }
 }
 
-/// The peer URLs of all but the named member, sorted.
-pub(super) fn peer_urls_of_others(members: &InitialMembers, own: &str) -> Vec<String> {
-    let others = members.iter().filter(|(name, _)| *name != own);
-    let mut urls: Vec<String> = others.flat_map(|(_, urls)| url_texts(urls)).collect();
-    urls.sort();
-    urls
+/// These members as the verdict of a start takes them.
+pub(super) fn to_cluster(members: &InitialMembers, token: &str) -> InitialCluster {
+    let members = members.iter().map(|(name, urls)| (name.to_owned(), url_texts(urls)));
+    InitialCluster { members: members.collect(), token: token.to_owned() }
 }
 
 pub(super) fn url_texts(urls: &[Url]) -> Vec<String> {

@@ -1,9 +1,7 @@
-//! A member's own log as a start finds it: opened, and whose it is.
+//! A member's own log as a start finds it.
 
 use std::sync::Arc;
 
-use prost::Message;
-use quorate_api::etcdserverpb::Metadata;
 use quorate_core::start;
 use quorate_raft::LogIndex;
 use quorate_storage::data_dir::DataDir;
@@ -11,8 +9,6 @@ use quorate_storage::disk::Disk;
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
 use super::error::BootError;
-use quorate_config::Config;
-use quorate_member::Identity;
 use quorate_telemetry::log;
 
 /// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before
@@ -43,14 +39,4 @@ pub(super) fn tell_repaired(repair: &wal::Repair) {
             |path| path.display().to_string()
         )
     );
-}
-
-pub(super) fn identity_of(config: &Config, metadata: Option<&[u8]>) -> Result<Identity, BootError> {
-    let metadata = Metadata::decode(metadata.ok_or(BootError::NoMetadata)?)?;
-    match (metadata.node_id, metadata.cluster_id) {
-        (Some(member_id), Some(cluster_id)) if member_id != 0 => {
-            Ok(Identity { cluster_id, member_id, name: config.name.clone() })
-        }
-        _ => Err(BootError::NoMetadata),
-    }
 }

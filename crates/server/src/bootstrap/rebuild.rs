@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use quorate_core::SnapshotOrder;
+use quorate_core::bootstrap::Refusal;
 use quorate_core::start::{self, StartError};
 use quorate_member::Identity;
 use quorate_member::corruption::{CheckError, is_held_by_quorum};
@@ -45,9 +46,9 @@ use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::{self, SnapshotMark};
 
 use super::error::BootError;
-use super::initial::{Initial, peer_urls_of_others};
+use super::initial::Initial;
 use super::names::Outside;
-use super::own_log::{identity_of, tell_repaired};
+use super::own_log::tell_repaired;
 use super::{remote, state_options, wal_options};
 use quorate_config::Config;
 use quorate_net::runtime::blocking;
@@ -174,7 +175,8 @@ pub(super) async fn rebuild(
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
-    let identity = identity_of(config, contents.metadata.as_deref())?;
+    let identity = Identity::from_metadata(contents.metadata.as_deref(), &config.name)
+        .map_err(|refusal| BootError::refused(refusal, dirs))?;
     log::warn!(
         "this member's state is bad; it takes no part until it has one that a quorum of the others holds",
         "local-member-id" = format!("{:x}", identity.member_id),
@@ -212,7 +214,7 @@ async fn urls_of_others(
         .flat_map(|member| member.peer_urls.clone())
         .collect();
     if let Ok(initial) = Initial::find(config, outside.names).await {
-        urls.extend(peer_urls_of_others(&initial.members, &config.name));
+        urls.extend(initial.to_cluster().urls_of_others(&config.name));
     }
     urls.sort();
     urls.dedup();
@@ -288,7 +290,7 @@ impl Place<'_> {
     fn sources(&self, members: Vec<Member>) -> Result<Vec<Member>, BootError> {
         let own = MemberId(self.identity.member_id);
         if !members.iter().any(|member| member.id == own) {
-            return Err(BootError::Removed);
+            return Err(BootError::Refused(Refusal::Removed));
         }
         let voters = members.iter().filter(|member| !member.is_learner).count();
         let others: Vec<Member> = members.into_iter().filter(|member| member.id != own).collect();

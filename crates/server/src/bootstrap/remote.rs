@@ -4,9 +4,9 @@
 //! answer.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
+use quorate_core::bootstrap::{AskVersions, Cluster, NoCluster};
 use quorate_state::members::Member;
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
@@ -16,45 +16,6 @@ use tokio::task::JoinSet;
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
-
-/// A cluster, as one of its members describes it.
-#[derive(Clone, Debug)]
-pub(super) struct RemoteCluster {
-    pub(super) id: u64,
-    pub(super) members: BTreeMap<MemberId, Member>,
-}
-
-/// As etcd prints it in its errors.
-impl fmt::Display for RemoteCluster {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let members: Vec<String> = self
-            .members
-            .values()
-            .map(|member| {
-                format!(
-                    "&{{ID:{} RaftAttributes:{{PeerURLs:[{}] IsLearner:{}}} Attributes:{{Name:{} \
-                     ClientURLs:[{}]}}}}",
-                    member.id,
-                    member.peer_urls.join(" "),
-                    member.is_learner,
-                    member.name,
-                    member.client_urls.join(" ")
-                )
-            })
-            .collect();
-        let (id, members) = (self.id, members.join(" "));
-        write!(f, "{{ClusterID:{id:x} Members:[{members}] RemovedMemberIDs:[]}}")
-    }
-}
-
-/// Nobody said who is in the cluster; prints as etcd does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoCluster {
-    #[error("could not retrieve cluster information from the given URLs")]
-    Unreachable,
-    #[error("failed to get raft cluster member(s) from the given URLs")]
-    Empty,
-}
 
 /// Why an answer is no help.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +32,7 @@ enum NoAnswer {
 pub(super) async fn cluster_of(
     urls: &[String],
     (dialer, timeout): (&Dialer, Duration),
-) -> Result<RemoteCluster, NoCluster> {
+) -> Result<Cluster, NoCluster> {
     let mut outcome = Err(NoCluster::Unreachable);
     for url in urls {
         match ask_members(url, dialer, timeout).await {
@@ -87,17 +48,12 @@ pub(super) async fn cluster_of(
     outcome
 }
 
-/// Whether it has told where clients reach it, which it does once its own log knows it.
-pub(super) fn has_published(member: &Member) -> bool {
-    !member.client_urls.is_empty()
-}
-
-/// What the first of these URLs knows of a member whose description is the wanted one. All are asked at once;
-/// those that do not answer do not count.
+/// Asks all URLs at once what they know of a member, and returns the first description that is a wanted one. URLs that do
+/// not answer do not count.
 pub(super) async fn row_of(
     urls: Vec<String>,
     id: MemberId,
-    is_wanted: fn(&Member) -> bool,
+    is_wanted: impl Fn(&Member) -> bool,
     (dialer, timeout): (&Dialer, Duration),
 ) -> Option<Member> {
     let mut asked = JoinSet::new();
@@ -107,18 +63,15 @@ pub(super) async fn row_of(
     }
     while let Some(answer) = asked.join_next().await {
         let Ok(Ok(mut cluster)) = answer else { continue };
-        if let Some(member) = cluster.members.remove(&id).filter(is_wanted) {
-            return Some(member);
+        let row = cluster.members.remove(&id);
+        if let Some(row) = row.filter(|row| is_wanted(row)) {
+            return Some(row);
         }
     }
     None
 }
 
-async fn ask_members(
-    url: &str,
-    dialer: &Dialer,
-    timeout: Duration,
-) -> Result<RemoteCluster, NoAnswer> {
+async fn ask_members(url: &str, dialer: &Dialer, timeout: Duration) -> Result<Cluster, NoAnswer> {
     let answer = Call::get(url, "/members", timeout).send(dialer).await?;
     let rows: Option<Vec<Value>> =
         serde_json::from_slice(answer.body()).map_err(|error| NoAnswer::Body(error.to_string()))?;
@@ -131,19 +84,16 @@ async fn ask_members(
     let header = answer.headers().get("x-etcd-cluster-id");
     let header = header.map_or("", |value| value.to_str().unwrap_or_default());
     let id = u64::from_str_radix(header, 16).map_err(|_| NoAnswer::ClusterId(header.to_owned()))?;
-    Ok(RemoteCluster { id, members })
+    Ok(Cluster { id, members })
 }
 
-/// Where a member is asked.
-pub(super) type Addresses = BTreeMap<MemberId, Vec<String>>;
-
-/// Whether a member of version `own` may join the members at these addresses: at least one must tell the
-/// cluster's version, and none may tell one that is out of bounds.
+/// Whether this member may join members of these versions: at least one must tell the cluster's version, and none may
+/// tell one that is out of bounds.
 pub(super) async fn is_compatible(
-    others: &Addresses,
-    own: Version,
+    question: &AskVersions,
     (dialer, timeout): (&Dialer, Duration),
 ) -> bool {
+    let (others, own) = (question.others(), question.own_version());
     let mut asked = JoinSet::new();
     for (id, urls) in others.clone() {
         let dialer = dialer.clone();
@@ -189,7 +139,10 @@ pub(super) async fn is_compatible(
 }
 
 /// The first member to answer knows: it asks the others before it does.
-async fn is_downgrade_enabled(others: &Addresses, ways: (&Dialer, Duration)) -> bool {
+async fn is_downgrade_enabled(
+    others: &BTreeMap<MemberId, Vec<String>>,
+    ways: (&Dialer, Duration),
+) -> bool {
     for urls in others.values() {
         if let Some(enabled) = first_answer(urls, "/downgrade/enabled", ways, to_bool).await {
             return enabled;

@@ -13,6 +13,7 @@ use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use prost::Message as _;
 use quorate_storage::disk::RealDisk;
 use quorate_storage::wal::SnapshotMark;
 use tempfile::TempDir;
@@ -34,9 +35,8 @@ fn real_disk() -> Arc<dyn Disk> {
 fn begin_log(config: &Config, cluster_id: u64, member_id: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     dirs.prepare(&RealDisk).unwrap();
-    let metadata = Metadata { node_id: Some(member_id), cluster_id: Some(cluster_id) };
-    let metadata = metadata.encode_to_vec().into();
-    Wal::create(real_disk(), dirs.wal(), metadata, wal_options(config)).unwrap();
+    let identity = Identity { cluster_id, member_id, name: config.name.clone() };
+    create_log(&real_disk(), &dirs, &identity, None, wal_options(config)).unwrap();
 }
 
 fn log_of(config: &Config) -> wal::Contents {

@@ -1,8 +1,8 @@
 //! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
 
+use quorate_core::bootstrap::{Cluster, Refusal};
 use quorate_node::{Leadership, LogFault};
 use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
-use quorate_state::members::Members;
 use quorate_storage::lost_log;
 
 use super::{Event, World};
@@ -150,7 +150,7 @@ struct Neighbours<'a> {
 }
 
 impl Others for Neighbours<'_> {
-    fn clusters(&self, urls: &[String]) -> Vec<(u64, Members)> {
+    fn clusters(&self, urls: &[String]) -> Vec<Cluster> {
         let answers = |url: &String| {
             let at = host_at(url)?;
             let host = self.world.hosts.get(at)?;
@@ -158,8 +158,8 @@ impl Others for Neighbours<'_> {
             let hears = network.is_open(self.asker, at) && network.is_open(at, self.asker);
             let process = host.process.as_ref().filter(|_| hears)?;
             let members = process.readers().facts().members.clone();
-            let knows_any = members.iter().len() > 0;
-            knows_any.then_some((process.cluster_id, members))
+            let members = members.iter().map(|member| (member.id, member.clone())).collect();
+            Some(Cluster { id: process.cluster_id, members })
         };
         urls.iter().filter_map(answers).collect()
     }
@@ -244,7 +244,7 @@ impl World {
         }
         self.hosts[at].disk.end_process();
         // Asking again may help, as long as those who are asked are members.
-        if matches!(refused, Refused::NobodyAnswers) && self.names_a_member(at) {
+        if matches!(refused, Refused::Verdict(Refusal::NoCluster(_))) && self.names_a_member(at) {
             self.hosts[at].down = Down::Ended;
             return self.queue.put(self.now + SECOND, Event::Start(at));
         }
@@ -252,8 +252,8 @@ impl World {
         if matches!(refused, Refused::Start(_)) {
             self.seen.note("a damaged file is found at the start");
         }
-        self.hosts[at].down =
-            if matches!(refused, Refused::Removed) { Down::Removed } else { Down::Broken };
+        let is_removed = matches!(refused, Refused::Verdict(Refusal::Removed));
+        self.hosts[at].down = if is_removed { Down::Removed } else { Down::Broken };
         self.judge_refusal(at, refused);
     }
 

@@ -15,6 +15,7 @@ use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, CompactionRequest, InternalRaftRequest, alarm_request,
 };
 use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};
+use quorate_core::bootstrap::Refusal;
 use quorate_node::LogFault;
 use quorate_raft::{ConfChange, ConfChangeKind, Role};
 use quorate_state::members::{ChangeContext, Member as Row, member_id};
@@ -428,37 +429,44 @@ impl World {
     /// Whether a refusal to start is right: only what somebody has done to a member's files may keep it from starting.
     pub(super) fn judge_refusal(&mut self, at: usize, refused: &Refused) {
         let host = &mut self.hosts[at];
-        match refused {
-            // The cluster is another one by now: it is asked again. A wiped one has flags of another day for ever.
-            Refused::Mismatch | Refused::NobodyAnswers if host.is_tampered => {}
-            Refused::Mismatch | Refused::NobodyAnswers | Refused::TooManyLearners => {
-                host.down = Down::Off;
+        let Refused::Verdict(verdict) = refused else {
+            return self.expect_tampering(at, refused);
+        };
+        match verdict {
+            Refusal::PeerUrls { .. } | Refusal::NotInitial(_) | Refusal::NoCluster(_) => {
+                // The cluster is another one by now: it is asked again. A wiped one has flags of another day for ever.
+                if !host.is_tampered {
+                    host.down = Down::Off;
+                }
             }
+            Refusal::TooManyLearners => host.down = Down::Off,
             // Somebody who is behind knows a removed member in its place still: it is asked again.
-            Refused::Published(id) if self.judge.members().is_removed(MemberId(*id)) => {
+            Refusal::Published { id, .. } | Refusal::Bootstrapped(id)
+                if self.judge.members().is_removed(*id) =>
+            {
                 host.down = Down::Off;
             }
-            Refused::Removed => {
+            Refusal::Removed => {
                 let id = MemberId(host.id);
                 if !self.judge.members().is_removed(id) {
                     self.judge.object(|| format!("h{at} believes that it was removed"));
                 }
             }
-            Refused::Start(_)
-            | Refused::Directory(_)
-            | Refused::Snapshot(_)
-            | Refused::Wal(_)
-            | Refused::Backend(_)
-            | Refused::State(_)
-            | Refused::Node(_)
-            | Refused::MarkedLost(_)
-            | Refused::LogMissing(_)
-            | Refused::Published(_)
-            | Refused::NoMetadata => {
-                if !host.is_tampered {
-                    self.judge.object(|| format!("h{at} does not start: {refused}"));
-                }
-            }
+            Refusal::LogMarkedLost(_)
+            | Refusal::LogMissing(_)
+            | Refusal::NoMetadata
+            | Refusal::Metadata(_)
+            | Refusal::HeldBack { .. }
+            | Refusal::OtherFounding { .. }
+            | Refusal::Published { .. }
+            | Refusal::Bootstrapped(_)
+            | Refusal::Incompatible => self.expect_tampering(at, refused),
+        }
+    }
+
+    fn expect_tampering(&mut self, at: usize, refused: &Refused) {
+        if !self.hosts[at].is_tampered {
+            self.judge.object(|| format!("h{at} does not start: {refused}"));
         }
     }
 

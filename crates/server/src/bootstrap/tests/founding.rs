@@ -1,5 +1,6 @@
 //! New clusters: who founds them, and when they are not founded.
 
+use quorate_core::bootstrap::{Founding, Refusal};
 use quorate_raft::EntryKind;
 use quorate_state::members;
 
@@ -69,7 +70,8 @@ fn a_founding_that_was_interrupted_is_finished() {
         let folder = tempfile::tempdir().unwrap();
         let config = founder(&folder, name, cluster);
         let members = quorate_config::InitialMembers::parse(cluster).unwrap();
-        let founding = Founding::of(&config, &members, "etcd-cluster");
+        let initial = initial::to_cluster(&members, "etcd-cluster");
+        let founding = Founding::of(&initial, &config.name).unwrap();
         begin_log(&config, founding.identity.cluster_id, founding.identity.member_id);
         assert_eq!(log_of(&config).entries, []);
         let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
@@ -93,7 +95,7 @@ fn a_founding_that_was_interrupted_is_not_finished_as_another() {
     begin_log(&config, members::cluster_id([id]), id.0);
     let other = Config { initial_cluster_token: "other".to_owned(), ..config };
     let error = boot_with(&other, &real_disk(), &NoNames).unwrap_err();
-    assert!(matches!(error, BootError::OtherFounding { .. }), "{error}");
+    assert!(matches!(error, BootError::Refused(Refusal::OtherFounding { .. })), "{error}");
     assert_eq!(log_of(&other).entries, []);
 }
 

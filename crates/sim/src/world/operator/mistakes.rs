@@ -9,8 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use quorate_core::bootstrap::Cluster;
 use quorate_raft::{LogIndex, Role};
-use quorate_state::members::Members;
 use quorate_storage::disk::{Disk as _, OpenMode};
 
 use super::super::{Event, World};
@@ -22,7 +22,7 @@ use crate::member::boot::{Others, boot};
 struct Alone;
 
 impl Others for Alone {
-    fn clusters(&self, _: &[String]) -> Vec<(u64, Members)> {
+    fn clusters(&self, _: &[String]) -> Vec<Cluster> {
         Vec::new()
     }
 }

@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use prost::Message as _;
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
+use quorate_core::bootstrap::Refusal;
 use quorate_raft::{Entry, EntryKind, LogIndex, Term};
 use quorate_state::members::Founders;
+use quorate_state::units::MemberId;
 
 use super::super::World;
 use crate::member::Refused;
@@ -43,8 +45,10 @@ fn world_without_its_first() -> (World, Vec<u64>) {
 #[test]
 fn a_member_that_was_removed_may_be_known_still_to_one_who_is_behind() {
     let (mut world, ids) = world_without_its_first();
-    world.judge_refusal(0, &Refused::Published(ids[0]));
+    let published =
+        |id| Refused::Verdict(Refusal::Published { id: MemberId(id), name: String::new() });
+    world.judge_refusal(0, &published(ids[0]));
     assert_eq!(world.judge.verdict(), None);
-    world.judge_refusal(1, &Refused::Published(ids[1]));
+    world.judge_refusal(1, &published(ids[1]));
     assert!(world.judge.verdict().is_some_and(|wrong| wrong.contains("does not start")));
 }
