@@ -28,6 +28,7 @@
 //! * What a disk holds after any of these steps was cut short, a member starts from ([`start`]), without what it
 //!   had acknowledged being lost. What old versions failed to store of the members is made good ([`old_members`]).
 //!   Whether it may start at all, and as what, is [`bootstrap`]'s verdict.
+//! * What comes from other members is admitted by [`incoming`]; a snapshot reaches consensus only behind its image.
 //!
 //! # Not here
 //!
@@ -40,6 +41,7 @@ mod backend_writer;
 pub mod bootstrap;
 mod consensus;
 mod image;
+pub mod incoming;
 pub mod lease_rules;
 mod log;
 pub mod old_members;

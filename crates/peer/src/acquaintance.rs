@@ -15,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use quorate_core::incoming::Sender;
 use quorate_raft::MemberId;
 use serde::Deserialize;
 
@@ -45,14 +46,6 @@ struct State {
     asked: HashMap<MemberId, Instant>,
 }
 
-/// What somebody is to this member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acquaintance {
-    Member,
-    Removed,
-    Stranger,
-}
-
 impl Acquaintances {
     pub(crate) fn new(own: MemberId) -> Self {
         Self { own, state: RwLock::default() }
@@ -72,19 +65,19 @@ impl Acquaintances {
         }
     }
 
-    pub(crate) fn of(&self, id: MemberId) -> Acquaintance {
+    pub(crate) fn of(&self, id: MemberId) -> Sender {
         let state = self.state.read();
         if state.removed.contains(&id) {
-            Acquaintance::Removed
+            Sender::Removed
         } else if id == self.own || state.members.contains(&id) || state.confirmed.contains(&id) {
-            Acquaintance::Member
+            Sender::Member
         } else {
-            Acquaintance::Stranger
+            Sender::Unknown
         }
     }
 
     pub(crate) fn is_removed(&self, id: MemberId) -> bool {
-        self.of(id) == Acquaintance::Removed
+        self.of(id) == Sender::Removed
     }
 
     /// How many members the cluster has, as far as this member has been told.
@@ -149,8 +142,8 @@ mod tests {
     fn who_was_removed_stays_so_whatever_else_is_said() {
         let known = Acquaintances::new(1);
         let of = |ids: [MemberId; 3]| ids.map(|id| known.of(id));
-        use Acquaintance::{Member, Removed, Stranger};
-        assert_eq!(of([1, 2, 3]), [Member, Stranger, Stranger]);
+        use Sender::{Member, Removed, Unknown};
+        assert_eq!(of([1, 2, 3]), [Member, Unknown, Unknown]);
         known.update([2].into_iter(), std::iter::empty());
         known.confirm(3);
         assert_eq!(of([1, 2, 3]), [Member; 3]);
@@ -173,7 +166,7 @@ mod tests {
         let known = Acquaintances::new(1);
         for id in 2..1_000 {
             known.confirm(id);
-            assert_eq!(known.of(id), Acquaintance::Member);
+            assert_eq!(known.of(id), Sender::Member);
             assert!((1..=CONFIRMED_MAX).contains(&known.confirmed_count()));
         }
         known.update([999].into_iter(), std::iter::empty());

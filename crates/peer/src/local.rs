@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, request};
+use quorate_core::incoming::{self, NotForUs, Sender};
 use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::acquaintance::{Acquaintance, Acquaintances};
+use crate::acquaintance::Acquaintances;
 use crate::backlog::Backlog;
 use crate::consensus::Consensus;
 use crate::dialer::Dialer;
@@ -44,19 +45,6 @@ pub(crate) struct Local {
     pub(crate) refused_messages: LogThrottle,
 }
 
-/// Why a message is not for the consensus core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotForUs {
-    #[error("cannot process message from removed member")]
-    Removed,
-    #[error("cannot process message to mismatch member")]
-    OtherMember,
-    #[error("cannot process message of another member than the one that sends it")]
-    OtherSender,
-    #[error("cannot process message from somebody who is not known to be a member")]
-    Stranger,
-}
-
 impl Local {
     /// How often a stream that has nothing to say shows that it lives.
     pub(crate) fn link_heartbeat_interval(&self) -> Duration {
@@ -67,8 +55,8 @@ impl Local {
     /// strangers may call themselves, so all of them share one name.
     pub(crate) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
         match self.acquaintances.of(from) {
-            Acquaintance::Member | Acquaintance::Removed => format!("{from:x}").into(),
-            Acquaintance::Stranger => of_strangers.into(),
+            Sender::Member | Sender::Removed => format!("{from:x}").into(),
+            Sender::Unknown => of_strangers.into(),
         }
     }
 
@@ -92,12 +80,7 @@ impl Local {
 
     /// Whether the message may be handed on at all.
     pub(crate) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
-        match self.acquaintances.of(message.from) {
-            Acquaintance::Removed => Err(NotForUs::Removed),
-            _ if message.to != self.id => Err(NotForUs::OtherMember),
-            Acquaintance::Stranger => Err(NotForUs::Stranger),
-            Acquaintance::Member => Ok(()),
-        }
+        incoming::admit(self.id, message, self.acquaintances.of(message.from))
     }
 
     /// Writes a line about a message that is not for the core, now and then.

@@ -14,6 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
+use quorate_core::incoming::{Depot, NotForUs};
 use quorate_raft::{MemberId, Message};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -21,10 +22,10 @@ use tokio::time::Instant;
 use crate::body::PeerBody;
 use crate::frame::{FRAME_BYTES_MAX, FrameError, StreamKind};
 use crate::handshake::{self, CLUSTER_ID, SERVER_VERSION};
-use crate::local::{Local, NotForUs};
+use crate::local::Local;
 use crate::origin::ORIGIN;
 use crate::probe::{self, PROBE_PATH};
-use crate::snapshot_in::{self, Depot, ReceiveError};
+use crate::snapshot_in::{self, ReceiveError};
 use crate::table::Table;
 use crate::wire;
 use quorate_net::pace::Pace;
@@ -120,7 +121,7 @@ impl Service {
                 empty(StatusCode::NO_CONTENT)
             }
             // Should it turn out to be a member, then the message was lost, which happens.
-            Err(error @ NotForUs::Stranger) => {
+            Err(error @ NotForUs::UnknownSender) => {
                 local.log_refused(&message, error);
                 self.table.ask_who_it_is(message.from);
                 empty(StatusCode::NO_CONTENT)

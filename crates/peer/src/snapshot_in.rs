@@ -1,29 +1,21 @@
-//! Receiving a snapshot: the message, then the backend file, which is made durable under its index before the
-//! consensus core hears of it.
+//! Receives a snapshot from a connection: the message, then the image. Which ones are accepted, and when consensus
+//! receives the message, is decided in [`quorate_core::incoming`].
 //!
-//! The message is judged before a byte of the file is stored: a stranger's, or one that cannot be a snapshot for this
-//! member, costs no space. A file on its way in has a temporary name and is removed if anything fails.
-//!
-//! The file is written off the runtime, a piece at a time; the sender is held up meanwhile through its
-//! connection.
+//! The image is written off the runtime, a piece at a time; meanwhile the sender is held up through its connection.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
-use quorate_state::apply::{ReceivedFault, newer_position};
-use quorate_state::backend::open_image;
+use quorate_core::incoming::{Depot, NotForUs, Refused, Snapshot};
+use quorate_raft::{MemberId, Message};
 use quorate_storage::disk::Disk;
-use quorate_storage::snap::{IncomingDatabase, SnapError};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::frame::FrameError;
-use crate::local::{Local, NotForUs};
+use crate::local::Local;
 use crate::wire;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
@@ -33,9 +25,6 @@ const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// Written at once, at least.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-
-/// Files that may arrive at the same time.
-const INCOMING_MAX: usize = 4;
 
 const LENGTH_BYTES: usize = 8;
 
@@ -59,12 +48,17 @@ pub(crate) enum ReceiveError {
     NotForUs(NotForUs),
 }
 
-impl From<NotForUs> for ReceiveError {
-    fn from(error: NotForUs) -> Self {
-        match error {
-            NotForUs::Stranger => Self::Stranger,
-            NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender => {
+impl From<Refused> for ReceiveError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Kind => Self::Kind,
+            Refused::Unfit(reason) => Self::Unfit(reason),
+            Refused::NotForUs(NotForUs::UnknownSender | NotForUs::OtherSender) => Self::Stranger,
+            Refused::NotForUs(error @ (NotForUs::Removed | NotForUs::OtherMember)) => {
                 Self::NotForUs(error)
+            }
+            Refused::TooMany | Refused::Storage(_) | Refused::Image(_) => {
+                Self::Save(SaveError::Refused(refused))
             }
         }
     }
@@ -96,64 +90,19 @@ pub(crate) enum SaveError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
-    Snap(#[from] SnapError),
-    #[error("the image is of no use: {0}")]
-    Image(#[from] ReceivedFault),
-    #[error("too many snapshots are being received")]
-    TooMany,
+    Refused(Refused),
 }
 
-/// Where received files go.
-#[derive(Debug)]
-pub(crate) struct Depot {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
-    /// Names files that arrive; begins where no earlier process has been.
-    next_number: AtomicU64,
-    places: Semaphore,
-}
-
-impl Depot {
-    pub(crate) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let next_number = AtomicU64::new(u64::try_from(now.as_nanos()).unwrap_or(0));
-        Self { disk, dir, next_number, places: Semaphore::new(INCOMING_MAX) }
-    }
-
-    /// A place for one more file, as long as it arrives.
-    fn place(&self) -> Result<SemaphorePermit<'_>, SaveError> {
-        self.places.try_acquire().map_err(|_| SaveError::TooMany)
-    }
-
-    async fn create(&self) -> Result<IncomingDatabase, SnapError> {
-        let (disk, dir) = (Arc::clone(&self.disk), self.dir.clone());
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        blocking(move || IncomingDatabase::create(disk, &dir, number)).await
-    }
-}
-
-/// Whether a snapshot can be one for the member `local`.
-fn check(local: MemberId, message: &Message) -> Result<(), ReceiveError> {
-    let snapshot = message.snapshot.as_ref().ok_or(ReceiveError::Unfit("it is missing"))?;
-    let metadata = &snapshot.metadata;
-    let state = &metadata.conf_state;
-    if metadata.index == LogIndex::ZERO
-        || metadata.term == Term::ZERO
-        || metadata.term > message.term
-    {
-        return Err(ReceiveError::Unfit("its index or term is none"));
-    }
-    let mut members = state.voters.iter().chain(&state.learners).chain(&state.voters_outgoing);
-    if !members.any(|id| *id == local) {
-        return Err(ReceiveError::Unfit("its configuration does not name this member"));
-    }
-    Ok(())
+/// Where received images go. They are numbered from the time on, which no earlier process has reached.
+pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
 }
 
 /// Takes in the body of a snapshot request, of the member that the request's head names.
 pub(crate) async fn receive(
     local: &Local,
-    depot: &Depot,
+    depot: &Arc<Depot>,
     sender: Option<MemberId>,
     body: Incoming,
 ) -> Result<(), ReceiveError> {
@@ -168,24 +117,20 @@ pub(crate) async fn receive(
         }
     };
     let from = local.label(message.from, UNKNOWN_SENDER);
-    if message.kind != MessageKind::Snapshot {
-        network.snapshot_receive_failures.with(&[&from]).inc();
-        return Err(ReceiveError::Kind);
-    }
-    let admitted = if sender == Some(message.from) {
-        local.admit(&message).map_err(ReceiveError::from)
-    } else {
-        Err(ReceiveError::Stranger)
+    let known = local.acquaintances.of(message.from);
+    let snapshot = match Snapshot::admit(local.id, sender, known, message) {
+        Ok(snapshot) => snapshot,
+        Err(refused) => {
+            let error = ReceiveError::from(refused);
+            // It may be in a member's name and of another sender.
+            let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
+            network.snapshot_receive_failures.with(&[name]).inc();
+            return Err(error);
+        }
     };
-    if let Err(error) = admitted.and_then(|()| check(local.id, &message)) {
-        // It may be in a member's name and of somebody else.
-        let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
-        network.snapshot_receive_failures.with(&[name]).inc();
-        return Err(error);
-    }
     let inflights = network.snapshot_receive_inflights.with(&[&from]);
     inflights.inc();
-    let received = take_in(local, depot, body, message, &from).await;
+    let received = take_in(local, depot, body, snapshot, &from).await;
     inflights.dec();
     match &received {
         Ok(()) => {
@@ -199,31 +144,28 @@ pub(crate) async fn receive(
 
 async fn take_in(
     local: &Local,
-    depot: &Depot,
+    depot: &Arc<Depot>,
     body: Pieces,
-    mut message: Message,
+    snapshot: Snapshot,
     from: &str,
 ) -> Result<(), ReceiveError> {
     let started = Instant::now();
-    let snapshot = message.snapshot.as_mut().ok_or(ReceiveError::Unfit("it is missing"))?;
-    let index = snapshot.metadata.index;
+    let index = snapshot.index();
     log::info!(
         "receiving database snapshot",
         "local-member-id" = local.introduction.member,
         "remote-snapshot-sender-id" = from,
         "incoming-snapshot-index" = index.get()
     );
-    let named = snapshot.metadata.clone();
-    let saved = save(local, depot, body, named).await.map_err(ReceiveError::Save)?;
-    let (bytes, metadata) = saved;
-    if metadata.index != index {
+    let (bytes, message) = save(local, depot, body, snapshot).await?;
+    let own_index = message.snapshot.as_ref().map_or(index, |one| one.metadata.index);
+    if own_index != index {
         log::info!(
             "the received database is newer than its snapshot; taking its own index and members",
             "incoming-snapshot-index" = index.get(),
-            "database-index" = metadata.index.get()
+            "database-index" = own_index.get()
         );
     }
-    snapshot.metadata = metadata;
     local.metrics.network.peer_received_bytes.with(&[from]).add(bytes);
     log::info!(
         "received and saved database snapshot",
@@ -240,84 +182,48 @@ async fn take_in(
 /// Longest pause between two pieces.
 const REST_MAX: Duration = Duration::from_millis(50);
 
+/// Stores an image; returns its length and the message for consensus.
 async fn save(
     local: &Local,
-    depot: &Depot,
+    depot: &Arc<Depot>,
     mut body: Pieces,
-    named: SnapshotMetadata,
-) -> Result<(u64, SnapshotMetadata), SaveError> {
-    let _place = depot.place()?;
+    snapshot: Snapshot,
+) -> Result<(u64, Message), ReceiveError> {
     let started = Instant::now();
-    let mut file = depot.create().await?;
+    let depot = Arc::clone(depot);
+    let mut arriving = blocking(move || depot.begin(snapshot)).await?;
     loop {
         let piece = match body.gather(PIECE_BYTES).await {
             Ok(piece) => piece,
             Err(error) => {
-                blocking(move || file.discard()).await?;
-                return Err(error.into());
+                blocking(move || arriving.discard()).await?;
+                return Err(ReceiveError::Save(error.into()));
             }
         };
         if piece.is_empty() {
             break;
         }
         let writing = Instant::now();
-        file = blocking(move || match piece.iter().try_for_each(|piece| file.write(piece)) {
-            Ok(()) => Ok(file),
-            Err(error) => {
-                // If that fails too, the next start removes it.
-                drop(file.discard());
-                Err(error)
-            }
-        })
-        .await?;
+        arriving =
+            blocking(move || match piece.iter().try_for_each(|piece| arriving.write(piece)) {
+                Ok(()) => Ok(arriving),
+                Err(error) => {
+                    // If that fails too, the next start removes it.
+                    drop(arriving.discard());
+                    Err(error)
+                }
+            })
+            .await?;
         // The disk and the processors belong to others for as long as they belonged to this: catching up must
         // not be felt by clients.
         tokio::time::sleep(writing.elapsed().min(REST_MAX)).await;
     }
-    let bytes = file.bytes();
+    let bytes = arriving.bytes();
     let syncing = Instant::now();
-    let disk = Arc::clone(&depot.disk);
-    let metadata = blocking(move || keep(&disk, file, named)).await?;
+    let message = blocking(move || arriving.finish()).await?;
     local.metrics.snapshot.db_fsync.observe(syncing.elapsed());
     local.metrics.snapshot.db_save.observe(started.elapsed());
-    Ok((bytes, metadata))
-}
-
-/// Makes the file durable under its index, or removes it if it cannot be used: the sender gets an error, and may send it
-/// again. Returns the snapshot's metadata as the file has them.
-fn keep(
-    disk: &Arc<dyn Disk>,
-    file: IncomingDatabase,
-    named: SnapshotMetadata,
-) -> Result<SnapshotMetadata, SaveError> {
-    match check_image(disk, &file, named) {
-        Ok(metadata) => {
-            file.finish(metadata.index.get())?;
-            Ok(metadata)
-        }
-        Err(fault) => {
-            file.discard()?;
-            Err(fault.into())
-        }
-    }
-}
-
-fn check_image(
-    disk: &Arc<dyn Disk>,
-    file: &IncomingDatabase,
-    named: SnapshotMetadata,
-) -> Result<SnapshotMetadata, ReceivedFault> {
-    let image = open_image(disk, file.path())?;
-    let newer = newer_position(&image, (named.index.get(), named.term.get()))?;
-    Ok(newer.map_or(named, |position| SnapshotMetadata {
-        conf_state: ConfState {
-            voters: position.voters,
-            learners: position.learners,
-            ..ConfState::default()
-        },
-        index: LogIndex(position.index),
-        term: Term(position.term),
-    }))
+    Ok((bytes, message))
 }
 
 async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
@@ -390,21 +296,5 @@ impl Pieces {
             pieces.push(piece);
         }
         Ok(pieces)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use quorate_storage::disk::RealDisk;
-
-    use super::*;
-
-    #[test]
-    fn files_beyond_the_bound_are_refused_until_one_has_arrived() {
-        let depot = Depot::new(Arc::new(RealDisk), PathBuf::new());
-        let mut places: Vec<_> = (0..INCOMING_MAX).map(|_| depot.place().unwrap()).collect();
-        assert!(matches!(depot.place(), Err(SaveError::TooMany)));
-        places.pop();
-        assert!(depot.place().is_ok());
     }
 }

@@ -12,9 +12,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
+use quorate_core::incoming::Sender;
 use quorate_raft::{MemberId, Message};
 
-use crate::acquaintance::{Acquaintance, Acquaintances};
+use crate::acquaintance::Acquaintances;
 use crate::dial;
 use crate::local::Local;
 use crate::peer::{Peer, PeerKind};
@@ -51,7 +52,7 @@ impl Entries {
     /// Takes one out for whom there is room no longer.
     fn make_room(&mut self, known: &Acquaintances, now: Instant) -> Option<Remote> {
         let rank = |(id, remote): (&MemberId, &Remote)| {
-            (known.of(*id) == Acquaintance::Member, *remote.heard.lock(), *id)
+            (known.of(*id) == Sender::Member, *remote.heard.lock(), *id)
         };
         let (_, heard, id) = self.remotes.iter().map(rank).min()?;
         if now.saturating_duration_since(heard) < REMOTE_QUIET_MIN {

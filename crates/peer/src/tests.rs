@@ -16,6 +16,7 @@ use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
     AuthUserAddRequest, InternalRaftRequest, PutRequest, RequestHeader,
 };
+use quorate_core::incoming::Sender;
 use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, MemberId, Message, MessageKind, Snapshot,
     SnapshotMetadata, SnapshotOutcome, Term,
@@ -34,7 +35,6 @@ mod newer_image;
 mod refusals;
 
 use super::*;
-use crate::acquaintance::Acquaintance;
 use crate::backlog::WAITING_BYTES_MAX;
 use crate::call::Call;
 use crate::dialer::Dialer;
@@ -260,7 +260,7 @@ impl TestMember {
         wait_until(|| {
             // As it does on each message of a stranger.
             other.peers.table.ask_who_it_is(self.id);
-            known.of(self.id) == Acquaintance::Member
+            known.of(self.id) == Sender::Member
         });
     }
 

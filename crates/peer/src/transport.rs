@@ -22,7 +22,7 @@ use crate::local::Local;
 use crate::origin::Origin;
 use crate::service::Service;
 use crate::settings::SharedSettings;
-use crate::snapshot_in::Depot;
+use crate::snapshot_in::depot;
 use crate::snapshot_out::{self, OutgoingSnapshot};
 use crate::table::Table;
 use quorate_telemetry::log;
@@ -118,7 +118,7 @@ impl Peers {
             refused_messages: LogThrottle::default(),
         });
         let table = Arc::new(Table::new(Arc::clone(&local)));
-        let depot = Depot::new(parts.disk, parts.snap_dir);
+        let depot = depot(parts.disk, &parts.snap_dir);
         let service = Service::new(Arc::clone(&local), Arc::clone(&table), depot);
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS_MAX));
         Arc::new(Self { local, table, service, snapshots })

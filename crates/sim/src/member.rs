@@ -24,6 +24,7 @@ mod terms;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use quorate_core::incoming::Depot;
 use quorate_core::{BackendWriter, Consensus, Job, Log, Next, Now, Order, Purger, StateMachine};
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
@@ -176,6 +177,7 @@ pub struct Process {
     pub(crate) settings: Settings,
     disk: Arc<dyn Disk>,
     dirs: DataDir,
+    pub(crate) depot: Depot,
     consensus: Consensus<Vec<Reader>>,
     log: Log,
     machine: StateMachine<Told>,
@@ -229,7 +231,7 @@ impl Process {
     /// Sets the machines of a member going. `life` counts the processes there were, so that ids are its own.
     #[must_use]
     pub fn start(booted: Booted, clock: LocalClock, now: Micros, life: u64) -> Self {
-        let Booted { settings, disk, dirs, wal, backend, state, node, .. } = booted;
+        let Booted { settings, disk, dirs, depot, wal, backend, state, node, .. } = booted;
         let (id, cluster_id) = (booted.identity.member_id, booted.identity.cluster_id);
         let (applied, applied_term) = state.applied();
         let (applied, applied_term) = (LogIndex(applied), Term(applied_term));
@@ -254,6 +256,7 @@ impl Process {
             ..Said::default()
         };
         let mut process = Self {
+            depot,
             consensus: Consensus::new(node, applied),
             log: Log::new(wal, Arc::clone(&disk), snap_dir.clone()),
             machine,

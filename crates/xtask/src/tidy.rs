@@ -130,6 +130,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
+            // What is accepted from other members is decided there, so that the simulator decides the same.
+            "quorate-core",
             "quorate-gotext",
             "quorate-mutate",
             "quorate-net",

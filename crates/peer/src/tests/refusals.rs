@@ -215,7 +215,7 @@ fn strangers_are_not_listened_to() {
             cluster,
             (&local.dialer, local.dial_timeout)
         )));
-        assert_eq!(known.of(from), Acquaintance::Stranger);
+        assert_eq!(known.of(from), Sender::Unknown);
     }
     // Nor through the stream of somebody who is known.
     let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use quorate_core::bootstrap::{self, Cluster, Decision, Directory, Identity, InitialCluster};
 use quorate_core::bootstrap::{NoCluster, Refusal, Step, create_log, is_blank};
+use quorate_core::incoming::Depot;
 use quorate_core::start::{self, Start, StartError};
 use quorate_node::Node;
 use quorate_raft::{LogIndex, Term};
@@ -99,6 +100,7 @@ pub struct Booted {
     pub(super) settings: Settings,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) dirs: DataDir,
+    pub(super) depot: Depot,
     pub(super) wal: Wal,
     pub(super) backend: Backend,
     pub(super) state: State,
@@ -142,7 +144,7 @@ pub struct Found {
     pub was_installed: bool,
 }
 
-/// Starts a member from its disk. The seed is for its elections.
+/// Starts a member from its disk. The seed is for its elections, temporary names are numbered from `first_number` on.
 ///
 /// # Errors
 ///
@@ -151,23 +153,24 @@ pub fn boot(
     disk: &SimDisk,
     flags: &Flags,
     others: &dyn Others,
-    seed: u64,
+    (seed, first_number): (u64, u64),
 ) -> Result<(Booted, Found), Refused> {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let dirs = dirs();
     dirs.prepare(&*shared)?;
     let lost = lost_log::reason(&*shared, &dirs)?;
     let directory = flags.of_start().judge_directory(lost, dirs.is_initialised(&*shared))?;
+    let depot = Depot::new(Arc::clone(&shared), &dirs.snap(), first_number);
     let booted = match directory {
-        Directory::Used => restart((&shared, &dirs), flags, others, seed),
-        Directory::New => create((&shared, &dirs), flags, others, seed),
+        Directory::Used => restart((&shared, &dirs, depot), flags, others, seed),
+        Directory::New => create((&shared, &dirs, depot), flags, others, seed),
     }?;
     snap::clean_up(&*shared, &dirs.snap())?;
     Ok(booted)
 }
 
 /// Where a member's files are.
-type Place<'a> = (&'a Arc<dyn Disk>, &'a DataDir);
+type Place<'a> = (&'a Arc<dyn Disk>, &'a DataDir, Depot);
 
 /// Answers the questions of a start until it is decided. URLs name one host each, and every version fits.
 fn decide(flags: &Flags, others: &dyn Others, mut step: Step) -> Result<Decision, Refusal> {
@@ -196,7 +199,7 @@ fn decide(flags: &Flags, others: &dyn Others, mut step: Step) -> Result<Decision
 }
 
 fn restart(
-    (disk, dirs): Place<'_>,
+    (disk, dirs, depot): Place<'_>,
     flags: &Flags,
     others: &dyn Others,
     seed: u64,
@@ -243,12 +246,12 @@ fn restart(
     let (settings, members) = (settings.clone(), others.iter().map(|one| one.id.0).collect());
     let (disk, dirs) = (Arc::clone(disk), dirs.clone());
     let booted =
-        Booted { identity, settings, disk, dirs, wal, backend, state, node, members, terms };
+        Booted { identity, settings, disk, dirs, depot, wal, backend, state, node, members, terms };
     Ok((booted, found))
 }
 
 fn create(
-    (disk, dirs): Place<'_>,
+    (disk, dirs, depot): Place<'_>,
     flags: &Flags,
     others: &dyn Others,
     seed: u64,
@@ -274,7 +277,7 @@ fn create(
     let (settings, members) = (settings.clone(), others.iter().map(|one| one.id.0).collect());
     let (disk, dirs) = (Arc::clone(disk), dirs.clone());
     let booted =
-        Booted { identity, settings, disk, dirs, wal, backend, state, node, members, terms };
+        Booted { identity, settings, disk, dirs, depot, wal, backend, state, node, members, terms };
     Ok((booted, Found::default()))
 }
 

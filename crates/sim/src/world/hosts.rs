@@ -1,8 +1,10 @@
 //! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
 
 use quorate_core::bootstrap::{Cluster, Refusal};
+use quorate_core::incoming::{self, Sender};
 use quorate_node::{Leadership, LogFault};
 use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
+use quorate_state::units::MemberId;
 use quorate_storage::lost_log;
 
 use super::{Event, World};
@@ -172,11 +174,11 @@ impl World {
             return;
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
-        let seed = self.draw.next_u64();
+        let numbers = (self.draw.next_u64(), self.now);
         // What a start finds, and does not clear away, the next one finds again.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(one_in), ..disk.faults() });
-        let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, seed);
+        let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, numbers);
         let struck = disk.take_struck();
         let (booted, found) = match booted {
             Ok(booted) => booted,
@@ -634,7 +636,9 @@ impl World {
         if !self.network.is_open(from, to) && self.one_in(2) {
             return;
         }
-        if !self.admits(from, to, &message) {
+        let sender = self.sender_of(from, to, &message);
+        let Some(own) = self.hosts[to].process.as_ref().map(|process| process.id) else { return };
+        if sender.is_none_or(|sender| incoming::admit(own, &message, sender).is_err()) {
             return;
         }
         let host = &mut self.hosts[to];
@@ -648,12 +652,18 @@ impl World {
         }
     }
 
-    /// Whether the receiver listens to the sender: members, and those who are shown to be.
-    pub(super) fn admits(&mut self, from: usize, to: usize, message: &Message) -> bool {
-        let cluster = self.hosts[from].process.as_ref().map(|process| process.cluster_id);
-        let Some(receiver) = self.hosts[to].process.as_deref() else { return false };
-        if receiver.id != message.to || cluster.is_some_and(|id| id != receiver.cluster_id) {
-            return false;
+    /// What the sender is to the receiver: a member that it knows, or one that lists both when it is asked. Nothing, if
+    /// a connection between the two ends with a greeting: they are of different clusters.
+    pub(super) fn sender_of(
+        &mut self,
+        from: usize,
+        to: usize,
+        message: &Message,
+    ) -> Option<Sender> {
+        let sender = self.hosts[from].process.as_deref();
+        let receiver = self.hosts[to].process.as_deref()?;
+        if sender.is_some_and(|sender| sender.cluster_id != receiver.cluster_id) {
+            return None;
         }
         if receiver.removed.contains(&message.from) {
             // It is told, and ends.
@@ -662,18 +672,15 @@ impl World {
                 let at = self.now + self.draw.below(20 * MILLI);
                 self.queue.put(at, Event::ToldRemoved { host: from, life });
             }
-            return false;
-        }
-        if receiver.members.contains(&message.from) {
-            return true;
+            return Some(Sender::Removed);
         }
         let lists = |id| {
-            let sender = self.hosts[from].process.as_ref();
             let members = sender.map(|process| process.readers().facts().members.clone());
-            let id = quorate_state::units::MemberId(id);
-            members.is_some_and(|members| members.get(id).is_some())
+            members.is_some_and(|members| members.get(MemberId(id)).is_some())
         };
-        lists(message.from) && lists(message.to)
+        let is_member =
+            receiver.members.contains(&message.from) || lists(message.from) && lists(message.to);
+        Some(if is_member { Sender::Member } else { Sender::Unknown })
     }
 
     /// Looks at somebody's state, at a revision of chance.

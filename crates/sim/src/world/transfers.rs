@@ -1,21 +1,13 @@
-//! Snapshots on their way: a piece at a time, while everything else goes on, and perhaps not to their end.
-//!
-//! The receiver's rules are production's (`peer::snapshot_in`): who sends is looked at before a byte is stored, the
-//! file is checked and durable before consensus hears of it, and what breaks off leaves nothing behind.
+//! Snapshots on their way: a piece at a time, while everything else goes on, and perhaps not to their end. What a
+//! receiver accepts is production's decision ([`quorate_core::incoming`]).
 
-use std::sync::Arc;
-
+use quorate_core::incoming::{Arriving, Refused, Sender, Snapshot};
 use quorate_raft::{Message, SnapshotOutcome};
-use quorate_state::backend::{ImageFault, check_image};
 use quorate_storage::bolt::ReadTx;
-use quorate_storage::snap::{IncomingDatabase, SnapError};
 
 use super::{Event, World};
 use crate::clock::{MILLI, Micros};
 use crate::plan::Kind;
-
-/// Snapshots that one member receives at a time, as in production.
-const INCOMING_MAX: usize = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -25,7 +17,7 @@ pub(super) struct Transfer {
     message: Message,
     image: ReadTx,
     sent: u64,
-    incoming: Option<IncomingDatabase>,
+    arriving: Option<Arriving>,
 }
 
 /// Why a transfer comes to its end.
@@ -33,12 +25,8 @@ pub(super) struct Transfer {
 enum BrokenOff {
     #[error("the connection has broken")]
     Connection,
-    #[error("it is not admitted")]
-    NotAdmitted,
-    #[error("it is of no use: {0}")]
-    Unfit(ImageFault),
     #[error(transparent)]
-    Snap(#[from] SnapError),
+    Refused(#[from] Refused),
 }
 
 impl World {
@@ -50,7 +38,7 @@ impl World {
         self.tell(|| format!("h{from} sends h{to} a snapshot of {} bytes", image.image_len()));
         let number = self.number();
         let (from, to) = ((from, self.hosts[from].life), (to, self.hosts[to].life));
-        let transfer = Transfer { from, to, message, image, sent: 0, incoming: None };
+        let transfer = Transfer { from, to, message, image, sent: 0, arriving: None };
         self.transfers.insert(number, transfer);
         let at = self.piece_at();
         self.queue.put(at, Event::Piece(number));
@@ -101,13 +89,13 @@ impl World {
             return self.queue.put(until + MILLI, Event::Piece(number));
         }
         match self.take_piece(&mut transfer) {
-            Ok(false) => {
+            Ok(None) => {
                 self.transfers.insert(number, transfer);
                 let at = self.piece_at();
                 self.queue.put(at, Event::Piece(number));
             }
-            Ok(true) => {
-                let Transfer { from, to, message, .. } = transfer;
+            Ok(Some(message)) => {
+                let Transfer { from, to, .. } = transfer;
                 self.tell(|| format!("h{} has received a snapshot", to.0));
                 // The receiver's word that it has it all may be lost.
                 let is_told = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
@@ -119,14 +107,15 @@ impl World {
             }
             Err(why) => {
                 self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
-                if matches!(why, BrokenOff::Unfit(_)) && !self.hosts[transfer.to.0].disk.is_struck()
-                {
+                let is_unfit = matches!(why, BrokenOff::Refused(Refused::Image(_)));
+                let is_excused = self.hosts[transfer.to.0].disk.is_struck();
+                if is_unfit && !is_excused {
                     self.judge.object(|| format!("h{} is sent a snapshot: {why}", transfer.to.0));
                 }
                 self.seen.note("a snapshot breaks off on its way");
-                if let Some(incoming) = &transfer.incoming {
+                if let Some(arriving) = transfer.arriving.take() {
                     // If that fails too, the next start removes it.
-                    drop(incoming.discard());
+                    drop(arriving.discard());
                 }
                 let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);
                 drop(transfer);
@@ -137,59 +126,43 @@ impl World {
         }
     }
 
-    /// Takes the next piece in; says whether it was the last.
-    fn take_piece(&mut self, transfer: &mut Transfer) -> Result<bool, BrokenOff> {
+    /// Takes the next piece in. Returns the message for consensus with the last one.
+    fn take_piece(&mut self, transfer: &mut Transfer) -> Result<Option<Message>, BrokenOff> {
         let ((from, _), (to, _)) = (transfer.from, transfer.to);
         let breaks = self.plan.has(Kind::BrokenSnapshots) && !self.is_calm() && self.one_in(8);
         let is_open = self.network.is_open(from, to) && self.network.is_open(to, from);
         if breaks || !is_open || self.hosts[to].life != transfer.to.1 {
             return Err(BrokenOff::Connection);
         }
-        if transfer.incoming.is_none() {
-            self.check_snapshot(transfer)?;
+        if transfer.arriving.is_none() {
+            transfer.arriving = Some(self.begin_arriving(transfer)?);
         }
-        let number = self.number();
-        let (disk, dirs) = match &self.hosts[to].process {
-            Some(process) => (Arc::clone(process.disk()), process.dirs().clone()),
-            None => return Err(BrokenOff::Connection),
-        };
-        let mut incoming = match transfer.incoming.take() {
-            Some(incoming) => incoming,
-            None => IncomingDatabase::create(Arc::clone(&disk), &dirs.snap(), number)?,
-        };
-        let index = transfer.message.snapshot.as_ref().map_or(0, |one| one.metadata.index.get());
         let mut piece = vec![0; 1 << (10 + self.draw.below(7))];
-        let count = transfer
-            .image
-            .read_image_at(transfer.sent, &mut piece)
-            .map_err(|_| BrokenOff::Connection)?;
+        let read = transfer.image.read_image_at(transfer.sent, &mut piece);
+        let count = read.map_err(|_| BrokenOff::Connection)?;
+        let Some(arriving) = transfer.arriving.as_mut() else { return Err(BrokenOff::Connection) };
         if count > 0 {
             transfer.sent += count as u64;
-            let written = incoming.write(&piece[..count]);
-            transfer.incoming = Some(incoming);
-            written?;
-            return Ok(false);
+            arriving.write(&piece[..count])?;
+            return Ok(None);
         }
-        if let Err(fault) = check_image(&disk, incoming.path(), index) {
-            transfer.incoming = Some(incoming);
-            return Err(BrokenOff::Unfit(fault));
-        }
-        incoming.finish(index)?;
-        Ok(true)
+        let arriving = transfer.arriving.take();
+        Ok(arriving.map(Arriving::finish).transpose()?)
     }
 
-    fn check_snapshot(&mut self, transfer: &Transfer) -> Result<(), BrokenOff> {
+    fn begin_arriving(&mut self, transfer: &Transfer) -> Result<Arriving, BrokenOff> {
         let ((from, _), (to, _)) = (transfer.from, transfer.to);
-        let others = self.transfers.values();
-        let count = others.filter(|one| one.to.0 == to && one.incoming.is_some()).count();
-        let metadata = transfer.message.snapshot.as_ref().map(|one| &one.metadata);
-        let names_it = metadata.is_some_and(|metadata| {
-            let state = &metadata.conf_state;
-            state.voters.iter().chain(&state.learners).any(|id| *id == transfer.message.to)
-        });
-        if !names_it || count >= INCOMING_MAX || !self.admits(from, to, &transfer.message) {
-            return Err(BrokenOff::NotAdmitted);
+        let message = transfer.message.clone();
+        let Some(sender) = self.sender_of(from, to, &message) else {
+            return Err(BrokenOff::Connection);
+        };
+        let process = self.hosts[to].process.as_ref().ok_or(BrokenOff::Connection)?;
+        let claimed = Some(self.hosts[from].id);
+        let snapshot = Snapshot::admit(process.id, claimed, sender, message)?;
+        let arriving = process.depot.begin(snapshot)?;
+        if sender != Sender::Member {
+            self.judge.object(|| format!("h{to} takes a snapshot of h{from}, which is no member"));
         }
-        Ok(())
+        Ok(arriving)
     }
 }

@@ -77,7 +77,7 @@ impl World {
         self.seen.note("a process is started twice");
         let (disk, flags) = (self.hosts[at].disk.clone(), self.hosts[at].flags.clone());
         let seed = self.draw.next_u64();
-        let booted = boot(&disk, &flags, &Alone, seed);
+        let booted = boot(&disk, &flags, &Alone, (seed, self.now));
         if let Ok((booted, _)) = booted {
             let id = booted.id();
             self.judge.object(|| format!("h{at}: {id:x} starts beside the one that runs"));

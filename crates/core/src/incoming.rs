@@ -1,0 +1,244 @@
+//! What a member accepts from other members: their messages, and snapshots with their images.
+//!
+//! A snapshot comes as a message, followed by its image, the backend file. The message is judged before a byte of the
+//! image is stored: one from an unknown sender, or one that cannot be a snapshot for this member, costs no space. An
+//! image on its way in has a temporary name:
+//!
+//! ```text
+//! message -> Snapshot::admit -> Depot::begin -> Arriving::write ... -> Arriving::finish -> message for consensus
+//! ```
+//!
+//! # Invariants
+//!
+//! * Consensus receives the message of a snapshot only when the image is durable under the index that the message
+//!   names: only [`Arriving::finish`] hands the message out.
+//! * Snapshot and image agree in index, term and members, if need be because the message takes on the image's.
+//! * At most [`INCOMING_MAX`] images arrive at the same time.
+//! * A snapshot that is refused leaves no file behind. What cannot be removed, the next start removes.
+//!
+//! # Not here
+//!
+//! Connections and time limits (`peer`), and who the members are: the caller says what the sender is to it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
+use quorate_state::apply::{ReceivedFault, newer_position};
+use quorate_state::backend::open_image;
+use quorate_storage::disk::Disk;
+use quorate_storage::snap::{IncomingDatabase, SnapError};
+
+/// Images that may arrive at the same time.
+pub const INCOMING_MAX: usize = 4;
+
+/// What the sender of a message is to this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A member, as far as this member has applied, or confirmed by the members that it was asked about.
+    Member,
+    /// A member that was removed.
+    Removed,
+    /// Neither.
+    Unknown,
+}
+
+/// Why a message is not for the consensus of this member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say what each is")]
+pub enum NotForUs {
+    #[error("cannot process message from removed member")]
+    Removed,
+    #[error("cannot process message to mismatch member")]
+    OtherMember,
+    #[error("cannot process message of another member than the one that sends it")]
+    OtherSender,
+    #[error("cannot process message from somebody who is not known to be a member")]
+    UnknownSender,
+}
+
+/// Whether the consensus of the member `own` may receive a message from this sender.
+pub fn admit(own: MemberId, message: &Message, sender: Sender) -> Result<(), NotForUs> {
+    match sender {
+        Sender::Removed => Err(NotForUs::Removed),
+        Sender::Member | Sender::Unknown if message.to != own => Err(NotForUs::OtherMember),
+        Sender::Unknown => Err(NotForUs::UnknownSender),
+        Sender::Member => Ok(()),
+    }
+}
+
+/// Why a snapshot is refused.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say what each is")]
+pub enum Refused {
+    #[error("wrong raft message type")]
+    Kind,
+    #[error(transparent)]
+    NotForUs(#[from] NotForUs),
+    #[error("not a snapshot that this member can take: {0}")]
+    Unfit(&'static str),
+    #[error("too many snapshots are being received")]
+    TooMany,
+    #[error(transparent)]
+    Storage(#[from] SnapError),
+    #[error("the image is of no use: {0}")]
+    Image(#[from] ReceivedFault),
+}
+
+/// A snapshot whose image may be stored.
+#[derive(Debug)]
+pub struct Snapshot {
+    message: Message,
+    named: SnapshotMetadata,
+}
+
+impl Snapshot {
+    /// Admits a snapshot for the member `own`. `claimed` is the member that the request names as its sender.
+    pub fn admit(
+        own: MemberId,
+        claimed: Option<MemberId>,
+        sender: Sender,
+        message: Message,
+    ) -> Result<Self, Refused> {
+        if message.kind != MessageKind::Snapshot {
+            return Err(Refused::Kind);
+        }
+        if claimed != Some(message.from) {
+            return Err(NotForUs::OtherSender.into());
+        }
+        admit(own, &message, sender)?;
+        let snapshot = message.snapshot.as_ref().ok_or(Refused::Unfit("it is missing"))?;
+        let named = snapshot.metadata.clone();
+        if named.index == LogIndex::ZERO || named.term == Term::ZERO || named.term > message.term {
+            return Err(Refused::Unfit("its index or term is none"));
+        }
+        let ConfState { voters, learners, voters_outgoing, .. } = &named.conf_state;
+        let mut members = voters.iter().chain(learners).chain(voters_outgoing);
+        if !members.any(|id| *id == own) {
+            return Err(Refused::Unfit("its configuration does not name this member"));
+        }
+        Ok(Self { message, named })
+    }
+
+    /// The index that its message names.
+    #[must_use]
+    pub const fn index(&self) -> LogIndex {
+        self.named.index
+    }
+}
+
+/// Where images arrive.
+#[derive(Debug)]
+pub struct Depot {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    next_number: AtomicU64,
+    arriving: Arc<AtomicUsize>,
+}
+
+impl Depot {
+    /// A depot in this directory. Temporary names are numbered from `first_number` on, which no earlier process must
+    /// have reached.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path, first_number: u64) -> Self {
+        let (next_number, arriving) = (AtomicU64::new(first_number), Arc::default());
+        Self { disk, dir: dir.to_path_buf(), next_number, arriving }
+    }
+
+    /// Makes a file for the image of a snapshot, if not too many arrive already.
+    pub fn begin(&self, snapshot: Snapshot) -> Result<Arriving, Refused> {
+        let place = self.place()?;
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let file = IncomingDatabase::create(Arc::clone(&self.disk), &self.dir, number)?;
+        Ok(Arriving { snapshot, disk: Arc::clone(&self.disk), file, _place: place })
+    }
+
+    fn place(&self) -> Result<Place, Refused> {
+        let taken = self.arriving.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+            (count < INCOMING_MAX).then_some(count + 1)
+        });
+        taken.map_err(|_| Refused::TooMany)?;
+        Ok(Place(Arc::clone(&self.arriving)))
+    }
+}
+
+/// One of the images that may arrive at the same time.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let before = self.0.fetch_sub(1, Ordering::AcqRel);
+        assert!(
+            before > 0,
+            "a place was given back that nobody had, so the bound on images is gone"
+        );
+    }
+}
+
+/// A snapshot whose image arrives.
+#[derive(Debug)]
+pub struct Arriving {
+    snapshot: Snapshot,
+    disk: Arc<dyn Disk>,
+    file: IncomingDatabase,
+    _place: Place,
+}
+
+impl Arriving {
+    /// Appends a piece of the image.
+    pub fn write(&mut self, piece: &[u8]) -> Result<(), Refused> {
+        Ok(self.file.write(piece)?)
+    }
+
+    /// How many bytes have arrived.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    /// Checks the complete image, makes it durable under its index, and hands out the message for consensus.
+    pub fn finish(self) -> Result<Message, Refused> {
+        let Self { snapshot: Snapshot { mut message, named }, disk, file, .. } = self;
+        match position_of(&disk, &file, named) {
+            Ok(position) => {
+                file.finish(position.index.get())?;
+                let snapshot = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;
+                snapshot.metadata = position;
+                Ok(message)
+            }
+            Err(fault) => {
+                file.discard()?;
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Gives up an image that does not arrive completely, and removes its file.
+    pub fn discard(self) -> Result<(), Refused> {
+        Ok(self.file.discard()?)
+    }
+}
+
+/// Opens an image and returns the position that its snapshot has.
+fn position_of(
+    disk: &Arc<dyn Disk>,
+    file: &IncomingDatabase,
+    named: SnapshotMetadata,
+) -> Result<SnapshotMetadata, ReceivedFault> {
+    let image = open_image(disk, file.path())?;
+    let newer = newer_position(&image, (named.index.get(), named.term.get()))?;
+    Ok(newer.map_or(named, |position| SnapshotMetadata {
+        conf_state: ConfState {
+            voters: position.voters,
+            learners: position.learners,
+            ..ConfState::default()
+        },
+        index: LogIndex(position.index),
+        term: Term(position.term),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

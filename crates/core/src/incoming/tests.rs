@@ -1,0 +1,78 @@
+//! Who may send what, and how many images arrive.
+
+use quorate_storage::disk::RealDisk;
+
+use super::*;
+
+fn snapshot_message() -> Message {
+    let conf_state = ConfState { voters: vec![2], learners: vec![1], ..ConfState::default() };
+    let metadata = SnapshotMetadata { conf_state, index: LogIndex(7), term: Term(3) };
+    let snapshot = quorate_raft::Snapshot { data: bytes::Bytes::new(), metadata };
+    Message {
+        from: 2,
+        term: Term(4),
+        snapshot: Some(Box::new(snapshot)),
+        ..Message::new(MessageKind::Snapshot, 1)
+    }
+}
+
+#[test]
+fn messages_come_from_members_to_this_member() {
+    let message = |to| Message { from: 2, ..Message::new(MessageKind::Heartbeat, to) };
+    assert_eq!(admit(1, &message(1), Sender::Member), Ok(()));
+    assert_eq!(admit(1, &message(1), Sender::Unknown), Err(NotForUs::UnknownSender));
+    assert_eq!(admit(1, &message(1), Sender::Removed), Err(NotForUs::Removed));
+    assert_eq!(admit(1, &message(3), Sender::Member), Err(NotForUs::OtherMember));
+    assert_eq!(admit(1, &message(3), Sender::Unknown), Err(NotForUs::OtherMember));
+    assert_eq!(admit(1, &message(3), Sender::Removed), Err(NotForUs::Removed));
+}
+
+#[test]
+fn a_snapshot_is_refused_before_its_image_is_stored() {
+    let refused = |claimed, sender, change: fn(&mut Message)| {
+        let mut message = snapshot_message();
+        change(&mut message);
+        Snapshot::admit(1, claimed, sender, message).expect_err("it is refused").to_string()
+    };
+    assert!(Snapshot::admit(1, Some(2), Sender::Member, snapshot_message()).is_ok());
+    let unknown = refused(Some(2), Sender::Unknown, |_| {});
+    assert_eq!(unknown, NotForUs::UnknownSender.to_string());
+    assert_eq!(refused(Some(2), Sender::Removed, |_| {}), NotForUs::Removed.to_string());
+    for claimed in [None, Some(3)] {
+        let refused = refused(claimed, Sender::Member, |_| {});
+        assert_eq!(refused, NotForUs::OtherSender.to_string());
+    }
+    let of_member = |change| refused(Some(2), Sender::Member, change);
+    assert_eq!(of_member(|message| message.to = 9), NotForUs::OtherMember.to_string());
+    let kind = of_member(|message| message.kind = MessageKind::Append);
+    assert_eq!(kind, "wrong raft message type");
+    for change in [
+        (|message| message.snapshot = None) as fn(&mut Message),
+        |message| message.term = Term(2),
+        |message| message.snapshot.as_mut().unwrap().metadata.index = LogIndex::ZERO,
+        |message| message.snapshot.as_mut().unwrap().metadata.term = Term::ZERO,
+        |message| message.snapshot.as_mut().unwrap().metadata.conf_state.learners.clear(),
+    ] {
+        let unfit = of_member(change);
+        assert!(unfit.starts_with("not a snapshot that this member can take: "), "{unfit}");
+    }
+}
+
+#[test]
+fn images_beyond_the_bound_are_refused_until_one_has_arrived_or_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
+    let begin = || {
+        let admitted = Snapshot::admit(1, Some(2), Sender::Member, snapshot_message());
+        depot.begin(admitted.expect("it is admitted"))
+    };
+    let mut arriving: Vec<_> = (0..INCOMING_MAX).map(|_| begin().unwrap()).collect();
+    assert!(matches!(begin(), Err(Refused::TooMany)));
+    arriving.pop().unwrap().discard().unwrap();
+    arriving.push(begin().unwrap());
+    // It has no bytes, which makes it no image.
+    assert!(matches!(arriving.pop().unwrap().finish(), Err(Refused::Image(_))));
+    assert!(begin().unwrap().discard().is_ok());
+    let left = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(left, arriving.len(), "what was refused has left no file");
+}
