@@ -1,7 +1,7 @@
 //! Whole clusters in one thread, in virtual time, from a seed.
 //!
 //! The members are real: consensus, log, state machine, snapshots and backend are those of production (`core` and what
-//! it stands on), over disks ([`disk`]), a network ([`network`]) and clocks ([`clock`]) that fail as the real ones do,
+//! it stands on), over disks ([`quorate_storage::disk::FaultyDisk`]), a network ([`network`]) and clocks ([`clock`]) that fail as the real ones do,
 //! and more often. Clients ask and write down what they are told; an operator changes the members, and makes mistakes.
 //! A [`judge`] looks on.
 //!
@@ -17,7 +17,6 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 pub mod clock;
-pub mod disk;
 pub mod judge;
 pub mod member;
 pub mod network;

@@ -209,10 +209,10 @@ mod tests {
         let image = tempfile::tempdir().unwrap();
         disk.crash(0, image.path()).unwrap();
         assert!(image.path().join("a/default.etcd/member/snap").is_dir());
-        let mode = |path: &Path| RealDisk.metadata(path).unwrap().unwrap().mode;
+        let mode = |path: &Path| disk.metadata(path).unwrap().unwrap().mode;
         assert_eq!((mode(place.root()), mode(&place.snap())), (0o700, 0o700));
         assert_eq!(place.backend(), place.member().join("snap/db"));
-        assert_eq!(RealDisk.read_dir(&place.snap()).unwrap(), [""; 0]);
+        assert_eq!(disk.read_dir(&place.snap()).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The world of files, seen through one trait.
 //!
 //! Everything in this crate that touches a file does so through a [`Disk`] and the [`DiskFile`]s it
-//! opens. [`RealDisk`] is the machine; [`FaultyDisk`] is the machine with injected failures and a
-//! memory of what a power cut could still undo, for crash tests and simulation.
+//! opens. [`RealDisk`] is the machine; [`FaultyDisk`] is a disk in memory with injected failures and a
+//! record of what a power cut could still undo, for crash tests and simulation.
 //!
 //! # What a caller may rely on
 //!
@@ -33,10 +33,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) use ahead::{is_no_room, reserve_ahead, try_allocate};
-pub use change::FileChange;
-pub use faulty::{Fault, FaultyDisk, Operation};
+pub use faulty::{Fault, Faults, FaultyDisk, IO_ERROR, Mercy, Operation, Struck};
 pub use mapping::Mapping;
-pub use real::{RealDisk, unnamed_file};
+pub use real::RealDisk;
+use real::unnamed_file;
 
 /// How [`Disk::open`] treats an existing or a missing file.
 ///

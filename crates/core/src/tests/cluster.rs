@@ -84,7 +84,8 @@ impl Cluster {
 
     /// The backend file of a member, as it was committed last.
     pub(super) fn backend_file(&self, at: usize) -> Vec<u8> {
-        std::fs::read(self.folders[at].dirs().backend()).unwrap()
+        let disk = &self.members[at].as_ref().expect("it lives").disk;
+        super::member::read_file(disk, &self.folders[at].dirs().backend())
     }
 
     /// Has the victim back, from this folder.

@@ -21,7 +21,7 @@ use quorate_state::mvcc::StoreOptions;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::bolt;
 use quorate_storage::data_dir::DataDir;
-use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
+use quorate_storage::disk::{Disk, FaultyDisk, OpenMode, RealDisk};
 use quorate_storage::snap::IncomingDatabase;
 use quorate_storage::wal::{self, SnapshotMark, Wal};
 
@@ -170,6 +170,14 @@ impl Outlet for Said {
             | Output::TakingSnapshot { .. } => {}
         }
     }
+}
+
+/// The bytes of a file.
+pub(super) fn read_file(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).unwrap();
+    let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
 }
 
 /// What a member has promised to others, and must keep after a crash.

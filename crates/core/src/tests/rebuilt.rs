@@ -93,7 +93,9 @@ fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_atte
         let total = disk.operation_count();
         assert!(total > 10, "{total}");
         drop(shared);
-        go_on(cluster, promised, folder, index, &format!("{missed:?}, without a power cut"));
+        let after = Folder::new();
+        disk.crash(1, after.path()).unwrap();
+        go_on(cluster, promised, after, index, &format!("{missed:?}, without a power cut"));
         for stop in (missed as u64..total).step_by(2) {
             let what = format!("{missed:?}, stop {stop} of {total}");
             let (cluster, promised, folder) = stopped(missed);

@@ -3,6 +3,7 @@
 //! Whether and how it starts is production's decision ([`quorate_core::bootstrap`]). Simulated are the answers of other
 //! members ([`Others`]), and the order in which the files are opened, which is that of `server::bootstrap`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use quorate_core::bootstrap::{self, Cluster, Decision, Directory, Identity, InitialCluster};
@@ -14,13 +15,12 @@ use quorate_raft::{LogIndex, Term};
 use quorate_state::apply::{RecoverError, State};
 use quorate_state::backend::{Backend, Fault};
 use quorate_storage::data_dir::{DataDir, DataDirError};
-use quorate_storage::disk::Disk;
+use quorate_storage::disk::{Disk, FaultyDisk};
 use quorate_storage::lost_log;
 use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::{self, Wal, WalError};
 
 use super::{Settings, Terms};
-use crate::disk::{SimDisk, root};
 
 /// The members that a starting process asks.
 pub trait Others {
@@ -128,7 +128,7 @@ impl Booted {
 /// The place of a member's files on its disk.
 #[must_use]
 pub fn dirs() -> DataDir {
-    DataDir::new(&root().join("data"), None)
+    DataDir::new(Path::new("/sim/data"), None)
 }
 
 /// What a log begins with that says where it ends.
@@ -150,7 +150,7 @@ pub struct Found {
 ///
 /// The real program would refuse to start, or a fault of the disk has struck.
 pub fn boot(
-    disk: &SimDisk,
+    disk: &FaultyDisk,
     flags: &Flags,
     others: &dyn Others,
     (seed, first_number): (u64, u64),

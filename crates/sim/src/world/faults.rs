@@ -1,11 +1,11 @@
 //! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
 
 use quorate_raft::Role;
+use quorate_storage::disk::{Fault, Faults, IO_ERROR, Operation, Struck};
 
 use super::hosts::{Down, Host, Stalled};
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::disk::{Faults, Operation};
 use crate::plan::Kind;
 
 /// Kinds that strike now and then. The others are there all the time, or are acts of the operator and of clients.
@@ -62,7 +62,7 @@ impl World {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the kinds of hosts, of those that strike")]
     fn strike_host(&mut self, kind: Kind, at: usize) {
         match kind {
-            Kind::Kill => self.end_process(at, crate::disk::Struck::default()),
+            Kind::Kill => self.end_process(at, Struck::default()),
             Kind::PowerCut => {
                 self.cut_power(at);
                 // Of one power line hang more than one.
@@ -77,18 +77,7 @@ impl World {
                 let after = Some(self.draw.below(40));
                 self.add_faults(at, |faults| faults.power_cut_after = after);
             }
-            Kind::DiskFailure => {
-                let kinds = [
-                    Operation::Open,
-                    Operation::Write,
-                    Operation::Resize,
-                    Operation::Sync,
-                    Operation::SyncDir,
-                    Operation::Name,
-                ];
-                let fails = Some((kinds[self.draw.position(kinds.len())], self.draw.below(10)));
-                self.add_faults(at, |faults| faults.fails = fails);
-            }
+            Kind::DiskFailure => self.fail_disk(at),
             Kind::DiskFull => {
                 let room = if self.one_in(2) { Some(self.draw.below(60_000)) } else { None };
                 self.add_faults(at, |faults| faults.room = room);
@@ -128,6 +117,24 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Some operation of the disk is going to fail.
+    fn fail_disk(&mut self, at: usize) {
+        let kinds = [
+            Operation::Open,
+            Operation::Write,
+            Operation::SetLen,
+            Operation::Allocate,
+            Operation::Sync,
+            Operation::SyncDir,
+            Operation::Rename,
+            Operation::Remove,
+            Operation::CreateDir,
+        ];
+        let kind = kinds[self.draw.position(kinds.len())];
+        let fault = Fault::nth(kind, self.draw.below(10), IO_ERROR);
+        self.add_faults(at, |faults| faults.failing = vec![fault]);
     }
 
     /// Disk and network of a host stand still, as where both are one. Clients that reach it another way still do.

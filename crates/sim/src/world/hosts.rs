@@ -5,11 +5,11 @@ use quorate_core::incoming::{self, Sender};
 use quorate_node::{Leadership, LogFault};
 use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
 use quorate_state::units::MemberId;
+use quorate_storage::disk::{Faults, FaultyDisk, Mercy, Struck};
 use quorate_storage::lost_log;
 
 use super::{Event, World};
 use crate::clock::{LocalClock, MILLI, Micros, SECOND};
-use crate::disk::{Faults, Mercy, SimDisk, Struck};
 use crate::member::boot::{self, Flags, Others, boot};
 use crate::member::{Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
 use crate::plan::{Kind, Plan, Theme};
@@ -49,7 +49,7 @@ pub(super) struct Stalled {
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) flags: Flags,
-    pub(super) disk: SimDisk,
+    pub(super) disk: FaultyDisk,
     pub(super) process: Option<Box<Process>>,
     pub(super) down: Down,
     /// Counts the processes that there were.
@@ -67,7 +67,7 @@ pub(super) struct Host {
     /// What its clock counts in a second.
     pace: u64,
     /// A copy of the directory, of another day.
-    pub(super) yesterday: Option<SimDisk>,
+    pub(super) yesterday: Option<FaultyDisk>,
     /// Whose directory it has, and who has its own.
     pub(super) exchanged_with: Option<usize>,
     /// Its directory is bare, and the cluster has no place for it yet.
@@ -96,7 +96,7 @@ impl Host {
                 token: "sim".to_owned(),
                 settings: plan.settings_of(draw),
             },
-            disk: SimDisk::default(),
+            disk: FaultyDisk::default(),
             process: None,
             down: Down::Off,
             life: 0,

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use quorate_storage::disk::{Disk as _, OpenMode};
+use quorate_storage::disk::{Disk as _, Faults, FaultyDisk, OpenMode};
 use quorate_storage::wal::WalError;
 use quorate_storage::wal::inspect::visit;
 
 use super::World;
-use crate::disk::{Faults, SimDisk};
 
 /// Where something was left behind the last record.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl World {
     }
 }
 
-fn find_leftover(disk: &SimDisk) -> Option<Leftover> {
+fn find_leftover(disk: &FaultyDisk) -> Option<Leftover> {
     let end = visit::<WalError>(disk, World::dirs().wal(), |_, _| Ok(())).ok()?;
     let file = disk.open(&end.path, OpenMode::Read).ok()?;
     let mut rest = vec![0; usize::try_from(file.len().ok()?.checked_sub(end.offset)?).ok()?];

@@ -6,22 +6,22 @@ const SECTOR_BYTES: u64 = 512;
 
 /// One change of a file's bytes or length, with what is needed to undo it.
 #[derive(Clone, Debug)]
-pub struct FileChange {
+pub(super) struct FileChange {
     /// Where it begins.
-    pub offset: u64,
+    pub(super) offset: u64,
     /// What stood at `offset`, as far as the file reached.
-    pub before: Vec<u8>,
+    pub(super) before: Vec<u8>,
     /// What was written there; empty for a change of length.
-    pub after: Vec<u8>,
+    pub(super) after: Vec<u8>,
     /// The file's length before.
-    pub len_before: u64,
+    pub(super) len_before: u64,
     /// The file's length with it.
-    pub len_after: u64,
+    pub(super) len_after: u64,
 }
 
 impl FileChange {
     /// Takes it back, from a file that has it as the last one.
-    pub fn undo(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn undo(&self, bytes: &mut Vec<u8>) {
         bytes.resize(position(self.len_before), 0);
         let at = position(self.offset);
         if let Some(place) = bytes.get_mut(at..at + self.before.len()) {
@@ -30,7 +30,7 @@ impl FileChange {
     }
 
     /// Lets it arrive as far as lots have it.
-    pub fn redo(&self, bytes: &mut Vec<u8>, lot: &mut dyn FnMut() -> bool) {
+    pub(super) fn redo(&self, bytes: &mut Vec<u8>, lot: &mut dyn FnMut() -> bool) {
         let whole = lot();
         if self.after.is_empty() {
             if whole {
@@ -61,7 +61,7 @@ impl FileChange {
 
     /// What is left undecided of a change whose sync has failed, now that later ones are durable and the file has this
     /// length: the bytes that none of them has written again. Returns whether there are any.
-    pub fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
+    pub(super) fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
         let count = self.after.len();
         self.before.resize(count, 0);
         for later in durable {

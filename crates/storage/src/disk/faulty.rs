@@ -1,28 +1,33 @@
-//! A disk that fails on demand and knows what a power cut could still undo.
+//! A disk in memory that fails on demand, fills up, and loses at a power cut what was not synced.
 //!
-//! [`FaultyDisk`] works on a real directory, so that everything behaves as on the machine, and keeps
-//! a record beside it: every write since the last sync of its file, every name changed since the
-//! last sync of its directory. [`FaultyDisk::crash`] turns the record into a second directory that
-//! holds one of the states the first could be found in after a power cut.
+//! It keeps the promises of [`super`] and no more: each file has the writes that no sync has made durable, each
+//! directory the changes of names that no sync of it has. [`FaultyDisk::cut_power`] leaves one of the states that such a
+//! disk could be found in, [`FaultyDisk::crash`] writes one out as a directory of this machine. The end of a process
+//! alone ([`FaultyDisk::end_process`]) loses nothing.
 //!
 //! # What a power cut may do here
 //!
-//! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors arrives. Writes
-//!   are independent, so a later one may arrive without an earlier one.
+//! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors arrives. Writes are independent, so
+//!   a later one may arrive without an earlier one.
 //! * A file that an unsynced write had grown may keep the new length with zeros inside.
-//! * Of a directory's unsynced changes a prefix arrives, as file systems with a metadata journal
-//!   have it; directories are independent of each other. A rename within a directory is atomic.
-//! * A failed sync leaves its writes undecided for good, whatever is synced later; written once more and synced they
-//!   are durable.
+//! * Of a directory's unsynced changes a prefix arrives, as file systems with a metadata journal have it; directories
+//!   are independent of each other. A rename within a directory is atomic.
+//! * A failed sync leaves its writes undecided for good, whatever is synced later; written again and synced they are
+//!   durable.
 //!
-//! The choice is a function of the seed alone.
+//! What happens is a function of the seed alone.
+//!
+//! # What else may go wrong
+//!
+//! The power is cut at the n-th operation, which may then have reached the medium or not ([`Faults`]); operations of a
+//! kind fail ([`Fault`]); there is only so much room; a bit flips ([`FaultyDisk::rot`]).
 //!
 //! # Not here
 //!
-//! Bytes that rot while nobody writes: a test flips those itself.
+//! How long an operation takes: that is up to the caller.
 
-mod image;
-mod world;
+mod content;
+mod tree;
 
 use std::ffi::OsString;
 use std::io;
@@ -30,12 +35,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use quorate_random::SplitMix64;
 
-use self::world::{Verdict, World};
-use super::real::open_file;
-use super::{Disk, DiskFile, FileChange, FileFacts, LockKind, Mapping, OpenMode, RealDisk};
+use self::content::{Change, Fate};
+use self::tree::{NodeId, Tree};
+use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// What is being asked of the disk, for choosing where a [`Fault`] strikes.
+/// `EIO`, as every Unix numbers it.
+pub const IO_ERROR: i32 = 5;
+/// `ENOSPC`, as every Unix numbers it.
+const NO_SPACE: i32 = 28;
+
+/// What is asked of the disk, for choosing where a [`Fault`] strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening or creating a file.
@@ -60,7 +71,7 @@ pub enum Operation {
     CreateDir,
 }
 
-/// One failure to come.
+/// Operations that are to fail.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The operation it strikes.
@@ -99,38 +110,96 @@ impl Fault {
     }
 }
 
-/// A real directory behind injected failures and a record of what is not durable yet.
-///
-/// Clones are handles to the same disk. Only paths below the root may be used.
-#[derive(Clone, Debug)]
+/// What is to go wrong.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    /// These operations fail.
+    pub failing: Vec<Fault>,
+    /// The power is cut at the operation after so many others that change the disk.
+    pub power_cut_after: Option<u64>,
+    /// Files may take so many bytes more in all.
+    pub room: Option<u64>,
+    /// The backend file may not take more space: there is less room than it takes at a time, and more than anything else needs.
+    pub is_backend_full: bool,
+}
+
+/// What has gone wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Struck {
+    /// The power was cut.
+    pub power_cut: bool,
+    /// An operation has failed.
+    pub failure: bool,
+    /// A file found no room to grow.
+    pub no_room: bool,
+}
+
+/// How much of what is not durable a power cut spares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mercy {
+    /// Nothing.
+    None,
+    /// Everything.
+    All,
+    /// Each piece independently, as drawn.
+    Drawn,
+}
+
+#[derive(Debug, Default)]
+struct World {
+    tree: Tree,
+    faults: Faults,
+    struck: Struck,
+    /// Operations so far that change the disk.
+    operation_count: u64,
+    /// Counts processes: files that an earlier one had open are closed.
+    process: u64,
+    next_handle: u64,
+}
+
+/// A disk. Clones are handles to the same one.
+#[derive(Clone, Debug, Default)]
 pub struct FaultyDisk {
     root: PathBuf,
     world: Arc<Mutex<World>>,
 }
 
 impl FaultyDisk {
-    /// Takes over `root`; all that is in it now counts as durable.
+    /// A copy of the directory `root` of this machine, under the same path. All that is in it counts as durable.
     pub fn new(root: &Path) -> io::Result<Self> {
-        let world = World::scan(root)?;
-        Ok(Self { root: root.to_path_buf(), world: Arc::new(Mutex::new(world)) })
+        let tree = Tree::read(root)?;
+        let world = Arc::new(Mutex::new(World { tree, ..World::default() }));
+        Ok(Self { root: root.to_path_buf(), world })
     }
 
     /// Arms a fault; several may be armed at once.
     pub fn inject(&self, fault: Fault) {
-        self.world.lock().faults.push(fault);
+        self.world.lock().faults.failing.push(fault);
+    }
+
+    /// Sets what is to go wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.world.lock().faults = faults;
+    }
+
+    /// What is to go wrong still.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.world.lock().faults.clone()
     }
 
     /// Lets files grow by `bytes` more in all before the disk is full; `None` lifts the limit.
     pub fn limit_growth(&self, bytes: Option<u64>) {
-        self.world.lock().growth_left = bytes;
+        self.world.lock().faults.room = bytes;
     }
 
     /// Cuts the power at the operation with this number, counted as [`Self::operation_count`] does.
     ///
-    /// That operation may have reached the disk but reports failure (a sync has done nothing), and
-    /// everything after it fails without effect.
+    /// That operation may have reached the medium but reports failure (a sync has done nothing), and everything after
+    /// it fails without effect.
     pub fn stop_at(&self, operation: u64) {
-        self.world.lock().stop_at = Some(operation);
+        let mut world = self.world.lock();
+        world.faults.power_cut_after = Some(operation.saturating_sub(world.operation_count));
     }
 
     /// Returns how many operations that change the disk there have been.
@@ -139,227 +208,327 @@ impl FaultyDisk {
         self.world.lock().operation_count
     }
 
-    /// Writes one possible state after a power cut into `into`, an empty or missing directory.
+    /// Takes what has gone wrong since the last call.
+    #[must_use]
+    pub fn take_struck(&self) -> Struck {
+        std::mem::take(&mut self.world.lock().struck)
+    }
+
+    /// Whether anything has gone wrong since it was last taken.
+    #[must_use]
+    pub fn is_struck(&self) -> bool {
+        self.world.lock().struck != Struck::default()
+    }
+
+    /// Ends whatever has files open. What was written stays, synced or not.
+    pub fn end_process(&self) {
+        let mut world = self.world.lock();
+        world.end_process();
+        world.tree.release_locks();
+    }
+
+    /// Cuts the power: afterwards the disk holds one of the states that it may be found in then.
+    pub fn cut_power(&self, mercy: Mercy, draw: &mut SplitMix64) {
+        let mut world = self.world.lock();
+        world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });
+        world.end_process();
+    }
+
+    /// Writes one possible state after a power cut into `into`, an empty or missing directory of this machine.
     ///
-    /// The disk itself is not affected: any number of seeds can be tried at the same point. Seeds 0
-    /// and 1 are the two extremes, where everything undecided is lost or has arrived.
+    /// The disk itself is not affected: any number of seeds can be tried at the same point. Seeds 0 and 1 are the two
+    /// extremes, where everything undecided is lost or has arrived.
     pub fn crash(&self, seed: u64, into: &Path) -> io::Result<()> {
-        image::materialise(&self.world.lock(), seed, into)
+        let mercy = match seed {
+            0 => Mercy::None,
+            1 => Mercy::All,
+            _ => Mercy::Drawn,
+        };
+        let fate = &mut Fate { mercy, draw: &mut SplitMix64::new(seed) };
+        self.world.lock().tree.after_power_cut(fate).write(&self.root, into)
     }
 
-    fn relative<'p>(&self, path: &'p Path) -> io::Result<&'p Path> {
-        path.strip_prefix(&self.root).map_err(|_| {
-            let text = format!("{} is outside the disk {}", path.display(), self.root.display());
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        })
+    /// A copy of the disk as it is, of which nothing is unsynced.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let copy = Self { root: self.root.clone(), ..Self::default() };
+        copy.become_copy_of(self);
+        copy
     }
 
-    /// Runs a change of names: the real thing first, then the record of it.
+    /// Puts the content of another disk in place of this one's.
+    pub fn become_copy_of(&self, other: &Self) {
+        let mut draw = SplitMix64::new(0);
+        let fate = &mut Fate { mercy: Mercy::All, draw: &mut draw };
+        let tree = other.world.lock().tree.after_power_cut(fate);
+        let mut world = self.world.lock();
+        world.tree = tree;
+        world.process += 1;
+    }
+
+    /// Throws everything away.
+    pub fn wipe(&self) {
+        let mut world = self.world.lock();
+        world.tree = Tree::default();
+        world.process += 1;
+    }
+
+    /// Flips one bit of a file, as if it had always been so. Returns whether there is such a byte.
+    pub fn rot(&self, path: &Path, offset: u64, bit: u32) -> bool {
+        self.world.lock().tree.flip(path, offset, bit)
+    }
+
+    /// Bytes that files take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.world.lock().tree.bytes()
+    }
+
     fn change_names(
         &self,
         operation: Operation,
         path: &Path,
-        act: impl FnOnce(&mut World) -> io::Result<()>,
+        act: impl FnOnce(&mut Tree) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut world = self.world.lock();
         match world.judge(operation, path) {
-            Verdict::Proceed => act(&mut world),
+            Verdict::Proceed => act(&mut world.tree),
             Verdict::Fail(error, _) => Err(error),
-            Verdict::LastOne(error) => act(&mut world).and(Err(error)),
+            Verdict::LastOne => act(&mut world.tree).and(Err(power_cut())),
+        }
+    }
+}
+
+/// What happens to an operation.
+enum Verdict {
+    Proceed,
+    /// It fails; a write after so many bytes.
+    Fail(io::Error, usize),
+    /// The power is cut while it is under way: it has reached the medium, and its caller gets an error.
+    LastOne,
+}
+
+fn power_cut() -> io::Error {
+    io::Error::from_raw_os_error(IO_ERROR)
+}
+
+impl World {
+    fn end_process(&mut self) {
+        self.process += 1;
+        self.faults.power_cut_after = None;
+        self.faults.failing.clear();
+    }
+
+    /// Decides what happens to an operation, and counts it.
+    fn judge(&mut self, operation: Operation, path: &Path) -> Verdict {
+        if self.struck.power_cut {
+            return Verdict::Fail(power_cut(), 0);
+        }
+        if operation != Operation::Read {
+            self.operation_count += 1;
+            if let Some(left) = &mut self.faults.power_cut_after {
+                match left.checked_sub(1) {
+                    Some(rest) => *left = rest,
+                    None => {
+                        self.struck.power_cut = true;
+                        return Verdict::LastOne;
+                    }
+                }
+            }
+        }
+        for fault in &mut self.faults.failing {
+            let here = path.to_string_lossy().contains(&fault.path_contains);
+            if fault.operation != operation || !here {
+                continue;
+            }
+            if fault.skip_count > 0 {
+                fault.skip_count -= 1;
+            } else if fault.fail_count > 0 {
+                fault.fail_count -= 1;
+                self.struck.failure = true;
+                let error = io::Error::from_raw_os_error(fault.errno);
+                return Verdict::Fail(error, fault.bytes_written);
+            }
+        }
+        Verdict::Proceed
+    }
+
+    /// Takes room for a file that takes more space afterwards, or gives some back.
+    fn take_room(&mut self, before: u64, after: u64, is_backend: bool) -> io::Result<()> {
+        let no_room = is_backend && self.faults.is_backend_full && after > before;
+        let left = match self.faults.room {
+            Some(room) => (room + before).checked_sub(after).map(Some),
+            None => Some(None),
+        };
+        match left {
+            Some(left) if !no_room => {
+                self.faults.room = left;
+                Ok(())
+            }
+            _ => {
+                self.struck.no_room = true;
+                Err(io::Error::from_raw_os_error(NO_SPACE))
+            }
         }
     }
 }
 
 impl Disk for FaultyDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let relative = self.relative(path)?;
         let mut world = self.world.lock();
-        let last_error = match world.judge(Operation::Open, path) {
-            Verdict::Proceed => None,
+        let is_last = match world.judge(Operation::Open, path) {
+            Verdict::Proceed => false,
+            Verdict::LastOne => true,
             Verdict::Fail(error, _) => return Err(error),
-            Verdict::LastOne(error) => Some(error),
         };
-        let gentle = match mode {
-            OpenMode::Truncate(bits) => OpenMode::Create(bits),
-            OpenMode::Read | OpenMode::ReadWrite | OpenMode::Create(_) | OpenMode::CreateNew(_) => {
-                mode
+        let node = match (world.tree.find(path), mode) {
+            (Some(_), OpenMode::CreateNew(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (None, OpenMode::Read | OpenMode::ReadWrite) => {
+                return Err(io::ErrorKind::NotFound.into());
             }
+            (Some(node), _) => node,
+            (
+                None,
+                OpenMode::Create(bits) | OpenMode::CreateNew(bits) | OpenMode::Truncate(bits),
+            ) => world.tree.create_file(path, bits)?,
         };
-        let inner = RealDisk.open(path, gentle)?;
-        let node = match world.lookup(relative) {
-            Some(node) => node,
-            None => world.add_file(relative, Arc::new(open_file(path, OpenMode::Read)?)),
-        };
-        let file = FaultyFile { path: path.to_path_buf(), node, inner, world: self.world.clone() };
         if matches!(mode, OpenMode::Truncate(_)) {
-            file.resize_within(&mut world, 0)?;
+            let file = world.tree.file_mut(node)?;
+            let taken = file.taken();
+            file.apply(Change::Resize(0));
+            world.take_room(taken, 0, false)?;
         }
-        last_error.map_or_else(|| Ok(Arc::new(file) as Arc<dyn DiskFile>), Err)
+        if is_last {
+            return Err(power_cut());
+        }
+        world.next_handle += 1;
+        Ok(Arc::new(FaultyFile {
+            world: Arc::clone(&self.world),
+            path: path.to_path_buf(),
+            node,
+            process: world.process,
+            handle: world.next_handle,
+        }))
     }
 
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()> {
-        let relative = self.relative(path)?;
-        self.change_names(Operation::CreateDir, path, |world| {
-            RealDisk.create_dir_all(path, mode)?;
-            world.add_dirs(relative);
-            Ok(())
-        })
+        self.change_names(Operation::CreateDir, path, |tree| tree.create_dirs(path, mode))
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>> {
-        RealDisk.read_dir(path)
+        self.world.lock().tree.names(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let (source, target) = (self.relative(from)?, self.relative(to)?);
-        self.change_names(Operation::Rename, from, |world| {
-            RealDisk.rename(from, to)?;
-            world.rename(source, target);
-            Ok(())
-        })
+        self.change_names(Operation::Rename, from, |tree| tree.rename(from, to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let relative = self.relative(path)?;
-        self.change_names(Operation::Remove, path, |world| {
-            RealDisk.remove_file(path)?;
-            world.remove(relative);
-            Ok(())
-        })
+        self.change_names(Operation::Remove, path, |tree| tree.remove(path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        let relative = self.relative(path)?;
-        self.change_names(Operation::Remove, path, |world| {
-            RealDisk.remove_dir_all(path)?;
-            world.remove(relative);
-            Ok(())
+        self.change_names(Operation::Remove, path, |tree| match tree.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
         })
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let relative = self.relative(path)?;
         let mut world = self.world.lock();
         match world.judge(Operation::SyncDir, path) {
-            Verdict::Proceed => {
-                // The machine's own sync adds nothing to the record and costs real time.
-                if world.sync_dir(relative) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
-            }
-            Verdict::Fail(error, _) | Verdict::LastOne(error) => Err(error),
+            Verdict::Proceed => world.tree.sync_dir(path),
+            Verdict::Fail(error, _) => Err(error),
+            Verdict::LastOne => Err(power_cut()),
         }
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Option<FileFacts>> {
-        RealDisk.metadata(path)
+        Ok(self.world.lock().tree.facts(path))
     }
 }
 
 /// An open file of a [`FaultyDisk`].
 #[derive(Debug)]
 struct FaultyFile {
-    path: PathBuf,
-    node: u64,
-    inner: Arc<dyn DiskFile>,
     world: Arc<Mutex<World>>,
+    path: PathBuf,
+    node: NodeId,
+    process: u64,
+    handle: u64,
 }
 
 impl FaultyFile {
-    /// Reads what a change of `[offset, offset + len)` is about to overwrite.
-    fn before(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
-        let end = offset.saturating_add(len).min(self.inner.len()?);
-        let mut bytes = vec![0; usize::try_from(end.saturating_sub(offset)).unwrap_or(0)];
-        self.inner.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
-    }
-
-    fn write_within(&self, world: &mut World, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let len_before = self.inner.len()?;
-        let len_after = len_before.max(offset + bytes.len() as u64);
-        world.grow(len_after - len_before)?;
-        let before = self.before(offset, bytes.len() as u64)?;
-        self.inner.write_all_at(bytes, offset)?;
-        let after = bytes.to_vec();
-        world.record(self.node, FileChange { offset, before, after, len_before, len_after });
-        Ok(())
-    }
-
-    fn resize_within(&self, world: &mut World, len: u64) -> io::Result<()> {
-        let len_before = self.inner.len()?;
-        let before = self.before(len, len_before.saturating_sub(len))?;
-        self.inner.set_len(len)?;
-        world.shrink(len_before.saturating_sub(len));
-        let after = Vec::new();
-        let change = FileChange { offset: len, before, after, len_before, len_after: len };
-        world.record(self.node, change);
-        Ok(())
+    /// Carries a change out, as far as the disk lets it.
+    fn change(&self, operation: Operation, change: Change<'_>) -> io::Result<()> {
+        let mut world = self.world.lock();
+        if world.process != self.process {
+            return Err(power_cut());
+        }
+        let (change, error) = match world.judge(operation, &self.path) {
+            Verdict::Proceed => (change, None),
+            Verdict::LastOne => (change, Some(power_cut())),
+            Verdict::Fail(error, count) => match change.first(count) {
+                Some(part) => (part, Some(error)),
+                None => return Err(error),
+            },
+        };
+        let is_backend = self.path.file_name().is_some_and(|name| name == "db");
+        let taken = world.tree.file_mut(self.node)?.taken();
+        world.take_room(taken, change.taken_after(taken), is_backend)?;
+        world.tree.file_mut(self.node)?.apply(change);
+        error.map_or(Ok(()), Err)
     }
 
     fn sync(&self) -> io::Result<()> {
         let mut world = self.world.lock();
-        match world.judge(Operation::Sync, &self.path) {
+        if world.process != self.process {
+            return Err(power_cut());
+        }
+        let verdict = world.judge(Operation::Sync, &self.path);
+        let file = world.tree.file_mut(self.node)?;
+        match verdict {
             Verdict::Proceed => {
-                world.sync_file(self.node);
+                file.sync();
                 Ok(())
             }
             Verdict::Fail(error, _) => {
-                world.doom(self.node);
+                file.doom();
                 Err(error)
             }
-            Verdict::LastOne(error) => Err(error),
+            Verdict::LastOne => Err(power_cut()),
         }
     }
 }
 
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        match self.world.lock().judge(Operation::Read, &self.path) {
-            Verdict::Proceed => self.inner.read_at(buffer, offset),
-            Verdict::Fail(error, _) | Verdict::LastOne(error) => Err(error),
+        let mut world = self.world.lock();
+        match world.judge(Operation::Read, &self.path) {
+            Verdict::Proceed => Ok(world.tree.file_mut(self.node)?.read(buffer, offset)),
+            Verdict::Fail(error, _) => Err(error),
+            Verdict::LastOne => Err(power_cut()),
         }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut world = self.world.lock();
-        match world.judge(Operation::Write, &self.path) {
-            Verdict::Proceed => self.write_within(&mut world, bytes, offset),
-            Verdict::LastOne(error) => self.write_within(&mut world, bytes, offset).and(Err(error)),
-            Verdict::Fail(error, count) => {
-                let part = &bytes[..count.min(bytes.len())];
-                self.write_within(&mut world, part, offset).and(Err(error))
-            }
-        }
+        self.change(Operation::Write, Change::Write { offset, bytes })
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+        Ok(self.world.lock().tree.file_mut(self.node)?.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut world = self.world.lock();
-        match world.judge(Operation::SetLen, &self.path) {
-            Verdict::Proceed => self.resize_within(&mut world, len),
-            Verdict::Fail(error, _) => Err(error),
-            Verdict::LastOne(error) => self.resize_within(&mut world, len).and(Err(error)),
-        }
+        self.change(Operation::SetLen, Change::Resize(len))
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        let mut world = self.world.lock();
-        let last_error = match world.judge(Operation::Allocate, &self.path) {
-            Verdict::Proceed => None,
-            Verdict::Fail(error, _) => return Err(error),
-            Verdict::LastOne(error) => Some(error),
-        };
-        let growth = len.saturating_sub(self.inner.len()?);
-        if growth > 0 {
-            world.grow(growth)?;
-            self.resize_within(&mut world, len)?;
-        }
-        last_error.map_or(Ok(()), Err)
+        self.change(Operation::Allocate, Change::Allocate(len))
     }
 
     fn free_bytes(&self) -> io::Result<Option<u64>> {
-        Ok(self.world.lock().growth_left)
+        Ok(self.world.lock().faults.room)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -371,10 +540,26 @@ impl DiskFile for FaultyFile {
     }
 
     fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
-        self.inner.try_lock(kind)
+        let is_shared = kind == LockKind::FlockShared;
+        let mut world = self.world.lock();
+        Ok(world.tree.file_mut(self.node)?.lock(self.handle, is_shared))
     }
 
     fn map(&self, len: usize) -> io::Result<Mapping> {
-        self.inner.map(len)
+        self.world.lock().tree.file_mut(self.node)?.map(len)
     }
 }
+
+impl Drop for FaultyFile {
+    fn drop(&mut self) {
+        let mut world = self.world.lock();
+        if world.process == self.process
+            && let Ok(file) = world.tree.file_mut(self.node)
+        {
+            file.unlock(self.handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

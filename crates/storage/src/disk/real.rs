@@ -76,7 +76,7 @@ impl Disk for RealDisk {
 /// # Errors
 ///
 /// The system has no such files, or none to give.
-pub fn unnamed_file() -> io::Result<Arc<dyn DiskFile>> {
+pub(super) fn unnamed_file() -> io::Result<Arc<dyn DiskFile>> {
     let file = unnamed()?;
     Ok(Arc::new(RealFile { file: Arc::new(OpenFile::new(file)) }))
 }

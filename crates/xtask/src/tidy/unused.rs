@@ -28,6 +28,7 @@ const EXEMPT: &[(&str, &str)] = &[
     ("inject", "a disk that fails is a double for tests of whoever writes"),
     ("limit_growth", "the same, of a disk that is full"),
     ("crash", "the same, of a disk that loses its power"),
+    ("stop_at", "the same, of a disk that loses its power at an operation"),
 ];
 
 /// Crates whose only users are tests.

@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 
 use quorate_core::bootstrap::Cluster;
 use quorate_raft::{LogIndex, Role};
-use quorate_storage::disk::{Disk as _, OpenMode};
+use quorate_storage::disk::{Disk as _, Faults, FaultyDisk, OpenMode};
 
 use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
-use crate::disk::{Faults, SimDisk};
 use crate::member::boot::{Others, boot};
 
 /// Nobody answers.
@@ -205,7 +204,7 @@ impl World {
     }
 }
 
-fn read(disk: &SimDisk, path: &Path) -> io::Result<Vec<u8>> {
+fn read(disk: &FaultyDisk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
     let count = file.read_at(&mut bytes, 0)?;
@@ -214,7 +213,7 @@ fn read(disk: &SimDisk, path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Puts a folder of one disk in the place of another's.
-fn copy_dir(from: &SimDisk, to: &SimDisk, dir: &Path) -> io::Result<()> {
+fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.remove_dir_all(dir)?;
     to.create_dir_all(dir, 0o700)?;
     for name in from.read_dir(dir)? {

@@ -5,33 +5,46 @@
 use std::io;
 use std::sync::Arc;
 
-use quorate_random::SplitMix64;
-use quorate_storage::disk::{DiskFile, FileChange, Mapping, unnamed_file};
-
 use super::Mercy;
+use crate::disk::change::FileChange;
+use crate::disk::{DiskFile, Mapping, unnamed_file};
+use quorate_random::SplitMix64;
 
 /// A change that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Write { offset: u64, bytes: &'a [u8] },
     Resize(u64),
+    Allocate(u64),
 }
 
-impl<'a> Change<'a> {
-    pub(super) const fn write(offset: u64, bytes: &'a [u8]) -> Self {
-        Self::Write { offset, bytes }
-    }
-
-    pub(super) const fn resize(len: u64) -> Self {
-        Self::Resize(len)
+impl Change<'_> {
+    /// The first bytes of a write; nothing of other changes.
+    pub(super) fn first(self, count: usize) -> Option<Self> {
+        match self {
+            Self::Write { offset, bytes } if count > 0 => {
+                Some(Self::Write { offset, bytes: &bytes[..count.min(bytes.len())] })
+            }
+            Self::Write { .. } | Self::Resize(_) | Self::Allocate(_) => None,
+        }
     }
 
     /// The file's length after it.
-    pub(super) fn len_after(&self, len_before: u64) -> u64 {
-        match self {
-            Self::Write { offset, bytes } => len_before.max(offset + bytes.len() as u64),
-            Self::Resize(len) => *len,
+    const fn len_after(&self, len_before: u64) -> u64 {
+        match *self {
+            Self::Resize(len) => len,
+            Self::Write { .. } | Self::Allocate(_) => self.taken_after(len_before),
         }
+    }
+
+    /// Up to where the file takes space after it. A file that is made longer has a hole at its end.
+    pub(super) const fn taken_after(&self, taken_before: u64) -> u64 {
+        let least = match *self {
+            Self::Write { offset, bytes } => offset + bytes.len() as u64,
+            Self::Allocate(len) => len,
+            Self::Resize(len) => return if len < taken_before { len } else { taken_before },
+        };
+        if least > taken_before { least } else { taken_before }
     }
 }
 
@@ -101,6 +114,8 @@ enum Lock {
 #[derive(Debug)]
 pub(super) struct File {
     content: Content,
+    /// Up to here the file takes space.
+    taken: u64,
     /// Changes that are not durable, in their order.
     unsynced: Vec<FileChange>,
     /// So many of them no later sync makes durable, because theirs has failed. Who writes the same once more may be luckier.
@@ -112,6 +127,7 @@ pub(super) struct File {
 impl File {
     pub(super) const fn new(bytes: Vec<u8>, mode: u32) -> Self {
         Self {
+            taken: bytes.len() as u64,
             content: Content::Plain(bytes),
             unsynced: Vec::new(),
             doomed: 0,
@@ -124,23 +140,35 @@ impl File {
         self.content.len()
     }
 
-    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.content.read(buffer, offset))
+    pub(super) const fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+        self.content.read(buffer, offset)
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        self.content.to_vec()
     }
 
     pub(super) fn apply(&mut self, change: Change<'_>) {
         let len_before = self.len();
         let len_after = change.len_after(len_before);
+        self.taken = change.taken_after(self.taken);
         let (offset, count, after) = match change {
             Change::Write { offset, bytes } => (offset, bytes.len() as u64, bytes.to_vec()),
-            Change::Resize(len) => (len, len_before.saturating_sub(len), Vec::new()),
+            Change::Resize(_) | Change::Allocate(_) if len_after == len_before => return,
+            Change::Resize(_) | Change::Allocate(_) => {
+                (len_after, len_before.saturating_sub(len_after), Vec::new())
+            }
         };
         let end = (offset + count).min(len_before);
         let mut before = vec![0; position(end.saturating_sub(offset))];
         self.content.read(&mut before, offset);
         match change {
             Change::Write { bytes, .. } => self.content.write(bytes, offset),
-            Change::Resize(len) => self.content.resize(len),
+            Change::Resize(_) | Change::Allocate(_) => self.content.resize(len_after),
         }
         self.unsynced.push(FileChange { offset, before, after, len_before, len_after });
     }
@@ -260,5 +288,5 @@ impl Fate<'_> {
 
 /// An offset in a file that fits in memory, as all do here.
 fn position(offset: u64) -> usize {
-    usize::try_from(offset).expect("a simulated file fits in memory")
+    usize::try_from(offset).expect("a file under test fits in memory")
 }

@@ -5,16 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 
-use quorate_storage::disk::FileFacts;
+use quorate_random::SplitMix64;
 
+use super::Mercy;
 use super::content::{Fate, File};
+use crate::disk::FileFacts;
 
 pub(super) type NodeId = u64;
 
 const ROOT: NodeId = 0;
+
+/// The mode of directories that no caller has given one.
+const DIR_MODE: u32 = 0o700;
 
 type Names = BTreeMap<OsString, NodeId>;
 
@@ -42,12 +49,53 @@ pub(super) struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        let nodes = BTreeMap::from([(ROOT, Node::dir(Names::new(), 0o700))]);
+        let nodes = BTreeMap::from([(ROOT, Node::dir(Names::new(), DIR_MODE))]);
         Self { nodes, next: ROOT + 1 }
     }
 }
 
 impl Tree {
+    /// A copy of a directory of this machine, under the same path. All of it is durable.
+    pub(super) fn read(root: &Path) -> io::Result<Self> {
+        let mut tree = Self::default();
+        tree.create_dirs(root, DIR_MODE)?;
+        tree.read_dir(root)?;
+        let (mut draw, mercy) = (SplitMix64::new(0), Mercy::All);
+        Ok(tree.after_power_cut(&mut Fate { mercy, draw: &mut draw }))
+    }
+
+    fn read_dir(&mut self, path: &Path) -> io::Result<()> {
+        for found in fs::read_dir(path)? {
+            let (path, facts) = found.and_then(|found| Ok((found.path(), found.metadata()?)))?;
+            let mode = facts.permissions().mode() & 0o7777;
+            if facts.is_dir() {
+                self.create_dirs(&path, mode)?;
+                self.read_dir(&path)?;
+            } else {
+                let node = self.add(Node::File(File::new(fs::read(&path)?, mode)));
+                self.link(&path, Some(node))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a directory out as one of this machine.
+    pub(super) fn write(&self, path: &Path, into: &Path) -> io::Result<()> {
+        fs::create_dir_all(into)?;
+        for name in self.names(path)? {
+            let (path, into) = (path.join(&name), into.join(&name));
+            match self.find(&path).and_then(|id| self.nodes.get(&id)) {
+                None => {}
+                Some(Node::Dir { .. }) => self.write(&path, &into)?,
+                Some(Node::File(file)) => {
+                    fs::write(&into, file.to_vec())?;
+                    fs::set_permissions(&into, fs::Permissions::from_mode(file.mode))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, node: Node) -> NodeId {
         let id = self.next;
         self.next += 1;
@@ -203,7 +251,7 @@ impl Tree {
                     taken.insert(name, self.add(Node::File(file)));
                 }
                 Some(Node::Dir { .. }) => {
-                    let dir = self.add(Node::dir(Names::new(), 0o700));
+                    let dir = self.add(Node::dir(Names::new(), DIR_MODE));
                     self.take_over(before, id, dir, fate);
                     taken.insert(name, dir);
                 }

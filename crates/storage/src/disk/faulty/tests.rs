@@ -1,0 +1,232 @@
+//! Processes that end, power cuts, and faults, over one disk.
+
+use std::fs;
+
+use super::*;
+use crate::disk::RealDisk;
+
+fn root() -> &'static Path {
+    Path::new("/root")
+}
+
+fn disk() -> (FaultyDisk, PathBuf) {
+    let disk = FaultyDisk::default();
+    disk.create_dir_all(root(), 0o700).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    (disk, root().join("f"))
+}
+
+fn image(disk: &FaultyDisk, seed: u64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    disk.crash(seed, dir.path()).unwrap();
+    dir
+}
+
+fn bytes_of(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
+    read(disk, path).expect("the file is there")
+}
+
+fn read(disk: &FaultyDisk, path: &Path) -> Option<Vec<u8>> {
+    let file = disk.open(path, OpenMode::Read).ok()?;
+    let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    Some(bytes)
+}
+
+#[test]
+fn what_is_synced_survives_a_power_cut_and_nothing_else_need() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    file.write_all_at(&[1; 2000], 0).unwrap();
+    file.sync_data().unwrap();
+    file.write_all_at(&[2; 2000], 0).unwrap();
+    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path), None, "nobody has synced the directory");
+    assert!(file.write_all_at(&[3], 0).is_err(), "the process is gone");
+
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    file.write_all_at(&[1; 2000], 0).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir(root()).unwrap();
+    file.write_all_at(&[2; 2000], 0).unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    for seed in 0..200 {
+        let copy = FaultyDisk::default();
+        let mut draw = SplitMix64::new(seed);
+        let mut fate = Fate { mercy: Mercy::Drawn, draw: &mut draw };
+        copy.world.lock().tree = disk.world.lock().tree.after_power_cut(&mut fate);
+        found.insert(read(&copy, &path).unwrap());
+    }
+    assert!(found.contains(&vec![1; 2000]) && found.contains(&vec![2; 2000]));
+    assert!(found.len() > 5, "torn writes too: {}", found.len());
+}
+
+#[test]
+fn a_map_shows_later_writes_and_the_end_of_a_process_loses_nothing() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    file.write_all_at(b"abc", 0).unwrap();
+    let map = file.map(1 << 20).unwrap();
+    file.write_all_at(b"xyz", 3).unwrap();
+    map.refresh().unwrap();
+    assert_eq!(&map[..], b"abcxyz");
+    assert!(file.try_lock(LockKind::FlockExclusive).unwrap());
+    let other = disk.open(&path, OpenMode::ReadWrite).unwrap();
+    assert!(!other.try_lock(LockKind::FlockExclusive).unwrap(), "started twice");
+    disk.end_process();
+    assert_eq!(read(&disk, &path).unwrap(), b"abcxyz");
+    let other = disk.open(&path, OpenMode::ReadWrite).unwrap();
+    assert!(other.try_lock(LockKind::FlockExclusive).unwrap());
+}
+
+#[test]
+fn the_operation_at_which_the_power_goes_is_the_last() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(root()).unwrap();
+    disk.set_faults(Faults { power_cut_after: Some(1), ..Faults::default() });
+    file.write_all_at(b"a", 0).unwrap();
+    assert!(file.sync_data().is_err() && file.write_all_at(b"b", 1).is_err());
+    assert!(disk.take_struck().power_cut);
+    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path).unwrap(), b"");
+}
+
+#[test]
+fn room_runs_out_and_comes_back() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.set_faults(Faults { room: Some(10), ..Faults::default() });
+    file.write_all_at(&[1; 8], 0).unwrap();
+    let error = file.write_all_at(&[1; 8], 8).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    file.set_len(0).unwrap();
+    file.write_all_at(&[1; 4], 0).unwrap();
+    file.set_len(1_000).unwrap();
+    assert_eq!(file.free_bytes().unwrap(), Some(6), "a hole takes none");
+    file.allocate(10).unwrap();
+    assert_eq!((file.len().unwrap(), file.free_bytes().unwrap()), (1_000, Some(0)));
+    file.write_all_at(&[1; 10], 0).unwrap();
+    assert!(file.write_all_at(&[1], 10).is_err());
+}
+
+#[test]
+fn a_failed_sync_leaves_its_writes_undecided_for_good() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(root()).unwrap();
+    file.write_all_at(b"a", 0).unwrap();
+    disk.inject(Fault::nth(Operation::Sync, 0, IO_ERROR));
+    assert!(file.sync_data().is_err());
+    file.sync_data().unwrap();
+    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path).unwrap(), [0]);
+}
+
+#[test]
+fn what_is_written_once_more_after_a_failed_sync_can_be_made_durable() {
+    let (disk, path) = disk();
+    let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(root()).unwrap();
+    file.write_all_at(b"abcd", 0).unwrap();
+    disk.inject(Fault::nth(Operation::Sync, 0, IO_ERROR));
+    assert!(file.sync_data().is_err());
+    file.write_all_at(b"bc", 1).unwrap();
+    file.sync_data().unwrap();
+    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert_eq!(read(&disk, &path).unwrap(), b"\0bc\0");
+}
+
+#[test]
+fn unsynced_writes_are_undecided_and_synced_ones_are_not() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o640)).unwrap();
+    file.write_all_at(&[1; 2048], 0).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir(root.path()).unwrap();
+    file.write_all_at(&[2; 1024], 512).unwrap();
+    file.write_all_at(&[3; 1024], 4096).unwrap();
+
+    let lost = fs::read(image(&disk, 0).path().join("f")).unwrap();
+    assert_eq!(lost, vec![1; 2048]);
+    let kept = fs::read(image(&disk, 1).path().join("f")).unwrap();
+    assert_eq!(kept, bytes_of(&disk, &root.path().join("f")));
+
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 2..200 {
+        let drawn = image(&disk, seed);
+        let bytes = fs::read(drawn.path().join("f")).unwrap();
+        assert_eq!(bytes, fs::read(image(&disk, seed).path().join("f")).unwrap());
+        assert_eq!(bytes[..512], [1; 512]);
+        assert_eq!(bytes[1536..2048], [1; 512]);
+        for sector in bytes.chunks(512) {
+            assert!(sector.iter().all(|byte| *byte == sector[0]));
+        }
+        seen.insert((bytes.len(), bytes[512], bytes[1024]));
+    }
+    // Kept, lost, both ways of being torn, and the three lengths in question.
+    assert!(seen.len() >= 8, "{seen:?}");
+    file.sync_data().unwrap();
+    assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), kept);
+}
+
+#[test]
+fn unsynced_names_are_undecided() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("old"), b"old").unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let file = disk.open(&root.path().join("new"), OpenMode::CreateNew(0o600)).unwrap();
+    file.write_all_at(b"new", 0).unwrap();
+    file.sync_all().unwrap();
+    disk.rename(&root.path().join("new"), &root.path().join("old")).unwrap();
+    disk.create_dir_all(&root.path().join("d/e"), 0o700).unwrap();
+
+    let listing = |dir: &Path| RealDisk.read_dir(dir).unwrap();
+    let lost = image(&disk, 0);
+    assert_eq!(listing(lost.path()), ["old"]);
+    assert_eq!(fs::read(lost.path().join("old")).unwrap(), b"old");
+    let kept = image(&disk, 1);
+    assert_eq!(listing(kept.path()), ["d", "old"]);
+    assert_eq!(fs::read(kept.path().join("old")).unwrap(), b"new");
+    for seed in 2..50 {
+        let drawn = image(&disk, seed);
+        let bytes = fs::read(drawn.path().join("old")).unwrap();
+        assert!(bytes == b"old" || bytes == b"new");
+    }
+    disk.remove_file(&root.path().join("old")).unwrap();
+    assert_eq!(fs::read(image(&disk, 0).path().join("old")).unwrap(), b"old");
+    disk.sync_dir(root.path()).unwrap();
+    assert_eq!(listing(image(&disk, 0).path()), ["d"]);
+    assert!(listing(&image(&disk, 0).path().join("d")).is_empty());
+}
+
+#[test]
+fn faults_strike_where_they_were_armed() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(root.path()).unwrap();
+    let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();
+    disk.sync_dir(root.path()).unwrap();
+    disk.inject(Fault { bytes_written: 3, ..Fault::nth(Operation::Write, 1, 5).on("f") });
+    file.write_all_at(b"first", 0).unwrap();
+    assert_eq!(file.write_all_at(b"second", 5).unwrap_err().raw_os_error(), Some(5));
+    assert_eq!(bytes_of(&disk, &root.path().join("f")), b"firstsec");
+    disk.inject(Fault::nth(Operation::Sync, 0, 5));
+    assert!(file.sync_data().is_err());
+    // The failed sync is not repaired by a later one.
+    file.sync_data().unwrap();
+    assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), [0; 8]);
+    // What is written once more and synced is there, whatever else becomes of the rest.
+    file.write_all_at(b"rst", 2).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), b"\0\0rst\0\0\0");
+    disk.limit_growth(Some(10));
+    file.write_all_at(b"0123456789", 8).unwrap();
+    assert_eq!(file.write_all_at(b"x", 18).unwrap_err().raw_os_error(), Some(28));
+    disk.stop_at(disk.operation_count() + 1);
+    file.write_all_at(b"F", 0).unwrap();
+    assert!(file.write_all_at(b"G", 1).is_err());
+    assert!(file.write_all_at(b"H", 2).is_err());
+    assert!(disk.metadata(&root.path().join("f")).unwrap().is_some());
+    assert_eq!(&fs::read(image(&disk, 1).path().join("f")).unwrap()[..3], b"FGr");
+}
