@@ -30,6 +30,11 @@ on_both_servers! {
     members_are_listed,
 }
 
+on_both_servers! {
+    alone:
+    status_and_hashes_are_those_of_etcd_under_every_alarm,
+}
+
 async fn alarm(
     client: &Client,
     action: AlarmAction,
@@ -446,6 +451,117 @@ async fn a_corrupt_alarm_stops_changes(kind: Kind) {
     hash_kv(&client, 0).await.unwrap();
     alarm(&client, AlarmAction::Deactivate, 9, 2).await;
     client.write("k", "w").await;
+}
+
+/// The alarms that are raised while a member is asked.
+const ALARM_STATES: [&[pb::AlarmType]; 5] = [
+    &[],
+    &[pb::AlarmType::Nospace],
+    &[pb::AlarmType::Corrupt],
+    &[pb::AlarmType::Nospace, pb::AlarmType::Corrupt],
+    &[],
+];
+
+type Fields = Vec<(&'static str, String)>;
+
+/// What Status, HashKV and Hash answer: the fields that etcd 3.5 has, and those of 3.6 and later.
+async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
+    let status = status(client).await;
+    let header = status.header.unwrap();
+    let own_id = header.member_id;
+    let name = |error: &String| {
+        let error = error.replace(&own_id.to_string(), "OWN");
+        error.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let mut errors: Vec<String> = status.errors.iter().map(name).collect();
+    errors.sort();
+    let kv = hash_kv(client, 0).await.unwrap();
+    let at_last = hash_kv(client, last).await.unwrap();
+    let all = client.hash(pb::HashRequest {}).await.unwrap();
+    let is_about =
+        |header: &pb::ResponseHeader| format!("{} {}", header.member_id == own_id, header.revision);
+    let old = vec![
+        ("status.header", is_about(&header)),
+        ("status.header.cluster_id", (header.cluster_id != 0).to_string()),
+        ("status.header.raft_term", (header.raft_term == status.raft_term).to_string()),
+        ("status.version", (!status.version.is_empty()).to_string()),
+        ("status.dbSize", (status.db_size >= status.db_size_in_use).to_string()),
+        ("status.dbSizeInUse", (status.db_size_in_use > 0).to_string()),
+        ("status.leader", (status.leader == own_id).to_string()),
+        ("status.raftIndex", (status.raft_index > 0).to_string()),
+        ("status.raftAppliedIndex", (status.raft_applied_index == status.raft_index).to_string()),
+        ("status.isLearner", status.is_learner.to_string()),
+        ("status.errors", errors.join("; ")),
+        ("hashKV.header", is_about(&kv.header.unwrap())),
+        ("hashKV.hash", kv.hash.to_string()),
+        ("hashKV.hash of the last revision", at_last.hash.to_string()),
+        ("hashKV.compact_revision", kv.compact_revision.to_string()),
+        ("hash.header", is_about(&all.header.unwrap())),
+        ("hash.hash", (all.hash != 0).to_string()),
+    ];
+    let new = vec![
+        ("status.storageVersion", status.storage_version),
+        ("status.dbSizeQuota", status.db_size_quota.to_string()),
+        ("status.downgradeInfo", format!("{:?}", status.downgrade_info)),
+        ("hashKV.hash_revision", kv.hash_revision.to_string()),
+    ];
+    (old, new, all.hash)
+}
+
+/// The answers of a lone member of this kind in every state of its alarms.
+async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
+    let server = Server::start(kind).await;
+    let client = server.client();
+    for number in 0..20 {
+        client.write(format!("k{}", number % 3), number.to_string()).await;
+    }
+    let last = client.revision().await;
+    let own_id = status(&client).await.header.unwrap().member_id;
+    // A young cluster stores its version a moment after it serves.
+    eventually("a cluster version", async || {
+        let version = server.get("/version").text();
+        let version: serde_json::Value = serde_json::from_str(&version).unwrap();
+        let has_cluster = version["etcdcluster"].as_str().unwrap().starts_with("3.");
+        let has_storage = status(&client).await.storage_version == "3.7.0";
+        (has_cluster && (has_storage || !server.is_3_7())).then_some(())
+    })
+    .await;
+    let mut answers = Vec::new();
+    let mut hashes = Vec::new();
+    for kinds in ALARM_STATES {
+        for kind in kinds {
+            alarm(&client, AlarmAction::Activate, own_id, (*kind).into()).await;
+        }
+        let (old, new, hash) = shown(&client, last).await;
+        answers.push((old, new));
+        hashes.push(hash);
+        for kind in kinds {
+            alarm(&client, AlarmAction::Deactivate, own_id, (*kind).into()).await;
+        }
+    }
+    // The hash of everything holds the alarms.
+    let [none, nospace, corrupt, both, none_again] = hashes[..] else { panic!("{hashes:?}") };
+    assert_eq!(none, none_again);
+    let distinct: std::collections::BTreeSet<u32> = [none, nospace, corrupt, both].into();
+    assert_eq!(distinct.len(), 4, "{hashes:?}");
+    answers
+}
+
+async fn status_and_hashes_are_those_of_etcd_under_every_alarm(kind: Kind) {
+    let own = shown_under_alarms(kind).await;
+    // No alarm changes what etcd 3.6 and later say besides.
+    for (_, new) in &own {
+        assert_eq!(*new, own[0].1);
+    }
+    if kind == Kind::Quorate {
+        assert_eq!(own[0].1[0], ("status.storageVersion", "3.7.0".to_owned()));
+    }
+    if Kind::Etcd.is_present() && kind != Kind::Etcd {
+        let etcd = shown_under_alarms(Kind::Etcd).await;
+        for ((state, (own, _)), (etcd, _)) in ALARM_STATES.iter().zip(own).zip(etcd) {
+            assert_eq!(own, etcd, "{state:?}");
+        }
+    }
 }
 
 async fn members_are_listed(kind: Kind) {
