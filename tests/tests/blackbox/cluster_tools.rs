@@ -19,6 +19,7 @@ on_both_servers! {
     leadership_is_moved,
     members_are_changed,
     a_snapshot_becomes_a_cluster,
+    a_refused_promotion_says_how_far_the_learner_is_behind,
 }
 
 const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
@@ -269,6 +270,42 @@ async fn members_are_changed(kind: Kind) {
         session.run(1, &["member", "list"]).await;
     })
     .await;
+}
+
+/// Not a comparison of transcripts: `quorate ctl` prints a line more than `etcdctl`, behind the error.
+async fn a_refused_promotion_says_how_far_the_learner_is_behind(kind: Kind) {
+    let options = ClusterOptions::new(kind, 3).linked().flag("--strict-reconfig-check=false");
+    let mut cluster = options.start().await;
+    let leader = cluster.leader().await;
+    let learner = cluster.add_learner().await;
+    // The learner has a few entries, and its client port still answers.
+    cluster.settle().await;
+    cluster.links().isolate(learner);
+    let client = cluster.client(leader);
+    for number in 0..500 {
+        client.write(format!("k{}", number % 10), "v").await;
+    }
+    let id = format!("{:x}", cluster.id(learner));
+    let promote = |cluster: &Cluster, tool| {
+        let ctl = Ctl::of(tool, cluster.server(leader))?;
+        let ended = ctl.run(&["member", "promote", &id]);
+        assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{ended:?}");
+        let lines = ended.stderr.lines().filter(|line| !line.starts_with('{'));
+        Some(lines.map(str::to_owned).collect::<Vec<_>>())
+    };
+    let told = promote(&cluster, Tool::QuorateCtl).unwrap();
+    let [refusal, progress] = &told[..] else { panic!("{told:?}") };
+    if let Some(told) = promote(&cluster, Tool::Etcdctl) {
+        assert_eq!(told, std::slice::from_ref(refusal));
+    }
+    let counts = progress.strip_prefix(&format!("learner {id} is "));
+    let counts = counts.unwrap_or_else(|| panic!("{progress}"));
+    let behind: u64 = counts.split(' ').next().unwrap().parse().unwrap();
+    assert!((500..700).contains(&behind), "{progress}");
+    assert!(progress.ends_with("needs 90% to be promoted"), "{progress}");
+    cluster.kill(learner);
+    let told = promote(&cluster, Tool::QuorateCtl).unwrap();
+    assert!(told[1].starts_with(&format!("learner {id} does not answer")), "{told:?}");
 }
 
 async fn a_snapshot_becomes_a_cluster(kind: Kind) {

@@ -1,19 +1,28 @@
 //! `member`: who belongs to the cluster.
 
+use std::time::Duration;
+
 use quorate_api::etcdserverpb::{
-    MemberAddRequest, MemberAddResponse, MemberListRequest, MemberPromoteRequest,
-    MemberRemoveRequest, MemberUpdateRequest,
+    Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberPromoteRequest,
+    MemberRemoveRequest, MemberUpdateRequest, StatusRequest,
 };
+use tokio::time::timeout;
 
 use super::{member_id, serializable};
-use crate::client::Repeat;
+use crate::client::{Client, Repeat};
 use crate::command::{Command, group};
-use crate::failure::Failure;
+use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::quote;
 use crate::output::{Format, Reply};
 use crate::peer_urls;
 use crate::session::Session;
+
+/// The refusal to promote a learner that lacks a part of the leader's log.
+const NOT_IN_SYNC: &str =
+    "etcdserver: can only promote a learner member which is in sync with leader";
+/// How long it may take to find out how far the learner is behind.
+const PROGRESS_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) const MEMBER: Command = Command {
     usage: "member <subcommand>",
@@ -139,8 +148,58 @@ async fn promote(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let promote = async |channel, request| client.cluster(channel).member_promote(request).await;
     let request = MemberPromoteRequest { id };
-    let reply = client.call(Some(session.timeout()), Repeat::Never, request, promote).await?;
-    session.show(&Reply::MemberPromote(id, reply))
+    match client.call(Some(session.timeout()), Repeat::Never, request, promote).await {
+        Ok(reply) => session.show(&Reply::MemberPromote(id, reply)),
+        Err(status) if status.message() == NOT_IN_SYNC => {
+            // A line more than etcdctl prints, behind the line that scripts may look at.
+            let refusal = status_text(&status);
+            let progress = match timeout(PROGRESS_TIME, progress(session, client, id)).await {
+                Ok(progress) => progress.unwrap_or_else(|reason| reason),
+                Err(_) => format!("learner {id:x} does not answer"),
+            };
+            Err(Failure::new(exit::ERROR, format!("{refusal}\n{progress}")))
+        }
+        Err(status) => Err(status.into()),
+    }
+}
+
+/// How much of the log a learner has, in words; or why that is not known.
+async fn progress(session: &Session, client: Client, id: u64) -> Result<String, String> {
+    let client = client.unwarning();
+    let list = async |channel, request| client.cluster(channel).member_list(request).await;
+    let request = MemberListRequest { linearizable: false };
+    let listed = client.call(None, Repeat::Safe, request, list).await;
+    let listed =
+        listed.map_err(|status| format!("cannot list members: {}", status_text(&status)))?;
+    let learner = listed.members.into_iter().find(|member| member.id == id);
+    let Some(Member { client_urls, .. }) = learner.filter(|it| !it.client_urls.is_empty()) else {
+        return Err(format!("learner {id:x} has not started, or cannot reach the leader"));
+    };
+    let unreachable = |reason: String| format!("learner {id:x} does not answer: {reason}");
+    let learner = session.prepare(client_urls).map(|client| client.unwarning().impatient());
+    let learner = async { learner?.logged_in().await }.await;
+    let learner = learner.map_err(|failure| unreachable(failure.message.unwrap_or_default()))?;
+    let learner_index = committed(&learner).await.map_err(unreachable)?;
+    let index = committed(&client).await?;
+    Ok(progress_text(id, learner_index, index))
+}
+
+/// The last log entry that a member knows to be committed.
+async fn committed(client: &Client) -> Result<u64, String> {
+    let status = async |channel, request| client.maintenance(channel).status(request).await;
+    let reply = client.call(None, Repeat::Safe, StatusRequest {}, status).await;
+    reply.map(|status| status.raft_index).map_err(|status| status_text(&status))
+}
+
+fn progress_text(id: u64, learner_index: u64, index: u64) -> String {
+    let (behind, percent) = (
+        index.saturating_sub(learner_index),
+        u128::from(learner_index) * 100 / u128::from(index.max(1)),
+    );
+    format!(
+        "learner {id:x} is {behind} log entries behind: it has {learner_index} of {index} ({percent}%), and needs 90% \
+         to be promoted"
+    )
 }
 
 async fn remove(session: &Session) -> Result<(), Failure> {
@@ -163,8 +222,6 @@ async fn update(session: &Session) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_api::etcdserverpb::Member;
-
     use super::*;
 
     #[test]
@@ -185,5 +242,16 @@ mod tests {
             "\nETCD_NAME=\"b\"\nETCD_INITIAL_CLUSTER=\"a=http://a:1,b=http://b:1\"\n\
              ETCD_INITIAL_ADVERTISE_PEER_URLS=\"http://b:1\"\nETCD_INITIAL_CLUSTER_STATE=\"existing\"\n"
         );
+    }
+
+    #[test]
+    fn the_progress_of_a_learner_is_told_in_entries_and_percent() {
+        let text = progress_text(0xa1, 120, 1_000);
+        assert!(text.starts_with("learner a1 is 880 log entries behind: "), "{text}");
+        assert!(text.contains("120 of 1000 (12%)"), "{text}");
+        // The learner may have been asked later than the other member.
+        assert!(progress_text(1, 7, 6).contains("is 0 log entries behind"));
+        assert!(progress_text(1, 0, 0).contains("(0%)"));
+        assert!(progress_text(1, u64::MAX, u64::MAX).contains("(100%)"));
     }
 }
