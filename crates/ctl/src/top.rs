@@ -190,7 +190,7 @@ impl Source<'_> {
         self.shared.reader.replace(self.collector.reader());
         watching::turn(self.shared, self.clock);
         let rows = self.shared.catalog.borrow().rows();
-        let prefixes = Prefixes { rows, note: self.shared.note() };
+        let prefixes = Prefixes { rows, note: self.shared.note(), age: self.shared.age() };
         self.history.advance(sample, prefixes)
     }
 }

@@ -111,6 +111,13 @@ async fn it_tells_of_members_requests_and_prefixes(kind: Kind) {
     });
     let member = named(&counted, "members", "name", server.name());
     assert_eq!(counted["leader"], server.name());
+    assert!(counted["round_trip_note"].as_str().unwrap().contains("one member"), "{counted:#}");
+    // The counts have an age, which grows until they are made again.
+    let aged = lines.until("counts that have an age", |line| {
+        line["prefixes_age_secs"].as_f64().is_some_and(|secs| secs > 1.0)
+    });
+    let note = aged["prefixes_note"].as_str().unwrap();
+    assert!(note.starts_with("prefixes: 44 keys in 3, counted "), "{note}");
     assert!(member["db_bytes"].as_u64().unwrap() > 0, "{member:#}");
     let pods = named(&counted, "prefixes", "name", "/registry/pods/");
     let estimated = pods["bytes_estimated"].as_f64().unwrap();

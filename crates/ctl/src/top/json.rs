@@ -31,6 +31,8 @@ pub(super) fn line(report: &Report, since_1970: Duration) -> String {
         "requests": report.kinds.iter().map(|row| kind(row, report)).collect::<Vec<_>>(),
         "prefixes": report.prefixes.rows.iter().map(prefix).collect::<Vec<_>>(),
         "prefixes_note": report.prefixes.note,
+        "prefixes_age_secs": report.prefixes.age.map(|age| age.as_secs_f64()),
+        "round_trip_note": report.round_trip_note(),
     });
     value.to_string() + "\n"
 }

@@ -35,12 +35,33 @@ pub(super) struct Report {
     pub(super) prefixes: Prefixes,
 }
 
+impl Report {
+    /// Why members that answer have no round trips to other members; `None` where all of them have.
+    pub(super) fn round_trip_note(&self) -> Option<&'static str> {
+        let timed = |row: &MemberRow| row.stages.get(&Stage::RoundTrip).and_then(|it| it.p99);
+        let answering = self.members.iter().filter(|row| row.standing.is_some());
+        let untimed: Vec<_> = answering.filter(|row| timed(row).is_none()).collect();
+        if untimed.is_empty() {
+            return None;
+        }
+        Some(if self.members.len() == 1 {
+            "PEERS is empty: the cluster has one member"
+        } else if untimed.iter().all(|row| row.gauges.is_empty()) {
+            "PEERS is empty where a member does not serve /metrics"
+        } else {
+            "PEERS is empty until members have timed a round trip, which they do every 30 s"
+        })
+    }
+}
+
 /// What is known of prefixes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefixes {
     pub(super) rows: Vec<Prefix>,
     /// What there is to say about them.
     pub(super) note: String,
+    /// How long ago the counts were complete.
+    pub(super) age: Option<Duration>,
 }
 
 /// How a member takes part.
@@ -447,6 +468,37 @@ mod tests {
             let report = advance(&mut history, secs, vec![member(1, secs, 1, Some(&line))]);
             let round_trips = report.stages.last().unwrap().by_member[0];
             assert_eq!(round_trips.p99.is_some(), known, "after {secs} s");
+        }
+    }
+
+    #[test]
+    fn a_report_says_why_there_are_no_round_trips() {
+        let timed = |count: u32| {
+            format!(
+                "etcd_debugging_mvcc_keys_total 5\n\
+                 etcd_network_peer_round_trip_time_seconds_bucket{{To=\"2\",le=\"0.001\"}} {count}\n"
+            )
+        };
+        let note = |history: &mut History, secs, metrics: [Option<&str>; 2]| {
+            let members = metrics.iter().zip(1..).map(|(it, id)| member(id, secs, 1, *it));
+            advance(history, secs, members.collect()).round_trip_note()
+        };
+        let mut history = History::default();
+        let before = note(&mut history, 0, [Some(&timed(1)), Some(&timed(1))]).unwrap();
+        assert!(before.contains("every 30 s"), "{before}");
+        assert!(note(&mut history, 1, [Some(&timed(1)), Some(&timed(1))]).is_some());
+        assert_eq!(note(&mut history, 2, [Some(&timed(2)), Some(&timed(2))]), None);
+        assert_eq!(note(&mut history, 3, [Some(&timed(2)), Some(&timed(2))]), None);
+        let without = note(&mut History::default(), 0, [None, None]).unwrap();
+        assert!(without.contains("/metrics"), "{without}");
+        let alone = advance(&mut History::default(), 0, vec![member(1, 0, 1, Some(&timed(0)))]);
+        assert!(alone.round_trip_note().unwrap().contains("one member"));
+        // A member that is down has no place in it.
+        let mut history = History::default();
+        for (secs, count) in [(0, 1), (1, 2)] {
+            let members = vec![member(1, secs, 1, Some(&timed(count))), gone(2, secs)];
+            let note = advance(&mut history, secs, members).round_trip_note();
+            assert_eq!(note.is_some(), secs == 0);
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) fn screen(
 pub(super) fn print(report: &Report, view: &View, since_1970: Duration, width: usize) -> String {
     let mut lines = head(report, view, since_1970);
     for table in [
-        member_table(report, view, width),
+        noted_members(report, view, width),
         request_table(report, width),
         stage_table(report, width),
         watch_table(report, view, width),
@@ -174,7 +174,11 @@ fn body(report: &Report, view: &View, width: usize, height: usize) -> Vec<Line> 
         [heading, &rows[offset..]].concat()
     };
     match view.pane {
-        Pane::Members => scrolled(member_table(report, view, width)),
+        Pane::Members => {
+            let mut lines = scrolled(member_table(report, view, width));
+            lines.extend(round_trip_note(report, &lines));
+            lines
+        }
         Pane::Watches => scrolled(watch_table(report, view, width)),
         Pane::Requests => {
             let mut lines = scrolled(requests(report, width));
@@ -184,7 +188,7 @@ fn body(report: &Report, view: &View, width: usize, height: usize) -> Vec<Line> 
         }
         Pane::Prefixes => noted_prefixes(report, view, width, height),
         Pane::Overview => {
-            let mut lines = member_table(report, view, width);
+            let mut lines = noted_members(report, view, width);
             lines.extend(gap());
             let mut kinds = requests(report, width);
             let dropped = kinds.len().saturating_sub(1 + OVERVIEW_KINDS);
@@ -209,6 +213,20 @@ fn requests(report: &Report, width: usize) -> Vec<Line> {
         table.push(Line::of(Style::Faint, text));
     }
     table
+}
+
+/// The members, and below them why a column is empty.
+fn noted_members(report: &Report, view: &View, width: usize) -> Vec<Line> {
+    let mut lines = member_table(report, view, width);
+    lines.extend(round_trip_note(report, &lines));
+    lines
+}
+
+/// Why there are no round trips, where the table has a column for them.
+fn round_trip_note(report: &Report, table: &[Line]) -> Option<Line> {
+    let is_shown = table.first().is_some_and(|heading| heading.plain().contains("PEERS"));
+    let note = report.round_trip_note().filter(|_| is_shown)?;
+    Some(Line::of(Style::Faint, note))
 }
 
 /// The prefixes, and below them what there is to say.

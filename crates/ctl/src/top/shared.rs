@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::prefixes::{Catalog, Shape};
+use super::text::span;
 use crate::client::Client;
 
 /// How the watch on what is written fares.
@@ -22,6 +24,8 @@ pub(super) enum Watching {
 pub(super) struct Shared {
     pub(super) shape: Shape,
     pub(super) catalog: RefCell<Catalog>,
+    /// When the counts that are shown were complete.
+    pub(super) counted_at: Cell<Option<Instant>>,
     /// Why keys cannot be counted.
     pub(super) uncounted: RefCell<Option<String>>,
     pub(super) watching: RefCell<Watching>,
@@ -38,6 +42,7 @@ impl Shared {
         Self {
             catalog: RefCell::new(Catalog::new(shape.clone())),
             shape,
+            counted_at: Cell::new(None),
             uncounted: RefCell::new(None),
             watching: RefCell::new(Watching::Off),
             reader: RefCell::new(None),
@@ -52,11 +57,19 @@ impl Shared {
         self.reader.borrow().clone().filter(|_| !self.is_paused.get())
     }
 
+    /// How long ago the counts that are shown were complete.
+    pub(super) fn age(&self) -> Option<Duration> {
+        self.counted_at.get().map(|at| at.elapsed())
+    }
+
     /// What there is to say about prefixes.
     pub(super) fn note(&self) -> String {
         let counted = match &*self.uncounted.borrow() {
             Some(reason) => format!("keys are not counted: {reason}"),
-            None => format!("prefixes: {}", self.catalog.borrow().progress()),
+            None => {
+                let age = self.age().map(|age| format!(", counted {} ago", span(age)));
+                format!("prefixes: {}{}", self.catalog.borrow().progress(), age.unwrap_or_default())
+            }
         };
         let watched = match &*self.watching.borrow() {
             Watching::Off => "writes are not watched".to_owned(),

@@ -34,6 +34,7 @@ pub(super) async fn walk(shared: &Shared) {
         let asked = Instant::now();
         let step = shared.catalog.borrow().step();
         if step == Step::Over {
+            shared.counted_at.set(Some(Instant::now()));
             sleep(WALK_PAUSE.max(begun.elapsed() * STEP_PAUSE_FACTOR)).await;
             shared.catalog.borrow_mut().begin();
             begun = Instant::now();

@@ -82,7 +82,11 @@ fn report() -> Report {
             by_member: vec![latency, latency, Latency::default()],
         }],
         alarms: vec!["NOSPACE of two".to_owned()],
-        prefixes: Prefixes { rows: many.chain([odd]).collect(), note: "a note".to_owned() },
+        prefixes: Prefixes {
+            rows: many.chain([odd]).collect(),
+            note: "a note".to_owned(),
+            age: None,
+        },
     }
 }
 
@@ -142,6 +146,9 @@ fn a_wide_terminal_shows_what_a_narrow_one_has_no_room_for() {
         assert!(!narrow.contains(heading), "{narrow}");
         assert!(wide.contains(heading), "{wide}");
     }
+    // Why a column is empty is said where the column is.
+    assert!(!narrow.contains("PEERS"), "{narrow}");
+    assert!(wide.contains("PEERS is empty until"), "{wide}");
 }
 
 #[test]
