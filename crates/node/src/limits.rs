@@ -7,8 +7,13 @@ pub const WAITING_PROPOSALS_MAX: usize = 16_384;
 /// pass on to it, in bytes. Further ones are refused, or dropped where they came from another member.
 pub const UNCOMMITTED_BYTES_MAX: u64 = 1 << 30;
 
-/// Log in memory from which on a follower drops what would make it longer, as if it had been lost on its way, until
-/// it has applied more. More than a leader has uncommitted: what it waits for has to be in some follower's log.
+/// Committed entries that a follower has not applied, in bytes, from which on it drops appends that would make its
+/// log longer, as if they had been lost on their way. The leader sends them again. Entries that are not committed do not
+/// count: the leader may need all of them in a follower's log before it can commit the first.
+pub const UNAPPLIED_BYTES_MAX: u64 = 256 << 20;
+
+/// Log in memory from which on a follower drops such appends whatever it has applied. More than a leader has
+/// uncommitted, which it may need in a follower's log.
 pub const LOG_BYTES_MAX: u64 = UNCOMMITTED_BYTES_MAX + (512 << 20);
 
 /// Barriers that may be under way. Further ones are refused. The caller makes one for many readers.

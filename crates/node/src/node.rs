@@ -408,7 +408,9 @@ impl Node {
             && !message.entries.is_empty()
             && message.term == self.raft.term()
             && message.index >= self.raft.last_index()
-            && (self.log_bytes() >= limits::LOG_BYTES_MAX || self.persistence.is_full())
+            && (self.unapplied_bytes() >= limits::UNAPPLIED_BYTES_MAX
+                || self.log_bytes() >= limits::LOG_BYTES_MAX
+                || self.persistence.is_full())
     }
 
     /// Keeps an append that has overtaken those before it. What comes first from a leader is no such one:

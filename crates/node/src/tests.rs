@@ -94,6 +94,8 @@ impl Member {
                 Effect::InstallSnapshot(snapshot) => {
                     let index = snapshot.metadata.index;
                     self.installed.push(index);
+                    // The snapshot replaces what was to be applied.
+                    self.unapplied.clear();
                     self.node.handle(Event::Applied { index });
                 }
                 Effect::Apply(applying) => {

@@ -9,6 +9,12 @@ impl Node {
         self.raft.storage().bytes() + self.persistence.writing_bytes()
     }
 
+    /// Bytes of entries that are committed, written to the log and not applied here yet.
+    #[must_use]
+    pub fn unapplied_bytes(&self) -> u64 {
+        self.raft.storage().bytes_between(self.raft.applied_index(), self.raft.commit_index())
+    }
+
     /// Bytes of entries that this leader has taken on and not applied yet.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {

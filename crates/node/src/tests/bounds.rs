@@ -7,13 +7,13 @@ use quorate_raft::{LogIndex, Term};
 
 #[test]
 fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
-    const PIECE_BYTES: u64 = 64 << 20;
+    const PIECE_BYTES: u64 = 1 << 20;
     let mut members = three();
     let leader = members.iter().position(|one| one.node.leadership().role == Role::Leader).unwrap();
     let slow = (leader + 1) % 3;
     members[slow].holds_applications = true;
     let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
-    let piece_count = 2 * limits::LOG_BYTES_MAX / PIECE_BYTES;
+    let piece_count = 2 * limits::UNAPPLIED_BYTES_MAX / PIECE_BYTES;
     for request_id in 0..piece_count {
         let proposal = Proposal { request_id, data: data.clone() };
         members[leader].handle(Event::Propose(vec![proposal]));
@@ -22,17 +22,25 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
     assert!(members[leader].refused.is_empty(), "the others go on");
     let held = members[slow].node.log_bytes();
     assert!(
-        (limits::LOG_BYTES_MAX..limits::LOG_BYTES_MAX + 2 * PIECE_BYTES).contains(&held),
+        (limits::UNAPPLIED_BYTES_MAX..limits::UNAPPLIED_BYTES_MAX + 4 * PIECE_BYTES)
+            .contains(&held),
         "{held}"
     );
     assert!(members[slow].node.take_refused_for_room() > 0);
-    members[slow].holds_applications = false;
+    // Meanwhile the leader sends again no more than an append for each heartbeat.
+    for _ in 0..20 {
+        members[leader].handle(Event::Tick);
+        converse(&mut members);
+        assert!(members[slow].node.take_refused_for_room() <= 1);
+    }
     let last = |member: &Member| member.applied.last().map(|entry| entry.index);
-    // What the leader has forgotten meanwhile comes as a snapshot.
+    while !members[slow].unapplied.is_empty() {
+        let index = members[slow].unapplied.remove(0);
+        members[slow].handle(Event::Applied { index });
+    }
+    members[slow].holds_applications = false;
+    // The leader sends a snapshot instead of the entries that it has forgotten meanwhile.
     for _ in 0..100 {
-        for index in std::mem::take(&mut members[slow].unapplied) {
-            members[slow].handle(Event::Applied { index });
-        }
         members.iter_mut().for_each(|member| member.handle(Event::Tick));
         converse(&mut members);
         let reached = last(&members[slow]).max(members[slow].installed.last().copied());
@@ -41,6 +49,39 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
         }
     }
     panic!("the follower does not come back");
+}
+
+#[test]
+fn entries_that_are_not_committed_are_taken_beyond_the_bound_of_those_that_are() {
+    const PIECE_BYTES: u64 = 64 << 20;
+    let mut follower = Member::start(config(1, &[1, 2, 3]));
+    let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
+    let mut append = |index: u64| {
+        let entry = |index| Entry {
+            term: Term(1),
+            index: LogIndex(index),
+            data: data.clone(),
+            ..Entry::default()
+        };
+        let append = Message {
+            from: 2,
+            // A new leader cannot commit entries of older terms before all of them are here.
+            term: Term(2),
+            log_term: Term(u64::from(index > 1)),
+            index: LogIndex(index - 1),
+            entries: vec![entry(index)],
+            ..Message::new(MessageKind::Append, 1)
+        };
+        follower.handle(Event::Received(vec![append]));
+        follower.finish_writes();
+        follower.node.take_refused_for_room()
+    };
+    let fitting = limits::LOG_BYTES_MAX / PIECE_BYTES;
+    assert!(fitting * PIECE_BYTES > limits::UNCOMMITTED_BYTES_MAX + PIECE_BYTES);
+    for index in 1..=fitting {
+        assert_eq!(append(index), 0, "entry {index}");
+    }
+    assert_eq!(append(fitting + 1), 1);
 }
 
 #[test]

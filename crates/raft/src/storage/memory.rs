@@ -34,7 +34,10 @@ pub struct MemoryStorage {
     /// The entry before the first: the end of what has been compacted away.
     offset: EntryId,
     entries: VecDeque<Entry>,
-    bytes: u64,
+    /// For each entry the encoded size of all entries up to it, those that have been compacted away included.
+    ends: VecDeque<u64>,
+    /// The encoded size of the entries that have been compacted away.
+    compacted_bytes: u64,
 }
 
 impl MemoryStorage {
@@ -73,7 +76,26 @@ impl MemoryStorage {
     /// The encoded size of all entries.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.end() - self.compacted_bytes
+    }
+
+    /// The encoded size of the entries after `from` and up to `to`, as far as they are in the log.
+    #[must_use]
+    pub fn bytes_between(&self, from: LogIndex, to: LogIndex) -> u64 {
+        self.end_at(to).saturating_sub(self.end_at(from))
+    }
+
+    fn end(&self) -> u64 {
+        self.ends.back().copied().unwrap_or(self.compacted_bytes)
+    }
+
+    /// The encoded size of all entries up to `index`.
+    fn end_at(&self, index: LogIndex) -> u64 {
+        if index <= self.offset.index {
+            return self.compacted_bytes;
+        }
+        let end = self.position(index).ok().and_then(|position| self.ends.get(position));
+        end.copied().unwrap_or_else(|| self.end())
     }
 
     /// The number of entries.
@@ -108,9 +130,8 @@ impl MemoryStorage {
         }
         let term = self.term(index)?;
         for _ in 0..index - self.offset.index {
-            if let Some(dropped) = self.entries.pop_front() {
-                self.bytes -= dropped.encoded_bytes();
-            }
+            self.entries.pop_front();
+            self.compacted_bytes = self.ends.pop_front().unwrap_or(self.compacted_bytes);
         }
         self.offset = EntryId { term, index };
         Ok(())
@@ -120,7 +141,7 @@ impl MemoryStorage {
     /// `bytes_max`; `None` if they fit as they are. Looks only at what would be dropped.
     #[must_use]
     pub fn compact_index_for(&self, bytes_max: u64) -> Option<LogIndex> {
-        let mut bytes = self.bytes;
+        let mut bytes = self.bytes();
         let mut index = None;
         for entry in &self.entries {
             if bytes <= bytes_max {
@@ -141,7 +162,8 @@ impl MemoryStorage {
         self.offset = snapshot.last_id();
         self.snapshot = snapshot;
         self.entries.clear();
-        self.bytes = 0;
+        self.ends.clear();
+        self.compacted_bytes = 0;
         Ok(())
     }
 
@@ -165,14 +187,16 @@ impl MemoryStorage {
 
     fn push(&mut self, entry: Entry) {
         assert_eq!(entry.index, self.last_index() + 1, "entries are consecutive");
-        self.bytes += entry.encoded_bytes();
+        self.ends.push_back(self.end() + entry.encoded_bytes());
         self.entries.push_back(entry);
     }
 
     fn truncate_from(&mut self, index: LogIndex) {
         while self.last_index() >= index {
-            let Some(dropped) = self.entries.pop_back() else { return };
-            self.bytes -= dropped.encoded_bytes();
+            if self.entries.pop_back().is_none() {
+                return;
+            }
+            self.ends.pop_back();
         }
     }
 
@@ -298,6 +322,42 @@ mod tests {
             (LogIndex(6), Ok(Term(4)), 1)
         );
         assert_eq!(log.bytes(), entry(5, 6).encoded_bytes());
+    }
+
+    #[test]
+    fn the_size_of_a_part_of_the_log_is_known_after_every_change() {
+        let data = |len: u64| Bytes::from(vec![0; usize::try_from(len).unwrap()]);
+        let entry = |index| Entry { data: data(index), ..entry(1, index) };
+        let mut log = MemoryStorage::new();
+        let check = |log: &MemoryStorage| {
+            let entries = log.entries(log.first_index(), log.last_index() + 1, u64::MAX);
+            let entries = entries.unwrap_or_default();
+            for from in 0..30 {
+                for to in 0..30 {
+                    let part =
+                        entries.iter().filter(|it| it.index.get() > from && it.index.get() <= to);
+                    let expected: u64 = part.map(Entry::encoded_bytes).sum();
+                    let between = log.bytes_between(LogIndex(from), LogIndex(to));
+                    assert_eq!(between, expected, "after {from}, up to {to}");
+                }
+            }
+            assert_eq!(log.bytes(), log.bytes_between(LogIndex(0), LogIndex(u64::MAX)));
+        };
+        check(&log);
+        log.append((1..=20).map(entry));
+        check(&log);
+        log.compact(LogIndex(5)).unwrap();
+        check(&log);
+        log.append((15..=17).map(entry));
+        check(&log);
+        log.compact(LogIndex(17)).unwrap();
+        check(&log);
+        log.append((18..=25).map(entry));
+        check(&log);
+        log.apply_snapshot(snapshot_at(1, 28)).unwrap();
+        check(&log);
+        log.append([entry(29)]);
+        check(&log);
     }
 
     #[test]
