@@ -4,7 +4,9 @@
 //! the row says that too.
 
 use quorate_api::etcdserverpb as pb;
-use quorate_tests::{Kind, RawHttp2, Server, bytes, framed, literal, on_both_servers, string};
+use quorate_tests::{
+    Kind, RawHttp2, Server, bytes, call_head, framed, literal, on_both_servers, string,
+};
 
 on_both_servers! {
     odd_methods_and_paths,
@@ -13,6 +15,7 @@ on_both_servers! {
     odd_compressions,
     what_http_forbids,
     odd_messages,
+    a_unary_call_is_answered_before_its_request_ends,
     fields_of_the_wrong_type_are_unknown_fields,
     a_watch_goes_on_after_a_field_of_the_wrong_type,
     any_authority_is_answered,
@@ -369,6 +372,33 @@ async fn odd_messages(kind: Kind) {
         ]);
     }
     check(kind, table).await;
+}
+
+async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
+    let server = Server::start(kind).await;
+    let port = server.port();
+    let answers = tokio::task::spawn_blocking(move || {
+        let mut connection = RawHttp2::connect(port);
+        let message = framed(MESSAGE);
+        let behind = [&b""[..], b"\0\0\0", b"\0\0\0\0\x09\x0a\x01k", &message];
+        let mut answers = Vec::new();
+        for behind in behind {
+            let id = connection.open(&call_head(PUT));
+            connection.send_body(id, &[&message, behind].concat(), false);
+            answers.push(connection.read_answer(id).summary());
+        }
+        // In two frames, of which the second begins within the message.
+        let id = connection.open(&call_head(PUT));
+        connection.send_body(id, &message[..7], false);
+        connection.send_body(id, &[&message[7..], &message].concat(), false);
+        answers.push(connection.read_answer(id).summary());
+        // The connection serves other calls.
+        let id = connection.open(&call_head(RANGE));
+        connection.send_body(id, &framed(b"\x0a\x01k"), true);
+        answers.push(connection.read_answer(id).summary());
+        answers
+    });
+    assert_eq!(answers.await.unwrap(), [GOOD; 6]);
 }
 
 /// A field with the number of a known one, but as a number of 32 bits.

@@ -10,8 +10,9 @@
 //! what it decodes, so they may be anything; requests that may be large and wait are counted again when they are
 //! decoded ([`take_in`]).
 //!
-//! The library reads the first message of such a call and passes over the rest. grpc-go refuses a second
-//! one on the calls that answer with a stream.
+//! The body of a unary call ends behind its message, as grpc-go reads one message and no further: the call is answered
+//! although its caller has not ended the request, and the library does not look at what follows. On the calls that answer
+//! with a stream grpc-go waits for the end of the request, and refuses a second message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -92,7 +93,6 @@ impl<B> RequestBody<B> {
                     return Ok(());
                 }
             }
-            // Of a unary call grpc-go reads one message and no further.
             Kind::Unary => _ = self.message.pass(bytes),
             Kind::ServerStream => {
                 if !self.message.pass(bytes) {
@@ -108,6 +108,11 @@ impl<B> RequestBody<B> {
         }
         let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+    }
+
+    /// Whether the call takes no further bytes.
+    fn has_ended(&self) -> bool {
+        self.kind == Kind::Unary && self.message.is_whole()
     }
 
     /// Waits for the rest of the request, and reports when it does not keep arriving: a call that takes one message may
@@ -211,6 +216,13 @@ impl Message {
         usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(HEAD_BYTES)
     }
 
+    /// Forgets what has passed behind its end, and returns how many bytes that were.
+    fn cut_off(&mut self) -> usize {
+        let excess = self.passed.saturating_sub(self.end());
+        self.passed -= excess;
+        excess
+    }
+
     const fn is_compressed(&self) -> bool {
         self.head[0] != 0
     }
@@ -252,6 +264,9 @@ impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body 
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.has_ended() {
+            return Poll::Ready(None);
+        }
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
             let stalled = ready!(self.poll_stalled(cx));
             return Poll::Ready(Some(Err(Box::new(stalled))));
@@ -262,11 +277,13 @@ impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body 
         {
             return Poll::Ready(Some(Err(Box::new(status))));
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+        let excess = if self.has_ended() { self.message.cut_off() } else { 0 };
+        let cut = |data: Bytes| data.slice(..data.len().saturating_sub(excess));
+        Poll::Ready(frame.map(|frame| frame.map(|it| it.map_data(cut)).map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.has_ended() || self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -276,7 +293,10 @@ impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body 
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt as _, Full};
+    use std::convert::Infallible;
+
+    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use tokio_stream::StreamExt as _;
 
     use super::*;
     use quorate_member::admission::{Caller, Calls};
@@ -449,6 +469,31 @@ mod tests {
         assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
     }
 
+    #[tokio::test]
+    async fn the_body_of_a_unary_call_ends_behind_its_message() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        let message = part(300, 300);
+        for behind in [&b""[..], b"\0\0", &message] {
+            for piece in [1, 7, 305, 310, 1_000] {
+                let wire = [&message, behind].concat();
+                let pieces =
+                    wire.chunks(piece).map(|bytes| Frame::data(Bytes::copy_from_slice(bytes)));
+                let pieces: Vec<Result<_, Infallible>> = pieces.map(Ok).collect();
+                // The caller has not ended the request.
+                let open = tokio_stream::iter(pieces).chain(tokio_stream::pending());
+                let inner = StreamBody::new(open);
+                let mut body =
+                    RequestBody::new(inner, counted(Kind::Unary), room(&calls), 100, 2 << 20);
+                let mut read = Vec::new();
+                while let Some(frame) = body.frame().await {
+                    read.extend_from_slice(&frame.unwrap().into_data().unwrap());
+                }
+                assert!(body.is_end_stream());
+                assert_eq!(read, message, "{} bytes behind, pieces of {piece}", behind.len());
+            }
+        }
+    }
+
     /// Brings so many bytes of a large message, and then so many each second.
     struct Trickle {
         first: usize,
@@ -458,7 +503,7 @@ mod tests {
 
     impl Body for Trickle {
         type Data = Bytes;
-        type Error = std::convert::Infallible;
+        type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
