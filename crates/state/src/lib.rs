@@ -23,6 +23,7 @@ pub mod members;
 pub mod mvcc;
 pub mod quota;
 pub mod schema;
+mod steps;
 pub mod units;
 pub mod versions;
 pub mod watch;

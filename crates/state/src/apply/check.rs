@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb::{
     request_op::Request,
 };
 
-use super::key_intervals::KeyIntervals;
+use super::key_intervals::{KeyIntervals, Position};
 use super::refusal::RequestRefusal;
 use crate::mvcc::KeyRange;
 
@@ -103,7 +103,7 @@ pub fn check_overlap(request: &TxnRequest) -> Result<(), RequestRefusal> {
 /// The keys that a list of operations writes.
 #[derive(Default)]
 struct Footprint<'a> {
-    puts: BTreeSet<&'a [u8]>,
+    puts: BTreeSet<Position<'a>>,
     deletes: KeyIntervals<'a>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Footprint<'a> {
         }
         for request in requests() {
             if let Request::RequestPut(put) = request
-                && (all.deletes.contains(&put.key) || !all.puts.insert(&put.key))
+                && (all.deletes.contains(&put.key) || !all.puts.insert(Position::before(&put.key)))
             {
                 return Err(RequestRefusal::DuplicateKey);
             }

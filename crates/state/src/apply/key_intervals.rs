@@ -3,13 +3,15 @@
 //! The checks of transactions collect the keys that a transaction deletes here. Every operation costs O(log n) steps
 //! for n intervals; adding one also removes the intervals that it joins with, each of which was added before.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::mvcc::KeyRange;
+use crate::steps;
 
 /// A position before or after a key. Positions are in the order of the keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position<'a> {
     key: &'a [u8],
     /// Whether the position comes after the key, and not before it.
@@ -17,12 +19,26 @@ pub(super) struct Position<'a> {
 }
 
 impl<'a> Position<'a> {
-    const fn before(key: &'a [u8]) -> Self {
+    /// The position before a key, which also stands for the key in a set of keys.
+    pub(super) const fn before(key: &'a [u8]) -> Self {
         Self { key, after: false }
     }
 
     const fn after(key: &'a [u8]) -> Self {
         Self { key, after: true }
+    }
+}
+
+impl Ord for Position<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        steps::count();
+        (self.key, self.after).cmp(&(other.key, other.after))
+    }
+}
+
+impl PartialOrd for Position<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -87,7 +103,7 @@ impl<'a> KeyIntervals<'a> {
 
     /// Removes a key.
     pub(super) fn remove(&mut self, key: &'a [u8]) {
-        let Some((start, end)) = self.interval_of(key) else { return };
+        let Some((start, end)) = self.interval_of(Position::before(key)) else { return };
         self.ends.remove(&start);
         self.insert_interval(start, End::At(Position::before(key)));
         self.insert_interval(Position::after(key), end);
@@ -95,30 +111,24 @@ impl<'a> KeyIntervals<'a> {
 
     /// Whether the set holds a key.
     pub(super) fn contains(&self, key: &'a [u8]) -> bool {
-        self.interval_of(key).is_some()
+        self.interval_of(Position::before(key)).is_some()
     }
 
     /// Whether the set holds any of these keys. The cost follows the smaller of the two sets.
-    pub(super) fn contains_any(&self, keys: &BTreeSet<&'a [u8]>) -> bool {
+    pub(super) fn contains_any(&self, keys: &BTreeSet<Position<'a>>) -> bool {
         if keys.len() <= self.len() {
-            return keys.iter().any(|key| self.contains(key));
+            return keys.iter().any(|key| self.interval_of(*key).is_some());
         }
         self.ends.iter().any(|(start, end)| {
-            let start = match start {
-                Position { key, after: false } => Bound::Included(*key),
-                Position { key, after: true } => Bound::Excluded(*key),
-            };
             let end = match end {
-                End::At(Position { key, after: false }) => Bound::Excluded(*key),
-                End::At(Position { key, after: true }) => Bound::Included(*key),
+                End::At(end) => Bound::Excluded(end),
                 End::Unbounded => Bound::Unbounded,
             };
-            keys.range::<[u8], _>((start, end)).next().is_some()
+            keys.range((Bound::Included(start), end)).next().is_some()
         })
     }
 
-    fn interval_of(&self, key: &'a [u8]) -> Option<(Position<'a>, End<'a>)> {
-        let position = Position::before(key);
+    fn interval_of(&self, position: Position<'a>) -> Option<(Position<'a>, End<'a>)> {
         let (&start, &end) = self.ends.range(..=position).next_back()?;
         (End::At(position) < end).then_some((start, end))
     }
@@ -144,10 +154,11 @@ mod tests {
     fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
         for key in KEYS {
             assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");
-            let alone = BTreeSet::from([key]);
+            let alone = BTreeSet::from([Position::before(key)]);
             assert_eq!(set.contains_any(&alone), expected.contains(key), "{key:?} in {set:?}");
             let others: BTreeSet<&[u8]> = KEYS.into_iter().filter(|other| *other != key).collect();
             let any = others.iter().any(|other| expected.contains(other));
+            let others = others.into_iter().map(Position::before).collect();
             assert_eq!(set.contains_any(&others), any, "all but {key:?} in {set:?}");
         }
         let mut last = None;

@@ -19,6 +19,7 @@ use quorate_api::authpb::permission::Type;
 
 use super::AuthRefusal;
 use super::key_set::KeySet;
+use crate::steps;
 
 /// The role that permits everything, and the user that cannot lose it while authentication is on.
 pub const ROOT: &str = "root";
@@ -173,6 +174,7 @@ impl View {
         key: &[u8],
         range_end: &[u8],
     ) -> Result<(), AuthRefusal> {
+        steps::count();
         if !self.is_enabled || self.current_user(caller)?.may(access, key, range_end) {
             Ok(())
         } else {
@@ -187,6 +189,7 @@ impl View {
         access: Access,
         key: &[u8],
     ) -> Result<Bound<&[u8]>, AuthRefusal> {
+        steps::count();
         if !self.is_enabled {
             return Ok(Bound::Unbounded);
         }

@@ -1,6 +1,7 @@
 //! Which keys a request names.
 
 use super::tree::Bound;
+use crate::steps;
 
 /// The keys that a `key` and `range_end` of a request stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ impl<'a> KeyRange<'a> {
     /// Whether the range holds a key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
+        steps::count();
         match *self {
             Self::One(one) => key == one,
             Self::Between(from, to) => from <= key && key < to,

@@ -1,4 +1,6 @@
-//! Checks of client input take time in proportion to its length, but for a logarithm.
+//! Checks of client input take steps in proportion to the length of the input, but for a logarithm.
+//!
+//! Steps are counted (`steps`), not timed: they are the same on every run and every machine.
 
 use quorate_api::authpb;
 use quorate_api::deep_txn::STACK_BYTES;
@@ -6,38 +8,24 @@ use quorate_api::etcdserverpb::request_op::Request as Op;
 
 use super::*;
 use crate::auth::{Access, Caller};
+use crate::steps;
 use crate::units::LeaseId;
 
 /// How many times as long the larger input is.
 const TIMES: usize = 4;
 
-/// CPU time of this thread, in nanoseconds: it does not depend on what else the machine does.
-fn cpu_nanos() -> u64 {
-    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    spent.split_whitespace().next().unwrap().parse().unwrap()
-}
-
-/// Checks that work on an input of four times the size takes about four times as long, and not sixteen times.
+/// Checks that work on an input of four times the size takes about four times as many steps, and not sixteen times.
 fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send + Sync) {
-    let cost = |size| {
-        let work = work(size);
-        let start = cpu_nanos();
-        work();
-        cpu_nanos() - start
+    let run = || {
+        let small = steps::of(work(size));
+        let large = steps::of(work(TIMES * size));
+        assert!(small >= size as u64, "the work counts its steps: {small} for {size}");
+        let times = (large as f64) / (small as f64);
+        assert!(times < 1.5 * TIMES as f64, "{small} steps for {size}, {large} for more");
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        let run = || {
-            // The scheduler accounts for running threads once a tick: a short run tells nothing.
-            let small = cost(size).max(20_000_000);
-            let large = cost(TIMES * size);
-            assert!(
-                large < 2 * TIMES as u64 * small,
-                "{size} took {small} ns, more took {large} ns"
-            );
-        };
-        let ran = thread.spawn_scoped(scope, run).unwrap().join();
-        if let Err(panic) = ran {
+        if let Err(panic) = thread.spawn_scoped(scope, run).unwrap().join() {
             std::panic::resume_unwind(panic);
         }
     });
@@ -57,7 +45,7 @@ fn key_of(prefix: char, number: usize) -> String {
 
 #[test]
 fn overlaps_of_puts_and_deletions() {
-    is_near_linear(5_000, |size| {
+    is_near_linear(400, |size| {
         let deletes = (0..size)
             .map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), &key_of('d', at + 1))));
         let puts = (0..size).map(|at| Op::RequestPut(put(&key_of('p', at), "")));
@@ -68,7 +56,7 @@ fn overlaps_of_puts_and_deletions() {
 
 #[test]
 fn overlaps_of_transactions_inside_each_other() {
-    is_near_linear(1_000, |size| {
+    is_near_linear(200, |size| {
         let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
         for at in 0..size {
             let removed = Op::RequestDeleteRange(delete(&key_of('d', at), ""));
@@ -81,7 +69,7 @@ fn overlaps_of_transactions_inside_each_other() {
 
 #[test]
 fn puts_that_keep_values_beside_deletions() {
-    is_near_linear(5_000, |size| {
+    is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {
             log.put(&key_of('p', at), "");
@@ -123,7 +111,7 @@ fn leased_keys(size: usize) -> Log {
 
 #[test]
 fn puts_with_a_lease_of_many_keys() {
-    is_near_linear(1_000, |size| {
+    is_near_linear(200, |size| {
         let log = leased_keys(size);
         let puts = (0..size)
             .map(|at| Op::RequestPut(pb::PutRequest { lease: 5, ..put(&key_of('p', at), "") }));

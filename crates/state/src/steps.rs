@@ -1,0 +1,34 @@
+//! Counts the steps of checks of client input, for the tests of their cost (`apply::tests::cost`).
+//!
+//! A step is a comparison of keys, or a look at the permissions for a key. What these checks are made of counts its
+//! steps here. Outside of tests nothing is counted.
+
+/// Counts a step.
+#[inline]
+pub(crate) fn count() {
+    #[cfg(test)]
+    counter::count();
+}
+
+#[cfg(test)]
+pub(crate) use counter::of;
+
+#[cfg(test)]
+mod counter {
+    use std::cell::Cell;
+
+    std::thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    /// The number of steps that some work takes on this thread.
+    pub(crate) fn of(work: impl FnOnce()) -> u64 {
+        let before = COUNT.get();
+        work();
+        COUNT.get() - before
+    }
+}
