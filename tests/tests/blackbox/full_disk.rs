@@ -1,12 +1,15 @@
 //! Members whose disk is full: one that leads hands the lead over, and writes are refused only where no member can lead.
 
 use quorate_api::etcdserverpb as pb;
-use quorate_tests::{Cluster, ClusterOptions, Kind, SmallDisk, eventually, on_quorate, put};
+use quorate_tests::{
+    Cluster, ClusterOptions, Kind, SmallDisk, delete, eventually, on_quorate, put,
+};
 
 on_quorate! {
     alone:
     a_leader_with_a_full_disk_hands_over_the_lead,
     a_cluster_of_full_disks_refuses_writes_until_there_is_room,
+    a_snapshot_heals_a_member_whose_changes_find_no_room,
 }
 
 /// Has this member lead.
@@ -104,4 +107,53 @@ async fn a_cluster_of_full_disks_refuses_writes_until_there_is_room(kind: Kind) 
         .await;
     write(&cluster, 0).await;
     cluster.check_same_content().await;
+}
+
+async fn a_snapshot_heals_a_member_whose_changes_find_no_room(kind: Kind) {
+    let Some(disk) = SmallDisk::new(300) else { return };
+    let mut options = ClusterOptions::new(kind, 3).linked();
+    for flag in
+        ["--max-request-bytes=16777216", "--snapshot-count=50", "--snapshot-catchup-entries=10"]
+    {
+        options = options.flag(flag);
+    }
+    let cluster = options.member(1, |member| disk.prepare(member)).start().await;
+    make_leader(&cluster, 0).await;
+    // Two values of 10 MB: the backend file finds room for the first, and the room that is left takes a small snapshot.
+    disk.fill_but(14);
+    let client = cluster.client(0);
+    for number in 0..2 {
+        let request = put(format!("large{number}"), vec![b'v'; 10 << 20]);
+        client.put(request).await.unwrap();
+    }
+    let pending = || cluster.server(1).metric("quorate_backend_pending_bytes").unwrap();
+    eventually("changes that find no room", async || {
+        let log = cluster.server(1).log();
+        log.contains("no room on the disk for the backend file").then_some(())
+    })
+    .await;
+    assert!(pending() > 1e7, "{}", pending());
+    // The other members lose the values and the entries, so that only a snapshot can bring the member further.
+    cluster.links().isolate(1);
+    client.delete_range(delete("large", "largf")).await.unwrap();
+    for number in 0..100 {
+        client.write(format!("small{}", number % 5), value()).await;
+    }
+    let revision = client.revision().await;
+    client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
+    for member in [0, 2] {
+        cluster.client(member).defragment(pb::DefragmentRequest {}).await.unwrap();
+    }
+    eventually("the leader to cut its log", async || {
+        client.write("small", "v").await;
+        let held = cluster.server(0).metric("quorate_log_memory_bytes").unwrap();
+        (held < 1e6).then_some(())
+    })
+    .await;
+    cluster.links().heal();
+    eventually("a member without changes that wait", async || (pending() < 1e6).then_some(()))
+        .await;
+    cluster.check_same_content().await;
+    let log = cluster.server(1).log();
+    assert!(log.contains("applied snapshot"), "{log}");
 }

@@ -25,7 +25,8 @@ use learner::{guarded_members_change_by_learners_and_back, members_change_by_lea
 use versions::{
     a_cluster_that_is_not_held_rises, a_directory_that_has_risen_goes_back,
     a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_others,
-    a_wiped_member_is_replaced_among_others, deep_transactions_pass_between_members,
+    a_snapshot_after_a_refused_change_is_taken, a_wiped_member_is_replaced_among_others,
+    deep_transactions_pass_between_members,
 };
 
 /// Longest that one migration may take: half a minute when the machine does nothing else.
@@ -62,6 +63,7 @@ from_etcd! {
     a_wiped_member_is_replaced_among_others,
     deep_transactions_pass_between_members,
     a_learner_of_etcd_joins_others,
+    a_snapshot_after_a_refused_change_is_taken,
 }
 
 /// Makes a test of Quorate, whose way begins at etcd.

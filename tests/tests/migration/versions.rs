@@ -198,6 +198,31 @@ pub(crate) async fn a_wiped_member_is_replaced_among_others(kind: Kind) {
     }
 }
 
+/// A leader of etcd whose last entry is a refused membership change sends a snapshot that the other kind takes.
+pub(crate) async fn a_snapshot_after_a_refused_change_is_taken(kind: Kind) {
+    let mut cluster = three(Kind::Etcd).await;
+    let leader = cluster.leader().await;
+    let target = (leader + 1) % 3;
+    cluster.stop(target).await;
+    fill(&cluster).await;
+    let client = cluster.client(leader);
+    let last = async || client.status(pb::StatusRequest {}).await.unwrap().raft_applied_index;
+    let before = last().await;
+    let peer_urls = vec![cluster.server(leader).peer_url()];
+    let add = pb::MemberAddRequest { peer_urls, is_learner: false };
+    let refused = client.member_add(add).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: Peer URLs already exists");
+    assert_eq!(last().await, before + 1, "the log has the refused change, and nothing after it");
+    cluster.restart_as(target, kind, flags(kind)).await;
+    let metrics = cluster.server(target).get("/metrics").text();
+    let received = metrics.lines().any(|line| {
+        line.starts_with("etcd_network_snapshot_receive_success{") && !line.ends_with(" 0")
+    });
+    assert!(received, "no snapshot was received");
+    cluster.check_same_content().await;
+    assert_eq!(cluster.list().await.len(), 3);
+}
+
 /// A learner of etcd learns from a leader of the other kind, and serves when it is promoted.
 pub(crate) async fn a_learner_of_etcd_joins_others(kind: Kind) {
     let mut cluster = three(kind).await;
