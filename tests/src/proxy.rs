@@ -107,9 +107,15 @@ impl Proxy {
         self.subcommand == "gateway"
     }
 
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().map(Child::id).expect("the proxy runs")
+    }
+
     /// Sends a signal by name (`TERM`, `STOP`).
     pub fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().map(Child::id).expect("the proxy runs").to_string();
+        let pid = self.pid().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().unwrap();
         assert!(status.success(), "kill -s {name} {pid}");
     }

@@ -15,11 +15,12 @@ use quorate_state::mvcc::RangeQuery;
 
 use crate::gateway::{AnswerBody, Gateway, RequestBytes};
 use crate::grpc::Router;
-use crate::http::profiles::{POSTED_BYTES_MAX, Posted, takes_body};
-use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Reply, Surface, reply};
+use crate::http::{Addressee, Endpoints, HealthAlarm, Probe, Surface};
 use crate::log_level;
-use crate::unread_body::{pass_over, read_short};
 use crate::websocket;
+use quorate_http_pages::profiles::{read_body, takes_body};
+use quorate_http_pages::reply::{self, Reply};
+use quorate_http_pages::unread_body::pass_over;
 use quorate_member::access::Gate;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
@@ -154,9 +155,7 @@ impl HttpService {
             return self.answer_log_level(request, is_tls).await.map(AnswerBody::whole);
         }
         if takes_body(&request) {
-            let (mut head, body) = request.into_parts();
-            head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
-            let request = Request::from_parts(head, ());
+            let request = read_body(request).await;
             let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
             return answer.map(AnswerBody::whole);
         }

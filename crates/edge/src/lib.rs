@@ -13,7 +13,6 @@ mod log_level;
 pub mod methods;
 mod peer_port;
 mod snapshot_stream;
-mod unread_body;
 mod websocket;
 
 /// Targets of the fuzzer.
@@ -26,6 +25,5 @@ pub mod fuzz {
 
 pub use client_http::{HttpService, MemberProbe};
 pub use grpc::{Observers, Router};
-pub use http::profiles::Profiles;
 pub use http::{Access, Endpoints, Surface};
 pub use peer_port::{ImagePolicy, PeerService};

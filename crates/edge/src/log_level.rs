@@ -15,8 +15,8 @@ use serde::Deserialize;
 
 use crate::gateway::http_status;
 use crate::grpc::status;
-use crate::http::{Reply, reply};
-use crate::unread_body::read_short;
+use quorate_http_pages::reply::{self, Reply};
+use quorate_http_pages::unread_body::read_short;
 
 const PATH: &str = "/config/local/log";
 

@@ -7,23 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Full};
+use http::header::HOST;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use quorate_api::etcdserverpb::RangeRequest;
-use quorate_edge::Profiles;
+use quorate_http_pages::profiles::{Profiles, read_body, takes_body};
+use quorate_http_pages::reply::{self, Reply};
 use quorate_net::listen::Http1Service;
 use tonic::{Code, Status};
 
 use crate::methods;
 use crate::relay;
 use crate::router::Services;
-
-const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// How long a member may take to say that it is well.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
@@ -34,9 +33,7 @@ const SCRAPE_TIME_MAX: Duration = Duration::from_secs(30);
 /// The key that is asked for to see whether anything is answered.
 const HEALTH_KEY: &[u8] = b"a";
 
-type Reply = Response<Full<Bytes>>;
-
-/// See the module.
+/// The pages of the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     services: Arc<Services>,
@@ -54,42 +51,45 @@ impl Pages {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Reply {
+        if self.profiles.is_some() && takes_body(&request) {
+            return self.page(&read_body(request).await).await;
+        }
+        self.page(&request).await
+    }
+
+    async fn page<B>(&self, request: &Request<B>) -> Reply {
         let path = request.uri().path();
         if let Some(profiles) = &self.profiles {
             let arguments: Vec<String> = std::env::args().collect();
-            if let Some(page) = profiles.answer(path, &request, &arguments).await {
+            if let Some(page) = profiles.answer(path, request, &arguments).await {
                 return page;
             }
         }
         if !matches!(path, "/metrics" | "/health" | "/proxy/metrics" | "/proxy/health") {
-            return error(StatusCode::NOT_FOUND, "404 page not found");
+            return reply::not_found();
         }
         match path {
             "/metrics" => match self.scrape().await {
-                Some(body) => typed("text/plain; version=0.0.4", body),
-                None => error(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error"),
+                Some(body) => reply::typed("text/plain; version=0.0.4", body),
+                None => reply::error(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error"),
             },
             "/proxy/metrics" => {
                 let text = self.services.metrics.render();
-                typed("text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
+                reply::typed("text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text)
             }
-            _ if request.method() != Method::GET => {
-                let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
-                reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
-                reply
-            }
-            path => self.health(path == "/proxy/health").await,
+            _ if request.method() != Method::GET => reply::method_not_allowed(),
+            _ => self.health().await,
         }
     }
 
-    async fn health(&self, _of_proxy: bool) -> Reply {
+    async fn health(&self) -> Reply {
         let reason = self.unhealthy().await;
         let health = if reason.is_none() { "true" } else { "false" };
         let reason_json = serde_json::Value::from(reason.as_deref().unwrap_or_default());
         let text = format!("{{\"health\":\"{health}\",\"reason\":{reason_json}}}");
         match reason {
-            None => typed(PLAIN_TEXT, text),
-            Some(_) => error(StatusCode::SERVICE_UNAVAILABLE, &text),
+            None => reply::typed(reply::PLAIN_TEXT, text),
+            Some(_) => reply::error(StatusCode::SERVICE_UNAVAILABLE, &text),
         }
     }
 
@@ -125,19 +125,6 @@ impl Pages {
         };
         tokio::time::timeout(SCRAPE_TIME_MAX, scraping).await.ok().flatten()
     }
-}
-
-fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    reply
-}
-
-fn error(status: StatusCode, text: &str) -> Reply {
-    let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    reply
 }
 
 impl Http1Service for Pages {

@@ -87,9 +87,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "quorate-api",
             "quorate-cli",
-            "quorate-edge",
             "quorate-gateway",
             "quorate-gotext",
+            "quorate-http-pages",
             "quorate-json",
             "quorate-net",
             "quorate-profile",
@@ -115,6 +115,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-history", &["quorate-random"]),
     ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
     ("quorate-net", &["quorate-mutate", "quorate-telemetry", "quorate-tls"]),
+    // Answers and debug pages that a member and a proxy share, so that a proxy needs nothing of a member's.
+    (
+        "quorate-http-pages",
+        &["quorate-net", "quorate-profile", "quorate-release", "quorate-telemetry"],
+    ),
     (
         "quorate-core",
         &[
@@ -168,12 +173,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-gotext",
+            "quorate-http-pages",
             "quorate-json",
             "quorate-member",
             "quorate-mutate",
             "quorate-net",
             "quorate-peer",
-            "quorate-profile",
             "quorate-release",
             "quorate-state",
             "quorate-storage",

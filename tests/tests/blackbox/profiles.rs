@@ -12,7 +12,7 @@ use quorate_api::etcdserverpb::RangeRequest;
 use quorate_protobuf::{Fields, Value, take_varint};
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Kind, Options, Response, Server, Watch, eventually, get, key, on_both_servers,
+    Client, Kind, Options, Proxy, Response, Server, Watch, eventually, get, key, on_both_servers,
     on_quorate, request, watch_key,
 };
 
@@ -35,6 +35,7 @@ on_quorate! {
     a_profile_ends_with_its_client,
     threads_are_told_by_name,
     names_of_functions_are_told,
+    a_proxy_looks_up_functions_as_a_member_does,
     what_has_no_counterpart_is_said_to_have_none,
     calls_under_way_are_counted_by_method,
 }
@@ -367,11 +368,10 @@ async fn threads_are_told_by_name(kind: Kind) {
     assert!(profile.names("conn-0") && profile.samples >= 5, "{:?}", profile.functions);
 }
 
-async fn names_of_functions_are_told(kind: Kind) {
-    let server = profiled(kind).await;
-    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
+/// Addresses in the code of a running program, in steps that hit some functions, as pprof asks for their names.
+fn code_addresses(pid: u32) -> String {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = Kind::Quorate.program().display().to_string();
-    // The code of the program, in steps that hit some functions.
     let code = maps.lines().find(|line| line.contains("r-xp") && line.ends_with(&program)).unwrap();
     let (start, end) = code.split(' ').next().and_then(|range| range.split_once('-')).unwrap();
     let hex = |text| u64::from_str_radix(text, 16).unwrap();
@@ -379,12 +379,27 @@ async fn names_of_functions_are_told(kind: Kind) {
     let step = usize::try_from((end - start) / 100).unwrap();
     let words: Vec<String> =
         (start..end).step_by(step).map(|address| format!("{address:#x}")).collect();
-    let list = words.join("+");
-    let by_post = request(server.port(), "POST", "/debug/pprof/symbol", &list).text();
-    let by_get = server.get(&format!("/debug/pprof/symbol?{list}")).text();
+    words.join("+")
+}
+
+/// Asks for names of functions in both ways that there are.
+fn check_names_of_functions(port: u16, addresses: &str) {
+    let by_post = request(port, "POST", "/debug/pprof/symbol", addresses).text();
+    let by_get = request(port, "GET", &format!("/debug/pprof/symbol?{addresses}"), "").text();
     assert_eq!(by_post, by_get);
     assert!(by_post.starts_with("num_symbols: 1\n0x"), "{by_post}");
     assert!(by_post.lines().any(|line| line.contains("quorate_")), "{by_post}");
+}
+
+async fn names_of_functions_are_told(kind: Kind) {
+    let server = profiled(kind).await;
+    check_names_of_functions(server.port(), &code_addresses(server.pid()));
+}
+
+async fn a_proxy_looks_up_functions_as_a_member_does(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &["--enable-pprof"]).await;
+    check_names_of_functions(proxy.port(), &code_addresses(proxy.pid()));
 }
 
 async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {

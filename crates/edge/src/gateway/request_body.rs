@@ -20,7 +20,7 @@ use tonic::Status;
 
 use super::{FRAME_HEAD_BYTES, framed};
 use crate::grpc::status;
-use crate::unread_body::pass_over;
+use quorate_http_pages::unread_body::pass_over;
 use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;

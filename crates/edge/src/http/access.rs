@@ -8,9 +8,9 @@ use http::header::{
 };
 use http::{Request, StatusCode};
 
-use super::{Reply, reply};
 use quorate_config::{Config, split_host_port};
 use quorate_gotext::quote::go_quote;
+use quorate_http_pages::reply::{self, Reply};
 use quorate_telemetry::log;
 
 /// The rules of `--host-whitelist` and `--cors`.

@@ -7,8 +7,10 @@
 use http::StatusCode;
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 
-use super::{Endpoints, HealthAlarm, Probe, Reply, query, reply};
+use super::{Endpoints, HealthAlarm, Probe};
 use quorate_gotext::quote::go_quote;
+use quorate_http_pages::query;
+use quorate_http_pages::reply::{self, Reply};
 use quorate_telemetry::log;
 
 /// One check.

@@ -6,17 +6,13 @@
 //!
 //! # Not here
 //!
-//! Which listener serves what (`server`), gRPC on the same port, and what the JSON gateway does with the paths that
+//! The answers' form and the debug pages (`http_pages`), which listener serves what (`server`), gRPC on the same port, and what the JSON gateway does with the paths that
 //! [`Endpoints::addressee`] finds to be its.
 
 mod access;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod health;
-pub(crate) mod profiles;
-mod query;
-pub(crate) mod reply;
-mod requests;
 mod scrape;
 
 #[cfg(test)]
@@ -27,19 +23,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
+use quorate_http_pages::profiles::Profiles;
+use quorate_http_pages::reply::{self, Reply};
+use quorate_http_pages::{query, requests};
 use quorate_telemetry::metrics::Metrics;
 
 pub use access::Access;
-use profiles::Profiles;
 use scrape::Agreement;
-
-/// A response with its whole body.
-pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// An alarm that a member of the cluster raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

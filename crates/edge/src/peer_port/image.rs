@@ -32,9 +32,9 @@ use tonic::Code;
 
 use super::{PeerService, not_allowed};
 use crate::grpc::status_name;
-use crate::http::{Reply, reply};
 use crate::methods::IMAGE_METHOD;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
+use quorate_http_pages::reply::{self, Reply};
 
 /// How a member hands its state out.
 #[derive(Clone, Debug, Default)]

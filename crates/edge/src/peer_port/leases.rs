@@ -9,7 +9,7 @@ use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
 use quorate_state::units::LeaseId;
 
 use super::{PeerService, read_body};
-use crate::http::{Reply, reply};
+use quorate_http_pages::reply::{self, Reply};
 use quorate_member::RequestError;
 use quorate_member::lease_holder::Renewed;
 

@@ -7,7 +7,7 @@ use quorate_state::mvcc::{HashKv, MvccError};
 use serde::Deserialize;
 
 use super::{JSON, PeerService, read_body};
-use crate::http::{Reply, reply};
+use quorate_http_pages::reply::{self, Reply};
 use quorate_member::RequestError;
 use quorate_member::access::{Remembered, Shown};
 use quorate_member::membership::peer_text;

@@ -31,7 +31,7 @@ use quorate_state::members::Member;
 
 pub use self::image::ImagePolicy;
 use self::route::{Endpoint, Routed, route};
-use crate::http::{Reply, reply};
+use quorate_http_pages::reply::{self, Reply};
 use quorate_member::access::Gate;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;

@@ -12,7 +12,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use sha1::{Digest as _, Sha1};
 
-use crate::http::{Reply, reply};
+use quorate_http_pages::reply::{self, Reply};
 
 /// What the key of a client is hashed with (RFC 6455, 1.3).
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -5,45 +5,48 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OP
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::Full;
 
-use super::Reply;
+/// A response with its whole body.
+pub type Reply = Response<Full<Bytes>>;
 
-pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+/// The type of texts.
+pub const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// A response without a body.
-pub(crate) fn empty(status: StatusCode) -> Reply {
+pub fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
 }
 
 /// A good answer of that type.
-pub(crate) fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+pub fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 
 /// An error: the text, a line break, and a header that keeps browsers from guessing a type.
-pub(crate) fn error(status: StatusCode, text: &str) -> Reply {
+pub fn error(status: StatusCode, text: &str) -> Reply {
     let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
     *reply.status_mut() = status;
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }
 
-pub(crate) fn not_found() -> Reply {
+/// The answer at a path that does not exist.
+pub fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "404 page not found")
 }
 
 /// Only GET is allowed.
-pub(super) fn method_not_allowed() -> Reply {
+pub fn method_not_allowed() -> Reply {
     let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     reply
 }
 
 /// Sends the client to the clean form of its path.
-pub(super) fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
+pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     let mut location = encode_path(path);
     if let Some(query) = request.uri().query() {
         location.push('?');
@@ -66,7 +69,7 @@ pub(super) fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
 }
 
 /// HTTP/1.1 demands a `Host` header.
-pub(super) fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
+pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     let has_host =
         request.headers().contains_key(http::header::HOST) || request.uri().authority().is_some();
     if request.version() != Version::HTTP_11 || has_host {
@@ -80,7 +83,7 @@ pub(super) fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
 }
 
 /// A JSON string with the escapes of Go's encoder, which keeps HTML out of it.
-pub(crate) fn json(text: &str) -> String {
+pub fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The values of a name in a query, in order; entries that are not well formed do not count.
-pub(super) fn values(query: Option<&str>, name: &str) -> Vec<String> {
+pub fn values(query: Option<&str>, name: &str) -> Vec<String> {
     query
         .unwrap_or_default()
         .split('&')
@@ -18,7 +18,7 @@ pub(super) fn values(query: Option<&str>, name: &str) -> Vec<String> {
 }
 
 /// The path of a target with its escapes resolved; as it is where they are wrong.
-pub(super) fn decode_path(path: &str) -> Cow<'_, str> {
+pub fn decode_path(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }
@@ -26,7 +26,7 @@ pub(super) fn decode_path(path: &str) -> Cow<'_, str> {
 }
 
 /// The path without empty, `.` and `..` parts; a slash at its end stays.
-pub(super) fn clean_path(path: &str) -> String {
+pub fn clean_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

@@ -8,10 +8,12 @@ use std::fmt::Write as _;
 
 use quorate_telemetry::metrics::{CallCounts, Metrics, Waiting};
 
-pub(super) const PATH: &str = "/debug/requests";
+/// Where the page is.
+pub const PATH: &str = "/debug/requests";
 
 /// The page, as HTML.
-pub(super) fn page(metrics: &Metrics) -> String {
+#[must_use]
+pub fn page(metrics: &Metrics) -> String {
     let mut calls = String::new();
     for CallCounts { service, method, started, ended, failed } in metrics.grpc.counts() {
         if started == 0 {

@@ -17,7 +17,7 @@ const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
 const PASSED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reads a body that nobody wants, unless it is very long.
-pub(crate) async fn pass_over(mut body: Incoming) {
+pub async fn pass_over(mut body: Incoming) {
     let read = async {
         let mut passed = 0;
         while passed <= PASSED_OVER_BYTES_MAX
@@ -31,7 +31,7 @@ pub(crate) async fn pass_over(mut body: Incoming) {
 }
 
 /// Reads a body that is short, and nothing of one that is not, or does not come.
-pub(crate) async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
+pub async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(PASSED_OVER_WITHIN, read).await {
         Ok(Ok(body)) => Collected::to_bytes(body),

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_DISPOSITION, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
 use quorate_net::listen::EndsWithClient;
 use quorate_net::runtime::blocking;
 use quorate_profile::{
@@ -26,7 +27,9 @@ use quorate_profile::{
 };
 use tokio::sync::Mutex;
 
-use super::{Reply, query, reply};
+use crate::query;
+use crate::reply::{self, Reply};
+use crate::unread_body::read_short;
 
 /// The longest profile of CPU time.
 const PROFILE_SECONDS_MAX: u64 = 600;
@@ -38,7 +41,7 @@ const PROFILE_SECONDS: u64 = 30;
 const ADDRESSES_MAX: usize = 4096;
 
 /// How long a list of addresses may be that is posted.
-pub(crate) const POSTED_BYTES_MAX: usize = 128 << 10;
+const POSTED_BYTES_MAX: usize = 128 << 10;
 
 /// Before the names of the pages.
 const PREFIX: &str = "/debug/pprof/";
@@ -48,11 +51,18 @@ const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
 /// The body of a request for names of functions, as an extension.
 #[derive(Clone, Debug)]
-pub(crate) struct Posted(pub(crate) Bytes);
+struct Posted(Bytes);
 
-/// Whether a request has a body that is looked at.
-pub(crate) fn takes_body<B>(request: &Request<B>) -> bool {
+/// Whether the answer to a request depends on its body, which [`read_body`] has to read first.
+pub fn takes_body<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
+}
+
+/// Reads the body of a request that [`takes_body`]; [`Profiles::answer`] finds it in the result.
+pub async fn read_body(request: Request<Incoming>) -> Request<()> {
+    let (mut head, body) = request.into_parts();
+    head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
+    Request::from_parts(head, ())
 }
 
 /// A page, and what stands in the list of pages.
@@ -100,7 +110,7 @@ const ABSENT: &[(&str, &str)] = &[
     ("trace", "there is no scheduler of goroutines to be traced"),
 ];
 
-/// The pages, and what they need.
+/// The profile pages of this process.
 #[derive(Debug, Default)]
 pub struct Profiles {
     /// Held by whoever looks symbols, threads or the heap up.
