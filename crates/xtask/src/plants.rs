@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::sim::{PROFILE, PROGRAM};
 use crate::workspace::{output, root, target};
 use crate::{Outcome, say};
 
@@ -26,9 +27,6 @@ const FOLDER: &str = "crates/sim/plants";
 
 /// How long seeds are drawn for one plant, unless the command says otherwise.
 const MINUTES: u64 = 10;
-
-/// How the simulator is built.
-const PROFILE: &str = "sim";
 
 /// More seeds than can be run in any time.
 const SEEDS: &str = "1000000000";
@@ -124,10 +122,10 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(&tree).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "1");
-    command.args(["build", "--profile", PROFILE, "--package", "quorate-simulate"]);
+    command.args(["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM]);
     // Quietly: a defect may leave something unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
-    let mut simulator = Command::new(build.join(PROFILE).join("quorate-simulate"));
+    let mut simulator = Command::new(build.join(PROFILE).join(PROGRAM));
     simulator.args(["--first", &wanted.first.to_string(), "--seeds", SEEDS]);
     simulator.args(["--threads", &wanted.threads]);
     run_until_failure(&mut simulator, wanted.limit)
@@ -135,7 +133,7 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
 
 /// Runs the simulator until it tells of a seed that failed, or the time is up.
 fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<Found>, String> {
-    let failed = |error: std::io::Error| format!("quorate-simulate: {error}");
+    let failed = |error: std::io::Error| format!("{PROGRAM}: {error}");
     simulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = simulator.spawn().map_err(failed)?;
     let stdout = process.stdout.take().expect("it is piped");
@@ -152,7 +150,7 @@ fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<
     process.wait().map_err(failed)?;
     match found {
         Ok(Some((seed, said))) => Ok(Some(Found { seed, said, time: start.elapsed() })),
-        Ok(None) => Err("quorate-simulate ended before its time, and told of no seed".to_owned()),
+        Ok(None) => Err(format!("{PROGRAM} ended early and reported no seed that fails")),
         Err(_) => Ok(None),
     }
 }

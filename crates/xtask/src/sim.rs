@@ -6,7 +6,10 @@ use crate::Outcome;
 use crate::workspace::{cargo, status, target};
 
 /// How it is built: nearly as fast as a release, with every check that there is.
-const PROFILE: &str = "sim";
+pub(crate) const PROFILE: &str = "sim";
+
+/// The simulator, a binary of `quorate-sim`.
+pub(crate) const PROGRAM: &str = "quorate-simulate";
 
 /// For how many minutes `test` runs seeds: always the same ones, from the first on, as far as the machine gets.
 const TEST_MINUTES: &str = "2";
@@ -27,6 +30,7 @@ pub(crate) fn run_for_a_while() -> Outcome {
 
 /// The simulator, built.
 fn simulator() -> Result<Command, String> {
-    status(&mut cargo(&["build", "--profile", PROFILE, "--package", "quorate-simulate"]))?;
-    Ok(Command::new(target()?.join(PROFILE).join("quorate-simulate")))
+    let package = ["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM];
+    status(&mut cargo(&package))?;
+    Ok(Command::new(target()?.join(PROFILE).join(PROGRAM)))
 }

@@ -1,11 +1,16 @@
-//! The simulator as a program: seeds are run, one after the other on each core, and what came of them is printed.
+//! The simulator as a program: it runs one seed after the other on each core, and prints the results.
 //!
-//! `cargo xtask sim` builds and starts it. A failing seed is told with what was wrong, made smaller, and with the one
-//! command that runs it again. The last line reads `N seeds, H cluster-hours, F failures`.
+//! `cargo xtask sim` builds and starts it. For a seed that fails it prints what was wrong and the one command that runs
+//! the seed again with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
 //!
 //! # Not here
 //!
-//! Everything that a run consists of (`quorate-sim`). What is here has a clock and threads, and no influence on runs.
+//! Everything that a run consists of (the library). This program has a clock and threads, and no influence on runs.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "the program has a clock and threads; the runs have neither"
+)]
 
 use std::panic;
 use std::process::ExitCode;
