@@ -75,7 +75,7 @@ fn judge_txn(data: &Bytes) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     use super::*;
     use crate::etcdserverpb::{

@@ -59,7 +59,7 @@ impl Surroundings for World {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     #[test]
     fn any_configuration_is_taken_or_refused() {

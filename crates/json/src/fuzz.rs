@@ -47,7 +47,7 @@ fn values(body: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<String>) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     use crate::schema::METHODS;
 

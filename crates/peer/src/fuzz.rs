@@ -85,8 +85,8 @@ fn read(kind: StreamKind, stream: &[u8], piece: usize) -> (Vec<Message>, Result<
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
     use quorate_raft::{Entry, LogIndex, MessageKind, Snapshot, Term};
+    use quorate_test_support::mutate::bounded;
 
     use super::*;
 

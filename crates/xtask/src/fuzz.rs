@@ -1,6 +1,6 @@
 //! `fuzz` runs the targets of `fuzz/` under cargo-fuzz, one after the other.
 //!
-//! Each begins with the samples in `fuzz/seeds/<target>`, which tests wrote and run too (`quorate-mutate`), and keeps
+//! Each begins with the samples in `fuzz/seeds/<target>`, which tests wrote and run too (`test_support::mutate`), and keeps
 //! what it finds new in `fuzz/corpus`, which is nobody's but the machine's. An input that fails lies in
 //! `fuzz/artifacts`; once it is mended it belongs beside the samples.
 

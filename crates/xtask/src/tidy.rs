@@ -47,25 +47,20 @@ const LONG_FILES: &[(&str, usize)] = &[];
 /// Each package and those of ours it may depend on. Arrows point down only.
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
-    ("quorate-api", &["quorate-mutate", "quorate-protobuf"]),
-    // For tests alone: golden scripts, and bytes that are almost right.
-    ("quorate-script", &[]),
-    ("quorate-mutate", &["quorate-random"]),
-    ("quorate-raft", &["quorate-protobuf", "quorate-random", "quorate-script"]),
+    ("quorate-api", &["quorate-protobuf", "quorate-test-support"]),
+    // A dev-dependency everywhere: scenario files, and inputs that are changed at random.
+    ("quorate-test-support", &["quorate-random"]),
+    ("quorate-raft", &["quorate-protobuf", "quorate-random", "quorate-test-support"]),
     ("quorate-node", &["quorate-raft", "quorate-random"]),
-    (
-        "quorate-storage",
-        &["quorate-mutate", "quorate-protobuf", "quorate-random", "quorate-script"],
-    ),
+    ("quorate-storage", &["quorate-protobuf", "quorate-random", "quorate-test-support"]),
     (
         "quorate-state",
         &[
             "quorate-api",
-            "quorate-mutate",
             "quorate-random",
             "quorate-release",
-            "quorate-script",
             "quorate-storage",
+            "quorate-test-support",
         ],
     ),
     ("quorate-cli", &["quorate-gotext"]),
@@ -100,7 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("quorate-gotext", &[]),
     ("quorate-profile", &["quorate-protobuf", "quorate-random"]),
-    ("quorate-json", &["quorate-mutate", "quorate-protobuf"]),
+    ("quorate-json", &["quorate-protobuf", "quorate-test-support"]),
     ("quorate-jwt", &[]),
     ("quorate-release", &[]),
     (
@@ -109,12 +104,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "quorate-config",
-        &["quorate-gotext", "quorate-mutate", "quorate-release", "quorate-telemetry"],
+        &["quorate-gotext", "quorate-release", "quorate-telemetry", "quorate-test-support"],
     ),
     ("quorate-random", &[]),
     ("quorate-history", &["quorate-random"]),
     ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
-    ("quorate-net", &["quorate-mutate", "quorate-telemetry", "quorate-tls"]),
+    ("quorate-net", &["quorate-telemetry", "quorate-test-support", "quorate-tls"]),
     // Answers and debug pages that a member and a proxy share, so that a proxy needs nothing of a member's.
     (
         "quorate-http-pages",
@@ -138,7 +133,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             // What is accepted from other members is decided there, so that the simulator decides the same.
             "quorate-core",
             "quorate-gotext",
-            "quorate-mutate",
             "quorate-net",
             "quorate-protobuf",
             "quorate-raft",
@@ -146,6 +140,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-state",
             "quorate-storage",
             "quorate-telemetry",
+            "quorate-test-support",
             "quorate-tls",
         ],
     ),
@@ -176,13 +171,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-http-pages",
             "quorate-json",
             "quorate-member",
-            "quorate-mutate",
             "quorate-net",
             "quorate-peer",
             "quorate-release",
             "quorate-state",
             "quorate-storage",
             "quorate-telemetry",
+            "quorate-test-support",
         ],
     ),
     (

@@ -43,7 +43,7 @@ pub fn head(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     #[test]
     fn any_head_is_taken_or_refused() {

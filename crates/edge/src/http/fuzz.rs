@@ -92,7 +92,7 @@ impl Probe for Healthy {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     #[test]
     fn any_request_is_answered() {

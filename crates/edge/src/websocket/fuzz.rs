@@ -36,7 +36,7 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<Event>, Option<Violation>) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     #[test]
     fn any_bytes_say_the_same_in_whatever_pieces() {

@@ -70,7 +70,7 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     /// A section with an authority that is none, in plain text.
     const SECTION: &[u8] = b"\x83\x86\x44\x02/x\x41\x13unix:/run/etcd.sock\x5f\x01t";

@@ -9,7 +9,7 @@ use quorate_raft::{
 use crate::confchange::{describe_progress, parse_steps};
 use crate::describe;
 use crate::environment::{Environment, Member, NodeStorage, Verbosity};
-use quorate_script::Command;
+use quorate_test_support::script::Command;
 
 impl Environment {
     pub(crate) fn dispatch(&mut self, command: &Command) -> Result<(), String> {

@@ -11,7 +11,7 @@ use quorate_raft::{
     ConfChangeKind, ConfChangeStep, Configuration, InflightLimits, LogIndex, ProgressMap,
 };
 
-use quorate_script::{Command, Interpreter};
+use quorate_test_support::script::{Command, Interpreter};
 
 pub(crate) fn interpreter() -> Interpreter {
     let limits = InflightLimits { count_max: 10, bytes_max: u64::MAX };

@@ -9,7 +9,7 @@ use quorate_raft::{
 };
 
 use crate::describe;
-use quorate_script::{Command, Interpreter};
+use quorate_test_support::script::{Command, Interpreter};
 
 pub(crate) fn interpreter() -> Interpreter {
     let mut environment = Environment::default();

@@ -19,10 +19,10 @@ mod quorum;
 
 use std::path::Path;
 
-use quorate_script::Interpreter;
+use quorate_test_support::script::Interpreter;
 
 fn run_own(area: &str, start: impl Fn() -> Interpreter) {
-    quorate_script::run_own(env!("CARGO_MANIFEST_DIR"), area, start);
+    quorate_test_support::script::run_own(env!("CARGO_MANIFEST_DIR"), area, start);
 }
 
 fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
@@ -32,7 +32,8 @@ fn run_outside(area: &str, start: impl Fn() -> Interpreter) {
         println!("skipped: RAFT_TESTDATA is not set");
         return;
     };
-    let files = quorate_script::run_directory(&Path::new(&root).join(area), false, start);
+    let files =
+        quorate_test_support::script::run_directory(&Path::new(&root).join(area), false, start);
     assert!(files > 0, "{area}/ below RAFT_TESTDATA has scripts");
     println!("{files} scripts in {area}/");
 }

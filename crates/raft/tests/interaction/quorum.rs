@@ -12,7 +12,7 @@ use quorate_raft::MemberId;
 use quorate_raft::joint::JointConfig;
 use quorate_raft::quorum::MajorityConfig;
 
-use quorate_script::{Command, Interpreter};
+use quorate_test_support::script::{Command, Interpreter};
 
 pub(crate) fn interpreter() -> Interpreter {
     Box::new(run)

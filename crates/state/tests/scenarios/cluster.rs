@@ -6,11 +6,11 @@ use quorate_api::membershippb::{
     Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
 };
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
-use quorate_script::Command;
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{self, AlarmCommand, ClusterCommand, Response};
 use quorate_state::members::{ChangeContext, Member as ClusterMember};
 use quorate_state::units::MemberId;
+use quorate_test_support::script::Command;
 
 use crate::member::{Member, done, number, word};
 

@@ -6,8 +6,8 @@ use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use quorate_api::etcdserverpb::request_op::Request as Op;
 use quorate_api::etcdserverpb::response_op::Response as Answer;
 use quorate_api::record::KeyValue;
-use quorate_script::Command;
 use quorate_state::apply::{self, Response};
+use quorate_test_support::script::Command;
 
 use crate::member::{Member, bytes, number, refused, shown, word};
 

@@ -1,10 +1,10 @@
 //! Commands about leases. The clock is the member's; it stands until `advance`.
 
 use quorate_api::etcdserverpb as pb;
-use quorate_script::Command;
 use quorate_state::apply::{self, Response};
 use quorate_state::lease::Renewal;
 use quorate_state::units::LeaseId;
+use quorate_test_support::script::Command;
 
 use crate::member::{Member, done, number, shown};
 

@@ -12,7 +12,7 @@ mod lease;
 mod member;
 mod watch;
 
-use quorate_script::{Interpreter, run_own};
+use quorate_test_support::script::{Interpreter, run_own};
 
 fn run(area: &str) {
     run_own(env!("CARGO_MANIFEST_DIR"), area, || -> Interpreter {

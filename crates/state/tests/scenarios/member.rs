@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quorate_script::Command;
 use quorate_state::apply::StateOptions;
 use quorate_state::apply::{self, Applied, EntryMeta, Notice, Refusal, Request, Response, State};
 use quorate_state::backend::Backend;
@@ -12,6 +11,7 @@ use quorate_state::units::Millis;
 use quorate_state::watch::WatchStream;
 use quorate_storage::bolt::Options;
 use quorate_storage::disk::{Disk, RealDisk};
+use quorate_test_support::script::Command;
 
 /// The term of every entry.
 const TERM: u64 = 2;

@@ -7,8 +7,8 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::watch_create_request::FilterType;
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use quorate_api::mvccpb::event::EventType;
-use quorate_script::Command;
 use quorate_state::watch::{HeaderFields, WatchStream};
+use quorate_test_support::script::Command;
 
 use crate::member::{Member, bytes, done, number, shown, word};
 

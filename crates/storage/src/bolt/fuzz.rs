@@ -143,7 +143,7 @@ fn content(view: &ReadTx) -> Result<Content> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     use super::*;
 

@@ -30,7 +30,7 @@ pub fn file(folder: &Path, data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     use super::*;
 

@@ -103,7 +103,7 @@ fn open(dir: &Path) -> Result<(Wal, Contents), WalError> {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     use super::*;
 

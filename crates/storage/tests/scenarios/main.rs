@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quorate_script::{Command, Interpreter, run_own};
 use quorate_storage::disk::{Disk, RealDisk};
 use quorate_storage::wal::{
     self, Contents, Entry, HardState, Options, SnapshotMark, Wal, WalError, inspect,
 };
+use quorate_test_support::script::{Command, Interpreter, run_own};
 
 /// Segments that a script fills with a few entries.
 const SEGMENT_BYTES: u64 = 4096;

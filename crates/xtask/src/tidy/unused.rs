@@ -32,7 +32,7 @@ const EXEMPT: &[(&str, &str)] = &[
 ];
 
 /// Crates whose only users are tests.
-const FOR_TESTS: [&str; 3] = ["crates/history/", "crates/mutate/", "crates/script/"];
+const FOR_TESTS: [&str; 2] = ["crates/history/", "crates/test_support/"];
 
 /// The sources of one crate: production code, and tests.
 #[derive(Default)]
@@ -234,8 +234,8 @@ mod tests {
         }
         let others = ("crates/b/tests/t.rs", "fn t() { a::Used::make(); }");
         assert_eq!(complaints(&[("crates/a/src/lib.rs", LIBRARY), others]).len(), 1);
-        let manifest = ("crates/script/Cargo.toml", "");
-        let for_tests = ("crates/script/src/lib.rs", LIBRARY);
+        let manifest = ("crates/test_support/Cargo.toml", "");
+        let for_tests = ("crates/test_support/src/lib.rs", LIBRARY);
         assert_eq!(complaints(&[manifest, for_tests]).len(), 1);
         assert!(complaints(&[manifest, for_tests, others]).is_empty());
     }

@@ -63,7 +63,7 @@ fn held_of_one(seen: &[u8], end: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use quorate_mutate::bounded;
+    use quorate_test_support::mutate::bounded;
 
     #[test]
     fn any_body_is_followed() {

@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};
-use quorate_mutate::bounded;
+use quorate_test_support::mutate::bounded;
 
 use super::*;
 

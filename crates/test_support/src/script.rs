@@ -14,7 +14,7 @@
 //!
 //! # Not here
 //!
-//! What commands mean. This crate is for tests alone: it panics where a test fails.
+//! What commands mean.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -3,14 +3,14 @@
 //! A target is a function of bytes that panics where something is wrong, in the `fuzz` module of the crate whose
 //! reader it tries. [`bounded`] gives it the samples that are kept in `fuzz/seeds/<target>`, and then changed ones,
 //! each from a seed of its own. `cargo xtask fuzz` runs the same functions under a fuzzer that looks at which code was
-//! reached; this crate does not, and makes up for it by samples in which everything occurs.
+//! reached; this module does not, and makes up for it by samples in which everything occurs.
 //!
 //! A test says what its samples are; `UPDATE=1` writes them where they are kept. What a fuzzer found is kept beside
 //! them. A failure names its seed: `QUORATE_SEED=<seed>` begins there, `QUORATE_FUZZ_CASES` sets how many follow.
 //!
 //! # Not here
 //!
-//! What bytes mean. This crate is for tests alone: it panics where a test fails.
+//! What bytes mean.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
