@@ -67,12 +67,11 @@ const fn wide(number: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
+    use crate::cli::read_line;
 
     fn told(line: &str) -> Option<String> {
-        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let cli = read_line(line, &[]).unwrap();
         check(&cli).err().map(|error| error.to_string())
     }
 

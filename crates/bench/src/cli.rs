@@ -1,106 +1,447 @@
-//! The command line.
+//! The command line: loads, their flags and variables, and how a line becomes a [`Cli`].
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{StringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use quorate_cli::command::{Command, find};
+use quorate_cli::flags::{Flag, Kind, Matches};
+use quorate_cli::gotext::{parse_duration, parse_uint, quote};
+use quorate_cli::help;
+use quorate_cli::start::{Begun, Names, begin};
 
 use crate::endpoint::{Address, Security};
 use crate::secret::Secret;
 
-/// Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.
-#[derive(Clone, Debug, Parser)]
-#[command(
-    name = "bench",
-    bin_name = "quorate bench",
-    no_binary_name = true,
-    arg_required_else_help = true,
-    after_help = "Examples:
-  # 100,000 puts, 100 at a time
+/// The exit code of a line that is wrong.
+const MISTAKE: u8 = 2;
+
+const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
+
+/// What a command of the line leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leads {
+    /// To a load, which this reads.
+    Load(fn(&Matches) -> Result<Load, String>),
+    /// To the help of a command.
+    Help,
+}
+
+/// A command line that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Cli {
+    pub(crate) options: Options,
+    pub(crate) load: Load,
+}
+
+/// What all loads take.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) endpoints: Vec<Address>,
+    pub(crate) cacert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) insecure_skip_tls_verify: bool,
+    pub(crate) user: Option<Secret>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) clients: usize,
+    pub(crate) connections: usize,
+    pub(crate) threads: usize,
+    pub(crate) total: Option<u64>,
+    pub(crate) duration: Option<Duration>,
+    pub(crate) rate: Option<f64>,
+    pub(crate) keys: u64,
+    pub(crate) key_size: usize,
+    pub(crate) prefix: String,
+    pub(crate) value_size: usize,
+    pub(crate) seed: u64,
+    pub(crate) pids: Vec<u32>,
+    pub(crate) json: bool,
+}
+
+/// A load.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    Put { order: OrderName },
+    Fill { order: OrderName },
+    Range { serializable: bool, order: OrderName },
+    List(ListArgs),
+    Txn,
+    Mixed { reads: u64, serializable: bool },
+    Kubernetes(KubernetesArgs),
+    Watch(WatchArgs),
+    WatchLatency,
+    LeaseGrant { ttl: i64 },
+    Connect,
+    LeaseKeepalive { ttl: i64 },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ListArgs {
+    pub(crate) limit: u32,
+    pub(crate) span: u64,
+    pub(crate) walk: bool,
+    pub(crate) first_page: u64,
+    pub(crate) serializable: bool,
+    pub(crate) keys_only: bool,
+    pub(crate) count_only: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct KubernetesArgs {
+    pub(crate) watchers: u64,
+    pub(crate) page: u32,
+    pub(crate) compact_every: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WatchArgs {
+    pub(crate) watchers: u64,
+    pub(crate) streams: usize,
+    pub(crate) watched_keys: u64,
+    pub(crate) watch_connections: usize,
+}
+
+/// Order of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrderName {
+    Random,
+    Sequential,
+}
+
+const fn text(name: &'static str, default: &'static str, usage: &'static str) -> Flag {
+    Flag::text(name, default, usage)
+}
+
+const OPTIONS: &[Flag] = &[
+    Flag {
+        name: "endpoints",
+        short: None,
+        kind: Kind::List,
+        default: "127.0.0.1:2379",
+        usage: "Servers, as host:port or URLs (http, https, unix, unixs); connections are dealt among them [variable: ETCDCTL_ENDPOINTS]",
+    },
+    text(
+        "cacert",
+        "",
+        "Certificates of authorities that servers are trusted by [variable: ETCDCTL_CACERT]",
+    ),
+    text("cert", "", "Certificate to show to servers [variable: ETCDCTL_CERT]"),
+    text("key", "", "Private key of the certificate [variable: ETCDCTL_KEY]"),
+    Flag::bool(
+        "insecure-skip-tls-verify",
+        "Trust every server that speaks TLS [variable: ETCDCTL_INSECURE_SKIP_TLS_VERIFY]",
+    ),
+    text(
+        "user",
+        "",
+        "User to log in as, name[:password]; once for each connection, before the run [variable: ETCDCTL_USER]",
+    ),
+    text(
+        "password",
+        "",
+        "Password of the user, if it does not go with the name [variable: ETCDCTL_PASSWORD]",
+    ),
+    Flag::uint("clients", "100", "Requests in flight"),
+    Flag::uint("connections", "10", "Connections that the clients share"),
+    Flag::uint("threads", "1", "Threads that drive the connections"),
+    Flag::uint("total", "0", "Operations"),
+    text(
+        "duration",
+        "",
+        "How long to run, such as 10s, 500ms or 2m (10s, unless --total is given)",
+    ),
+    text("rate", "", "Operations per second; latency then counts from when each was due"),
+    Flag::uint("keys", "100000", "How many keys there are"),
+    Flag::uint("key-size", "16", "Length of a key in bytes"),
+    text("prefix", "bench/", "What keys begin with"),
+    Flag::uint("value-size", "256", "Length of a value in bytes"),
+    Flag::uint("seed", "1", "Seed of keys and values"),
+    Flag {
+        name: "pid",
+        short: None,
+        kind: Kind::List,
+        default: "",
+        usage: "A server process whose CPU and memory to report; may be repeated",
+    },
+    Flag::bool("json", "Report as JSON"),
+];
+
+/// Variables that stand for flags which are not given.
+const VARIABLES: [(&str, &str); 7] = [
+    ("endpoints", "ETCDCTL_ENDPOINTS"),
+    ("cacert", "ETCDCTL_CACERT"),
+    ("cert", "ETCDCTL_CERT"),
+    ("key", "ETCDCTL_KEY"),
+    ("insecure-skip-tls-verify", "ETCDCTL_INSECURE_SKIP_TLS_VERIFY"),
+    ("user", "ETCDCTL_USER"),
+    ("password", "ETCDCTL_PASSWORD"),
+];
+
+const RANDOM_ORDER: Flag = text("order", "random", "Which key comes next: random or sequential");
+const SEQUENTIAL_ORDER: Flag = Flag { default: "sequential", ..RANDOM_ORDER };
+const SERIALIZABLE: Flag =
+    Flag::bool("serializable", "Read what one member has, without asking the others");
+const TTL: Flag = Flag { default: "60", ..Flag::int("ttl", "Seconds until a lease expires") };
+
+const fn load(
+    usage: &'static str,
+    short: &'static str,
+    flags: &'static [Flag],
+    read: fn(&Matches) -> Result<Load, String>,
+) -> Command<Leads> {
+    Command { usage, short, flags, run: Some(Leads::Load(read)), ..Command::EMPTY }
+}
+
+const PUT: Command<Leads> = load("put", "Write single keys", &[RANDOM_ORDER], |matches| {
+    Ok(Load::Put { order: order(matches)? })
+});
+
+const FILL: Command<Leads> = load("fill", "Write every key once", &[SEQUENTIAL_ORDER], |matches| {
+    Ok(Load::Fill { order: order(matches)? })
+});
+
+const RANGE: Command<Leads> =
+    load("range", "Read single keys", &[SERIALIZABLE, RANDOM_ORDER], |matches| {
+        let serializable = matches.bool("serializable");
+        Ok(Load::Range { serializable, order: order(matches)? })
+    });
+
+const LIST: Command<Leads> = load(
+    "list",
+    "Read many keys in one call",
+    &[
+        Flag::uint("limit", "0", "Keys in a reply, at most; 0 for all of the range"),
+        Flag::uint("span", "0", "Keys in the range; 0 for all from the start key to the last"),
+        Flag::bool("walk", "Go through all keys page by page, at the revision of the first page"),
+        Flag::uint("first-page", "0", "Begin the walk at this page"),
+        SERIALIZABLE,
+        Flag::bool("keys-only", "Leave the values out of the replies"),
+        Flag::bool("count-only", "Reply with the number of keys alone"),
+    ],
+    list,
+);
+
+const TXN: Command<Leads> =
+    load("txn", "Compare and write a key in a transaction", &[], |_| Ok(Load::Txn));
+
+const MIXED: Command<Leads> = load(
+    "mixed",
+    "Read and write single keys",
+    &[Flag::uint("reads", "80", "Percent of operations that read"), SERIALIZABLE],
+    |matches| {
+        let reads = bounded(matches, "reads", 0, 100)?;
+        Ok(Load::Mixed { reads, serializable: matches.bool("serializable") })
+    },
+);
+
+const KUBERNETES: Command<Leads> = Command {
+    long: "Ask what the API server of Kubernetes asks: objects read, changed by optimistic transactions and listed in \
+           pages at one revision, heartbeats of nodes, events with a lease, and compaction, while others watch; the \
+           report has each call by itself",
+    ..load(
+        "kubernetes",
+        "Ask what the API server of Kubernetes asks",
+        &[
+            Flag::uint(
+                "watchers",
+                "10",
+                "Watchers of everything that is written below the prefix, told of progress",
+            ),
+            Flag::uint("page", "500", "Objects on a page of a list"),
+            text(
+                "compact-every",
+                "5m",
+                "How often history is compacted, up to where it stood the time before",
+            ),
+        ],
+        kubernetes,
+    )
+};
+
+const WATCH: Command<Leads> = load(
+    "watch",
+    "Watch keys with many watchers while writing them",
+    &[
+        Flag::uint("watchers", "1000", "Watchers"),
+        Flag::uint("streams", "10", "Streams that the watchers share"),
+        Flag::uint("watched-keys", "1", "Keys that are watched and written in turn"),
+        Flag::uint("watch-connections", "10", "Connections that carry the watch streams"),
+    ],
+    |matches| {
+        Ok(Load::Watch(WatchArgs {
+            watchers: matches.uint("watchers"),
+            streams: size(matches, "streams"),
+            watched_keys: matches.uint("watched-keys"),
+            watch_connections: size(matches, "watch-connections"),
+        }))
+    },
+);
+
+const WATCH_LATENCY: Command<Leads> = load(
+    "watch-latency",
+    "One watcher, and the way of an event to it, at --rate 100 unless another is given",
+    &[],
+    |_| Ok(Load::WatchLatency),
+);
+
+const LEASE_GRANT: Command<Leads> = load("lease-grant", "Grant leases", &[TTL], |matches| {
+    Ok(Load::LeaseGrant { ttl: matches.int("ttl") })
+});
+
+const CONNECT: Command<Leads> = load(
+    "connect",
+    "Make connections, each up to the server's greeting: with TLS, handshakes",
+    &[],
+    |_| Ok(Load::Connect),
+);
+
+const LEASE_KEEPALIVE: Command<Leads> = load(
+    "lease-keepalive",
+    "Keep leases alive: one lease and one stream per client",
+    &[TTL],
+    |matches| Ok(Load::LeaseKeepalive { ttl: matches.int("ttl") }),
+);
+
+const HELP: Command<Leads> = Command {
+    usage: "help [command]",
+    short: "Help about any command",
+    run: Some(Leads::Help),
+    ..Command::EMPTY
+};
+
+pub(crate) const ROOT: Command<Leads> = Command {
+    usage: "bench",
+    short: "Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.",
+    own_example: "  # 100,000 puts, 100 at a time
   quorate bench put --clients 100 --total 100000
 
   # Reads at a fixed rate for a minute, with the server's CPU and memory
   quorate bench range --rate 1000 --duration 1m --pid $(pidof quorate)
 
   # The load of a Kubernetes API server
-  quorate bench kubernetes --keys 1000 --duration 1m"
-)]
-pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) options: Options,
-    #[command(subcommand)]
-    pub(crate) load: Load,
+  quorate bench kubernetes --keys 1000 --duration 1m",
+    inherited: OPTIONS,
+    children: &[
+        &PUT,
+        &FILL,
+        &RANGE,
+        &LIST,
+        &TXN,
+        &MIXED,
+        &KUBERNETES,
+        &WATCH,
+        &WATCH_LATENCY,
+        &LEASE_GRANT,
+        &CONNECT,
+        &LEASE_KEEPALIVE,
+        &HELP,
+    ],
+    failure_code: Some(MISTAKE),
+    ..Command::EMPTY
+};
+
+/// Reads a line, the first word of which is the program's name, or prints help or what is wrong and returns the exit
+/// code. `variable` looks up one of the environment.
+pub(crate) fn read(
+    args: impl IntoIterator<Item = OsString>,
+    variable: impl Fn(&str) -> Option<String>,
+    (output, errors): (&mut dyn Write, &mut dyn Write),
+) -> Result<Cli, u8> {
+    let unknown = |program: &str, word: &str| ROOT.unknown(program, word);
+    let Begun { program, found, matches, run } =
+        begin(NAMES, &ROOT, args, unknown, (&mut *output, &mut *errors))?;
+    let load = match run {
+        Leads::Load(load) => load,
+        Leads::Help => return Err(show_help(program, &matches, (output, errors))),
+    };
+    read_load(matches, load, variable).map_err(|wrong| {
+        let usage = help::usage(program, &found);
+        refuse(errors, &format!("Error: {wrong}\n{usage}\n"))
+    })
 }
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Options {
-    /// Servers, as host:port or URLs (http, https, unix, unixs); connections are dealt among them
-    #[arg(long, global = true, env = "ETCDCTL_ENDPOINTS", value_delimiter = ',')]
-    #[arg(default_value = "127.0.0.1:2379")]
-    pub(crate) endpoints: Vec<Address>,
-    /// Certificates of authorities that servers are trusted by
-    #[arg(long, global = true, env = "ETCDCTL_CACERT", hide_env_values = true)]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Certificate to show to servers
-    #[arg(long, global = true, env = "ETCDCTL_CERT", hide_env_values = true)]
-    pub(crate) cert: Option<PathBuf>,
-    /// Its key
-    #[arg(long, global = true, env = "ETCDCTL_KEY", hide_env_values = true)]
-    pub(crate) key: Option<PathBuf>,
-    /// Trust every server that speaks TLS
-    #[arg(long, global = true, env = "ETCDCTL_INSECURE_SKIP_TLS_VERIFY")]
-    pub(crate) insecure_skip_tls_verify: bool,
-    /// User to log in as, name[:password]; once for each connection, before the run
-    #[arg(long, global = true, env = "ETCDCTL_USER", hide_env_values = true)]
-    #[arg(value_parser = secret())]
-    pub(crate) user: Option<Secret>,
-    /// Password of the user, if it does not go with the name
-    #[arg(long, global = true, env = "ETCDCTL_PASSWORD", hide_env_values = true)]
-    #[arg(value_parser = secret())]
-    pub(crate) password: Option<Secret>,
-    /// Requests in flight
-    #[arg(long, global = true, default_value_t = 100)]
-    pub(crate) clients: usize,
-    /// Connections that the clients share
-    #[arg(long, global = true, default_value_t = 10)]
-    pub(crate) connections: usize,
-    /// Threads that drive the connections
-    #[arg(long, global = true, default_value_t = 1)]
-    pub(crate) threads: usize,
-    /// Operations
-    #[arg(long, global = true)]
-    pub(crate) total: Option<u64>,
-    /// How long to run, such as 10s, 500ms or 2m [default: 10s unless --total is given]
-    #[arg(long, global = true, value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
-    /// Operations per second; latency then counts from when each was due
-    #[arg(long, global = true, value_parser = rate)]
-    pub(crate) rate: Option<f64>,
-    /// How many keys there are
-    #[arg(long, global = true, default_value_t = 100_000)]
-    pub(crate) keys: u64,
-    /// Length of a key in bytes
-    #[arg(long, global = true, default_value_t = 16)]
-    pub(crate) key_size: usize,
-    /// What keys begin with
-    #[arg(long, global = true, default_value = "bench/")]
-    pub(crate) prefix: String,
-    /// Length of a value in bytes
-    #[arg(long, global = true, default_value_t = 256)]
-    pub(crate) value_size: usize,
-    /// Seed of keys and values
-    #[arg(long, global = true, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// A server process whose CPU and memory to report; may be repeated
-    #[arg(long = "pid", global = true)]
-    pub(crate) pids: Vec<u32>,
-    /// Report as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
+fn read_load(
+    mut matches: Matches,
+    load: fn(&Matches) -> Result<Load, String>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Cli, String> {
+    if let Some(more) = matches.args.first() {
+        return Err(format!("unexpected argument {}", quote(more)));
+    }
+    for (name, key) in VARIABLES {
+        let flag = OPTIONS.iter().find(|flag| flag.name == name);
+        let flag = flag.expect("variables stand for flags of all loads");
+        if !matches.changed(name)
+            && let Some(value) = variable(key).filter(|value| !value.is_empty())
+        {
+            matches.give(flag, &value).map_err(|wrong| format!("{key}: {wrong}"))?;
+        }
+    }
+    Ok(Cli { options: Options::of(&matches)?, load: load(&matches)? })
+}
+
+/// Prints the help of the command that the arguments name, and returns the exit code.
+fn show_help(
+    program: &str,
+    matches: &Matches,
+    (output, errors): (&mut dyn Write, &mut dyn Write),
+) -> u8 {
+    match find(&ROOT, &matches.args) {
+        Ok(found) => {
+            let written = output.write_all(help::help(program, &found).as_bytes());
+            u8::from(written.is_err())
+        }
+        Err(word) => refuse(errors, &format!("Error: {}\n", ROOT.unknown(program, &word))),
+    }
+}
+
+/// Prints what is wrong with a line, and returns the exit code.
+fn refuse(errors: &mut dyn Write, text: &str) -> u8 {
+    // Where standard error is closed, the exit code alone has to do.
+    drop(errors.write_all(text.as_bytes()));
+    MISTAKE
 }
 
 impl Options {
+    fn of(matches: &Matches) -> Result<Self, String> {
+        let given = |name: &str| Some(matches.text(name)).filter(|text| !text.is_empty());
+        let path = |name: &str| given(name).map(PathBuf::from);
+        let secret =
+            |name: &str| matches.changed(name).then(|| Secret::from(matches.text(name).to_owned()));
+        let endpoint = |text: &String| {
+            text.parse::<Address>().map_err(|reason| invalid("endpoints", text, &reason))
+        };
+        let pid = |text: &String| {
+            let number = parse_uint(text, 10).map_err(|reason| invalid("pid", text, &reason))?;
+            u32::try_from(number).map_err(|_| invalid("pid", text, "it is too large"))
+        };
+        let pids = given("pid").map(|_| matches.list("pid")).unwrap_or_default();
+        Ok(Self {
+            endpoints: matches.list("endpoints").iter().map(endpoint).collect::<Result<_, _>>()?,
+            cacert: path("cacert"),
+            cert: path("cert"),
+            key: path("key"),
+            insecure_skip_tls_verify: matches.bool("insecure-skip-tls-verify"),
+            user: secret("user"),
+            password: secret("password"),
+            clients: size(matches, "clients"),
+            connections: size(matches, "connections"),
+            threads: size(matches, "threads"),
+            total: matches.changed("total").then(|| matches.uint("total")),
+            duration: given("duration").map(|_| duration(matches, "duration")).transpose()?,
+            rate: given("rate").map(rate).transpose()?,
+            keys: matches.uint("keys"),
+            key_size: size(matches, "key-size"),
+            prefix: matches.text("prefix").to_owned(),
+            value_size: size(matches, "value-size"),
+            seed: matches.uint("seed"),
+            pids: pids.iter().map(pid).collect::<Result<_, _>>()?,
+            json: matches.bool("json"),
+        })
+    }
+
     /// How connections are secured.
     pub(crate) fn security(&self) -> Security {
         Security {
@@ -112,172 +453,202 @@ impl Options {
     }
 }
 
-/// Loads.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Load {
-    /// Write single keys
-    Put {
-        /// Which key comes next
-        #[arg(long, value_enum, default_value_t = OrderName::Random)]
-        order: OrderName,
-    },
-    /// Write every key once
-    Fill {
-        /// Which key comes next
-        #[arg(long, value_enum, default_value_t = OrderName::Sequential)]
-        order: OrderName,
-    },
-    /// Read single keys
-    Range {
-        /// Read what one member has, without asking the others
-        #[arg(long)]
-        serializable: bool,
-        /// Which key comes next
-        #[arg(long, value_enum, default_value_t = OrderName::Random)]
-        order: OrderName,
-    },
-    /// Read many keys in one call
-    List(ListArgs),
-    /// Compare and write a key in a transaction
-    Txn,
-    /// Read and write single keys
-    Mixed {
-        /// Percent of operations that read
-        #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(0..=100))]
-        reads: u64,
-        /// Read what one member has, without asking the others
-        #[arg(long)]
-        serializable: bool,
-    },
-    /// Ask what the API server of Kubernetes asks: objects read, changed by optimistic transactions and listed in pages
-    /// at one revision, heartbeats of nodes, events with a lease, and compaction, while others watch; the report has
-    /// each call by itself
-    Kubernetes(KubernetesArgs),
-    /// Watch keys with many watchers while writing them
-    Watch(WatchArgs),
-    /// One watcher, and the way of an event to it [default rate: 100]
-    WatchLatency,
-    /// Grant leases
-    LeaseGrant {
-        /// Seconds until a lease expires
-        #[arg(long, default_value_t = 60)]
-        ttl: i64,
-    },
-    /// Make connections, each up to the server's greeting: with TLS, handshakes
-    Connect,
-    /// Keep leases alive: one lease and one stream per client
-    LeaseKeepalive {
-        /// Seconds until a lease expires
-        #[arg(long, default_value_t = 60)]
-        ttl: i64,
-    },
+fn list(matches: &Matches) -> Result<Load, String> {
+    if matches.bool("walk") && !matches.changed("limit") {
+        return Err("--walk needs --limit".to_owned());
+    }
+    if matches.bool("walk") && matches.changed("span") {
+        return Err("--walk and --span exclude each other".to_owned());
+    }
+    if matches.changed("first-page") && !matches.bool("walk") {
+        return Err("--first-page needs --walk".to_owned());
+    }
+    let limit = bounded(matches, "limit", 0, u32::MAX.into())?;
+    Ok(Load::List(ListArgs {
+        limit: u32::try_from(limit).expect("it is bounded by the type"),
+        span: matches.uint("span"),
+        walk: matches.bool("walk"),
+        first_page: matches.uint("first-page"),
+        serializable: matches.bool("serializable"),
+        keys_only: matches.bool("keys-only"),
+        count_only: matches.bool("count-only"),
+    }))
 }
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct ListArgs {
-    /// Keys in a reply, at most; 0 for all of the range
-    #[arg(long, default_value_t = 0)]
-    pub(crate) limit: u32,
-    /// Keys in the range; 0 for all from the start key to the last
-    #[arg(long, default_value_t = 0)]
-    pub(crate) span: u64,
-    /// Go through all keys page by page, at the revision of the first page
-    #[arg(long, requires = "limit", conflicts_with = "span")]
-    pub(crate) walk: bool,
-    /// Begin the walk at this page
-    #[arg(long, default_value_t = 0, requires = "walk")]
-    pub(crate) first_page: u64,
-    /// Read what one member has, without asking the others
-    #[arg(long)]
-    pub(crate) serializable: bool,
-    /// Leave the values out of the replies
-    #[arg(long)]
-    pub(crate) keys_only: bool,
-    /// Reply with the number of keys alone
-    #[arg(long)]
-    pub(crate) count_only: bool,
+fn kubernetes(matches: &Matches) -> Result<Load, String> {
+    let page = bounded(matches, "page", 1, u32::MAX.into())?;
+    Ok(Load::Kubernetes(KubernetesArgs {
+        watchers: matches.uint("watchers"),
+        page: u32::try_from(page).expect("it is bounded by the type"),
+        compact_every: duration(matches, "compact-every")?,
+    }))
 }
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct KubernetesArgs {
-    /// Watchers of everything that is written below the prefix, told of progress
-    #[arg(long, default_value_t = 10)]
-    pub(crate) watchers: u64,
-    /// Objects on a page of a list
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) page: u32,
-    /// How often history is compacted, up to where it stood the time before
-    #[arg(long, default_value = "5m", value_parser = duration)]
-    pub(crate) compact_every: Duration,
+fn order(matches: &Matches) -> Result<OrderName, String> {
+    match matches.text("order") {
+        "random" => Ok(OrderName::Random),
+        "sequential" => Ok(OrderName::Sequential),
+        other => Err(invalid("order", other, "an order is random or sequential")),
+    }
 }
 
-#[derive(Args, Clone, Debug)]
-pub(crate) struct WatchArgs {
-    /// Watchers
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) watchers: u64,
-    /// Streams that the watchers share
-    #[arg(long, default_value_t = 10)]
-    pub(crate) streams: usize,
-    /// Keys that are watched and written in turn
-    #[arg(long, default_value_t = 1)]
-    pub(crate) watched_keys: u64,
-    /// Connections that carry the watch streams
-    #[arg(long, default_value_t = 10)]
-    pub(crate) watch_connections: usize,
+fn bounded(matches: &Matches, name: &str, min: u64, max: u64) -> Result<u64, String> {
+    let value = matches.uint(name);
+    if (min..=max).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(name, matches.text(name), &format!("it is between {min} and {max}")))
 }
 
-/// Order of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderName {
-    Random,
-    Sequential,
+fn size(matches: &Matches, name: &str) -> usize {
+    usize::try_from(matches.uint(name)).unwrap_or(usize::MAX)
 }
 
-/// Takes any text, and shows none.
-fn secret() -> impl TypedValueParser<Value = Secret> {
-    StringValueParser::new().map(Secret::from)
-}
-
-/// Reads a duration of one unit.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit_at);
-    let seconds = match unit {
-        "ms" => 0.001,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a duration is a number and ms, s, m or h".to_owned()),
-    };
-    let number: f64 = number.parse().map_err(|_| "a duration begins with a number".to_owned())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+/// Reads a duration as Go has it; a number alone is seconds.
+fn duration(matches: &Matches, name: &str) -> Result<Duration, String> {
+    let text = matches.text(name);
+    let seconds = if text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
+    parse_duration(&format!("{text}{seconds}")).map_err(|reason| invalid(name, text, &reason))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if rate > 0.0 && f64::is_finite(rate) => Ok(rate),
-        _ => Err("a rate is a number above zero".to_owned()),
+        _ => Err(invalid("rate", text, "a rate is a number above zero")),
     }
+}
+
+/// What is wrong with a value, in the form that mistakes of the grammar have.
+fn invalid(name: &str, value: &str, reason: &str) -> String {
+    format!("invalid argument {} for \"--{name}\" flag: {reason}", quote(value.as_bytes()))
+}
+
+/// Reads a line for tests, with these variables; a mistake is what is printed.
+#[cfg(test)]
+pub(crate) fn read_line(line: &str, variables: &[(&str, &str)]) -> Result<Cli, (u8, String)> {
+    let args = std::iter::once("quorate").chain(line.split_whitespace()).map(OsString::from);
+    let variable = |key: &str| {
+        let found = variables.iter().find(|(known, _)| *known == key);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    read(args, variable, (&mut output, &mut errors)).map_err(|code| {
+        // Help goes to the one, mistakes go to the other.
+        assert!(output.is_empty() || errors.is_empty());
+        assert_eq!(code == 0, errors.is_empty());
+        (code, String::from_utf8([output, errors].concat()).unwrap())
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+    fn options(line: &str, variables: &[(&str, &str)]) -> Options {
+        read_line(line, variables).unwrap().options
+    }
+
+    fn mistake(line: &str) -> String {
+        let (code, said) = read_line(line, &[]).unwrap_err();
+        assert_eq!(code, 2, "{line}: {said}");
+        said
     }
 
     #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("7"), Ok(Duration::from_secs(7)));
-        assert!(duration("7x").is_err() && duration("s").is_err());
-        assert!(rate("0").is_err() && rate("-1").is_err() && rate("2.5") == Ok(2.5));
+    fn every_load_is_read_with_its_defaults() {
+        for child in ROOT.children.iter().filter(|child| child.name() != "help") {
+            let Cli { options, .. } = read_line(child.name(), &[]).unwrap();
+            assert_eq!((options.clients, options.total, options.duration), (100, None, None));
+            assert!(options.pids.is_empty() && options.user.is_none());
+        }
+        let Load::Fill { order } = read_line("fill", &[]).unwrap().load else { panic!() };
+        assert_eq!(order, OrderName::Sequential);
+        let Load::Mixed { reads, .. } = read_line("mixed", &[]).unwrap().load else { panic!() };
+        assert_eq!(reads, 80);
+    }
+
+    #[test]
+    fn options_stand_before_and_behind_the_load() {
+        let options = options("--keys=5 put --total 0 --pid 7 --pid=8 --json --rate 2.5", &[]);
+        assert_eq!((options.keys, options.total, options.rate), (5, Some(0), Some(2.5)));
+        assert!(options.pids == [7, 8] && options.json);
+    }
+
+    #[test]
+    fn variables_stand_for_flags_that_are_not_given() {
+        let variables = [
+            ("ETCDCTL_ENDPOINTS", "a:1,b:2"),
+            ("ETCDCTL_USER", "u:p"),
+            ("ETCDCTL_CACERT", ""),
+            ("ETCDCTL_INSECURE_SKIP_TLS_VERIFY", "true"),
+        ];
+        let read = options("put", &variables);
+        assert_eq!(read.endpoints, ["a:1".parse().unwrap(), "b:2".parse().unwrap()]);
+        assert_eq!(read.user, Some(Secret::from("u:p".to_owned())));
+        assert!(read.cacert.is_none() && read.insecure_skip_tls_verify);
+        let read = options("put --endpoints c:3", &variables);
+        assert_eq!(read.endpoints, ["c:3".parse().unwrap()]);
+        let wrong = read_line("put", &[("ETCDCTL_INSECURE_SKIP_TLS_VERIFY", "x")]).unwrap_err();
+        assert!(wrong.1.contains("ETCDCTL_INSECURE_SKIP_TLS_VERIFY"), "{}", wrong.1);
+    }
+
+    #[test]
+    fn durations_have_units_or_are_seconds() {
+        for (text, expected) in [("500ms", 500), ("1.5m", 90_000), ("7", 7_000), ("1m30s", 90_000)]
+        {
+            let read = options(&format!("put --duration {text}"), &[]);
+            assert_eq!(read.duration, Some(Duration::from_millis(expected)), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_end_with_code_2() {
+        for (line, said) in [
+            ("", "Available Commands:"),
+            ("--keys 5", "Available Commands:"),
+            ("frobnicate", "unknown command \"frobnicate\" for \"quorate bench\""),
+            ("help frobnicate", "unknown command \"frobnicate\""),
+            ("put --frob", "unknown flag: --frob"),
+            ("put key", "unexpected argument \"key\""),
+            ("put --keys x", "for \"--keys\" flag"),
+            ("put --order up", "an order is random or sequential"),
+            ("put --duration 7x", "for \"--duration\" flag"),
+            ("put --duration s", "for \"--duration\" flag"),
+            ("put --rate 0", "a rate is a number above zero"),
+            ("put --rate -1", "a rate is a number above zero"),
+            ("put --pid 4294967296", "for \"--pid\" flag"),
+            ("put --endpoints ftp://a:1", "for \"--endpoints\" flag"),
+            ("mixed --reads 101", "between 0 and 100"),
+            ("kubernetes --page 0", "between 1 and"),
+            ("list --walk", "--walk needs --limit"),
+            ("list --walk --limit 5 --span 5", "exclude each other"),
+            ("list --first-page 5", "--first-page needs --walk"),
+        ] {
+            let told = mistake(line);
+            assert!(told.contains(said), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn help_lists_loads_and_options() {
+        for line in ["--help", "help", "put --help", "help put", "-h"] {
+            let (code, help) = read_line(line, &[]).unwrap_err();
+            assert_eq!(code, 0, "{line}");
+            assert!(
+                OPTIONS.iter().all(|flag| help.contains(&format!("--{}", flag.name))),
+                "{help}"
+            );
+            let loads = ROOT.children.iter().all(|child| help.contains(child.short));
+            assert_eq!(loads, !line.contains("put"), "{help}");
+            assert_eq!(help.contains("--order string"), line.contains("put"), "{help}");
+        }
+    }
+
+    #[test]
+    fn no_message_shows_a_password() {
+        for line in ["put --user=root:SECRET --frob", "put -uroot:SECRET", "put --user=u:SECRET x"]
+        {
+            assert!(!mistake(line).contains("SECRET"), "{line}");
+        }
     }
 }

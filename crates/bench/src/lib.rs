@@ -43,20 +43,24 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-pub use manual::{ToldLoad, ToldOption, told_loads, told_options};
+use quorate_cli::start;
+
+/// The page of this tool for `man`.
+#[must_use]
+pub fn man_page() -> String {
+    manual::MANUAL.man_page()
+}
 
 /// Runs the benchmark that the arguments describe; the first argument is the program's name. The exit
 /// code is 0 if every operation succeeded, 1 if some failed or the run could not be made, 2 if the
 /// arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(args.into_iter().skip(1)) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let streams: (&mut dyn Write, &mut dyn Write) =
+        (&mut std::io::stdout(), &mut std::io::stderr());
+    let cli = match cli::read(args, variable, streams) {
         Ok(cli) => cli,
-        Err(error) => {
-            let printed = error.print();
-            let code = u8::try_from(error.exit_code()).ok().filter(|_| printed.is_ok());
-            return ExitCode::from(code.unwrap_or(1));
-        }
+        Err(code) => return start::end(code),
     };
     match run::run(&cli) {
         Ok(report) => {

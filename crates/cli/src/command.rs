@@ -32,7 +32,7 @@ pub struct Command<R: 'static> {
     pub children: &'static [&'static Self],
     /// Whether it needs no server, and so none of the environment.
     pub is_local: bool,
-    /// The exit code where the command cannot be begun, if not the tools' usual ones.
+    /// The exit code where this command, or one below it, cannot be begun, if not the tools' usual ones.
     pub failure_code: Option<u8>,
     /// Whether etcd's tool has no such command. Only its full name names it, so that it takes no short form from those
     /// that scripts know.
@@ -121,6 +121,11 @@ impl<R> Found<R> {
     #[must_use]
     pub fn command(&self) -> &'static Command<R> {
         self.path.last().expect("a path begins with the root")
+    }
+
+    /// The exit code where it cannot be begun, if it has one of its own.
+    pub(crate) fn failure_code(&self) -> Option<u8> {
+        self.path.iter().rev().find_map(|command| command.failure_code)
     }
 
     pub(crate) fn root(&self) -> &'static Command<R> {

@@ -131,7 +131,7 @@ pub(crate) fn shown_default(flag: &Flag) -> String {
     match flag.kind {
         Kind::Bool if flag.default == "false" => String::new(),
         Kind::Int | Kind::Uint if flag.default == "0" => String::new(),
-        Kind::Text if flag.default.is_empty() => String::new(),
+        Kind::Text | Kind::List if flag.default.is_empty() => String::new(),
         Kind::Duration if flag.default == "0s" => String::new(),
         Kind::Bool | Kind::Int | Kind::Uint => format!(" (default {})", flag.default),
         Kind::Text => format!(" (default {})", quote(flag.default.as_bytes())),

@@ -60,20 +60,22 @@ pub fn begin<R: Copy>(
     let found = find(root, &line).map_err(|word| {
         let text = unknown(program, &word);
         say(errors, &format!("Error: {text}\nRun '{program} --help' for usage.\n"));
-        MISTAKE
+        root.failure_code.unwrap_or(MISTAKE)
     })?;
     let matches = match Matches::parse(&found.flags(), &found.line) {
         Err(FlagError::Wrong(text)) => {
             let usage = help::usage(program, &found);
             say(errors, &format!("Error: {text}\n{usage}\n"));
-            return Err(found.command().failure_code.unwrap_or(MISTAKE));
+            return Err(found.failure_code().unwrap_or(MISTAKE));
         }
         Ok(matches) => Some(matches),
         Err(FlagError::Help) => None,
     };
+    // A group that is not asked for help lacks a command, which some tools take for a mistake.
+    let code = matches.as_ref().and(found.failure_code()).unwrap_or(0);
     let (Some(matches), Some(run)) = (matches, found.command().run) else {
-        say(output, &help::help(program, &found));
-        return Err(0);
+        say(if code == 0 { output } else { errors }, &help::help(program, &found));
+        return Err(code);
     };
     Ok(Begun { program, found, matches, run })
 }
@@ -154,6 +156,24 @@ mod tests {
         let begun = begin(NAMES, &ROOT, args, unknown, (&mut output, &mut errors));
         let said = String::from_utf8([output, errors].concat()).unwrap();
         (begun.map(|begun| (begun.program, begun.run)), said)
+    }
+
+    #[test]
+    fn a_tool_may_have_its_own_code_for_mistakes() {
+        const STRICT: Command<u8> = Command { failure_code: Some(9), ..ROOT };
+        let check = |line: &str| {
+            let (mut output, mut errors) = (Vec::new(), Vec::new());
+            let args = line.split(' ').map(OsString::from);
+            let unknown = |_: &str, word: &str| format!("no {word}");
+            let begun = begin(NAMES, &STRICT, args, unknown, (&mut output, &mut errors));
+            (begun.err(), output.is_empty(), errors.is_empty())
+        };
+        for line in ["x get", "x put --none", "x"] {
+            assert_eq!(check(line), (Some(9), true, false), "{line}");
+        }
+        assert_eq!(check("x cmp --none").0, Some(2));
+        assert_eq!(check("x --help"), (Some(0), false, true));
+        assert_eq!(check("x put a").0, None);
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use quorate_bench::{ToldOption, told_loads, told_options};
 use quorate_cli::manual::Page;
 use quorate_config::told_flags;
 use quorate_telemetry::metrics::told_series;
@@ -34,7 +33,7 @@ fn page(words: &[&str]) -> Option<String> {
         ["ctl", "--markdown"] => quorate_ctl::reference(),
         ["utl"] => quorate_utl::man_page(),
         ["utl", "--markdown"] => quorate_utl::reference(),
-        ["bench"] => bench_page(),
+        ["bench"] => quorate_bench::man_page(),
         ["metrics"] => metrics_page(),
         ["metrics", "--markdown"] => quorate_telemetry::metrics::reference(),
         _ => return None,
@@ -110,39 +109,4 @@ fn metrics_page() -> String {
     page.section("SEE ALSO");
     page.text("quorate(1)");
     page.finish()
-}
-
-fn bench_page() -> String {
-    let mut page = Page::new("quorate-bench", "put load on etcd, and say what came of it");
-    page.section("SYNOPSIS");
-    page.synopsis("quorate bench", &["load", "[options]"]);
-    page.section("DESCRIPTION");
-    page.paragraph(
-        "Asks a server of Quorate or etcd for as much as it can give, or for as much as it is told, and reports \
-         throughput, latencies and, of processes on the same machine, what each operation cost them. Connections that are \
-         lost are dialled again, and what was under way on them counts as errors.",
-    );
-    page.paragraph("Keys are written below --prefix and stay there.");
-    page.section("LOADS");
-    for load in told_loads() {
-        page.subsection(&load.name);
-        page.text(&format!("{}.", load.about));
-        options(&mut page, &load.options);
-    }
-    page.section("OPTIONS");
-    page.text("They are those of every load.");
-    options(&mut page, &told_options());
-    page.section("EXIT STATUS");
-    page.item("0", None, "Every operation succeeded.");
-    page.item("1", None, "Some failed, the run was cut short, or it could not be made.");
-    page.item("2", None, "The command line makes no sense.");
-    page.section("SEE ALSO");
-    page.text("quorate(1), quorate-ctl(1)");
-    page.finish()
-}
-
-fn options(page: &mut Page, options: &[ToldOption]) {
-    for option in options {
-        page.item(&option.name, option.value.as_deref(), &option.about);
-    }
 }

@@ -220,7 +220,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-ctl",
         &["quorate-api", "quorate-cli", "quorate-dns", "quorate-release", "quorate-tls"],
     ),
-    ("quorate-bench", &["quorate-api", "quorate-protobuf", "quorate-random", "quorate-tls"]),
+    (
+        "quorate-bench",
+        &["quorate-api", "quorate-cli", "quorate-protobuf", "quorate-random", "quorate-tls"],
+    ),
     (
         "quorate-utl",
         &[
