@@ -5,14 +5,16 @@ pub(crate) mod kubernetes;
 pub(crate) mod lease;
 pub(crate) mod watch;
 
-/// The full names of the calls.
+/// The paths of the calls.
 pub(crate) mod path {
-    pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
-    pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
-    pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
-    pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
-    pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
-    pub(crate) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
-    pub(crate) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
-    pub(crate) const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+    use quorate_grpc::methods::named;
+
+    pub(crate) const RANGE: &str = named("/etcdserverpb.KV/Range").path;
+    pub(crate) const PUT: &str = named("/etcdserverpb.KV/Put").path;
+    pub(crate) const TXN: &str = named("/etcdserverpb.KV/Txn").path;
+    pub(crate) const COMPACT: &str = named("/etcdserverpb.KV/Compact").path;
+    pub(crate) const WATCH: &str = named("/etcdserverpb.Watch/Watch").path;
+    pub(crate) const LEASE_GRANT: &str = named("/etcdserverpb.Lease/LeaseGrant").path;
+    pub(crate) const LEASE_REVOKE: &str = named("/etcdserverpb.Lease/LeaseRevoke").path;
+    pub(crate) const LEASE_KEEP_ALIVE: &str = named("/etcdserverpb.Lease/LeaseKeepAlive").path;
 }

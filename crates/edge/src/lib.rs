@@ -18,7 +18,7 @@ mod websocket;
 /// Targets of the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
-    pub use crate::grpc::fuzz::{body, head};
+    pub use crate::grpc::fuzz::body;
     pub use crate::http::fuzz::request;
     pub use crate::websocket::fuzz::frames;
 }

@@ -1,30 +1,11 @@
-//! The methods of every gRPC service on the client port: their kinds, and what each needs where authentication is
-//! on.
+//! What each gRPC method of the client port needs where authentication is on, how calls are counted, and which methods
+//! rules of the audit log may name.
 //!
-//! Routing, metrics, the "unknown method" answers and the gate read this one table. A method without a line is not
-//! known, and a line without a need does not compile.
+//! The table of methods itself is `grpc::methods`. A method without a line here does not compile.
 
+use quorate_grpc::methods::{SERVICES, Service, is_same};
 use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
-
-/// Which side of a call streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Unary,
-    ServerStream,
-    BidiStream,
-}
-
-impl Kind {
-    /// The name the metrics use.
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            Self::Unary => "unary",
-            Self::ServerStream => "server_stream",
-            Self::BidiStream => "bidi_stream",
-        }
-    }
-}
 
 /// What a method needs before it does anything, where authentication is on. It is checked when the head of a call
 /// arrives, and again when its message has been decoded.
@@ -32,164 +13,147 @@ impl Kind {
 pub(crate) enum Needs {
     /// Nothing; a token is not looked at.
     Nothing,
-    /// A user, whatever he may.
+    /// Any user.
     User,
-    /// Somebody who administers.
+    /// An administrator.
     Admin,
-    /// What every member judges alike, when it applies the request. A token that is shown has to be good.
+    /// Permissions that every member checks when it applies the request; a token that comes with it has to be valid.
     Judged,
-    /// What its messages say: rights to keys, or more for some than for others. The service asks.
+    /// It depends on its messages, such as the keys that they name. The service checks it.
     Message,
 }
 
-/// One method.
-#[derive(Debug)]
-pub(crate) struct Method {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) needs: Needs,
-}
-
-/// One service.
-#[derive(Debug)]
-pub(crate) struct ServiceMethods {
-    pub(crate) name: &'static str,
-    pub(crate) methods: &'static [Method],
-}
-
-const fn method(name: &'static str, kind: Kind, needs: Needs) -> Method {
-    Method { name, kind, needs }
-}
-
-use Kind::{BidiStream, ServerStream, Unary};
 use Needs::{Admin, Judged, Message, Nothing, User};
 
-/// All services. Elsewhere a service and a method are named by their positions here.
-pub(crate) const SERVICES: &[ServiceMethods] = &[
-    ServiceMethods {
-        name: "etcdserverpb.KV",
-        methods: &[
-            method("Range", Unary, Message),
-            method("RangeStream", ServerStream, Message),
-            method("Put", Unary, Judged),
-            method("DeleteRange", Unary, Judged),
-            method("Txn", Unary, Message),
-            method("Compact", Unary, Admin),
+/// What each method needs, service by service as in [`SERVICES`].
+const NEEDS: &[(&str, &[(&str, Needs)])] = &[
+    (
+        "etcdserverpb.KV",
+        &[
+            ("Range", Message),
+            ("RangeStream", Message),
+            ("Put", Judged),
+            ("DeleteRange", Judged),
+            ("Txn", Message),
+            ("Compact", Admin),
         ],
-    },
-    ServiceMethods { name: "etcdserverpb.Watch", methods: &[method("Watch", BidiStream, Message)] },
-    ServiceMethods {
-        name: "etcdserverpb.Lease",
-        methods: &[
-            method("LeaseGrant", Unary, Message),
-            method("LeaseRevoke", Unary, Judged),
-            method("LeaseKeepAlive", BidiStream, Message),
-            method("LeaseTimeToLive", Unary, Message),
-            method("LeaseLeases", Unary, Message),
+    ),
+    ("etcdserverpb.Watch", &[("Watch", Message)]),
+    (
+        "etcdserverpb.Lease",
+        &[
+            ("LeaseGrant", Message),
+            ("LeaseRevoke", Judged),
+            ("LeaseKeepAlive", Message),
+            ("LeaseTimeToLive", Message),
+            ("LeaseLeases", Message),
         ],
-    },
-    ServiceMethods {
-        name: "etcdserverpb.Cluster",
-        methods: &[
-            method("MemberAdd", Unary, Message),
-            method("MemberRemove", Unary, Admin),
-            method("MemberUpdate", Unary, Admin),
-            method("MemberList", Unary, User),
-            method("MemberPromote", Unary, Admin),
+    ),
+    (
+        "etcdserverpb.Cluster",
+        &[
+            ("MemberAdd", Message),
+            ("MemberRemove", Admin),
+            ("MemberUpdate", Admin),
+            ("MemberList", User),
+            ("MemberPromote", Admin),
         ],
-    },
-    ServiceMethods {
-        name: "etcdserverpb.Maintenance",
-        methods: &[
-            method("Alarm", Unary, Message),
-            method("Status", Unary, User),
-            method("Defragment", Unary, Admin),
-            method("Hash", Unary, Admin),
-            method("HashKV", Unary, Admin),
-            method("Snapshot", ServerStream, Admin),
-            method("MoveLeader", Unary, Admin),
-            method("Downgrade", Unary, Admin),
+    ),
+    (
+        "etcdserverpb.Maintenance",
+        &[
+            ("Alarm", Message),
+            ("Status", User),
+            ("Defragment", Admin),
+            ("Hash", Admin),
+            ("HashKV", Admin),
+            ("Snapshot", Admin),
+            ("MoveLeader", Admin),
+            ("Downgrade", Admin),
         ],
-    },
-    ServiceMethods {
-        name: "etcdserverpb.Auth",
-        methods: &[
-            method("AuthEnable", Unary, Judged),
-            method("AuthDisable", Unary, Judged),
-            method("AuthStatus", Unary, Judged),
-            method("Authenticate", Unary, Nothing),
-            method("UserAdd", Unary, Judged),
-            method("UserGet", Unary, Judged),
-            method("UserList", Unary, Judged),
-            method("UserDelete", Unary, Judged),
-            method("UserChangePassword", Unary, Judged),
-            method("UserGrantRole", Unary, Judged),
-            method("UserRevokeRole", Unary, Judged),
-            method("RoleAdd", Unary, Judged),
-            method("RoleGet", Unary, Judged),
-            method("RoleList", Unary, Judged),
-            method("RoleDelete", Unary, Judged),
-            method("RoleGrantPermission", Unary, Judged),
-            method("RoleRevokePermission", Unary, Judged),
+    ),
+    (
+        "etcdserverpb.Auth",
+        &[
+            ("AuthEnable", Judged),
+            ("AuthDisable", Judged),
+            ("AuthStatus", Judged),
+            ("Authenticate", Nothing),
+            ("UserAdd", Judged),
+            ("UserGet", Judged),
+            ("UserList", Judged),
+            ("UserDelete", Judged),
+            ("UserChangePassword", Judged),
+            ("UserGrantRole", Judged),
+            ("UserRevokeRole", Judged),
+            ("RoleAdd", Judged),
+            ("RoleGet", Judged),
+            ("RoleList", Judged),
+            ("RoleDelete", Judged),
+            ("RoleGrantPermission", Judged),
+            ("RoleRevokePermission", Judged),
         ],
-    },
-    ServiceMethods {
-        name: "v3lockpb.Lock",
-        methods: &[method("Lock", Unary, Message), method("Unlock", Unary, Message)],
-    },
-    ServiceMethods {
-        name: "v3electionpb.Election",
-        methods: &[
-            method("Campaign", Unary, Message),
-            method("Proclaim", Unary, Message),
-            method("Leader", Unary, Message),
-            method("Observe", ServerStream, Message),
-            method("Resign", Unary, Message),
+    ),
+    ("v3lockpb.Lock", &[("Lock", Message), ("Unlock", Message)]),
+    (
+        "v3electionpb.Election",
+        &[
+            ("Campaign", Message),
+            ("Proclaim", Message),
+            ("Leader", Message),
+            ("Observe", Message),
+            ("Resign", Message),
         ],
-    },
-    ServiceMethods {
-        name: "grpc.health.v1.Health",
-        methods: &[
-            method("Check", Unary, Nothing),
-            method("Watch", ServerStream, Nothing),
-            method("List", Unary, Nothing),
-        ],
-    },
+    ),
+    ("grpc.health.v1.Health", &[("Check", Nothing), ("Watch", Nothing), ("List", Nothing)]),
 ];
 
-/// What a method needs. It does not compile for a method that has no line.
-pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
+const _: () = assert!(is_complete(), "each method has a line here, in the order of SERVICES");
+
+const fn is_complete() -> bool {
     let mut at = 0;
-    while at < SERVICES.len() {
-        let ServiceMethods { name, methods } = &SERVICES[at];
+    while at < NEEDS.len() && at < SERVICES.len() {
+        let ((service, lines), Service { name, methods }) = (&NEEDS[at], &SERVICES[at]);
+        if !is_same(service, name) || lines.len() != methods.len() {
+            return false;
+        }
         let mut of = 0;
-        while of < methods.len() {
-            if is_same(name, service) && is_same(methods[of].name, method) {
-                return methods[of].needs;
+        while of < lines.len() {
+            if !is_same(lines[of].0, methods[of].name) {
+                return false;
             }
             of += 1;
         }
         at += 1;
     }
-    panic!("the table of methods has no such line")
+    NEEDS.len() == SERVICES.len()
 }
 
-/// Whether two texts are the same, at compile time.
-const fn is_same(one: &str, other: &str) -> bool {
-    let (one, other) = (one.as_bytes(), other.as_bytes());
+/// What the method at these positions needs.
+pub(crate) const fn needs_at((service, method): (usize, usize)) -> Needs {
+    NEEDS[service].1[method].1
+}
+
+/// What a method needs. It does not compile for a method that has no line.
+pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
     let mut at = 0;
-    while at < one.len() && at < other.len() && one[at] == other[at] {
+    while at < NEEDS.len() {
+        let (name, lines) = &NEEDS[at];
+        let mut of = 0;
+        while of < lines.len() {
+            if is_same(name, service) && is_same(lines[of].0, method) {
+                return lines[of].1;
+            }
+            of += 1;
+        }
         at += 1;
     }
-    at == one.len() && at == other.len()
+    panic!("the table of needs has no such line")
 }
 
 /// The services as the metrics count their calls.
 pub fn counted() -> Vec<GrpcService> {
-    let counted = |service: &ServiceMethods| GrpcService {
-        name: service.name,
-        methods: service.methods.iter().map(|one| (one.name, one.kind.label())).collect(),
-    };
+    let counted = |service: &Service| GrpcService { name: service.name, methods: service.labels() };
     SERVICES.iter().map(counted).collect()
 }
 
@@ -204,54 +168,6 @@ pub fn is_known(name: &MethodName) -> bool {
 /// The name in the audit log of a member's request for the whole state of another, on the peer port.
 pub(crate) const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
-/// Where a path leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route<'a> {
-    /// Positions in [`SERVICES`] and in the service's methods.
-    Method {
-        service: usize,
-        method: usize,
-        kind: Kind,
-    },
-    UnknownService(&'a str),
-    UnknownMethod {
-        service: &'a str,
-        method: &'a str,
-    },
-    Malformed(&'a str),
-}
-
-/// Finds the method of a request path.
-pub(crate) fn route(path: &str) -> Route<'_> {
-    let Some((service_name, method_name)) =
-        path.strip_prefix('/').and_then(|rest| rest.rsplit_once('/'))
-    else {
-        return Route::Malformed(path);
-    };
-    let Some(service) = SERVICES.iter().position(|service| service.name == service_name) else {
-        return Route::UnknownService(service_name);
-    };
-    let methods = SERVICES[service].methods;
-    let Some(method) = methods.iter().position(|one| one.name == method_name) else {
-        return Route::UnknownMethod { service: service_name, method: method_name };
-    };
-    Route::Method { service, method, kind: methods[method].kind }
-}
-
-impl Route<'_> {
-    /// The text of the Unimplemented answer, or `None` for a known method.
-    pub(crate) fn refusal(self) -> Option<String> {
-        match self {
-            Self::Method { .. } => None,
-            Self::UnknownService(service) => Some(format!("unknown service {service}")),
-            Self::UnknownMethod { service, method } => {
-                Some(format!("unknown method {method} for service {service}"))
-            }
-            Self::Malformed(path) => Some(format!("malformed method name: {path:?}")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use quorate_telemetry::audit::Rules;
@@ -260,12 +176,11 @@ mod tests {
 
     #[test]
     fn only_these_answer_whoever_asks() {
-        let mut open = Vec::new();
-        for service in SERVICES {
-            for one in service.methods.iter().filter(|one| one.needs == Nothing) {
-                open.push(format!("{}/{}", service.name, one.name));
-            }
-        }
+        let all = NEEDS.iter().flat_map(|(service, methods)| {
+            methods.iter().map(move |(method, needs)| (format!("{service}/{method}"), *needs))
+        });
+        let open: Vec<String> =
+            all.filter(|(_, needs)| *needs == Nothing).map(|(name, _)| name).collect();
         assert_eq!(
             open,
             [
@@ -288,21 +203,6 @@ mod tests {
         }
         for text in ["kv", "KV/", "KV/Frob", "etcdserverpb", "KV,Frob"] {
             assert!(!known(text), "{text}");
-        }
-    }
-
-    #[test]
-    fn paths_lead_to_methods_or_to_grpc_gos_words() {
-        assert_eq!(
-            route("/etcdserverpb.KV/Put"),
-            Route::Method { service: 0, method: 2, kind: Unary }
-        );
-        for (path, text) in [
-            ("/etcdserverpb.KV/Frob", "unknown method Frob for service etcdserverpb.KV"),
-            ("/a.B/C", "unknown service a.B"),
-            ("/x", "malformed method name: \"/x\""),
-        ] {
-            assert_eq!(route(path).refusal().as_deref(), Some(text));
         }
     }
 }

@@ -17,13 +17,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message as _;
 use quorate_api::etcdserverpb::RangeRequest;
+use quorate_grpc::methods;
 use quorate_telemetry::log;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
 use crate::kv::Kv;
 use crate::leasing::Leasing;
-use crate::methods;
 use crate::relay;
 use crate::upstream::Upstream;
 

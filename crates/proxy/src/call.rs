@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::{HeaderMap, HeaderValue, Response};
+use quorate_grpc::head::{HAS_LEADER, requires_leader};
+use quorate_grpc::observed::{Observed, Observer};
 use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::Code;
 use tonic::body::Body;
-use tonic::{Code, Status};
-
-use crate::seen::{self, Onlooker};
 
 /// Field lines that are about the way to this proxy, and no matter of the members'.
 const OF_THE_WAY: [&str; 11] = [
@@ -25,9 +25,6 @@ const OF_THE_WAY: [&str; 11] = [
     "transfer-encoding",
     "date",
 ];
-
-/// The wish for a member that has a leader.
-pub(crate) const HAS_LEADER: &str = "hasleader";
 
 /// The field lines that members are handed: who asks and for how long, and whatever else the client says.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
@@ -53,7 +50,7 @@ impl Asker {
         Self {
             token: of("token"),
             authorization: of("authorization"),
-            requires_leader: headers.get(HAS_LEADER).is_some_and(|value| value == "true"),
+            requires_leader: requires_leader(headers),
         }
     }
 
@@ -81,28 +78,6 @@ impl Asker {
     pub(crate) const fn requires_leader(&self) -> bool {
         self.requires_leader
     }
-}
-
-/// How long a client waits, if it says so.
-pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
-    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
-    let malformed = || Status::internal("malformed grpc-timeout");
-    let text = value.to_str().map_err(|_| malformed())?;
-    let unit = text.chars().next_back().ok_or_else(malformed)?;
-    let digits = &text[..text.len() - unit.len_utf8()];
-    let amount: u64 = match digits.len() {
-        1..=8 => digits.parse().map_err(|_| malformed())?,
-        _ => return Err(malformed()),
-    };
-    Ok(Some(match unit {
-        'H' => Duration::from_secs(amount * 3600),
-        'M' => Duration::from_secs(amount * 60),
-        'S' => Duration::from_secs(amount),
-        'm' => Duration::from_millis(amount),
-        'u' => Duration::from_micros(amount),
-        'n' => Duration::from_nanos(amount),
-        _ => return Err(malformed()),
-    }))
 }
 
 /// The calls of one connection.
@@ -140,36 +115,27 @@ impl Counted {
         }
     }
 
-    fn see(&mut self, headers: &HeaderMap) {
-        if let Some(status) = Status::from_header_map(headers) {
-            self.code = Some(status.code() as i32);
-        }
-    }
-
     /// The answer, with whose end the call ends.
-    pub(crate) fn until(mut self, answer: Response<Body>) -> Response<Body> {
-        self.see(answer.headers());
-        answer.map(|inner| seen::by(self, inner))
+    pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
+        let (head, body) = answer.into_parts();
+        let body = Body::new(Observed::new(&head.headers, body, Some(self)));
+        Response::from_parts(head, body)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // Whose end is not seen has been given up by its client.
+        // A call that was dropped before its answer was given up by its client.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());
     }
 }
 
-impl Onlooker for Counted {
-    fn trailers(&mut self, trailers: &HeaderMap) {
-        self.see(trailers);
-    }
-
-    fn failed(&mut self, status: &Status) {
-        self.code = Some(status.code() as i32);
+impl Observer for Counted {
+    fn ended(&mut self, code: Code, _message: &str) {
+        self.code = Some(code as i32);
     }
 }
 
@@ -200,15 +166,5 @@ mod tests {
         assert_eq!(asker.headers(), lines);
         assert!(asker.requires_leader());
         assert_ne!(asker, Asker::of(&headers(&[("token", "t")])));
-    }
-
-    #[test]
-    fn timeouts_have_units() {
-        let timeout = |text| timeout(&headers(&[("grpc-timeout", text)])).ok().flatten();
-        assert_eq!(timeout("5S"), Some(Duration::from_secs(5)));
-        assert_eq!(timeout("200m"), Some(Duration::from_millis(200)));
-        for text in ["", "S", "5", "123456789S", "5x", "-5S"] {
-            assert_eq!(timeout(text), None, "{text}");
-        }
     }
 }

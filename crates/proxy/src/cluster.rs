@@ -16,6 +16,7 @@ use quorate_api::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, Member,
     MemberListRequest, MemberListResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
+use quorate_grpc::methods;
 use quorate_telemetry::log;
 use tokio::time::sleep;
 use tonic::Status;
@@ -23,7 +24,6 @@ use tonic::Status;
 use crate::framing;
 use crate::lease::Leases;
 use crate::line::Registration;
-use crate::methods;
 use crate::namespace::Namespace;
 use crate::relay;
 use crate::upstream::Upstream;

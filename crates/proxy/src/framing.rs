@@ -1,20 +1,19 @@
-//! Messages on the wire: how they are read as bytes, and the bodies that carry them.
+//! Messages that are passed on: they are read as bytes, and sent in bodies of one message each.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
+use bytes::{Buf, Bytes};
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Response, Uri};
+use http::{HeaderMap, Response, Uri};
 use http_body::{Body as HttpBody, Frame};
 use prost::{Message, Name};
+use quorate_grpc::ending::{self, trailers};
+use quorate_grpc::framing::message_head;
+use quorate_grpc::head::compression;
 use tonic::body::Body;
-use tonic::codec::{CompressionEncoding, DecodeBuf, Decoder, Streaming};
+use tonic::codec::{DecodeBuf, Decoder, Streaming};
 use tonic::{Code, Status};
-
-/// What stands before a message: a flag and the length.
-pub(crate) const HEAD_BYTES: usize = 5;
 
 /// Takes messages as they are.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    Streaming::new_request(Raw, body, encoding(headers), Some(bytes_max))
+    Streaming::new_request(Raw, body, compression(headers), Some(bytes_max))
 }
 
 /// The messages of an answer; one that failed before any is an error at once.
@@ -53,12 +52,7 @@ where
     {
         return Err(status);
     }
-    Ok(Streaming::new_response(Raw, body, head.status, encoding(&head.headers), Some(bytes_max)))
-}
-
-fn encoding(headers: &HeaderMap) -> Option<CompressionEncoding> {
-    let gzip = headers.get("grpc-encoding").is_some_and(|value| value == "gzip");
-    gzip.then_some(CompressionEncoding::Gzip)
+    Ok(Streaming::new_response(Raw, body, head.status, compression(&head.headers), Some(bytes_max)))
 }
 
 /// Reads a message as the services read theirs.
@@ -66,58 +60,27 @@ pub(crate) fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Res
     quorate_api::codec::decode(bytes)
 }
 
-/// A message with its head.
-pub(crate) fn framed(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut chunk = BytesMut::with_capacity(HEAD_BYTES + length);
-    chunk.put_slice(&head(length));
-    message.encode_raw(&mut chunk);
-    chunk.freeze()
-}
-
-/// A message that is encoded already, with its head.
-pub(crate) fn with_head(message: &[u8]) -> Bytes {
-    let mut chunk = BytesMut::with_capacity(HEAD_BYTES + message.len());
-    chunk.put_slice(&head(message.len()));
-    chunk.put_slice(message);
-    chunk.freeze()
-}
-
-/// What stands before a message of this length.
-pub(crate) fn head(length: usize) -> [u8; HEAD_BYTES] {
-    let told = u32::try_from(length).expect("no message of a member is longer than 2 GiB");
-    let [a, b, c, d] = told.to_be_bytes();
-    [0, a, b, c, d]
-}
-
 /// The body of a request that is one message.
 pub(crate) fn whole(message: Bytes) -> Body {
-    Body::new(Pieces { pieces: [Some(head_of(&message)), Some(message)], trailers: None })
+    Body::new(Pieces { pieces: [Some(head_of(&message)), Some(message)], end: None })
 }
 
 /// The answer to a call: one message, and that it went well.
 pub(crate) fn answer(message: Bytes) -> Response<Body> {
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from_static("0"));
     let pieces = [Some(head_of(&message)), Some(message)];
-    respond(Body::new(Pieces { pieces, trailers: Some(trailers) }))
-}
-
-/// An answer with this body.
-pub(crate) fn respond(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
+    ending::answer(Body::new(Pieces { pieces, end: Some(Status::ok("")) }))
 }
 
 fn head_of(message: &Bytes) -> Bytes {
-    Bytes::copy_from_slice(&head(message.len()))
+    let head = message_head(message.len()).expect("no message of a member is longer than 2 GiB");
+    Bytes::copy_from_slice(&head)
 }
 
 #[derive(Debug)]
 struct Pieces {
     pieces: [Option<Bytes>; 2],
-    trailers: Option<HeaderMap>,
+    /// How the call went, if this is an answer.
+    end: Option<Status>,
 }
 
 impl HttpBody for Pieces {
@@ -131,11 +94,11 @@ impl HttpBody for Pieces {
         if let Some(piece) = self.pieces.iter_mut().find_map(Option::take) {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(self.end.take().map(|status| trailers(&status)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.iter().all(Option::is_none) && self.trailers.is_none()
+        self.pieces.iter().all(Option::is_none) && self.end.is_none()
     }
 }
 
@@ -145,17 +108,4 @@ pub(crate) fn at(base: &Uri, path: &'static str) -> Uri {
     parts.path_and_query = Some(PathAndQuery::from_static(path));
     parts.scheme.get_or_insert(Scheme::HTTP);
     Uri::from_parts(parts).expect("an authority and a path make an address")
-}
-
-/// A refusal of the library in grpc-go's words.
-pub(crate) fn worded(status: Status) -> Status {
-    let found = status.message().strip_prefix("Error, decoded message length too large: found ");
-    match found.and_then(|rest| rest.split_once(" bytes, the limit is: ")) {
-        Some((length, limit)) => {
-            let limit = limit.trim_end_matches(" bytes");
-            let text = format!("grpc: received message larger than max ({length} vs. {limit})");
-            Status::resource_exhausted(text)
-        }
-        None => status,
-    }
 }

@@ -15,12 +15,12 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use quorate_api::etcdserverpb::RangeRequest;
+use quorate_grpc::methods;
 use quorate_http_pages::profiles::{Profiles, read_body, takes_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_net::listen::Http1Service;
 use tonic::{Code, Status};
 
-use crate::methods;
 use crate::relay;
 use crate::router::Services;
 

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::HeaderMap;
+use bytes::{Buf as _, BytesMut};
+use quorate_grpc::framing::{HEAD_BYTES, whole_message};
+use quorate_grpc::observed::{Observed, Observer};
 use quorate_telemetry::metrics::ProxyMetrics;
+use tonic::Code;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question};
-use crate::framing::HEAD_BYTES;
 use crate::leasing::Latest;
-use crate::seen::{self, Onlooker};
 use crate::span::Span;
 
 /// A question that is on its way to a member, with what becomes of its answer. It is given up unless the answer is kept,
@@ -53,7 +52,7 @@ impl Asking {
 
     /// An answer that is kept when it has passed.
     pub(crate) fn keep_passing(self, inner: Body) -> Body {
-        seen::by(Passing { held: Some(BytesMut::new()), asking: self }, inner)
+        Observed::of_body(inner, Passing { held: Some(BytesMut::new()), asking: self })
     }
 }
 
@@ -71,8 +70,8 @@ struct Passing {
     asking: Asking,
 }
 
-impl Onlooker for Passing {
-    fn data(&mut self, data: &Bytes) {
+impl Observer for Passing {
+    fn passed(&mut self, data: &[u8]) {
         let Some(held) = &mut self.held else { return };
         if held.len() + data.len() > ENTRY_BYTES_MAX {
             self.held = None;
@@ -86,13 +85,11 @@ impl Onlooker for Passing {
         }
     }
 
-    fn trailers(&mut self, trailers: &HeaderMap) {
-        let is_good =
-            Status::from_header_map(trailers).is_some_and(|status| status.code() == Code::Ok);
-        let Some(mut held) = self.held.take().filter(|_| is_good) else { return };
-        let Some([0, a, b, c, d]) = held.first_chunk::<HEAD_BYTES>().copied() else { return };
-        held.advance(HEAD_BYTES);
-        if u32::from_be_bytes([a, b, c, d]) as usize == held.len() {
+    fn ended(&mut self, code: Code, _message: &str) {
+        let Some(mut held) = self.held.take().filter(|_| code == Code::Ok) else { return };
+        let is_compressed = held.first().is_none_or(|flag| *flag != 0);
+        if !is_compressed && whole_message(&held).is_some() {
+            held.advance(HEAD_BYTES);
             // Its revision matters only where answers are looked at before they pass.
             self.asking.keep(Kept { answer: held.freeze(), revision: 0 });
         }
@@ -101,6 +98,7 @@ impl Onlooker for Passing {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use http_body_util::BodyExt as _;
 
     use super::*;

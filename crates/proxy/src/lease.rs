@@ -18,6 +18,10 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use quorate_grpc::ending;
+use quorate_grpc::framing::framed;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_telemetry::metrics::ProxyMetrics;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
@@ -110,7 +114,7 @@ impl Leases {
         let asker = Asker::of(headers);
         let serving = Arc::clone(self).run(Arc::clone(&client), asker, requests);
         let task = tokio::spawn(serving);
-        framing::respond(Body::new(client.outbox.body(task.abort_handle())))
+        ending::answer(Body::new(client.outbox.body(task.abort_handle())))
     }
 
     async fn run(self: Arc<Self>, client: Arc<Client>, asker: Asker, mut requests: Messages) {
@@ -129,7 +133,7 @@ impl Leases {
                         Err(status) => return client.outbox.end(status),
                     },
                     Ok(None) => is_open = false,
-                    Err(status) => return client.outbox.end(framing::worded(status)),
+                    Err(status) => return client.outbox.end(in_grpc_gos_words(status, Kind::BidiStream)),
                 },
             }
         }
@@ -230,7 +234,7 @@ impl Leases {
                     renewers.get_mut(asker).and_then(|renewer| renewer.unsent.pop_front())
                 };
                 let Some(id) = next else { break };
-                let request = framing::framed(&LeaseKeepAliveRequest { id });
+                let request = framed(&LeaseKeepAliveRequest { id });
                 if frames.send(Ok(Frame::data(request))).await.is_err() {
                     // The stream is lost, which its other half says.
                     return std::future::pending().await;

@@ -5,13 +5,12 @@
 
 use std::net::SocketAddr;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
+use quorate_grpc::framing::{HEAD_BYTES, message_len};
+use quorate_grpc::observed::{Observed, Observer};
 use quorate_json::Conversion;
 use quorate_telemetry::log;
 use tonic::body::Body;
-
-use crate::framing::HEAD_BYTES;
-use crate::seen::{self, Onlooker};
 
 /// The longest message that is shown; it is held until it is whole.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
@@ -38,7 +37,7 @@ impl Shown {
     /// A body whose messages are shown as they pass.
     pub(crate) fn body(self, side: Side, inner: Body) -> Body {
         let held = BytesMut::new();
-        seen::by(Shower { call: self, side, held, passed_over: 0 }, inner)
+        Observed::of_body(inner, Shower { call: self, side, held, passed_over: 0 })
     }
 
     fn show(&self, side: Side, message: Option<&[u8]>, length: usize) {
@@ -96,11 +95,9 @@ impl Shower {
             let missing = HEAD_BYTES.saturating_sub(self.held.len()).min(bytes.len());
             self.held.extend_from_slice(&bytes[..missing]);
             bytes.advance(missing);
-            let Some([flag, a, b, c, d]) = self.held.first_chunk::<HEAD_BYTES>().copied() else {
-                return;
-            };
-            let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            if flag != 0 || length > SHOWN_BYTES_MAX {
+            let Some(head) = self.held.first_chunk::<HEAD_BYTES>() else { return };
+            let length = message_len(head);
+            if head[0] != 0 || length > SHOWN_BYTES_MAX {
                 self.call.show(self.side, None, length);
                 self.held.clear();
                 self.passed_over = length;
@@ -118,8 +115,8 @@ impl Shower {
     }
 }
 
-impl Onlooker for Shower {
-    fn data(&mut self, data: &Bytes) {
+impl Observer for Shower {
+    fn passed(&mut self, data: &[u8]) {
         self.pass(data);
     }
 }
@@ -129,7 +126,7 @@ mod tests {
     use quorate_api::etcdserverpb::{AuthenticateRequest, PutRequest};
 
     use super::*;
-    use crate::framing::framed;
+    use quorate_grpc::framing::framed;
 
     fn shower(method: &'static str) -> Shower {
         let call = Shown { service: "etcdserverpb.KV", method, from: None };

@@ -17,11 +17,11 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body::{Body as HttpBody, Frame};
 use parking_lot::Mutex;
 use prost::encoding::int64;
+use quorate_grpc::ending::trailers;
+use quorate_grpc::framing::message_head;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tonic::Status;
-
-use crate::framing;
 
 /// Of messages that wait for the client.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
@@ -57,7 +57,8 @@ impl Letter {
     fn begin(&self, chunk: &mut BytesMut) {
         let has_id = self.watch_id != 0;
         let own = if has_id { int64::encoded_len(WATCH_ID_FIELD, &self.watch_id) } else { 0 };
-        chunk.put_slice(&framing::head(own + self.shared.len()));
+        let head = message_head(own + self.shared.len());
+        chunk.put_slice(&head.expect("no message of a member is longer than 2 GiB"));
         if has_id {
             int64::encode(WATCH_ID_FIELD, &self.watch_id, chunk);
         }
@@ -207,9 +208,7 @@ impl HttpBody for OutboxBody {
             // Nothing is taken after the end.
             state.is_closed = true;
             self.has_ended = true;
-            let mut trailers = http::HeaderMap::new();
-            let added = status.add_header(&mut trailers).map(|()| Frame::trailers(trailers));
-            return Poll::Ready(Some(added));
+            return Poll::Ready(Some(trailers(&status)));
         }
         state.waker = Some(cx.waker().clone());
         Poll::Pending

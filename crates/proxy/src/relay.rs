@@ -14,26 +14,32 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
+use quorate_grpc::ending::{self, trailers};
+use quorate_grpc::framing::with_head;
+use quorate_grpc::methods::{Kind, Method};
+use quorate_grpc::wording::in_grpc_gos_words;
 use tokio_stream::Stream as _;
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::framing::{self, Messages};
-use crate::methods::Method;
 use crate::upstream::{Asked, Upstream, broken, told};
 
 /// The longest request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
+/// As the library refuses a request without a message.
+const NO_MESSAGE: &str = "Missing request message.";
+
 /// What a member may answer where nothing is said: as much as a message can be long.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
 /// Reads the one message of a request.
-pub(crate) async fn only(mut messages: Messages) -> Result<Bytes, Status> {
+pub(crate) async fn only(kind: Kind, mut messages: Messages) -> Result<Bytes, Status> {
     match messages.message().await {
         Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(Status::internal("grpc: the request has no message")),
-        Err(status) => Err(framing::worded(status)),
+        Ok(None) => Err(in_grpc_gos_words(Status::internal(NO_MESSAGE), kind)),
+        Err(status) => Err(in_grpc_gos_words(status, kind)),
     }
 }
 
@@ -47,7 +53,7 @@ pub(crate) async fn relay(
     let answer = answered(upstream, method, headers, message).await?;
     if upstream.limits.receive_bytes < UNLIMITED_BYTES {
         let messages = framing::replies(answer, upstream.limits.receive_bytes)?;
-        return Ok(framing::respond(Body::new(Weighed { messages, has_ended: false })));
+        return Ok(ending::answer(Body::new(Weighed { messages, has_ended: false })));
     }
     let (head, body) = answer.into_parts();
     let mut answer = Response::from_parts(head, Body::new(Passed(body)));
@@ -96,9 +102,7 @@ impl HttpBody for Passed {
         match Pin::new(&mut self.0).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
                 // The client is told as by a member that ends its stream.
-                let mut trailers = HeaderMap::new();
-                let added = broken(&error).add_header(&mut trailers);
-                Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
+                Poll::Ready(Some(trailers(&broken(&error))))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
             Poll::Ready(None) => Poll::Ready(None),
@@ -125,8 +129,7 @@ struct Weighed {
 impl Weighed {
     fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.has_ended = true;
-        let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+        Poll::Ready(Some(trailers(status)))
     }
 }
 
@@ -146,7 +149,7 @@ impl HttpBody for Weighed {
             Poll::Ready(None) => self.end(&Status::ok("")),
             Poll::Ready(Some(Err(status))) => self.end(&told(status)),
             Poll::Ready(Some(Ok(message))) => {
-                Poll::Ready(Some(Ok(Frame::data(framing::with_head(&message)))))
+                Poll::Ready(Some(Ok(Frame::data(with_head(&message)))))
             }
         }
     }

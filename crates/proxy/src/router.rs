@@ -9,25 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use prost::Message as _;
 use quorate_api::etcdserverpb::LeaseTimeToLiveResponse;
 use quorate_api::v3electionpb::CampaignRequest;
 use quorate_api::v3lockpb::LockRequest;
+use quorate_grpc::head;
+use quorate_grpc::methods::{Method, OF_ETCD};
 use quorate_net::listen::{Activity, Ends, Http2Service};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::call::{Calls, Counted, forwarded, timeout};
+use crate::call::{Calls, Counted, forwarded};
 use crate::cluster::Cluster;
 use crate::framing;
 use crate::kv::Kv;
 use crate::lease::Leases;
 use crate::leasing::Leasing;
 use crate::message_log::{Shown, Side};
-use crate::methods::{Method, SERVICES, route};
 use crate::namespace::Namespace;
 use crate::relay::{self, REQUEST_BYTES_MAX};
 use crate::span::Span;
@@ -83,23 +84,16 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let answered = |answer| Box::pin(std::future::ready(Ok(answer)));
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
-            let mut answer =
-                Status::invalid_argument("invalid gRPC request content-type").into_http();
-            *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return answered(answer);
-        }
-        let method = match route(request.uri().path()) {
-            Ok(method) => method,
-            Err(text) => return answered(Status::unimplemented(text).into_http()),
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let call = match head::Call::read(OF_ETCD, &mut request) {
+            Ok(call) => call,
+            Err(refusal) => return Box::pin(std::future::ready(Ok(refusal.into_http()))),
         };
+        let method = (call.service, call.method);
         let counted = Counted::begin(&self.services.metrics, method, &self.calls);
         let (services, ends) = (Arc::clone(&self.services), self.ends);
         Box::pin(async move {
-            let answer = services.answer(method, request, ends).await;
+            let answer = services.answer(call, request, ends).await;
             Ok(counted.until(answer.unwrap_or_else(Status::into_http)))
         })
     }
@@ -108,14 +102,13 @@ impl hyper::service::Service<Request<Incoming>> for Router {
 impl Services {
     async fn answer(
         self: Arc<Self>,
-        (service, method): (usize, usize),
+        call: head::Call,
         request: Request<Incoming>,
         ends: Ends,
     ) -> Result<Response<Body>, Status> {
-        let service = &SERVICES[service];
-        let method = &service.methods[method];
+        let service = &OF_ETCD[call.service];
+        let method = &service.methods[call.method];
         let (head, body) = request.into_parts();
-        let timeout = timeout(&head.headers)?;
         let shown = self.logs_messages.then_some(Shown {
             service: service.name,
             method: method.name,
@@ -127,7 +120,7 @@ impl Services {
             Some(shown) => shown.body(Side::Request, body),
         };
         let answering = self.dispatch(service.name, method, head.headers, body);
-        let answer = match timeout {
+        let answer = match call.timeout {
             None => answering.await?,
             Some(timeout) => match tokio::time::timeout(timeout, answering).await {
                 Ok(answer) => answer?,
@@ -155,7 +148,7 @@ impl Services {
             (_, "LeaseKeepAlive") => Ok(self.leases.serve(&headers, body)),
             _ => {
                 let messages = framing::requests(&headers, body, REQUEST_BYTES_MAX);
-                let message = relay::only(messages).await?;
+                let message = relay::only(method.kind, messages).await?;
                 self.answer_one(service, method, &headers, message).await
             }
         }

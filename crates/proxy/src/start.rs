@@ -8,11 +8,12 @@ use quorate_api::deep_txn;
 use quorate_cli::stop;
 use quorate_gateway::{Discovered, DiscoveryError};
 use quorate_gotext::quote::go_reason;
+use quorate_grpc::methods::{self, OF_ETCD, Service};
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
 use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Security};
 use quorate_net::runtime::{Runtimes, Threads};
-use quorate_telemetry::metrics::ProxyMetrics;
+use quorate_telemetry::metrics::{GrpcService, ProxyMetrics};
 use quorate_telemetry::{init_system, log};
 use quorate_tls::Acceptor;
 use thiserror::Error;
@@ -26,7 +27,6 @@ use crate::kv::Kv;
 use crate::lease::Leases;
 use crate::leasing::Leasing;
 use crate::line::Options;
-use crate::methods::{self, counted};
 use crate::namespace::Namespace;
 use crate::router::{Router, Services};
 use crate::security::{SecurityError, acceptor, targets};
@@ -80,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         options.limits,
         runtimes.first().clone(),
     )?;
-    let metrics = Arc::new(ProxyMetrics::new(&counted()));
+    let metrics = Arc::new(ProxyMetrics::new(&counted_methods()));
     let services = services(options, upstream, metrics);
     runtimes.first().block_on(services.kv.recover_order(methods::named("/etcdserverpb.KV/Range")));
     begin_duties(options, &services, runtimes.first());
@@ -160,6 +160,12 @@ fn services(
         upstream,
         metrics,
     })
+}
+
+/// The methods as metrics count their calls.
+fn counted_methods() -> Vec<GrpcService> {
+    let counted = |service: &Service| GrpcService { name: service.name, methods: service.labels() };
+    OF_ETCD.iter().map(counted).collect()
 }
 
 /// What goes on beside the calls of clients.

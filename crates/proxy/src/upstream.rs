@@ -30,6 +30,8 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::{Mutex, RwLock};
 use quorate_gotext::quote::go_dial_reason;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_telemetry::log;
 use quorate_tls::ChannelConnector;
 use tokio::runtime::Handle;
@@ -397,6 +399,7 @@ pub(crate) fn told(status: Status) -> Status {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))
         }
-        _ => framing::worded(status),
+        // Whatever the kind of call, grpc-go reads answers as it reads streams.
+        _ => in_grpc_gos_words(status, Kind::ServerStream),
     }
 }

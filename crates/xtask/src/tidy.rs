@@ -84,6 +84,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-cli",
             "quorate-gateway",
             "quorate-gotext",
+            "quorate-grpc",
             "quorate-http-pages",
             "quorate-json",
             "quorate-net",
@@ -94,6 +95,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("quorate-gotext", &[]),
+    // gRPC on the wire, for a member, a proxy and the load generator.
+    ("quorate-grpc", &["quorate-gotext", "quorate-test-support"]),
     ("quorate-profile", &["quorate-protobuf", "quorate-random"]),
     ("quorate-json", &["quorate-protobuf", "quorate-test-support"]),
     ("quorate-jwt", &[]),
@@ -168,6 +171,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-gotext",
+            "quorate-grpc",
             "quorate-http-pages",
             "quorate-json",
             "quorate-member",
@@ -222,7 +226,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "quorate-bench",
-        &["quorate-api", "quorate-cli", "quorate-protobuf", "quorate-random", "quorate-tls"],
+        &[
+            "quorate-api",
+            "quorate-cli",
+            "quorate-grpc",
+            "quorate-protobuf",
+            "quorate-random",
+            "quorate-tls",
+        ],
     ),
     (
         "quorate-utl",
@@ -260,6 +271,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-api",
             "quorate-config",
             "quorate-edge",
+            "quorate-grpc",
             "quorate-json",
             "quorate-net",
             "quorate-peer",

@@ -5,7 +5,7 @@
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Kind, RawHttp2, Server, bytes, call_head, framed, literal, on_both_servers, string,
+    Kind, Proxy, RawHttp2, Server, bytes, call_head, framed, literal, on_both_servers, string,
 };
 
 on_both_servers! {
@@ -13,6 +13,7 @@ on_both_servers! {
     odd_content_types,
     odd_times_and_bytes,
     odd_compressions,
+    a_proxy_checks_heads_as_a_member_does,
     what_http_forbids,
     odd_messages,
     a_unary_call_is_answered_before_its_request_ends,
@@ -140,9 +141,15 @@ impl Odd {
     }
 }
 
-/// Sends each of them on a connection of its own. What is refused has no effect.
+/// Sends each of them to a server.
 async fn check(kind: Kind, table: Vec<Odd>) {
     let server = Server::start(kind).await;
+    check_at(kind, &server, server.port(), table).await;
+}
+
+/// Sends each of them to this port of a server, or of a proxy in front of it, on a connection of its own. What is
+/// refused has no effect.
+async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
     let client = server.client();
     let mut revision = client.revision().await;
     for odd in table {
@@ -162,7 +169,7 @@ async fn check(kind: Kind, table: Vec<Odd>) {
         });
         let fields: Vec<(&[u8], &[u8])> =
             fields.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        let found = RawHttp2::connect(server.port()).ask(&fields, &body).summary();
+        let found = RawHttp2::connect(port).ask(&fields, &body).summary();
         assert_eq!(found, expected, "{what}");
         revision += i64::from(is_put && found == GOOD);
         assert_eq!(client.revision().await, revision, "{what}");
@@ -199,7 +206,11 @@ async fn odd_methods_and_paths(kind: Kind) {
 }
 
 async fn odd_content_types(kind: Kind) {
-    let table = vec![
+    check(kind, content_types()).await;
+}
+
+fn content_types() -> Vec<Odd> {
+    vec![
         odd("a type of gRPC's").set("content-type", "application/grpc+proto"),
         odd("a parameter").set("content-type", "application/grpc;charset=x"),
         odd("a type that begins like gRPC's").refused_type("application/grpcx"),
@@ -212,11 +223,18 @@ async fn odd_content_types(kind: Kind) {
         odd("another type and a good one")
             .set("content-type", "text/plain")
             .add("content-type", "application/grpc"),
-    ];
-    check(kind, table).await;
+    ]
 }
 
 async fn odd_times_and_bytes(kind: Kind) {
+    let mut table = times_and_bytes();
+    for kib in [8, 16, 64, 200] {
+        table.push(odd("a long header").set("x", vec![b'a'; kib << 10]));
+    }
+    check(kind, table).await;
+}
+
+fn times_and_bytes() -> Vec<Odd> {
     let mut table = vec![
         odd("no time").set("grpc-timeout", "0S").answer(DEADLINE),
         odd("a nanosecond").set("grpc-timeout", "1n").answer(DEADLINE),
@@ -252,14 +270,15 @@ async fn odd_times_and_bytes(kind: Kind) {
     {
         table.push(odd("no bytes in a header").refused_binary(bad, offset));
     }
-    for kib in [8, 16, 64, 200] {
-        table.push(odd("a long header").set("x", vec![b'a'; kib << 10]));
-    }
-    check(kind, table).await;
+    table
 }
 
 async fn odd_compressions(kind: Kind) {
-    let table = vec![
+    check(kind, compressions()).await;
+}
+
+fn compressions() -> Vec<Odd> {
+    vec![
         odd("no compression").set("grpc-encoding", "identity"),
         odd("an empty compression").set("grpc-encoding", ""),
         odd("a compression that is not used").set("grpc-encoding", "gzip"),
@@ -270,8 +289,15 @@ async fn odd_compressions(kind: Kind) {
             .set("grpc-encoding", "snappy")
             .path("/a/b")
             .answer("200 12 unknown service a"),
-    ];
-    check(kind, table).await;
+    ]
+}
+
+async fn a_proxy_checks_heads_as_a_member_does(kind: Kind) {
+    let server = Server::start(kind).await;
+    let proxy = Proxy::start(kind, &[server.port()], &[]).await;
+    for table in [content_types(), times_and_bytes(), compressions()] {
+        check_at(kind, &server, proxy.port(), table).await;
+    }
 }
 
 /// HTTP/2 has such requests refused; etcd passes over much of it (record 7).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb::AuthenticateResponse;
+use quorate_grpc::methods::named;
 
 use super::Part;
 use crate::endpoint::{Endpoint, Round, Socket};
@@ -23,7 +24,7 @@ const DIAL: Duration = Duration::from_secs(2);
 const DIAL_PAUSE: Duration = Duration::from_millis(50);
 /// gRPC's code for a token that is not good.
 const UNAUTHENTICATED: u16 = 16;
-const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+const AUTHENTICATE: &str = named("/etcdserverpb.Auth/Authenticate").path;
 /// How often whoever waits for a connection looks up.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 

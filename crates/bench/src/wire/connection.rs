@@ -18,6 +18,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use quorate_grpc::framing::{HEAD_BYTES, first_message, message_head};
+use quorate_grpc::status::percent_decoded;
+
 use super::frame::{FrameHeader, HEADER_LEN, PREFACE, flag, kind, read_u32};
 use super::hpack::{Decoder, Encoder, Field};
 use crate::secret::Secret;
@@ -26,8 +29,6 @@ const WINDOW_DEFAULT: u32 = 65_535;
 const WINDOW_MAX: u32 = 0x7fff_ffff;
 /// Once this much of a window is used it is filled up again.
 const WINDOW_REFILL_BYTES: u32 = 1 << 29;
-/// Bytes before a gRPC message: compression flag and length.
-const MESSAGE_PREFIX_LEN: usize = 5;
 
 const SETTING_MAX_STREAMS: u16 = 3;
 const SETTING_INITIAL_WINDOW: u16 = 4;
@@ -437,21 +438,20 @@ impl<T> Connection<T> {
     /// Writes one message as far as the windows allow and queues the rest.
     fn data(&mut self, stream: StreamId, message: &[u8], ends_stream: bool) {
         let Some(window) = self.streams.get(&stream).map(|open| open.send_window) else { return };
-        let len = MESSAGE_PREFIX_LEN + message.len();
+        let len = HEAD_BYTES + message.len();
         let fits = self.blocked.is_empty()
             && len <= self.peer_frame_len_max
             && wide(len) <= window.min(self.send_window);
-        let prefix = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
+        let head = message_head(message.len()).expect("the command line bounds values by 64 MiB");
         if fits {
             self.charge(stream, len);
             let flags = if ends_stream { flag::END_STREAM } else { 0 };
             FrameHeader { len, kind: kind::DATA, flags, stream }.put(&mut self.output);
-            self.output.push(0);
-            self.output.extend_from_slice(&prefix);
+            self.output.extend_from_slice(&head);
             self.output.extend_from_slice(message);
             return;
         }
-        let data = [&[0], &prefix[..], message].concat();
+        let data = [&head, message].concat();
         self.blocked.push_back(Blocked { stream, data, sent: 0, ends_stream });
         self.send_blocked();
     }
@@ -504,11 +504,9 @@ impl<T> Stream<T> {
 /// Hands out the whole messages at the front of `bytes` and returns how many bytes they take.
 fn hand_out<T>(bytes: &[u8], tag: &mut T, each: &mut impl FnMut(Event<'_, T>)) -> usize {
     let mut used = 0;
-    while let Some(len) = bytes.get(used + 1..).and_then(read_u32) {
-        let start = used + MESSAGE_PREFIX_LEN;
-        let Some(body) = bytes.get(start..start + len as usize) else { break };
+    while let Some(body) = first_message(&bytes[used..]) {
         each(Event::Message { tag, body });
-        used = start + len as usize;
+        used += HEAD_BYTES + body.len();
     }
     used
 }
@@ -550,24 +548,6 @@ impl Hasher for IdHasher {
     fn write_u32(&mut self, id: u32) {
         self.0 = u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
-}
-
-/// The text of a status message, in which servers write some bytes as `%` and two digits.
-fn percent_decoded(text: &str) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digits = after.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let (byte, len) = match byte {
-            Some(byte) if *first == b'%' => (byte, 3),
-            _ => (*first, 1),
-        };
-        decoded.push(byte);
-        rest = &rest[len..];
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }
 
 /// A length as windows are counted, which may be below zero.

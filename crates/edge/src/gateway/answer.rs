@@ -18,15 +18,16 @@ use http_body_util::Full;
 use quorate_json::{Conversion, put_text};
 use tonic::{Code, Status};
 
-use super::FRAME_HEAD_BYTES;
-use crate::grpc::{COUNTED_BYTES_MIN, CallStats, Observed, hold, status};
+use crate::grpc::{COUNTED_BYTES_MIN, CallStats, hold, status};
+use quorate_grpc::ending::CONTENT_TYPE as GRPC;
+use quorate_grpc::framing::{HEAD_BYTES, message_len};
+use quorate_grpc::observed::Observed;
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// By which clients of etcd's gateway see that a call was answered.
 const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// What a message and its JSON take, as a multiple of the message, before it is known.
 const JSON_FACTOR: u64 = 3;
@@ -49,10 +50,8 @@ impl Messages {
 
     /// Length of the next message, head and all, once that is known.
     fn next_len(&self) -> Option<usize> {
-        let (head, _) = self.waiting.split_first_chunk::<FRAME_HEAD_BYTES>()?;
-        let [_, length @ ..] = *head;
-        let length = usize::try_from(u32::from_be_bytes(length)).ok()?;
-        FRAME_HEAD_BYTES.checked_add(length)
+        let (head, _) = self.waiting.split_first_chunk::<HEAD_BYTES>()?;
+        HEAD_BYTES.checked_add(message_len(head))
     }
 
     /// Reads until that much of the next message is there. False: the call has ended, and well.
@@ -84,7 +83,7 @@ impl Messages {
 
     /// The next message, if there is one.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
-        if !ready!(self.poll_bytes(FRAME_HEAD_BYTES, cx))? {
+        if !ready!(self.poll_bytes(HEAD_BYTES, cx))? {
             return Poll::Ready(Ok(None));
         }
         let len = self.next_len().expect("the head is there");
@@ -92,7 +91,7 @@ impl Messages {
             return Poll::Ready(Err(Status::internal("the answer ended within a message")));
         }
         let mut message = self.waiting.split_to(len).freeze();
-        message.advance(FRAME_HEAD_BYTES);
+        message.advance(HEAD_BYTES);
         Poll::Ready(Ok(Some(message)))
     }
 }
@@ -104,7 +103,7 @@ pub(super) async fn unary(
     replies: &Arc<Bound>,
     patience: Duration,
 ) -> Result<Response<AnswerBody>, Status> {
-    if !poll_fn(|cx| messages.poll_bytes(FRAME_HEAD_BYTES, cx)).await? {
+    if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
         return Err(Status::internal("a unary call was answered with nothing"));
     }
     let len = messages.next_len().expect("the head is there");

@@ -9,13 +9,10 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 use tonic::Status;
 
-use crate::grpc::{base64_fault, parse_timeout};
+use quorate_grpc::head::{FIELD_BYTES, base64_fault, parse_timeout};
 
 /// Before the names of metadata.
 const PREFIX: &str = "grpc-metadata-";
-
-/// What a field line takes besides its text.
-const FIELD_BYTES: usize = 128;
 
 /// See the module.
 #[derive(Debug)]

@@ -30,10 +30,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Extensions, Method, Request, Response, Uri};
 use quorate_json::Conversion;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use self::answer::Messages;
 pub(crate) use self::answer::{AnswerBody, http_status};
@@ -41,7 +40,7 @@ use self::metadata::Metadata;
 pub(crate) use self::request_body::RequestBytes;
 use self::request_body::{JsonBody, JsonMessages, read_message};
 use crate::grpc::{Admitted, ClientBody, Router};
-use crate::methods::{Kind, Route, route};
+use quorate_grpc::methods::{Kind, Route, SERVICES, route};
 use quorate_member::Handles;
 use quorate_member::admission::Bound;
 use quorate_net::listen::{Ends, EndsWithClient};
@@ -155,19 +154,8 @@ impl Gateway {
 
 fn target(path: &str) -> Option<Target> {
     let path = routes::grpc_path(path)?;
-    let Route::Method { service, method, kind } = route(path) else { return None };
+    let Route::Method { service, method, kind } = route(SERVICES, path) else { return None };
     let (of_service, of_method) = path.strip_prefix('/')?.rsplit_once('/')?;
     let conversion = Conversion::of(of_service, of_method)?;
     Some(Target { method: (service, method), kind, conversion, path })
 }
-
-/// A message with its head, from a message for which five bytes were left.
-fn framed(mut message: Vec<u8>) -> Result<Bytes, Status> {
-    let length = u32::try_from(message.len() - FRAME_HEAD_BYTES)
-        .map_err(|_| Status::new(Code::ResourceExhausted, "grpc: message too large"))?;
-    message[1..FRAME_HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
-    Ok(message.into())
-}
-
-/// A flag and the length.
-const FRAME_HEAD_BYTES: usize = 5;

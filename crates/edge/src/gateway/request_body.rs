@@ -18,8 +18,8 @@ use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use super::{FRAME_HEAD_BYTES, framed};
 use crate::grpc::status;
+use quorate_grpc::framing::{HEAD_BYTES, fill_head};
 use quorate_http_pages::unread_body::pass_over;
 use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
@@ -170,11 +170,11 @@ impl JsonBody {
 
 /// Makes a message of a value, framed.
 fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
-    let mut wire = Vec::with_capacity(FRAME_HEAD_BYTES + json.len());
-    wire.resize(FRAME_HEAD_BYTES, 0);
+    let mut wire = Vec::with_capacity(HEAD_BYTES + json.len());
+    wire.resize(HEAD_BYTES, 0);
     let refused = |refusal: quorate_json::Refusal| Status::invalid_argument(refusal.to_string());
     conversion.request(json, &mut wire).map_err(refused)?;
-    framed(wire)
+    fill_head(wire)
 }
 
 /// The message of a call that takes one: of the first value, whatever comes behind it, and an empty one of no value.
@@ -192,7 +192,7 @@ pub(super) async fn read_message(
 
 async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes, Status> {
     match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
-        None => framed(vec![0; FRAME_HEAD_BYTES]),
+        None => fill_head(vec![0; HEAD_BYTES]),
         Some(json) => {
             // Both forms are there for a moment.
             body.hold(2 * json.len())?;

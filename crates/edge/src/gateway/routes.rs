@@ -64,7 +64,7 @@ pub(super) fn grpc_path(path: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::gateway::target;
-    use crate::methods::SERVICES;
+    use quorate_grpc::methods::SERVICES;
 
     #[test]
     fn every_path_leads_to_a_method_and_every_method_but_a_few_has_one() {

@@ -11,12 +11,12 @@ use tokio::time::Sleep;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::body::{CallObserver as _, Observed};
 use super::large_reply;
 use super::observe::CallStats;
 use super::status::status;
-use super::wording::in_grpc_gos_words;
-use crate::methods::Kind;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::observed::{Observed, Observer as _};
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_member::RequestError;
 
 pub(super) type ResponseFuture =

@@ -29,7 +29,8 @@ use super::recipes::{
     Entered, KeyWatch, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
 };
 use super::status::status;
-use super::streams::{self, until};
+use super::streams::until;
+use quorate_grpc::head::requires_leader;
 use quorate_member::access::Client;
 
 /// The service.
@@ -141,7 +142,7 @@ impl ElectionService {
         &self,
         request: Authorized<LeaderRequest>,
     ) -> Result<Response<BoxStream<LeaderResponse>>, Status> {
-        let end = self.recipes.streams.wait(streams::requires_leader(request.metadata().as_ref()));
+        let end = self.recipes.streams.wait(requires_leader(request.metadata().as_ref()));
         let (client, request) = request.into_parts();
         let name = Name::new(&request.name);
         let recipes = Arc::clone(&self.recipes);

@@ -27,13 +27,15 @@ use super::access::client_by;
 use super::asked::Asks as _;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
-use super::framing::{self, Ending};
 use super::request_body::RequestBody;
 use super::spans;
 use super::status::status;
 use super::streams::{self, Api};
-use super::wording::in_grpc_gos_words;
-use crate::methods::Kind;
+use quorate_grpc::ending::Ending;
+use quorate_grpc::framing::put_message;
+use quorate_grpc::head::requires_leader;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
@@ -72,7 +74,7 @@ impl KeepAliveService {
             leases: Arc::clone(&self.leases),
             renewal: None,
             is_renewing: false,
-            end: self.streams.wait(streams::requires_leader(&head.headers)),
+            end: self.streams.wait(requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ending: Ending::Open,
         })
@@ -155,7 +157,7 @@ impl Session {
     }
 
     fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
-        framing::put_message(&mut self.chunk, response.encoded_len(), |chunk| {
+        put_message(&mut self.chunk, response.encoded_len(), |chunk| {
             response.encode(chunk).expect("the chunk has room for the message");
         })
     }

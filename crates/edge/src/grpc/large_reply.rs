@@ -24,7 +24,8 @@ use quorate_api::etcdserverpb::{DeleteRangeResponse, RangeResponse, ResponseOp, 
 use quorate_api::record::KeyValue;
 use tonic::{Response, Status};
 
-use super::framing::{Ending, MESSAGE_HEAD_BYTES, message_head};
+use quorate_grpc::ending::Ending;
+use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 
@@ -208,7 +209,7 @@ impl<M: Large> Reply<M> {
             parts: parts.parts.into_iter(),
             current: None,
             apart: None,
-            unsent: MESSAGE_HEAD_BYTES + len,
+            unsent: HEAD_BYTES + len,
             ending: Ending::With(Status::ok("")),
             places: Arc::new(Places { _list: list, _bytes: bytes }),
         };

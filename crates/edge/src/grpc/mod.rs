@@ -14,17 +14,12 @@ mod access;
 mod asked;
 mod auth;
 mod authorized;
-mod body;
 mod call;
 mod client_body;
 mod cluster;
 mod contended_name;
 mod election;
-mod framing;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
 mod guarded;
-mod head;
 mod health;
 mod keep_alive;
 mod kv;
@@ -41,7 +36,6 @@ mod spans;
 mod status;
 mod streams;
 mod watch;
-mod wording;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,20 +55,21 @@ use tonic::Status;
 use tower_service::Service as _;
 
 use self::access::Noted;
-pub(crate) use self::body::Observed;
 pub(crate) use self::call::Call;
 use self::call::ResponseFuture;
 pub(crate) use self::client_body::ClientBody;
 use self::guarded::Guarded;
-use self::head::{Encoding, Head};
-pub(crate) use self::head::{base64_fault, parse_timeout};
 pub(crate) use self::large_reply::{COUNTED_BYTES_MIN, hold};
 pub(crate) use self::observe::CallStats;
 use self::recipes::Recipes;
 use self::request_body::RequestBody;
-pub(crate) use self::status::{status, status_name};
-use crate::methods::{Kind, Needs, Route, SERVICES, route};
-use quorate_gotext::quote::go_quote_bytes;
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::request_body::fuzz;
+pub(crate) use self::status::status;
+use crate::methods::{Needs, needs_at};
+use quorate_grpc::head::{self, requires_leader};
+use quorate_grpc::methods::{Kind, SERVICES};
+use quorate_grpc::observed::Observed;
 use quorate_member::access::{Gate, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
@@ -243,7 +238,7 @@ impl Router {
         if self.services.profile.is_learner() && !learner_answers(service, method) {
             return Err(status(RequestError::NotSupportedForLearner));
         }
-        let version = headers.get(head::CLIENT_API_VERSION);
+        let version = headers.get(observe::CLIENT_API_VERSION);
         if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
             return Err(status(RequestError::InvalidClientApiVersion));
         }
@@ -258,7 +253,7 @@ impl Router {
         request: Request<RequestBody<ClientBody>>,
         noted: Option<Noted>,
     ) -> ResponseFuture {
-        if !streams::requires_leader(request.headers()) || self.services.profile.has_leader() {
+        if !requires_leader(request.headers()) || self.services.profile.has_leader() {
             return self.enter(method, request, noted);
         }
         let router = self.clone();
@@ -277,7 +272,7 @@ impl Router {
         mut request: Request<RequestBody<ClientBody>>,
         noted: Option<Noted>,
     ) -> ResponseFuture {
-        let needs = SERVICES[method.0].methods[method.1].needs;
+        let needs = needs_at(method);
         let gate = &self.services.gate;
         if needs == Needs::Nothing || gate.is_open() {
             if let Some(noted) = noted {
@@ -394,28 +389,14 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     type Future = Call;
 
     fn call(&self, mut request: Request<Incoming>) -> Call {
-        let Head { timeout, encoding, bytes } = match Head::read(&request) {
-            Ok(head) => head,
-            Err(refusal) => return Call::answered(refusal.into_http()),
-        };
-        // A query is a part of the name, which nothing is called then.
-        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
-        let route = route(path);
-        let Route::Method { service, method, kind } = route else {
-            let text = route.refusal().unwrap_or_default();
-            return Call::answered(Status::unimplemented(text).into_http());
-        };
-        if let Encoding::Unknown(name) = encoding {
-            return Call::answered(decompressor_missing(name).into_http());
-        }
+        let head::Call { service, method, kind, timeout, is_compressed, bytes } =
+            match head::Call::read(SERVICES, &mut request) {
+                Ok(call) => call,
+                Err(refusal) => return Call::answered(refusal.into_http()),
+            };
         let head = (request.headers(), request.extensions());
         let room = self.take_room((service, method), head, bytes);
-        if encoding == Encoding::Identity {
-            // The library would not take an empty one.
-            request.headers_mut().remove("grpc-encoding");
-        } else if encoding == Encoding::Gzip
-            && let Ok(room) = &room
-        {
+        if is_compressed && let Ok(room) = &room {
             let room = Arc::clone(room);
             request.extensions_mut().insert(room);
         }
@@ -455,11 +436,6 @@ impl Observers {
     }
 }
 
-fn decompressor_missing(encoding: &HeaderValue) -> Status {
-    let name = go_quote_bytes(encoding.as_bytes());
-    Status::unimplemented(format!("grpc: Decompressor is not installed for grpc-encoding {name}"))
-}
-
 /// The log answered a request with the answer to another.
 fn unexpected(response: &quorate_state::apply::Response) -> Status {
     Status::internal(format!("the log answered with {response:?}"))
@@ -467,11 +443,13 @@ fn unexpected(response: &quorate_state::apply::Response) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use quorate_grpc::methods::{Route, route};
+
     use super::*;
 
     #[test]
     fn a_learner_answers_three_methods() {
-        let answered = |path: &str| match route(path) {
+        let answered = |path: &str| match route(SERVICES, path) {
             Route::Method { service, method, .. } => learner_answers(service, method),
             other => panic!("{path} leads to {other:?}"),
         };

@@ -4,18 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use prost::Message as _;
 use quorate_api::etcdserverpb::CompactionResponse;
 use tonic::Code;
 
 use super::access::Noted;
-use super::body::CallObserver;
-use super::framing::{Follower, Passed};
-use super::head::{CLIENT_API_VERSION, metadata};
 use super::request_stats::{self, RequestStats};
-use super::status::status_name;
-use crate::methods::{Kind, SERVICES};
+use quorate_grpc::framing::{Follower, HEAD_BYTES, Passed};
+use quorate_grpc::methods::{Kind, SERVICES};
+use quorate_grpc::observed::Observer;
+use quorate_grpc::status::code_name;
 use quorate_member::Profile;
 use quorate_member::admission::CallRoom;
 use quorate_telemetry::audit::Outcome;
@@ -103,7 +102,12 @@ impl CallStats {
     /// Counts the call by what the client says it is, unless it was turned away before.
     pub(super) fn count_client(&self, headers: &HeaderMap) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
-        let version = version_label(metadata(headers, CLIENT_API_VERSION, UNKNOWN_VERSION));
+        let version = version_label(
+            headers
+                .get(CLIENT_API_VERSION)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or(UNKNOWN_VERSION),
+        );
         self.metrics.server.client_requests.with(&[version, call_type]).inc();
     }
 
@@ -164,6 +168,10 @@ impl CallStats {
     }
 }
 
+/// The field with the version of the client's library. The name is made once: as text it would be read for each
+/// request.
+pub(super) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+
 /// Clients that do not say their version, or something else.
 const UNKNOWN_VERSION: &str = "unknown";
 
@@ -190,7 +198,7 @@ impl Followed {
         if let Some(account) = &self.noted.account {
             // What failed here, and how, may have been what was said to it.
             let error = if code == Code::Internal { "" } else { message };
-            let (code, took) = (status_name(code), Some(took));
+            let (code, took) = (code_name(code), Some(took));
             account.end(Outcome { method: &format!("/{name}"), code, error, took });
         }
         let Some(trace) = &self.noted.trace else { return };
@@ -202,7 +210,7 @@ impl Followed {
             attributes.push(Attribute::text("server.address", local.ip().to_string().as_bytes()));
             attributes.push(Attribute::number("server.port", local.port().into()));
         }
-        let told = status_name(code).as_bytes();
+        let told = code_name(code).as_bytes();
         attributes.push(Attribute::text("rpc.response.status_code", told));
         let error = is_own_fault(code).then_some(message);
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
@@ -212,7 +220,7 @@ impl Followed {
     fn look(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
-            && let Some((head, message)) = part.split_at_checked(MESSAGE_HEAD_BYTES)
+            && let Some((head, message)) = part.split_at_checked(HEAD_BYTES)
             && head[0] == 0
             && let Ok(Headed { header: Some(header) }) = Headed::decode(message)
         {
@@ -220,9 +228,6 @@ impl Followed {
         }
     }
 }
-
-/// A flag and the length.
-const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// What answers have in common: this message has nothing but a header, and passes over the rest.
 type Headed = CompactionResponse;
@@ -268,8 +273,8 @@ impl Received {
     }
 }
 
-impl CallObserver for CallStats {
-    fn sent(&mut self, part: &[u8]) {
+impl Observer for CallStats {
+    fn passed(&mut self, part: &[u8]) {
         if let (Kind::Unary, Some(followed)) = (self.kind, &mut self.followed) {
             followed.look(part);
         }

@@ -25,19 +25,16 @@ use tokio::time::{Instant, Sleep};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::framing::whole_message;
 use super::observe::Received;
 use super::status::status;
-use crate::methods::Kind;
+use quorate_grpc::framing::{HEAD_BYTES, message_len, whole_message};
+use quorate_grpc::methods::Kind;
 use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;
 
 #[cfg(any(test, fuzzing))]
-pub(super) mod fuzz;
-
-/// A message's head: a flag and the length.
-const HEAD_BYTES: usize = 5;
+pub(crate) mod fuzz;
 
 /// Where gzip says how long it is uncompressed: at its end.
 const GZIP_LENGTH_BYTES: usize = 4;
@@ -212,8 +209,7 @@ impl Message {
         if self.passed < HEAD_BYTES {
             return HEAD_BYTES;
         }
-        let [_, length @ ..] = self.head;
-        usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX).saturating_add(HEAD_BYTES)
+        message_len(&self.head).saturating_add(HEAD_BYTES)
     }
 
     /// Forgets what has passed behind its end, and returns how many bytes that were.

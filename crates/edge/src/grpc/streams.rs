@@ -6,18 +6,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::Request;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Body;
 use prost::{Message, Name};
 use quorate_api::codec::Half;
+use quorate_grpc::ending::answer;
+use quorate_grpc::head::compression;
 use tokio_stream::Stream;
-use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::codec::Streaming;
 use tonic::{Code, Status};
 
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
-use super::head::{HAS_LEADER, metadata};
 use super::request_body::RequestBody;
 use super::status::status;
 use quorate_member::StreamEnd;
@@ -29,8 +30,7 @@ pub(super) fn requests<M: Message + Name + Default + 'static>(
     message_bytes_max: usize,
 ) -> (Parts, Streaming<M>) {
     let (head, body) = request.into_parts();
-    let is_compressed = metadata(&head.headers, "grpc-encoding", "identity") == "gzip";
-    let encoding = is_compressed.then_some(CompressionEncoding::Gzip);
+    let encoding = compression(&head.headers);
     let decoder = Half::<M>::default();
     (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
 }
@@ -64,19 +64,11 @@ pub(super) fn count_send_failure(metrics: &Metrics, api: Api) {
     metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
-/// Whether the stream is to end when the member loses its leader.
-pub(super) fn requires_leader(headers: &HeaderMap) -> bool {
-    headers.get(HAS_LEADER).is_some_and(|value| value == "true")
-}
-
 /// The answer to a call whose messages this body sends.
 pub(super) fn respond(
     body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
 ) -> ResponseFuture {
-    let mut response = Response::new(tonic::body::Body::new(body));
-    let grpc = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert(header::CONTENT_TYPE, grpc);
-    Box::pin(std::future::ready(Ok(response)))
+    Box::pin(std::future::ready(Ok(answer(tonic::body::Body::new(body)))))
 }
 
 /// A stream that ends when the member says so, and with why, if it has not ended before.

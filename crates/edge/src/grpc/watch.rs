@@ -32,14 +32,17 @@ use super::access::client_by;
 use super::asked;
 use super::call::ResponseFuture;
 use super::client_body::ClientBody;
-use super::framing::{self, Ending};
 use super::large_reply::{COUNTED_BYTES_MIN, hold};
 use super::request_body::RequestBody;
 use super::spans;
-use super::status::{status, status_name};
+use super::status::status;
 use super::streams::{self, Api};
-use super::wording::in_grpc_gos_words;
-use crate::methods::Kind;
+use quorate_grpc::ending::Ending;
+use quorate_grpc::framing::put_message;
+use quorate_grpc::head::requires_leader;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::status::code_name;
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_member::access::{Client, Gate};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
@@ -80,7 +83,7 @@ impl WatchService {
             profile: Arc::clone(&self.profile),
             reader: Arc::clone(&self.reader),
             progress: progress_timer(self.profile.limits().progress_interval),
-            end: self.streams.wait(streams::requires_leader(&head.headers)),
+            end: self.streams.wait(requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ending: Ending::Open,
             watched: spans::Watched::default(),
@@ -183,7 +186,7 @@ impl Session {
                     event_count += frame.event_count();
                     let len = frame.encoded_len();
                     let put = |chunk: &mut BytesMut| frame.encode(chunk);
-                    framing::put_message(&mut self.chunk, len, put).inspect_err(|_| {
+                    put_message(&mut self.chunk, len, put).inspect_err(|_| {
                         streams::count_send_failure(self.profile.metrics(), Api::Watch);
                     })?;
                 }
@@ -221,7 +224,7 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
         (None, None) => (Code::InvalidArgument, "the watcher was not created"),
     };
     let method = "/etcdserverpb.Watch/Watch";
-    Outcome { method, code: status_name(code), error, took: None }
+    Outcome { method, code: code_name(code), error, took: None }
 }
 
 /// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.

@@ -31,9 +31,9 @@ use tokio_stream::StreamExt;
 use tonic::Code;
 
 use super::{PeerService, not_allowed};
-use crate::grpc::status_name;
 use crate::methods::IMAGE_METHOD;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
+use quorate_grpc::status::code_name;
 use quorate_http_pages::reply::{self, Reply};
 
 /// How a member hands its state out.
@@ -131,14 +131,14 @@ impl PeerService {
                 "local-member-id" = format!("{:x}", self.profile.id()),
                 "remote-addr" = remote.map(|remote| remote.to_string()).unwrap_or_default(),
                 "certificate" = certificate.as_deref().unwrap_or_default(),
-                "code" = status_name(code)
+                "code" = code_name(code)
             );
         }
         let Some(auditor) = &self.images.auditor else { return };
         let from = request.headers().get(FROM_HEADER).and_then(|from| from.to_str().ok());
         let account = auditor.begin(remote, certificate);
         account.note_asked(Asked::new("image").text("member", from.unwrap_or_default()));
-        let (method, code, took) = (IMAGE_METHOD, status_name(code), Some(begun.elapsed()));
+        let (method, code, took) = (IMAGE_METHOD, code_name(code), Some(begun.elapsed()));
         account.end(Outcome { method, code, error: "", took });
     }
 }

@@ -15,6 +15,8 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::mvccpb::Event;
 use quorate_api::mvccpb::event::EventType;
+use quorate_grpc::framing::framed;
+use quorate_grpc::head::HAS_LEADER;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -23,7 +25,6 @@ use tonic::body::Body;
 use super::Leasing;
 use super::guard::leasing_key;
 use super::members::Store;
-use crate::call::HAS_LEADER;
 use crate::framing;
 use crate::upstream::told;
 
@@ -140,5 +141,5 @@ impl<S: Store> Leasing<S> {
 fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
     // A question that finds no room is asked again.
-    drop(frames.try_send(Ok(Frame::data(framing::framed(&request)))));
+    drop(frames.try_send(Ok(Frame::data(framed(&request)))));
 }

@@ -8,8 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message as _;
 use quorate_api::etcdserverpb::ResponseHeader;
-
-use crate::framing::HEAD_BYTES;
+use quorate_grpc::framing::HEAD_BYTES;
 
 /// The field that all answers begin with, as it stands before a header.
 const HEADER_TAG: u8 = 0x0a;
@@ -63,7 +62,7 @@ mod tests {
     use quorate_api::etcdserverpb::RangeResponse;
 
     use super::*;
-    use crate::framing::framed;
+    use quorate_grpc::framing::framed;
 
     fn header(revision: i64) -> ResponseHeader {
         ResponseHeader { cluster_id: u64::MAX, member_id: u64::MAX, revision, raft_term: 3 }

@@ -9,12 +9,12 @@ use prost::{Message, Name};
 use quorate_api::etcdserverpb::{
     LeaseKeepAliveRequest, LeaseKeepAliveResponse, TxnRequest, TxnResponse,
 };
+use quorate_grpc::methods;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::clock;
 use crate::framing;
-use crate::methods;
 use crate::namespace::Namespace;
 use crate::relay;
 use crate::upstream::{Upstream, told};

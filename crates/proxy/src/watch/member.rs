@@ -10,6 +10,7 @@ use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{
     WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
+use quorate_grpc::framing::framed;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
@@ -116,5 +117,5 @@ pub(super) const fn progress_request() -> RequestUnion {
 /// Writes a request behind others.
 pub(super) fn write(chunk: &mut BytesMut, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
-    chunk.extend_from_slice(&framing::framed(&request));
+    chunk.extend_from_slice(&framed(&request));
 }

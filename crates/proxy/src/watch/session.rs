@@ -8,6 +8,9 @@ use std::sync::Arc;
 use http::{HeaderMap, Response};
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse};
+use quorate_grpc::ending;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
 use tonic::body::Body;
 
 use super::hub::Hub;
@@ -80,7 +83,7 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
     };
     let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
     let task = tokio::spawn(session.run(requests));
-    framing::respond(Body::new(outbox.body(task.abort_handle())))
+    ending::answer(Body::new(outbox.body(task.abort_handle())))
 }
 
 /// The end of the task, which is that of the stream, takes the watchers out of their rooms.
@@ -115,7 +118,7 @@ impl Session {
                 Some(Ok(None)) => is_open = false,
                 Some(Err(status)) => {
                     is_open = false;
-                    outbox.end(framing::worded(status));
+                    outbox.end(in_grpc_gos_words(status, Kind::BidiStream));
                 }
             }
             if !outbox.is_full() {

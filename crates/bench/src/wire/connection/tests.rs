@@ -188,15 +188,3 @@ fn a_server_that_goes_away_answers_what_it_has_taken_on() {
     let reset = "the server reset the stream (HTTP/2 error 8)".to_owned();
     assert_eq!(ended, [(2, 14, farewell.clone()), (0, 14, reset), (1, 14, farewell)]);
 }
-
-#[test]
-fn status_messages_are_shown_as_they_were_meant() {
-    for (sent, meant) in [
-        ("etcdserver:%20request%20timed%20out", "etcdserver: request timed out"),
-        ("100%, %4, %+5 and %zz", "100%, %4, %+5 and %zz"),
-        ("%E2%89%a4", "\u{2264}"),
-        ("", ""),
-    ] {
-        assert_eq!(percent_decoded(sent), meant);
-    }
-}

@@ -2,8 +2,7 @@
 
 use http::{HeaderName, HeaderValue, Request};
 
-use super::head::{Encoding, Head};
-pub use super::request_body::fuzz::body;
+use crate::head::{Encoding, Head};
 
 /// A method, a target and header lines, one in a line: a head is taken, or refused in a way that can be answered.
 pub fn head(data: &[u8]) {

@@ -1,15 +1,16 @@
 //! The library's refusals of a message, in grpc-go's words.
 //!
-//! The library knows better than anyone whether a message is whole, short enough and what it says it is;
-//! only its words and some codes are not those that clients of etcd know. Which those are depends on the
-//! kind of call: grpc-go reads the message of a unary call by another way than those of a stream.
+//! The library decides whether a message is whole, short enough and well formed, but its words and some of its codes
+//! are not those that clients of etcd know. Which those are depends on the kind of call: grpc-go reads the message of
+//! a unary call in another place than those of a stream.
 
 use tonic::{Code, Status};
 
 use crate::methods::Kind;
 
 /// Gives a refusal of the library grpc-go's code and words; any other status stays as it is.
-pub(super) fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
+#[must_use]
+pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
     let is_unary = match kind {
         Kind::Unary => true,
         Kind::ServerStream | Kind::BidiStream => false,

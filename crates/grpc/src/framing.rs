@@ -1,29 +1,26 @@
-//! How messages stand on the wire, and how a body ends, for bodies that are made by hand.
-
-use std::task::Poll;
+//! Messages on the wire: each stands behind a flag and its length.
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http_body::Frame;
+use prost::Message;
 use tonic::Status;
 
-/// What stands before a message: a flag and the length.
-pub(super) const MESSAGE_HEAD_BYTES: usize = 5;
+/// The head of a message: a flag that says whether it is compressed, and the length.
+pub const HEAD_BYTES: usize = 5;
 
-/// Largest message that clients can be told the length of.
+/// The largest message whose length clients can be sent.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
-/// What is set aside at least: small messages share it, one behind the other, however often they are sent.
+/// The least that is reserved at a time: small messages share it, one behind the other.
 const BUFFER_BYTES: usize = 512;
 
 /// Adds a message of `len` bytes, which `encode` appends, to what is to be sent.
-pub(super) fn put_message(
+pub fn put_message(
     chunk: &mut BytesMut,
     len: usize,
     encode: impl FnOnce(&mut BytesMut),
 ) -> Result<(), Status> {
     let head = message_head(len)?;
-    let wanted = MESSAGE_HEAD_BYTES + len;
+    let wanted = HEAD_BYTES + len;
     if chunk.capacity() - chunk.len() < wanted {
         chunk.reserve(wanted.max(BUFFER_BYTES));
     }
@@ -32,8 +29,8 @@ pub(super) fn put_message(
     Ok(())
 }
 
-/// What stands before a message of `len` bytes, unless that is more than a client may be sent.
-pub(super) fn message_head(len: usize) -> Result<[u8; MESSAGE_HEAD_BYTES], Status> {
+/// The head of an uncompressed message of `len` bytes, unless that is more than a client may be sent.
+pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
     let told = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
     let Some(told) = told else {
         let text =
@@ -44,17 +41,69 @@ pub(super) fn message_head(len: usize) -> Result<[u8; MESSAGE_HEAD_BYTES], Statu
     Ok([0, a, b, c, d])
 }
 
+/// A message with its head.
+///
+/// # Panics
+///
+/// The message is longer than 2 GiB, which no message of a member is.
+#[must_use]
+pub fn framed(message: &impl Message) -> Bytes {
+    let len = message.encoded_len();
+    let mut chunk = BytesMut::with_capacity(HEAD_BYTES + len);
+    chunk.extend_from_slice(&message_head(len).expect(NOT_TOO_LONG));
+    message.encode_raw(&mut chunk);
+    chunk.freeze()
+}
+
+/// A message that is encoded already, with its head.
+///
+/// # Panics
+///
+/// As [`framed`].
+#[must_use]
+pub fn with_head(message: &[u8]) -> Bytes {
+    let head = message_head(message.len()).expect(NOT_TOO_LONG);
+    let mut chunk = BytesMut::with_capacity(HEAD_BYTES + message.len());
+    chunk.extend_from_slice(&head);
+    chunk.extend_from_slice(message);
+    chunk.freeze()
+}
+
+/// Why messages of members have heads.
+const NOT_TOO_LONG: &str = "no message of a member is longer than 2 GiB";
+
+/// Writes the head of a message that is encoded behind [`HEAD_BYTES`] which were left for it.
+pub fn fill_head(mut wire: Vec<u8>) -> Result<Bytes, Status> {
+    let head = message_head(wire.len() - HEAD_BYTES)?;
+    wire[..HEAD_BYTES].copy_from_slice(&head);
+    Ok(wire.into())
+}
+
+/// The length of the message behind a head.
+#[must_use]
+pub fn message_len(head: &[u8; HEAD_BYTES]) -> usize {
+    let [_, a, b, c, d] = *head;
+    usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX)
+}
+
 /// The length of the message that these bytes are, with its head and nothing else.
-pub(super) fn whole_message(bytes: &[u8]) -> Option<usize> {
-    let ([_, length @ ..], message) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>()?;
-    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
-    (length == message.len()).then_some(length)
+#[must_use]
+pub fn whole_message(bytes: &[u8]) -> Option<usize> {
+    let (head, message) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    (message_len(head) == message.len()).then_some(message.len())
+}
+
+/// The message that stands first in these bytes, without its head, if all of it is there.
+#[must_use]
+pub fn first_message(bytes: &[u8]) -> Option<&[u8]> {
+    let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
+    rest.get(..message_len(head))
 }
 
 /// Follows messages on the wire, one behind the other, in whatever pieces they come.
 #[derive(Debug, Default)]
-pub(super) struct Follower {
-    head: [u8; MESSAGE_HEAD_BYTES],
+pub struct Follower {
+    head: [u8; HEAD_BYTES],
     /// Bytes of the head that have passed.
     head_passed: usize,
     /// Bytes of the message that have not.
@@ -63,16 +112,16 @@ pub(super) struct Follower {
 
 /// What has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Passed {
+pub struct Passed {
     /// Messages whose heads have.
-    pub(super) messages: u64,
+    pub messages: u64,
     /// Bytes of messages without their heads.
-    pub(super) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Follower {
     /// Lets the next bytes pass.
-    pub(super) fn pass(&mut self, mut bytes: &[u8]) -> Passed {
+    pub fn pass(&mut self, mut bytes: &[u8]) -> Passed {
         // Nearly every message passes whole and alone.
         if self.missing == 0
             && self.head_passed == 0
@@ -83,16 +132,15 @@ impl Follower {
         let mut passed = Passed::default();
         while !bytes.is_empty() {
             if self.missing == 0 {
-                let wanted = MESSAGE_HEAD_BYTES - self.head_passed;
+                let wanted = HEAD_BYTES - self.head_passed;
                 let (head, rest) = bytes.split_at(wanted.min(bytes.len()));
                 self.head[self.head_passed..][..head.len()].copy_from_slice(head);
                 self.head_passed += head.len();
                 bytes = rest;
-                if self.head_passed < MESSAGE_HEAD_BYTES {
+                if self.head_passed < HEAD_BYTES {
                     break;
                 }
-                let [_, length @ ..] = self.head;
-                self.missing = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                self.missing = message_len(&self.head);
                 self.head_passed = 0;
                 passed.messages += 1;
             }
@@ -102,36 +150,6 @@ impl Follower {
             bytes = rest;
         }
         passed
-    }
-}
-
-/// How far a body is from its end: its last frame says how the call went.
-#[derive(Debug)]
-pub(super) enum Ending {
-    /// More may come.
-    Open,
-    /// What is gathered is still to be sent, and then this.
-    With(Status),
-    /// All has been sent.
-    Sent,
-}
-
-impl Ending {
-    pub(super) const fn is_open(&self) -> bool {
-        matches!(self, Self::Open)
-    }
-
-    /// The next frame, where there is nothing else to send.
-    pub(super) fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let status = match self {
-            Self::Open => return Poll::Pending,
-            Self::Sent => return Poll::Ready(None),
-            Self::With(status) => std::mem::replace(status, Status::ok("")),
-        };
-        *self = Self::Sent;
-        let mut trailers = HeaderMap::new();
-        let added = status.add_header(&mut trailers);
-        Poll::Ready(Some(added.map(|()| Frame::trailers(trailers))))
     }
 }
 
@@ -165,13 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn a_body_ends_once_with_its_status() {
-        let mut ending = Ending::Open;
-        assert!(ending.poll_frame().is_pending());
-        ending = Ending::With(Status::cancelled("why"));
-        let Poll::Ready(Some(Ok(frame))) = ending.poll_frame() else { panic!("no trailers") };
-        assert_eq!(frame.trailers_ref().unwrap()["grpc-message"], "why");
-        assert!(matches!(ending.poll_frame(), Poll::Ready(None)));
-        assert!(!ending.is_open());
+    fn heads_say_the_length_of_what_is_behind_them() {
+        let wire = with_head(b"abc");
+        assert_eq!(wire, &b"\0\0\0\0\x03abc"[..]);
+        assert_eq!(fill_head(vec![7, 7, 7, 7, 7, b'a', b'b', b'c']).unwrap(), wire);
+        assert_eq!((whole_message(&wire), whole_message(&wire[..7])), (Some(3), None));
+        let two = [&wire[..], &wire[..]].concat();
+        assert_eq!((first_message(&two), whole_message(&two)), (Some(&b"abc"[..]), None));
+        for len in 0..wire.len() {
+            assert_eq!(first_message(&wire[..len]), None);
+        }
     }
 }

@@ -1,36 +1,96 @@
-//! The head of a request, held against what grpc-go demands of it before it looks at anything else.
+//! The head of a request, checked as grpc-go's server checks it before it looks at anything else.
 //!
 //! The checks come in grpc-go's order, with its codes and words, because a request may fail several: the
 //! host, the content type, the values that have a form, the method, and whether any time is left.
 
 use std::time::Duration;
 
-use http::header::{AsHeaderName, CONTENT_TYPE, HOST};
+use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 
-use super::status::status;
 use quorate_gotext::quote::go_quote_bytes;
-use quorate_member::RequestError;
+
+use crate::methods::{Kind, Route, Service, route};
 
 // Names that are looked for in each request, made once: as text they would be read anew for each.
 
-/// What the client's library says that it is.
-pub(super) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
-
-/// The wish for a member that has a leader.
-pub(super) const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
+/// The name of the field that asks for a member that has a leader.
+pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 
 /// A client that grants less has given up before its call can be looked at.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
 /// What a field line takes besides its text.
-const FIELD_BYTES: usize = 128;
+pub const FIELD_BYTES: usize = 128;
+
+/// A call as the head of its request describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Position of the service.
+    pub service: usize,
+    /// Position of the method.
+    pub method: usize,
+    /// Which side streams.
+    pub kind: Kind,
+    /// How long the client waits.
+    pub timeout: Option<Duration>,
+    /// Whether the messages of the request may be compressed.
+    pub is_compressed: bool,
+    /// Memory of the field lines of the head.
+    pub bytes: u64,
+}
+
+impl Call {
+    /// Reads the head of a request for one of these services, in grpc-go's order: what every head has to have, the
+    /// method, the compression. A field that says that nothing is compressed is removed, since the library refuses an
+    /// empty one.
+    pub fn read<B>(services: &[Service], request: &mut Request<B>) -> Result<Self, Refusal> {
+        let Head { timeout, encoding, bytes } = Head::read(request)?;
+        // A query is a part of the name, which nothing is called then.
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let route = route(services, path);
+        let Route::Method { service, method, kind } = route else {
+            return Err(Status::unimplemented(route.refusal().unwrap_or_default()).into());
+        };
+        let is_compressed = match encoding {
+            Encoding::Unsaid => false,
+            Encoding::Gzip => true,
+            Encoding::Identity => {
+                request.headers_mut().remove(ENCODING);
+                false
+            }
+            Encoding::Unknown(name) => {
+                let name = go_quote_bytes(name.as_bytes());
+                let text = format!("grpc: Decompressor is not installed for grpc-encoding {name}");
+                return Err(Status::unimplemented(text).into());
+            }
+        };
+        Ok(Self { service, method, kind, timeout, is_compressed, bytes })
+    }
+}
+
+/// The name of the field that says how messages are compressed.
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+
+/// How the messages are compressed that come with these headers, so that the library reads them.
+#[must_use]
+pub fn compression(headers: &HeaderMap) -> Option<CompressionEncoding> {
+    let is_gzip = headers.get(ENCODING).is_some_and(|value| value == "gzip");
+    is_gzip.then_some(CompressionEncoding::Gzip)
+}
+
+/// Whether a member without a leader may not answer, or has to end the stream when it loses its leader.
+#[must_use]
+pub fn requires_leader(headers: &HeaderMap) -> bool {
+    headers.get(HAS_LEADER).is_some_and(|value| value == "true")
+}
 
 /// How the messages of a request are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding<'a> {
+pub(crate) enum Encoding<'a> {
     Unsaid,
     /// Said to be none.
     Identity,
@@ -40,22 +100,30 @@ pub(super) enum Encoding<'a> {
 
 /// What the head of a gRPC request says.
 #[derive(Debug)]
-pub(super) struct Head<'a> {
-    pub(super) timeout: Option<Duration>,
-    pub(super) encoding: Encoding<'a>,
+pub(crate) struct Head<'a> {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) encoding: Encoding<'a>,
     /// Memory of its field lines.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
-/// The answer to a request whose head will not do: over HTTP, and over gRPC.
+/// The answer to a request whose head is refused: over HTTP, and over gRPC.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub struct Refusal {
     code: StatusCode,
     status: Status,
 }
 
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self { code: StatusCode::OK, status }
+    }
+}
+
 impl Refusal {
-    pub(super) fn into_http(self) -> Response<Body> {
+    /// As a response.
+    #[must_use]
+    pub fn into_http(self) -> Response<Body> {
         let mut response = self.status.into_http();
         *response.status_mut() = self.code;
         response
@@ -117,7 +185,7 @@ impl<'a> Fields<'a> {
 
 impl<'a> Head<'a> {
     /// Reads the head of a request, or refuses it.
-    pub(super) fn read<B>(request: &'a Request<B>) -> Result<Self, Refusal> {
+    pub(crate) fn read<B>(request: &'a Request<B>) -> Result<Self, Refusal> {
         let fields = Fields::of(request.headers());
         let refuse = |code, status| Err(Refusal { code, status });
         if fields.host_count > 1 {
@@ -144,7 +212,7 @@ impl<'a> Head<'a> {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, Status::internal(text));
         }
         if fields.timeout.is_some_and(|timeout| timeout < TIMEOUT_MIN) {
-            return refuse(StatusCode::OK, status(RequestError::DeadlineExceeded));
+            return Err(Status::deadline_exceeded("context deadline exceeded").into());
         }
         let bytes = (fields.bytes + request.uri().path().len()) as u64;
         Ok(Self { timeout: fields.timeout, encoding: fields.encoding, bytes })
@@ -173,7 +241,8 @@ fn malformed_metadata(name: &str, value: &HeaderValue, offset: usize) -> String 
 }
 
 /// Where a value stops being base64, padded if its length could be that of a padded one, or `None`.
-pub(crate) fn base64_fault(value: &[u8]) -> Option<usize> {
+#[must_use]
+pub fn base64_fault(value: &[u8]) -> Option<usize> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let may_be_padded = value.len().is_multiple_of(4);
     let Some(end) = value.iter().position(|byte| !is_digit(byte)) else {
@@ -189,7 +258,7 @@ pub(crate) fn base64_fault(value: &[u8]) -> Option<usize> {
 }
 
 /// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
-pub(crate) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
+pub fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
     let text = value.as_bytes();
     let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));
     let (unit, digits) = match text {
@@ -212,15 +281,6 @@ pub(crate) fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
     }
     let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
     Ok(Duration::from_nanos(count.saturating_mul(nanos_per_unit)))
-}
-
-/// First value of a metadata key, or `default`.
-pub(super) fn metadata<'a>(
-    headers: &'a HeaderMap,
-    key: impl AsHeaderName,
-    default: &'a str,
-) -> &'a str {
-    headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or(default)
 }
 
 #[cfg(test)]

@@ -1,0 +1,73 @@
+//! How calls are answered and how they end: the head of an answer, and the trailers that say how the call went.
+
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, header};
+use http_body::Frame;
+use tonic::Status;
+use tonic::body::Body;
+
+/// The type of gRPC's messages.
+pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// The answer to a call whose messages this body sends.
+#[must_use]
+pub fn answer(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, CONTENT_TYPE);
+    response
+}
+
+/// The last frame of a body.
+pub fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+    let mut trailers = HeaderMap::new();
+    status.add_header(&mut trailers)?;
+    Ok(Frame::trailers(trailers))
+}
+
+/// How far a body is from its end: its last frame says how the call went.
+#[derive(Debug)]
+pub enum Ending {
+    /// More may come.
+    Open,
+    /// What is gathered is still to be sent, and then this.
+    With(Status),
+    /// All has been sent.
+    Sent,
+}
+
+impl Ending {
+    /// Whether more may come.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// The next frame, where there is nothing else to send.
+    pub fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let status = match self {
+            Self::Open => return Poll::Pending,
+            Self::Sent => return Poll::Ready(None),
+            Self::With(status) => std::mem::replace(status, Status::ok("")),
+        };
+        *self = Self::Sent;
+        Poll::Ready(Some(trailers(&status)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_ends_once_with_its_status() {
+        let mut ending = Ending::Open;
+        assert!(ending.poll_frame().is_pending());
+        ending = Ending::With(Status::cancelled("why"));
+        let Poll::Ready(Some(Ok(frame))) = ending.poll_frame() else { panic!("no trailers") };
+        assert_eq!(frame.trailers_ref().unwrap()["grpc-message"], "why");
+        assert!(matches!(ending.poll_frame(), Poll::Ready(None)));
+        assert!(!ending.is_open());
+    }
+}

@@ -1,0 +1,278 @@
+//! The services and methods of etcd, in one table, and where the path of a request leads.
+//!
+//! Routing, metrics, permissions and the answers about unknown methods go by positions in this table.
+
+use quorate_gotext::quote::go_quote_bytes;
+
+/// Which side of a call streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One message each way.
+    Unary,
+    /// One request, many answers.
+    ServerStream,
+    /// Many messages each way.
+    BidiStream,
+}
+
+impl Kind {
+    /// The name the metrics use.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Unary => "unary",
+            Self::ServerStream => "server_stream",
+            Self::BidiStream => "bidi_stream",
+        }
+    }
+}
+
+/// One method.
+#[derive(Debug)]
+pub struct Method {
+    /// Its name, without the service's.
+    pub name: &'static str,
+    /// With its service, as requests have it.
+    pub path: &'static str,
+    /// Which side streams.
+    pub kind: Kind,
+    /// Whether it changes nothing, so that a call may be made a second time when the answer to the first is lost.
+    pub only_reads: bool,
+}
+
+/// One service.
+#[derive(Debug)]
+pub struct Service {
+    /// Its full name.
+    pub name: &'static str,
+    /// Its methods.
+    pub methods: &'static [Method],
+}
+
+impl Service {
+    /// The methods, and the names that metrics have for their kinds.
+    #[must_use]
+    pub fn labels(&self) -> Vec<(&'static str, &'static str)> {
+        self.methods.iter().map(|method| (method.name, method.kind.label())).collect()
+    }
+}
+
+macro_rules! service {
+    ($name:literal: $($method:literal $kind:ident $only_reads:ident,)*) => {
+        Service {
+            name: $name,
+            methods: &[$(Method {
+                name: $method,
+                path: concat!("/", $name, "/", $method),
+                kind: Kind::$kind,
+                only_reads: $only_reads,
+            },)*],
+        }
+    };
+}
+
+const READS: bool = true;
+const WRITES: bool = false;
+
+/// All services. Elsewhere a service and a method are named by their positions here.
+pub const SERVICES: &[Service] = &[
+    service! { "etcdserverpb.KV":
+        "Range" Unary READS,
+        "RangeStream" ServerStream READS,
+        "Put" Unary WRITES,
+        "DeleteRange" Unary WRITES,
+        "Txn" Unary WRITES,
+        "Compact" Unary WRITES,
+    },
+    service! { "etcdserverpb.Watch": "Watch" BidiStream WRITES, },
+    service! { "etcdserverpb.Lease":
+        "LeaseGrant" Unary WRITES,
+        "LeaseRevoke" Unary WRITES,
+        "LeaseKeepAlive" BidiStream WRITES,
+        "LeaseTimeToLive" Unary READS,
+        "LeaseLeases" Unary READS,
+    },
+    service! { "etcdserverpb.Cluster":
+        "MemberAdd" Unary WRITES,
+        "MemberRemove" Unary WRITES,
+        "MemberUpdate" Unary WRITES,
+        "MemberList" Unary READS,
+        "MemberPromote" Unary WRITES,
+    },
+    service! { "etcdserverpb.Maintenance":
+        "Alarm" Unary WRITES,
+        "Status" Unary READS,
+        "Defragment" Unary WRITES,
+        "Hash" Unary READS,
+        "HashKV" Unary READS,
+        "Snapshot" ServerStream READS,
+        "MoveLeader" Unary WRITES,
+        "Downgrade" Unary WRITES,
+    },
+    service! { "etcdserverpb.Auth":
+        "AuthEnable" Unary WRITES,
+        "AuthDisable" Unary WRITES,
+        "AuthStatus" Unary READS,
+        "Authenticate" Unary WRITES,
+        "UserAdd" Unary WRITES,
+        "UserGet" Unary READS,
+        "UserList" Unary READS,
+        "UserDelete" Unary WRITES,
+        "UserChangePassword" Unary WRITES,
+        "UserGrantRole" Unary WRITES,
+        "UserRevokeRole" Unary WRITES,
+        "RoleAdd" Unary WRITES,
+        "RoleGet" Unary READS,
+        "RoleList" Unary READS,
+        "RoleDelete" Unary WRITES,
+        "RoleGrantPermission" Unary WRITES,
+        "RoleRevokePermission" Unary WRITES,
+    },
+    service! { "v3lockpb.Lock": "Lock" Unary WRITES, "Unlock" Unary WRITES, },
+    service! { "v3electionpb.Election":
+        "Campaign" Unary WRITES,
+        "Proclaim" Unary WRITES,
+        "Leader" Unary READS,
+        "Observe" ServerStream READS,
+        "Resign" Unary WRITES,
+    },
+    service! { "grpc.health.v1.Health":
+        "Check" Unary READS,
+        "Watch" ServerStream READS,
+        "List" Unary READS,
+    },
+];
+
+/// The services that a proxy passes on: those of etcd itself, at the same positions.
+pub const OF_ETCD: &[Service] = match SERVICES.split_last() {
+    Some((_health, of_etcd)) => of_etcd,
+    None => &[],
+};
+
+/// Where a path leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// To a method.
+    Method {
+        /// Position of the service.
+        service: usize,
+        /// Position among the service's methods.
+        method: usize,
+        /// Which side streams.
+        kind: Kind,
+    },
+    /// To no service; with what stands for its name.
+    UnknownService(&'a str),
+    /// To no method of this service.
+    UnknownMethod {
+        /// The service.
+        service: &'a str,
+        /// What stands for the method's name.
+        method: &'a str,
+    },
+    /// It is no path of a method.
+    Malformed(&'a str),
+}
+
+/// Finds the method of a request path among these services.
+#[must_use]
+pub fn route<'a>(services: &[Service], path: &'a str) -> Route<'a> {
+    let Some((service_name, method_name)) =
+        path.strip_prefix('/').and_then(|rest| rest.rsplit_once('/'))
+    else {
+        return Route::Malformed(path);
+    };
+    let Some(service) = services.iter().position(|service| service.name == service_name) else {
+        return Route::UnknownService(service_name);
+    };
+    let methods = services[service].methods;
+    let Some(method) = methods.iter().position(|one| one.name == method_name) else {
+        return Route::UnknownMethod { service: service_name, method: method_name };
+    };
+    Route::Method { service, method, kind: methods[method].kind }
+}
+
+impl Route<'_> {
+    /// The text of the Unimplemented answer in grpc-go's words, or `None` for a known method.
+    #[must_use]
+    pub fn refusal(self) -> Option<String> {
+        match self {
+            Self::Method { .. } => None,
+            Self::UnknownService(service) => Some(format!("unknown service {service}")),
+            Self::UnknownMethod { service, method } => {
+                Some(format!("unknown method {method} for service {service}"))
+            }
+            Self::Malformed(path) => {
+                Some(format!("malformed method name: {}", go_quote_bytes(path.as_bytes())))
+            }
+        }
+    }
+}
+
+/// The method of this path. A constant of a path that is not in the table does not compile.
+///
+/// # Panics
+///
+/// There is no such method.
+#[must_use]
+pub const fn named(path: &str) -> &'static Method {
+    let mut at = 0;
+    while at < SERVICES.len() {
+        let methods = SERVICES[at].methods;
+        let mut of = 0;
+        while of < methods.len() {
+            if is_same(methods[of].path, path) {
+                return &methods[of];
+            }
+            of += 1;
+        }
+        at += 1;
+    }
+    panic!("the table of methods has no such path")
+}
+
+/// Whether two texts are the same, at compile time.
+#[must_use]
+pub const fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut at = 0;
+    while at < one.len() && at < other.len() && one[at] == other[at] {
+        at += 1;
+    }
+    at == one.len() && at == other.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_methods_or_to_grpc_gos_words() {
+        for (service, Service { methods, .. }) in SERVICES.iter().enumerate() {
+            for (method, Method { path, kind, .. }) in methods.iter().enumerate() {
+                assert_eq!(
+                    route(SERVICES, path),
+                    Route::Method { service, method, kind: *kind },
+                    "{path}"
+                );
+                assert_eq!(named(path).path, *path);
+            }
+        }
+        for (path, text) in [
+            ("/etcdserverpb.KV/Frob", "unknown method Frob for service etcdserverpb.KV"),
+            ("/a.B/C", "unknown service a.B"),
+            ("/x", "malformed method name: \"/x\""),
+        ] {
+            assert_eq!(route(SERVICES, path).refusal().as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn proxies_know_all_services_but_health() {
+        assert_eq!(OF_ETCD.len() + 1, SERVICES.len());
+        let health = route(OF_ETCD, "/grpc.health.v1.Health/Check");
+        assert_eq!(health, Route::UnknownService("grpc.health.v1.Health"));
+        let put = |services| route(services, "/etcdserverpb.KV/Put");
+        assert_eq!(put(OF_ETCD), put(SERVICES));
+    }
+}

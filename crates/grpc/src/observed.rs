@@ -1,0 +1,97 @@
+//! A body that reports what passes, and how its call ended.
+//!
+//! The status of a gRPC call travels at its end, in the trailers, or in the head of an answer that has no messages. A
+//! client that goes away ends its call without any. In each case the end is reported once.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+/// Observes a body.
+pub trait Observer: Send + Unpin + 'static {
+    /// A part of the body was handed to the transport.
+    fn passed(&mut self, _part: &[u8]) {}
+
+    /// The call has ended, with this status.
+    fn ended(&mut self, _code: Code, _message: &str) {}
+}
+
+/// The status of a call whose body ends without one, as grpc-go's clients report it.
+const NO_STATUS: (Code, &str) =
+    (Code::Internal, "server closed the stream without sending trailers");
+
+/// A body with its observer.
+#[expect(missing_debug_implementations, reason = "a body under way prints nothing of use")]
+pub struct Observed<O: Observer> {
+    inner: Body,
+    /// `None` once it was told of the end.
+    observer: Option<O>,
+}
+
+impl<O: Observer> Observed<O> {
+    /// Observes the body of an answer with these headers: an answer without messages has its status there.
+    pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
+        let mut observed = Self { inner, observer };
+        if let Some(status) = Status::from_header_map(headers) {
+            observed.end((status.code(), status.message()));
+        }
+        observed
+    }
+
+    /// Observes a body by itself.
+    pub fn of_body(inner: Body, observer: O) -> Body {
+        Body::new(Self { inner, observer: Some(observer) })
+    }
+
+    fn end(&mut self, (code, message): (Code, &str)) {
+        if let Some(mut observer) = self.observer.take() {
+            observer.ended(code, message);
+        }
+    }
+}
+
+impl<O: Observer> HttpBody for Observed<O> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let (Some(data), Some(observer)) = (frame.data_ref(), &mut self.observer) {
+                    observer.passed(data);
+                } else if let Some(trailers) = frame.trailers_ref() {
+                    match Status::from_header_map(trailers) {
+                        None => self.end(NO_STATUS),
+                        Some(status) => self.end((status.code(), status.message())),
+                    }
+                }
+            }
+            Some(Err(status)) => self.end((status.code(), status.message())),
+            None => self.end(NO_STATUS),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<O: Observer> Drop for Observed<O> {
+    fn drop(&mut self) {
+        self.end((Code::Cancelled, ""));
+    }
+}
