@@ -1,29 +1,33 @@
-//! The doors to a member: gRPC, HTTP and the JSON gateway for clients, and what members ask one another besides consensus. From bytes to
-//! the member's handles, and back.
+//! The ports of a member, from bytes to the member's handles and back: gRPC, HTTP and the JSON gateway for clients, and what members ask one
+//! another besides consensus.
+//!
+//! ```text
+//! http ──► json_gateway ──► router ──► services ──► calls
+//!    └───► websocket          gRPC, too                 peer_port (members)
+//! ```
 //!
 //! # Not here
 //!
 //! Accepting connections (`net::listen`), and what a request does (`member`).
 
-mod client_http;
-mod gateway;
-mod grpc;
+mod calls;
 mod http;
-mod log_level;
+mod json_gateway;
 pub mod methods;
 mod peer_port;
+mod router;
+mod services;
 mod snapshot_stream;
 mod websocket;
 
 /// Targets of the fuzzer.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
-    pub use crate::grpc::fuzz::body;
+    pub use crate::calls::request_body::fuzz::body;
     pub use crate::http::fuzz::request;
     pub use crate::websocket::fuzz::frames;
 }
 
-pub use client_http::{HttpService, MemberProbe};
-pub use grpc::{Observers, Router};
-pub use http::{Access, Endpoints, Surface};
+pub use http::{Access, Endpoints, HttpService, MemberProbe, Surface};
 pub use peer_port::{ImagePolicy, PeerService};
+pub use router::{Observers, Router};

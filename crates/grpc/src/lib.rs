@@ -12,7 +12,7 @@
 //!
 //! # Not here
 //!
-//! Which error of a member has which code (`edge::grpc::status`), what a method needs where authentication is on
+//! Which error of a member has which code (`edge::calls::status`), what a method needs where authentication is on
 //! (`edge::methods`), messages themselves (`api`), HTTP/2 (hyper, and `bench::wire`).
 
 pub mod ending;

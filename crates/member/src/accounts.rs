@@ -5,7 +5,7 @@
 //!
 //! # Not here
 //!
-//! Whether who asks may (`state::apply`, by every member alike), and the service (`grpc::auth`).
+//! Whether who asks may (`state::apply`, by every member alike), and the service (`edge::services::auth`).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! gRPC (`grpc`), HTTP (`http`), what the member does by itself (`housekeeping`), and what is built on the
+//! gRPC and HTTP (`edge`), what the member does by itself (`housekeeping`), and what is built on the
 //! handles: who leads (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`),
 //! agreeing on versions (`versions`).
 

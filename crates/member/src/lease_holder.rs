@@ -11,7 +11,7 @@
 //! # Not here
 //!
 //! The clocks (`state::lease`), when a leader may answer on its own (`core::lease_rules`), proposing the end of leases (`housekeeping`), the services that call this
-//! (`grpc::lease`, `peer_port`).
+//! (`edge::services::lease`, `peer_port`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -13,7 +13,9 @@ mod access;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod health;
+mod log_level;
 mod scrape;
+mod service;
 
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,7 @@ use quorate_telemetry::metrics::Metrics;
 
 pub use access::Access;
 use scrape::Agreement;
+pub use service::{HttpService, MemberProbe};
 
 /// An alarm that a member of the cluster raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

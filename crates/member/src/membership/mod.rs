@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! The verdict of the log (`state::members`), consensus (`raft`), the services (`grpc::cluster`, `peer_port`).
+//! The verdict of the log (`state::members`), consensus (`raft`), the services (`edge::services::cluster`, `peer_port`).
 
 mod checks;
 mod forwarding;

@@ -10,7 +10,7 @@
 //!
 //! # Not here
 //!
-//! What a request asks for (`edge::grpc::asked`); files that are set aside (`log::rotate`).
+//! What a request asks for (`edge::calls::asked`); files that are set aside (`log::rotate`).
 
 mod line;
 mod rules;

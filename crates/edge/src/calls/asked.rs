@@ -1,0 +1,191 @@
+//! What requests ask for, as the audit log has it: keys and names, and never a value, a password or a token.
+
+use quorate_api::authpb::Permission;
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::request_op::Request as Operation;
+use quorate_api::v3electionpb::{
+    CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest,
+};
+use quorate_api::v3lockpb::{LockRequest, UnlockRequest};
+use quorate_telemetry::audit::{Asked, CallAccount};
+
+use super::contended_name::Name;
+
+/// A request of which it can be said what it asks for.
+pub(crate) trait Asks {
+    /// Notes it. A request that says no more than the name of its method notes nothing.
+    fn note(&self, account: &CallAccount);
+}
+
+/// Requests that ask for one thing.
+macro_rules! asks {
+    ($($request:ty: |$it:ident| $asked:expr;)*) => {
+        $(impl Asks for $request {
+            fn note(&self, account: &CallAccount) {
+                let $it = self;
+                account.note_asked($asked);
+            }
+        })*
+    };
+}
+
+/// Requests that say no more than their method's name.
+macro_rules! asks_nothing {
+    ($($request:ty,)*) => {
+        $(impl Asks for $request {
+            fn note(&self, _: &CallAccount) {}
+        })*
+    };
+}
+
+fn hex(id: u64) -> String {
+    format!("{id:x}")
+}
+
+asks! {
+    pb::RangeRequest: |it| range(it);
+    pb::PutRequest: |it| put(it);
+    pb::DeleteRangeRequest: |it| delete_range(it);
+    pb::CompactionRequest: |it| Asked::new("compact").number("at", it.revision);
+    pb::LeaseGrantRequest: |it| {
+        of_lease("lease_grant", it.id).number("ttl", it.ttl)
+    };
+    pb::LeaseRevokeRequest: |it| of_lease("lease_revoke", it.id);
+    pb::LeaseKeepAliveRequest: |it| of_lease("lease_renew", it.id);
+    pb::LeaseTimeToLiveRequest: |it| {
+        of_lease("lease_time_to_live", it.id).when("keys", it.keys)
+    };
+    pb::MemberAddRequest: |it| {
+        let asked = Asked::new("member_add").text("peer-urls", &it.peer_urls.join(","));
+        asked.when("learner", it.is_learner)
+    };
+    pb::MemberRemoveRequest: |it| Asked::new("member_remove").text("member", &hex(it.id));
+    pb::MemberUpdateRequest: |it| {
+        let asked = Asked::new("member_update").text("member", &hex(it.id));
+        asked.text("peer-urls", &it.peer_urls.join(","))
+    };
+    pb::MemberPromoteRequest: |it| Asked::new("member_promote").text("member", &hex(it.id));
+    pb::AlarmRequest: |it| {
+        let asked = Asked::new("alarm").text("action", it.action().as_str_name());
+        let asked = asked.text("alarm", it.alarm().as_str_name());
+        if it.member_id == 0 { asked } else { asked.text("member", &hex(it.member_id)) }
+    };
+    pb::HashKvRequest: |it| Asked::new("hash_kv").number("at", it.revision);
+    pb::MoveLeaderRequest: |it| Asked::new("move_leader").text("member", &hex(it.target_id));
+    pb::DowngradeRequest: |it| {
+        let asked = Asked::new("downgrade").text("action", it.action().as_str_name());
+        asked.text("version", &it.version)
+    };
+    pb::AuthUserAddRequest: |it| Asked::new("user_add").text("name", &it.name);
+    pb::AuthUserGetRequest: |it| Asked::new("user_get").text("name", &it.name);
+    pb::AuthUserDeleteRequest: |it| Asked::new("user_delete").text("name", &it.name);
+    pb::AuthUserChangePasswordRequest: |it| {
+        Asked::new("user_change_password").text("name", &it.name)
+    };
+    pb::AuthUserGrantRoleRequest: |it| {
+        Asked::new("user_grant_role").text("name", &it.user).text("role", &it.role)
+    };
+    pb::AuthUserRevokeRoleRequest: |it| {
+        Asked::new("user_revoke_role").text("name", &it.name).text("role", &it.role)
+    };
+    pb::AuthRoleAddRequest: |it| Asked::new("role_add").text("role", &it.name);
+    pb::AuthRoleGetRequest: |it| Asked::new("role_get").text("role", &it.role);
+    pb::AuthRoleDeleteRequest: |it| Asked::new("role_delete").text("role", &it.role);
+    pb::AuthRoleGrantPermissionRequest: |it| {
+        let asked = Asked::new("role_grant_permission").text("role", &it.name);
+        match &it.perm {
+            None => asked,
+            Some(permission) => {
+                let Permission { key, range_end, .. } = permission;
+                let kind = permission.perm_type().as_str_name();
+                asked.text("permission", kind).of_keys(key, range_end)
+            }
+        }
+    };
+    pb::AuthRoleRevokePermissionRequest: |it| {
+        let asked = Asked::new("role_revoke_permission").text("role", &it.role);
+        asked.of_keys(&it.key, &it.range_end)
+    };
+    pb::LeaseLeasesRequest: |_it| of_lease("lease_leases", 0);
+    LockRequest: |it| contend("lock", &it.name).number("lease", it.lease);
+    UnlockRequest: |it| Asked::new("unlock").of_keys(&it.key, b"");
+    CampaignRequest: |it| contend("campaign", &it.name).number("lease", it.lease);
+    ProclaimRequest: |it| of_leader("proclaim", it.leader.as_ref());
+    LeaderRequest: |it| contend("leader", &it.name);
+    ResignRequest: |it| of_leader("resign", it.leader.as_ref());
+}
+
+asks_nothing! {
+    // The service notes the name, if it is a user's.
+    pb::AuthenticateRequest,
+    pb::MemberListRequest,
+    pb::StatusRequest,
+    pb::DefragmentRequest,
+    pb::HashRequest,
+    pb::SnapshotRequest,
+    pb::AuthEnableRequest,
+    pb::AuthDisableRequest,
+    pb::AuthStatusRequest,
+    pb::AuthUserListRequest,
+    pb::AuthRoleListRequest,
+}
+
+impl Asks for pb::TxnRequest {
+    fn note(&self, account: &CallAccount) {
+        for compare in &self.compare {
+            account.note_asked(Asked::new("compare").of_keys(&compare.key, &compare.range_end));
+        }
+        for op in self.success.iter().chain(&self.failure) {
+            match &op.request {
+                Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
+                Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
+                Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
+                // As deep as the reader of requests follows them, on a stack that is made for that.
+                Some(Operation::RequestTxn(it)) => it.note(account),
+                None => {}
+            }
+        }
+    }
+}
+
+fn range(it: &pb::RangeRequest) -> Asked {
+    let asked = Asked::new("range").of_keys(&it.key, &it.range_end).number("at", it.revision);
+    asked.when("count-only", it.count_only).when("keys-only", it.keys_only)
+}
+
+fn put(it: &pb::PutRequest) -> Asked {
+    Asked::new("put").of_keys(&it.key, b"").number("lease", it.lease)
+}
+
+fn delete_range(it: &pb::DeleteRangeRequest) -> Asked {
+    Asked::new("delete_range").of_keys(&it.key, &it.range_end)
+}
+
+/// About a lease. Which keys are attached to it the request does not say.
+fn of_lease(operation: &'static str, lease: i64) -> Asked {
+    Asked::new(operation).of_unknown_keys().number("lease", lease)
+}
+
+/// About a name that clients contend for, with the range that the keys of all contenders are in.
+fn contend(operation: &'static str, name: &[u8]) -> Asked {
+    let Name { prefix, end } = Name::new(name);
+    Asked::new(operation).of_keys(&prefix, &end)
+}
+
+fn of_leader(operation: &'static str, leader: Option<&LeaderKey>) -> Asked {
+    let asked = Asked::new(operation);
+    match leader {
+        None => asked,
+        Some(leader) => asked.of_keys(&leader.key, b"").number("lease", leader.lease),
+    }
+}
+
+/// A watcher that is asked for.
+pub(crate) fn watch(it: &pb::WatchCreateRequest) -> Asked {
+    Asked::new("watch").of_keys(&it.key, &it.range_end).number("from", it.start_revision)
+}
+
+/// A login. A name that is nobody's may be anything, a password among it, and is left out.
+pub(crate) fn login(name: Option<&str>) -> Asked {
+    Asked::new("login").text("name", name.unwrap_or_default())
+}

@@ -1,0 +1,100 @@
+//! One call under way: its response when it is there, or the end of its deadline.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Response;
+use tokio::time::Sleep;
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::large_reply;
+use super::observe::CallStats;
+use super::status::status;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::observed::{Observed, Observer as _};
+use quorate_grpc::wording::in_grpc_gos_words;
+use quorate_member::RequestError;
+
+pub(crate) type ResponseFuture =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// A call; see the module.
+#[expect(missing_debug_implementations, reason = "a response under way prints nothing of use")]
+pub struct Call {
+    state: State,
+    stats: Option<CallStats>,
+}
+
+enum State {
+    Answered(Option<Response<Body>>),
+    Running { response: ResponseFuture, deadline: Option<Pin<Box<Sleep>>> },
+}
+
+impl Call {
+    /// A call that never reached a method, and is not counted.
+    pub(crate) const fn answered(response: Response<Body>) -> Self {
+        Self { state: State::Answered(Some(response)), stats: None }
+    }
+
+    /// A call that a common check has refused.
+    pub(crate) fn refused(status: &Status, stats: CallStats) -> Self {
+        let response = status.clone().into_http();
+        Self { state: State::Answered(Some(response)), stats: Some(stats) }
+    }
+
+    pub(crate) fn started(
+        response: ResponseFuture,
+        stats: CallStats,
+        timeout: Option<Duration>,
+    ) -> Self {
+        let deadline = timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout)));
+        Self { state: State::Running { response, deadline }, stats: Some(stats) }
+    }
+}
+
+/// A call whose client has gone before it was answered ends then.
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(mut stats) = self.stats.take() {
+            stats.ended(Code::Cancelled, "");
+        }
+    }
+}
+
+impl Future for Call {
+    type Output = Result<Response<Observed<CallStats>>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let kind = self.stats.as_ref().map(|stats| stats.kind);
+        let response = match &mut self.state {
+            State::Answered(response) => response.take().expect("a call is answered once"),
+            State::Running { response, deadline } => match response.as_mut().poll(cx) {
+                Poll::Ready(Ok(response)) => reword(response, kind),
+                Poll::Pending => match deadline.as_mut().map(|sleep| sleep.as_mut().poll(cx)) {
+                    Some(Poll::Ready(())) => status(RequestError::DeadlineExceeded).into_http(),
+                    Some(Poll::Pending) | None => return Poll::Pending,
+                },
+            },
+        };
+        if let Some(stats) = &self.stats {
+            stats.responded();
+        }
+        let (mut head, body) = response.into_parts();
+        let body = large_reply::body_of(&mut head.extensions, body);
+        let body = Observed::new(&head.headers, body, self.stats.take());
+        Poll::Ready(Ok(Response::from_parts(head, body)))
+    }
+}
+
+/// Gives a refusal by the library the words that clients know.
+fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
+    let Some(kind) = kind else { return response };
+    match Status::from_header_map(response.headers()) {
+        None => response,
+        Some(status) => in_grpc_gos_words(status, kind).into_http(),
+    }
+}

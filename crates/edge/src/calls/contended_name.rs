@@ -1,0 +1,47 @@
+//! A name that clients contend for, with a lock or in an election, and where their keys are.
+
+use bytes::Bytes;
+
+/// Where the keys of all contenders for a name are.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) prefix: Bytes,
+    /// The first key behind them.
+    pub(crate) end: Bytes,
+}
+
+impl Name {
+    pub(crate) fn new(name: &[u8]) -> Self {
+        /// What stands between a name and a lease, and what comes next.
+        const SEPARATOR: u8 = b'/';
+        let with = |last: u8| [name, &[last]].concat().into();
+        Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }
+    }
+
+    /// The key of the contender that has this lease.
+    pub(crate) fn key(&self, lease: i64) -> Bytes {
+        let sign = if lease < 0 { "-" } else { "" };
+        let id = format!("{sign}{:x}", lease.unsigned_abs());
+        [&self.prefix, id.as_bytes()].concat().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_names_with_leases_in_hex() {
+        let name = Name::new(b"a");
+        assert_eq!((&name.prefix[..], &name.end[..]), (&b"a/"[..], &b"a0"[..]));
+        for (lease, key) in [
+            (0x0abc, "a/abc"),
+            (-1, "a/-1"),
+            (i64::MIN, "a/-8000000000000000"),
+            (i64::MAX, "a/7fffffffffffffff"),
+        ] {
+            assert_eq!(name.key(lease), key);
+        }
+        assert_eq!(Name::new(b"").key(1), "/1");
+    }
+}

@@ -1,0 +1,314 @@
+//! Counting calls: started, messages, bytes, ended with which code.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use http::{HeaderMap, HeaderName};
+use prost::Message as _;
+use quorate_api::etcdserverpb::CompactionResponse;
+use tonic::Code;
+
+use super::access::Noted;
+use super::request_stats::{self, RequestStats};
+use quorate_grpc::framing::{Follower, HEAD_BYTES, Passed};
+use quorate_grpc::methods::{Kind, SERVICES};
+use quorate_grpc::observed::Observer;
+use quorate_grpc::status::code_name;
+use quorate_member::Profile;
+use quorate_member::admission::CallRoom;
+use quorate_telemetry::audit::Outcome;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+#[cfg(test)]
+use quorate_telemetry::metrics::MetricsLevel;
+use quorate_telemetry::trace::{Attribute, SpanEnd};
+
+/// One call's counts.
+#[derive(Debug)]
+pub struct CallStats {
+    metrics: Arc<Metrics>,
+    service: usize,
+    method: usize,
+    pub(crate) kind: Kind,
+    started: Instant,
+    /// Taking longer than this is worth a warning.
+    slow: Duration,
+    /// Who is at the other end of the connection.
+    remote: Option<SocketAddr>,
+    /// What has been sent.
+    sent: Follower,
+    /// `None` where there was none.
+    room: Option<Arc<CallRoom>>,
+    /// Only of a call of which something is told, boxed: of most it is nothing.
+    followed: Option<Box<Followed>>,
+}
+
+/// A call of which something is told.
+#[derive(Debug)]
+struct Followed {
+    noted: Noted,
+    /// This side of its connection.
+    local: Option<SocketAddr>,
+    /// Whether a part of its answer has been sent.
+    has_sent: bool,
+}
+
+impl CallStats {
+    pub(crate) fn start(
+        profile: &Profile,
+        (service, method): (usize, usize),
+        kind: Kind,
+        remote: Option<SocketAddr>,
+    ) -> Self {
+        let metrics = Arc::clone(profile.metrics());
+        let series = metrics.grpc.at(service, method);
+        series.started.inc();
+        if kind == Kind::Unary {
+            series.received.inc();
+        }
+        Self {
+            metrics,
+            service,
+            method,
+            kind,
+            started: Instant::now(),
+            slow: profile.limits().slow_unary,
+            remote,
+            sent: Follower::default(),
+            room: None,
+            followed: None,
+        }
+    }
+
+    /// Something is told of the call; it came by this address.
+    pub(crate) fn noted(mut self, noted: &Noted, local: Option<SocketAddr>) -> Self {
+        self.followed = Some(Box::new(Followed { noted: noted.clone(), local, has_sent: false }));
+        self
+    }
+
+    /// Counts what comes of the call's messages.
+    pub(crate) fn received(&self) -> Received {
+        let (service, method) = (self.service, self.method);
+        Received { metrics: Arc::clone(&self.metrics), service, method, kind: self.kind }
+    }
+
+    /// The call has this place, until nothing of it is left.
+    pub(crate) fn in_room(mut self, room: Arc<CallRoom>) -> Self {
+        self.room = Some(room);
+        self
+    }
+
+    /// Counts the call by what the client says it is, unless it was turned away before.
+    pub(crate) fn count_client(&self, headers: &HeaderMap) {
+        let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
+        let version = version_label(
+            headers
+                .get(CLIENT_API_VERSION)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or(UNKNOWN_VERSION),
+        );
+        self.metrics.server.client_requests.with(&[version, call_type]).inc();
+    }
+
+    /// The response is there and is about to be sent.
+    pub(crate) fn responded(&self) {
+        if self.kind == Kind::Unary
+            && let Some(room) = &self.room
+        {
+            room.release();
+        }
+        if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed)
+            && let Some(trace) = &followed.noted.trace
+        {
+            trace.note_response();
+        }
+        let took = self.started.elapsed();
+        if self.kind == Kind::Unary && (took > self.slow || log::enabled(log::Level::Debug)) {
+            self.log_stats(took);
+        }
+    }
+
+    fn method(&self) -> (&'static str, &'static str) {
+        let service = &SERVICES[self.service];
+        (service.name, service.methods[self.method].name)
+    }
+
+    #[cold]
+    fn log_stats(&self, took: Duration) {
+        let (service, method) = self.method();
+        let method = format!("/{service}/{method}");
+        let started = SystemTime::now() - took;
+        let remote = self
+            .remote
+            .map_or_else(|| "No remote client info.".to_owned(), |remote| remote.to_string());
+        let RequestStats { requests, request_bytes, responses, response_bytes, text } =
+            request_stats::take().unwrap_or_default();
+        macro_rules! tell {
+            ($level:ident) => {
+                log::$level!(
+                    "request stats",
+                    "start time" = started,
+                    "time spent" = took,
+                    "remote" = remote,
+                    "response type" = method,
+                    "request count" = requests,
+                    "request size" = request_bytes,
+                    "response count" = responses,
+                    "response size" = response_bytes,
+                    "request content" = text
+                )
+            };
+        }
+        if took > self.slow {
+            tell!(warn);
+        } else {
+            tell!(debug);
+        }
+    }
+}
+
+/// The field with the version of the client's library. The name is made once: as text it would be read for each
+/// request.
+pub(crate) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
+
+/// Clients that do not say their version, or something else.
+const UNKNOWN_VERSION: &str = "unknown";
+
+/// Bytes of a version that is a label.
+const VERSION_BYTES_MAX: usize = 24;
+
+/// A client's version as a label of metrics: two or three numbers, and what a release candidate has behind them. Anything else is
+/// a text of the client's choice, which may be long.
+fn version_label(text: &str) -> &str {
+    let (numbers, suffix) = text.split_once('-').unwrap_or((text, "0"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_version = text.len() <= VERSION_BYTES_MAX
+        && (2..=3).contains(&numbers.split('.').count())
+        && numbers.split('.').all(is_number)
+        && !suffix.is_empty()
+        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
+    if is_version { text } else { UNKNOWN_VERSION }
+}
+
+impl Followed {
+    /// Tells of the call: to the audit log, and to who follows it by the conventions for RPC, as etcd's library does.
+    fn tell(&self, (service, method): (&str, &str), (code, message): (Code, &str), took: Duration) {
+        let name = format!("{service}/{method}");
+        if let Some(account) = &self.noted.account {
+            // What failed here, and how, may have been what was said to it.
+            let error = if code == Code::Internal { "" } else { message };
+            let (code, took) = (code_name(code), Some(took));
+            account.end(Outcome { method: &format!("/{name}"), code, error, took });
+        }
+        let Some(trace) = &self.noted.trace else { return };
+        let mut attributes = vec![
+            Attribute::text("rpc.method", name.as_bytes()),
+            Attribute::text("rpc.system.name", b"grpc"),
+        ];
+        if let Some(local) = self.local {
+            attributes.push(Attribute::text("server.address", local.ip().to_string().as_bytes()));
+            attributes.push(Attribute::number("server.port", local.port().into()));
+        }
+        let told = code_name(code).as_bytes();
+        attributes.push(Attribute::text("rpc.response.status_code", told));
+        let error = is_own_fault(code).then_some(message);
+        trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
+    }
+
+    /// Looks for the revision in the header of an answer, which all answers have first.
+    fn look(&mut self, part: &[u8]) {
+        let is_first = !std::mem::replace(&mut self.has_sent, true);
+        if let (true, Some(account)) = (is_first, &self.noted.account)
+            && let Some((head, message)) = part.split_at_checked(HEAD_BYTES)
+            && head[0] == 0
+            && let Ok(Headed { header: Some(header) }) = Headed::decode(message)
+        {
+            account.note_revision(header.revision);
+        }
+    }
+}
+
+/// What answers have in common: this message has nothing but a header, and passes over the rest.
+type Headed = CompactionResponse;
+
+/// Whether a call that ends so has failed on this side, by the conventions.
+const fn is_own_fault(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Unknown
+            | Code::DeadlineExceeded
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::Unavailable
+            | Code::DataLoss
+    )
+}
+
+/// Counts the messages that come on one call.
+#[derive(Debug)]
+pub(crate) struct Received {
+    metrics: Arc<Metrics>,
+    service: usize,
+    method: usize,
+    kind: Kind,
+}
+
+impl Received {
+    /// Those of a call of no matter which method, and where they are counted.
+    #[cfg(test)]
+    pub(crate) fn of_any(kind: Kind) -> (Arc<Metrics>, Self) {
+        let metrics = Metrics::new(&crate::methods::counted(), MetricsLevel::Basic);
+        let metrics = Arc::new(metrics);
+        (Arc::clone(&metrics), Self { metrics, service: 0, method: 0, kind })
+    }
+
+    /// A message of so many bytes is there, uncompressed.
+    pub(crate) fn message(&self, bytes: u64) {
+        self.metrics.network.client_received_bytes.add(bytes);
+        // That of a unary call counts even if it never comes.
+        if self.kind != Kind::Unary {
+            self.metrics.grpc.at(self.service, self.method).received.inc();
+        }
+    }
+}
+
+impl Observer for CallStats {
+    fn passed(&mut self, part: &[u8]) {
+        if let (Kind::Unary, Some(followed)) = (self.kind, &mut self.followed) {
+            followed.look(part);
+        }
+        let Passed { messages, bytes } = self.sent.pass(part);
+        self.metrics.network.client_sent_bytes.add(bytes);
+        if self.kind != Kind::Unary {
+            self.metrics.grpc.at(self.service, self.method).sent.add(messages);
+        }
+    }
+
+    fn ended(&mut self, code: Code, message: &str) {
+        let series = self.metrics.grpc.at(self.service, self.method);
+        if self.kind == Kind::Unary {
+            series.sent.inc();
+        }
+        series.handled(code as i32, self.started.elapsed());
+        if let Some(followed) = self.followed.take() {
+            followed.tell(self.method(), (code, message), self.started.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_versions_are_labels() {
+        for version in ["3.5", "3.5.16", "3.6.0-alpha.0", "3.4.0-rc.1", "unknown"] {
+            assert_eq!(version_label(version), version);
+        }
+        let long = format!("3.5.{}", "1".repeat(100));
+        for text in ["", "3", "3.5.1.2", "3.5.x", "3..5", "3.5.1-", "3.5.1-a\"b", "x y", &long] {
+            assert_eq!(version_label(text), UNKNOWN_VERSION, "{text}");
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! A request's body: counted, and one message long where a call takes one.
+//!
+//! What has come of a message is held until the message is whole, and that of a unary call until its answer is there:
+//! it counts (`admission`), and where there is no room the call is refused. The call is also refused where the rest does
+//! not keep arriving (`pace`): half a request must not take room for good, and a call that takes one message must not
+//! stay open without it, whatever its caller was allowed when it began.
+//!
+//! One that is compressed counts as it came until it is whole, and from then on as what its last bytes say that it
+//! becomes: it is uncompressed in one go, on the connection's thread. The decoder looks at no bytes behind the end of
+//! what it decodes, so they may be anything; requests that may be large and wait are counted again when they are
+//! decoded ([`take_in`]).
+//!
+//! The body of a unary call ends behind its message, as grpc-go reads one message and no further: the call is answered
+//! although its caller has not ended the request, and the library does not look at what follows. On the calls that answer
+//! with a stream grpc-go waits for the end of the request, and refuses a second message.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::observe::Received;
+use super::status::status;
+use quorate_grpc::framing::{HEAD_BYTES, message_len, whole_message};
+use quorate_grpc::methods::Kind;
+use quorate_member::RequestError;
+use quorate_member::admission::CallRoom;
+use quorate_net::pace::Pace;
+
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
+/// Where gzip says how long it is uncompressed: at its end.
+const GZIP_LENGTH_BYTES: usize = 4;
+
+/// Wraps a request's body; see the module.
+#[derive(Debug)]
+pub(crate) struct RequestBody<B> {
+    inner: B,
+    kind: Kind,
+    received: Received,
+    message: Message,
+    room: Arc<CallRoom>,
+    /// What is held besides the message: the head.
+    head_bytes: u64,
+    message_bytes_max: u64,
+    /// Runs while the rest of the request is waited for.
+    pace: Option<(Pace, Pin<Box<Sleep>>)>,
+}
+
+impl<B> RequestBody<B> {
+    pub(crate) fn new(
+        inner: B,
+        (kind, received): (Kind, Received),
+        room: Arc<CallRoom>,
+        head_bytes: u64,
+        message_bytes_max: usize,
+    ) -> Self {
+        let message_bytes_max = message_bytes_max as u64;
+        let (message, pace) = (Message::default(), None);
+        Self { inner, kind, received, message, room, head_bytes, message_bytes_max, pace }
+    }
+
+    /// Lets the next bytes pass, unless there is no room for them or they are more than the call takes.
+    fn pass(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        if let Some((pace, _)) = &mut self.pace {
+            pace.received(bytes.len() as u64);
+        }
+        let (received, bytes_max) = (&self.received, self.message_bytes_max);
+        let was_whole = self.message.is_whole();
+        match self.kind {
+            // Nearly all come whole, alone and as they are; nothing of those is held.
+            Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
+                received.message((bytes.len() - HEAD_BYTES) as u64);
+                self.room.release();
+                self.head_bytes = 0;
+                return Ok(());
+            }
+            Kind::BidiStream => {
+                let whole = |message: &Message| received.message(message.payload_bytes(bytes_max));
+                if self.message.pass_all(bytes, whole) {
+                    self.room.release();
+                    self.head_bytes = 0;
+                    return Ok(());
+                }
+            }
+            Kind::Unary => _ = self.message.pass(bytes),
+            Kind::ServerStream => {
+                if !self.message.pass(bytes) {
+                    return Err(Status::internal(
+                        "cardinality violation: received multiple request messages for \
+                         non-client-streaming RPC",
+                    ));
+                }
+            }
+        }
+        if self.kind != Kind::BidiStream && !was_whole && self.message.is_whole() {
+            received.message(self.message.payload_bytes(bytes_max));
+        }
+        let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
+        self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+    }
+
+    /// Whether the call takes no further bytes.
+    fn has_ended(&self) -> bool {
+        self.kind == Kind::Unary && self.message.is_whole()
+    }
+
+    /// Waits for the rest of the request, and reports when it does not keep arriving: a call that takes one message may
+    /// not stay open without it, and a stream may not leave part of a large message behind.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let waits_for_rest = match self.kind {
+            Kind::Unary | Kind::ServerStream => true,
+            Kind::BidiStream => self.message.passed > 0 && self.room.holds_bytes(),
+        };
+        if !waits_for_rest {
+            self.pace = None;
+            return Poll::Pending;
+        }
+        let (pace, timer) = self.pace.get_or_insert_with(|| {
+            let pace = Pace::new(Instant::now());
+            let timer = Box::pin(tokio::time::sleep_until(pace.period_end()));
+            (pace, timer)
+        });
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if !pace.is_kept(Instant::now()) {
+                return Poll::Ready(status(RequestError::Timeout));
+            }
+            timer.as_mut().reset(pace.period_end());
+        }
+    }
+}
+
+/// Whether these bytes are one whole message that is not compressed.
+fn is_plain(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0) && whole_message(bytes).is_some()
+}
+
+/// Takes a decoded message, counted as what it has become if it came compressed: its room came with it then.
+pub(crate) fn take_in<M: prost::Message>(
+    request: tonic::Request<M>,
+) -> Result<(MetadataMap, M), Status> {
+    if let Some(room) = request.extensions().get::<Arc<CallRoom>>() {
+        let bytes = request.get_ref().encoded_len() as u64;
+        room.hold(bytes).map_err(|full| status(RequestError::from(full)))?;
+    }
+    let (metadata, _, message) = request.into_parts();
+    Ok((metadata, message))
+}
+
+/// Follows a message.
+#[derive(Debug, Default)]
+struct Message {
+    head: [u8; HEAD_BYTES],
+    /// The last bytes of it.
+    tail: [u8; GZIP_LENGTH_BYTES],
+    /// Bytes that have passed, head and all.
+    passed: usize,
+}
+
+impl Message {
+    /// Lets the next bytes pass, and says whether they are still of that message.
+    fn pass(&mut self, bytes: &[u8]) -> bool {
+        let missing = HEAD_BYTES.saturating_sub(self.passed).min(bytes.len());
+        self.head[self.passed.min(HEAD_BYTES)..][..missing].copy_from_slice(&bytes[..missing]);
+        let start = self.passed;
+        self.passed += bytes.len();
+        let end = self.end();
+        // What comes behind it is none of it. The flag comes first of all.
+        if self.is_compressed() {
+            self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
+        }
+        self.passed <= end
+    }
+
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        let fresh = &bytes[bytes.len().saturating_sub(GZIP_LENGTH_BYTES)..];
+        self.tail.rotate_left(fresh.len());
+        self.tail[GZIP_LENGTH_BYTES - fresh.len()..].copy_from_slice(fresh);
+    }
+
+    /// Lets the next bytes of one message after the other pass, shows each that is whole, and says whether the last one
+    /// is.
+    fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
+        while !bytes.is_empty() {
+            // The end is known once the head is.
+            let missing =
+                if self.passed < HEAD_BYTES { HEAD_BYTES } else { self.end() } - self.passed;
+            let (now, rest) = bytes.split_at(missing.min(bytes.len()));
+            self.pass(now);
+            bytes = rest;
+            if self.is_whole() {
+                whole(self);
+                *self = Self::default();
+            }
+        }
+        self.passed == 0
+    }
+
+    /// Where it ends, as far as its head says already.
+    fn end(&self) -> usize {
+        if self.passed < HEAD_BYTES {
+            return HEAD_BYTES;
+        }
+        message_len(&self.head).saturating_add(HEAD_BYTES)
+    }
+
+    /// Forgets what has passed behind its end, and returns how many bytes that were.
+    fn cut_off(&mut self) -> usize {
+        let excess = self.passed.saturating_sub(self.end());
+        self.passed -= excess;
+        excess
+    }
+
+    const fn is_compressed(&self) -> bool {
+        self.head[0] != 0
+    }
+
+    fn is_whole(&self) -> bool {
+        self.passed >= HEAD_BYTES && self.passed >= self.end()
+    }
+
+    /// What it becomes that came compressed; no message of more than `bytes_max` is taken in.
+    fn becomes(&self, bytes_max: u64) -> u64 {
+        bytes_max.min(u32::from_le_bytes(self.tail).into())
+    }
+
+    /// What has passed takes, uncompressed once it is whole.
+    fn held_bytes(&self, bytes_max: u64) -> u64 {
+        let passed = self.passed as u64;
+        if self.is_compressed() && self.is_whole() {
+            passed.max(self.becomes(bytes_max))
+        } else {
+            passed
+        }
+    }
+
+    /// Length of one that is whole, uncompressed and without its head.
+    fn payload_bytes(&self, bytes_max: u64) -> u64 {
+        if self.is_compressed() {
+            self.becomes(bytes_max)
+        } else {
+            (self.end() - HEAD_BYTES) as u64
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<tonic::codegen::StdError>> + Unpin> Body for RequestBody<B> {
+    type Data = Bytes;
+    type Error = tonic::codegen::StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.has_ended() {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+            let stalled = ready!(self.poll_stalled(cx));
+            return Poll::Ready(Some(Err(Box::new(stalled))));
+        };
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+            && let Err(status) = self.pass(data.chunk())
+        {
+            return Poll::Ready(Some(Err(Box::new(status))));
+        }
+        let excess = if self.has_ended() { self.message.cut_off() } else { 0 };
+        let cut = |data: Bytes| data.slice(..data.len().saturating_sub(excess));
+        Poll::Ready(frame.map(|frame| frame.map(|it| it.map_data(cut)).map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended() || self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+    use quorate_member::admission::{Caller, Calls};
+
+    #[test]
+    fn a_second_message_is_noticed_however_the_bytes_come() {
+        let first = [0, 0, 0, 0, 2, 7, 7];
+        let two = [first, first].concat();
+        for piece in 1..=two.len() {
+            let mut only = Message::default();
+            assert!(first.chunks(piece).all(|bytes| only.pass(bytes)), "pieces of {piece}");
+            let mut only = Message::default();
+            assert!(!two.chunks(piece).all(|bytes| only.pass(bytes)), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_held_until_it_is_whole() {
+        let message = [0, 0, 0, 0, 3, 7, 7, 7];
+        let stream = message.repeat(3);
+        for piece in 1..=stream.len() {
+            let mut follower = Message::default();
+            let (mut passed, mut whole_count) = (0, 0);
+            for bytes in stream.chunks(piece) {
+                passed += bytes.len();
+                let is_whole = follower.pass_all(bytes, |whole| {
+                    assert_eq!(whole.payload_bytes(100), 3);
+                    whole_count += 1;
+                });
+                assert_eq!(is_whole, passed % message.len() == 0);
+                assert_eq!(follower.held_bytes(100), (passed % message.len()) as u64);
+            }
+            assert_eq!(whole_count, 3);
+        }
+    }
+
+    #[test]
+    fn a_compressed_message_that_is_whole_is_what_it_becomes() {
+        let message = [1, 0, 0, 0, 6, 7, 7, 0x10, 0x27, 0, 0];
+        for piece in 1..=message.len() {
+            let mut compressed = Message::default();
+            for bytes in message.chunks(piece) {
+                compressed.pass(bytes);
+                let (passed, becomes) = (compressed.passed as u64, compressed.held_bytes(u64::MAX));
+                assert_eq!(becomes, if compressed.passed < 11 { passed } else { 10_000 });
+            }
+            assert_eq!(compressed.held_bytes(100), 100, "more is not taken in");
+            assert!(!compressed.pass(&[9; 5]));
+            assert_eq!(compressed.held_bytes(u64::MAX), 10_000, "what follows says nothing");
+        }
+        let mut empty = Message::default();
+        empty.pass(&[1, 0, 0, 0, 0]);
+        assert_eq!(empty.held_bytes(3), 5);
+    }
+
+    fn counted(kind: Kind) -> (Kind, Received) {
+        (kind, Received::of_any(kind).1)
+    }
+
+    #[tokio::test]
+    async fn messages_are_counted_when_they_are_whole_as_what_they_become() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        for (kind, messages) in [(Kind::Unary, 0), (Kind::ServerStream, 1), (Kind::BidiStream, 2)] {
+            let (metrics, received) = Received::of_any(kind);
+            let two = [&compressed(1_000, 2_000)[..], &part(300, 300)].concat();
+            let wire = if kind == Kind::BidiStream { two } else { part(300, 300).to_vec() };
+            let body = Full::new(Bytes::from(wire));
+            let mut body = RequestBody::new(body, (kind, received), room(&calls), 100, 2 << 20);
+            body.frame().await.unwrap().unwrap();
+            let bytes = if kind == Kind::BidiStream { 2_300 } else { 300 };
+            assert_eq!(metrics.network.client_received_bytes.value(), bytes, "{kind:?}");
+            assert_eq!(metrics.grpc.at(0, 0).received.value(), messages, "{kind:?}");
+        }
+    }
+
+    fn room(calls: &Arc<Calls>) -> Arc<CallRoom> {
+        Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
+    }
+
+    /// The head of a message of so many bytes, and this many of them.
+    fn part(bytes: u32, there: usize) -> Bytes {
+        let mut part = vec![0];
+        part.extend(bytes.to_be_bytes());
+        part.resize(HEAD_BYTES + there, 7);
+        part.into()
+    }
+
+    #[tokio::test]
+    async fn bytes_that_have_come_are_counted_and_refused_where_there_is_no_room() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        let mut rooms = Vec::new();
+        for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
+            rooms.push(room(&calls));
+            let room = Arc::clone(rooms.last().unwrap());
+            let body = Full::new(part(1 << 20, 40_000));
+            let mut body = RequestBody::new(body, counted(kind), room, 100, 2 << 20);
+            let frame = body.frame().await.unwrap();
+            assert!(frame.is_ok(), "{kind:?}");
+        }
+        assert_eq!(calls.request_bytes.used(), 3 * (100 + 5 + 40_000));
+        let body = Full::new(part(1 << 20, 40_000));
+        let mut body = RequestBody::new(body, counted(Kind::Unary), room(&calls), 100, 2 << 20);
+        let refused = body.frame().await.unwrap().unwrap_err();
+        let refused = Status::from_error(refused);
+        assert_eq!(refused.message(), "etcdserver: too many requests");
+        drop(rooms);
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    /// A compressed message of so many bytes that becomes this many.
+    fn compressed(bytes: u32, becomes: u32) -> Bytes {
+        let head = [&[1][..], &bytes.to_be_bytes()].concat();
+        let mut message = [head, vec![7; bytes as usize]].concat();
+        let length = message.len() - GZIP_LENGTH_BYTES;
+        message[length..].copy_from_slice(&becomes.to_le_bytes());
+        message.into()
+    }
+
+    #[tokio::test]
+    async fn compressed_requests_count_for_what_they_become() {
+        let calls = Arc::new(Calls::new(10_000, 1, 512 << 20));
+        let caller = Arc::new(Caller::new(Arc::clone(&calls)));
+        let pass = async |message| {
+            let room = Caller::begin(&caller, || true).unwrap();
+            let body = Full::new(message);
+            let mut body = RequestBody::new(body, counted(Kind::Unary), room, 100, 2 << 20);
+            let passed = body.frame().await.unwrap();
+            passed.map(|_| body)
+        };
+        let mut puts = Vec::new();
+        for count in 0..1_000 {
+            puts.push(pass(compressed(1_000, 2_000)).await.unwrap());
+            assert_eq!(calls.request_bytes.used(), 0, "{count} small ones");
+        }
+        let bomb = pass(compressed(1_100, 1 << 20)).await.unwrap();
+        assert_eq!(calls.request_bytes.used(), 100 + (1 << 20));
+        let beyond = pass(compressed(4_000, u32::MAX)).await.unwrap();
+        assert_eq!(calls.request_bytes.used(), 200 + (3 << 20), "no more than is taken in");
+        drop((puts, bomb, beyond));
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    #[test]
+    fn a_decoded_message_counts_whatever_its_last_bytes_said() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        let put = |room: &Arc<CallRoom>| {
+            let value = vec![7; 90_000].into();
+            let put = quorate_api::etcdserverpb::PutRequest { value, ..Default::default() };
+            let mut request = tonic::Request::new(put);
+            request.extensions_mut().insert(Arc::clone(room));
+            take_in(request)
+        };
+        let rooms = [room(&calls), room(&calls), room(&calls)];
+        put(&rooms[0]).unwrap();
+        assert!(calls.request_bytes.used() > 90_000);
+        put(&rooms[1]).unwrap();
+        assert_eq!(put(&rooms[2]).unwrap_err().message(), "etcdserver: too many requests");
+        drop(rooms);
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_stream_holds_nothing_of_whole_messages() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        let room = room(&calls);
+        room.hold(50_000).unwrap();
+        let body = Full::new(part(40_000, 40_000));
+        let mut body = RequestBody::new(body, counted(Kind::BidiStream), room, 50_000, 2 << 20);
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
+    }
+
+    #[tokio::test]
+    async fn the_body_of_a_unary_call_ends_behind_its_message() {
+        let calls = Arc::new(Calls::new(10, 1, 100_000));
+        let message = part(300, 300);
+        for behind in [&b""[..], b"\0\0", &message] {
+            for piece in [1, 7, 305, 310, 1_000] {
+                let wire = [&message, behind].concat();
+                let pieces =
+                    wire.chunks(piece).map(|bytes| Frame::data(Bytes::copy_from_slice(bytes)));
+                let pieces: Vec<Result<_, Infallible>> = pieces.map(Ok).collect();
+                // The caller has not ended the request.
+                let open = tokio_stream::iter(pieces).chain(tokio_stream::pending());
+                let inner = StreamBody::new(open);
+                let mut body =
+                    RequestBody::new(inner, counted(Kind::Unary), room(&calls), 100, 2 << 20);
+                let mut read = Vec::new();
+                while let Some(frame) = body.frame().await {
+                    read.extend_from_slice(&frame.unwrap().into_data().unwrap());
+                }
+                assert!(body.is_end_stream());
+                assert_eq!(read, message, "{} bytes behind, pieces of {piece}", behind.len());
+            }
+        }
+    }
+
+    /// Brings so many bytes of a large message, and then so many each second.
+    struct Trickle {
+        first: usize,
+        each: usize,
+        next: Option<Pin<Box<Sleep>>>,
+    }
+
+    impl Body for Trickle {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            let piece = if let Some(next) = &mut self.next {
+                ready!(next.as_mut().poll(cx));
+                vec![7; self.each].into()
+            } else {
+                part(1 << 30, self.first)
+            };
+            self.next = Some(Box::pin(tokio::time::sleep(std::time::Duration::from_secs(1))));
+            Poll::Ready(Some(Ok(Frame::data(piece))))
+        }
+    }
+
+    /// What ends a body that comes like this, if something does within an hour.
+    async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
+        let calls = Arc::new(Calls::new(10, 1, 512 << 20));
+        let body = Trickle { first, each, next: None };
+        let mut body = RequestBody::new(body, counted(kind), room(&calls), 100, 1 << 30);
+        let reading = async {
+            loop {
+                if let Err(error) = body.frame().await.expect("it does not end") {
+                    return Status::from_error(error);
+                }
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(3600), reading).await.ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_has_to_keep_arriving() {
+        for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
+            let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
+            assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
+            assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
+            assert!(ending(kind, 100_000, 4_000).await.is_none(), "{kind:?}: slow, but it comes");
+            // So few bytes are not held. A stream may stay silent; a call that takes one message may not.
+            for first in [0, 1_000] {
+                let ended = ending(kind, first, 0).await.is_some();
+                assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");
+            }
+        }
+    }
+}

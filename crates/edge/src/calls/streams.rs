@@ -1,0 +1,99 @@
+//! What streams of several messages share: how they end from this side, and, for those whose bodies are made by
+//! hand, how requests are read and answers begin.
+
+use std::error::Error as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::Request;
+use http::request::Parts;
+use http_body::Body;
+use prost::{Message, Name};
+use quorate_api::codec::Half;
+use quorate_grpc::ending::answer;
+use quorate_grpc::head::compression;
+use tokio_stream::Stream;
+use tonic::codec::Streaming;
+use tonic::{Code, Status};
+
+use super::call::ResponseFuture;
+use super::client_body::ClientBody;
+use super::request_body::RequestBody;
+use super::status::status;
+use quorate_member::StreamEnd;
+use quorate_telemetry::metrics::Metrics;
+
+/// The messages that a client sends on its stream, and the head it began with.
+pub(crate) fn requests<M: Message + Name + Default + 'static>(
+    request: Request<RequestBody<ClientBody>>,
+    message_bytes_max: usize,
+) -> (Parts, Streaming<M>) {
+    let (head, body) = request.into_parts();
+    let encoding = compression(&head.headers);
+    let decoder = Half::<M>::default();
+    (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
+}
+
+/// Whose streams fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    Watch,
+    LeaseKeepAlive,
+}
+
+impl Api {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::LeaseKeepAlive => "lease-keepalive",
+        }
+    }
+}
+
+/// Counts a request that could not be read, unless the client or its connection has gone.
+pub(crate) fn count_receive_failure(metrics: &Metrics, api: Api, failure: &Status) {
+    // What is a matter of the transport has its error behind it.
+    if failure.code() != Code::Cancelled && failure.source().is_none() {
+        metrics.network.stream_failures.with(&[api.name(), "receive"]).inc();
+    }
+}
+
+/// Counts a response that could not be sent.
+pub(crate) fn count_send_failure(metrics: &Metrics, api: Api) {
+    metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
+}
+
+/// The answer to a call whose messages this body sends.
+pub(crate) fn respond(
+    body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
+) -> ResponseFuture {
+    Box::pin(std::future::ready(Ok(answer(tonic::body::Body::new(body)))))
+}
+
+/// A stream that ends when the member says so, and with why, if it has not ended before.
+pub(crate) fn until<T>(
+    inner: impl Stream<Item = Result<T, Status>> + Send,
+    end: StreamEnd,
+) -> impl Stream<Item = Result<T, Status>> + Send {
+    Until { inner: Box::pin(inner), end: Some(end) }
+}
+
+struct Until<S> {
+    inner: Pin<Box<S>>,
+    /// `None` once it has ended the stream.
+    end: Option<StreamEnd>,
+}
+
+impl<T, S: Stream<Item = Result<T, Status>>> Stream for Until<S> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(why) = end.as_mut().poll(cx) {
+            self.end = None;
+            return Poll::Ready(Some(Err(status(why))));
+        }
+        self.inner.as_mut().poll_next(cx)
+    }
+}

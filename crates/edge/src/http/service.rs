@@ -1,0 +1,252 @@
+//! The HTTP endpoints for clients, on a connection: what `http` asks of the member, and the service that
+//! listeners call, which leaves to the gateway what is for it.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::ORIGIN;
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use quorate_api::etcdserverpb::AlarmType;
+use quorate_state::mvcc::RangeQuery;
+
+use super::log_level;
+use super::{Addressee, Endpoints, HealthAlarm, Probe, Surface};
+use crate::json_gateway::{AnswerBody, Gateway, RequestBytes};
+use crate::router::Router;
+use crate::websocket;
+use quorate_http_pages::profiles::{read_body, takes_body};
+use quorate_http_pages::reply::{self, Reply};
+use quorate_http_pages::unread_body::pass_over;
+use quorate_member::access::Gate;
+use quorate_member::leadership::LeaderWatch;
+use quorate_member::{Handles, Profile, Reader, RequestError};
+use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
+
+/// Answers what the endpoints want to know.
+#[derive(Debug)]
+pub struct MemberProbe {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    leader: LeaderWatch,
+}
+
+impl MemberProbe {
+    /// Asks this member.
+    pub fn new(handles: &Handles) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            leader: LeaderWatch::new(handles),
+        }
+    }
+}
+
+impl Probe for MemberProbe {
+    fn alarms(&self) -> Vec<HealthAlarm> {
+        let facts = self.profile.facts();
+        facts
+            .alarms
+            .of_kind(AlarmType::None as i32)
+            .map(|alarm| match AlarmType::try_from(alarm.kind) {
+                Ok(AlarmType::Nospace) => HealthAlarm::NoSpace,
+                Ok(AlarmType::Corrupt) => HealthAlarm::Corrupt,
+                Ok(AlarmType::None) | Err(_) => HealthAlarm::Unknown,
+            })
+            .collect()
+    }
+
+    async fn has_leader(&self) -> bool {
+        self.leader.require_leader().await.is_ok()
+    }
+
+    fn is_learner(&self) -> bool {
+        self.profile.is_learner()
+    }
+
+    async fn read(&self, is_serializable: bool) -> Result<(), String> {
+        let read = async {
+            if !is_serializable {
+                self.reader.read_barrier().await?;
+            }
+            // The empty key is nobody's: the read passes through everything and finds nothing.
+            let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
+            self.reader.range(&query).map(drop)
+        };
+        read.await.map_err(|error: RequestError| error.to_string())
+    }
+
+    fn request_timeout(&self) -> Duration {
+        self.profile.limits().request_timeout
+    }
+
+    fn server_version(&self) -> String {
+        self.profile.version_text()
+    }
+
+    fn cluster_version(&self) -> Option<String> {
+        self.profile.facts().versions.cluster().map(|version| version.to_string())
+    }
+
+    fn storage_version(&self) -> Option<String> {
+        self.profile.standing().storage_version().map(|version| version.to_string())
+    }
+
+    fn raft_status(&self) -> String {
+        let standing = self.profile.standing();
+        format!(
+            "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
+             \"raftState\":\"{}\"}}",
+            self.profile.id(),
+            standing.applied_term(),
+            standing.committed(),
+            standing.applied(),
+            standing.leader(),
+            if standing.leads() { "StateLeader" } else { "StateFollower" },
+        )
+    }
+}
+
+/// What clients of the gateway are told whose certificates name a user.
+const NAME_IGNORED: &str = "CommonName of client sending a request against gateway will be ignored and not used as expected";
+
+/// The endpoints, and the gateway where there is one, as a service of one listener.
+#[derive(Clone, Debug)]
+pub struct HttpService {
+    endpoints: Arc<Endpoints<MemberProbe>>,
+    surface: Surface,
+    gate: Arc<Gate>,
+    gateway: Option<Arc<Gateway>>,
+}
+
+impl HttpService {
+    /// These endpoints, as far as such a listener shows them.
+    pub fn new(
+        handles: &Handles,
+        endpoints: Arc<Endpoints<MemberProbe>>,
+        surface: Surface,
+    ) -> Self {
+        Self { endpoints, surface, gate: Arc::clone(&handles.gate), gateway: None }
+    }
+
+    /// The same, with a gateway to these gRPC services.
+    #[must_use]
+    pub fn with_gateway(self, handles: &Handles, router: &Router) -> Self {
+        let gateway = Some(Arc::new(Gateway::new(handles, router.clone())));
+        Self { gateway, ..self }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let is_tls = request.extensions().get::<listen::Encrypted>().is_some();
+        if let Some(gateway) = &self.gateway {
+            match self.endpoints.addressee(&request, is_tls) {
+                Addressee::Gateway(path) => return self.answer_by(gateway, &path, request).await,
+                Addressee::Answered(answer) => {
+                    pass_over(request.into_body()).await;
+                    return answer.map(AnswerBody::whole);
+                }
+                Addressee::Endpoint => {}
+            }
+        }
+        if self.surface == Surface::Client && log_level::is_at(&request) {
+            return self.answer_log_level(request, is_tls).await.map(AnswerBody::whole);
+        }
+        if takes_body(&request) {
+            let request = read_body(request).await;
+            let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
+            return answer.map(AnswerBody::whole);
+        }
+        let answer = self.endpoints.answer(&request, self.surface, is_tls).await;
+        pass_over(request.into_body()).await;
+        answer.map(AnswerBody::whole)
+    }
+
+    async fn answer_log_level(&self, request: Request<Incoming>, is_tls: bool) -> Reply {
+        if let Some(refused) = self.endpoints.refuse(&request, is_tls) {
+            pass_over(request.into_body()).await;
+            return refused;
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        let mut answer = log_level::answer(&self.gate, request).await;
+        self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
+        answer
+    }
+
+    async fn answer_by(
+        &self,
+        gateway: &Arc<Gateway>,
+        path: &str,
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody> {
+        let certificate = request.extensions().get::<Arc<ClientCertificate>>();
+        if certificate.is_some_and(|one| !one.common_name.is_empty()) && gateway.is_guarded() {
+            pass_over(request.into_body()).await;
+            return reply::error(StatusCode::BAD_REQUEST, NAME_IGNORED).map(AnswerBody::whole);
+        }
+        let origin = request.headers().get(ORIGIN).cloned();
+        let mut answer = match request.extensions().get::<Takeover>().cloned() {
+            Some(_)
+                if websocket::is_wanted(&request)
+                    && !self.endpoints.admits_web_socket(request.headers()) =>
+            {
+                pass_over(request.into_body()).await;
+                let text = "the origin of the page is not among those of --cors";
+                return reply::error(StatusCode::FORBIDDEN, text).map(AnswerBody::whole);
+            }
+            Some(takeover) if websocket::is_wanted(&request) => {
+                match begin_websocket(gateway, path, &request, &takeover) {
+                    Ok(accepted) => return accepted.map(AnswerBody::whole),
+                    Err(unfit) => {
+                        pass_over(request.into_body()).await;
+                        unfit.answer().map(AnswerBody::whole)
+                    }
+                }
+            }
+            Some(_) | None => gateway.answer(path, request.map(RequestBytes::Http)).await,
+        };
+        self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
+        answer
+    }
+}
+
+/// Agrees to a WebSocket, over which a call at this path is made.
+fn begin_websocket(
+    gateway: &Arc<Gateway>,
+    path: &str,
+    request: &Request<Incoming>,
+    takeover: &Takeover,
+) -> Result<Reply, websocket::Unfit> {
+    let accepted = websocket::accept(request)?;
+    let headers = websocket::forwarded(request.headers());
+    let ends = request.extensions().get::<Ends>().copied().unwrap_or_default();
+    let (gateway, path) = (Arc::clone(gateway), path.to_owned());
+    takeover.begin(move |connection| {
+        websocket::serve(connection, move |lines| async move {
+            let mut call = Request::new(RequestBytes::Lines(lines));
+            *call.method_mut() = Method::POST;
+            *call.headers_mut() = headers;
+            call.extensions_mut().insert(ends);
+            gateway.answer(&path, call).await
+        })
+    });
+    Ok(accepted)
+}
+
+impl listen::Http1Service for HttpService {
+    // As Go's server: some clients shut their side down after the request.
+    const ANSWERS_HALF_CLOSED: bool = true;
+}
+
+impl hyper::service::Service<Request<Incoming>> for HttpService {
+    type Response = Response<AnswerBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.answer(request).await) })
+    }
+}

@@ -1,0 +1,298 @@
+//! Answers: messages as they come from a call, as JSON.
+//!
+//! The answer to a unary call is one value; a stream is one value a line, each under `result`, and `error` on the last
+//! one if it ends with one. An error has its code and words, and the HTTP status that goes with the code, as long as
+//! nothing has been sent.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use quorate_json::{Conversion, put_text};
+use tonic::{Code, Status};
+
+use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold};
+use crate::calls::observe::CallStats;
+use crate::calls::status::status;
+use quorate_grpc::ending::CONTENT_TYPE as GRPC;
+use quorate_grpc::framing::{HEAD_BYTES, message_len};
+use quorate_grpc::observed::Observed;
+use quorate_member::RequestError;
+use quorate_member::admission::{Bound, Room};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// By which clients of etcd's gateway see that a call was answered.
+const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
+
+/// What a message and its JSON take, as a multiple of the message, before it is known.
+const JSON_FACTOR: u64 = 3;
+
+/// The messages that a call answers with.
+pub(super) struct Messages {
+    body: Observed<CallStats>,
+    /// What has come of the next one.
+    waiting: BytesMut,
+    /// How the call ended, if it did before its first message.
+    ended: Option<Status>,
+}
+
+impl Messages {
+    pub(super) fn of(response: Response<Observed<CallStats>>) -> Self {
+        let (head, body) = response.into_parts();
+        let ended = Status::from_header_map(&head.headers);
+        Self { body, waiting: BytesMut::new(), ended }
+    }
+
+    /// Length of the next message, head and all, once that is known.
+    fn next_len(&self) -> Option<usize> {
+        let (head, _) = self.waiting.split_first_chunk::<HEAD_BYTES>()?;
+        HEAD_BYTES.checked_add(message_len(head))
+    }
+
+    /// Reads until that much of the next message is there. False: the call has ended, and well.
+    fn poll_bytes(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<bool, Status>> {
+        if let Some(ended) = self.ended.take() {
+            return Poll::Ready(if ended.code() == Code::Ok { Ok(false) } else { Err(ended) });
+        }
+        while self.waiting.len() < wanted {
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? else {
+                return Poll::Ready(Ok(false));
+            };
+            match frame.into_data() {
+                Ok(bytes) => {
+                    let missing = wanted.saturating_sub(self.waiting.len());
+                    self.waiting.reserve(missing.max(bytes.len()));
+                    self.waiting.extend_from_slice(&bytes);
+                }
+                Err(frame) => {
+                    let ended = frame.trailers_ref().and_then(Status::from_header_map);
+                    return Poll::Ready(match ended {
+                        Some(status) if status.code() != Code::Ok => Err(status),
+                        Some(_) | None => Ok(false),
+                    });
+                }
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// The next message, if there is one.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
+        if !ready!(self.poll_bytes(HEAD_BYTES, cx))? {
+            return Poll::Ready(Ok(None));
+        }
+        let len = self.next_len().expect("the head is there");
+        if !ready!(self.poll_bytes(len, cx))? {
+            return Poll::Ready(Err(Status::internal("the answer ended within a message")));
+        }
+        let mut message = self.waiting.split_to(len).freeze();
+        message.advance(HEAD_BYTES);
+        Poll::Ready(Ok(Some(message)))
+    }
+}
+
+/// The answer to a unary call.
+pub(super) async fn unary(
+    mut messages: Messages,
+    conversion: Conversion,
+    replies: &Arc<Bound>,
+    patience: Duration,
+) -> Result<Response<AnswerBody>, Status> {
+    if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
+        return Err(Status::internal("a unary call was answered with nothing"));
+    }
+    let len = messages.next_len().expect("the head is there");
+    let mut room = if len < COUNTED_BYTES_MIN {
+        None
+    } else {
+        let room = Bound::take_within(replies, JSON_FACTOR * len as u64, patience).await;
+        Some(room.map_err(|full| status(RequestError::from(full)))?)
+    };
+    let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
+    // How the call ended comes after it.
+    poll_fn(|cx| messages.poll_next(cx)).await?;
+    let mut json = Vec::with_capacity(message.len() * 2);
+    convert(conversion, &message, &mut json)?;
+    if let Some(room) = &mut room {
+        room.resize(json.capacity() as u64);
+    }
+    let mut answer = json_answer(StatusCode::OK, json, room);
+    answer.headers_mut().insert(METADATA_CONTENT_TYPE, GRPC);
+    Ok(answer)
+}
+
+fn convert(conversion: Conversion, message: &[u8], json: &mut Vec<u8>) -> Result<(), Status> {
+    conversion.response(message, json).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// The answer to a call that answers with a stream. Its head is sent with the first message.
+pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Response<AnswerBody> {
+    match poll_fn(|cx| messages.poll_next(cx)).await {
+        Ok(None) => Response::new(AnswerBody::whole(Full::default())),
+        Err(status) => json_answer(http_status(status.code()), error_line(&status), None),
+        Ok(Some(first)) => {
+            let first = line(conversion, &first);
+            let lines = Lines { messages, conversion, first: Some(first), has_ended: false };
+            let mut answer = Response::new(AnswerBody(Form::Lines(Box::new(lines))));
+            answer.headers_mut().insert(CONTENT_TYPE, JSON);
+            answer.headers_mut().insert(METADATA_CONTENT_TYPE, GRPC);
+            answer
+        }
+    }
+}
+
+/// The answer to a request that has failed.
+pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
+    let mut json = Vec::new();
+    put_error(status, &mut json);
+    let mut answer = json_answer(http_status(status.code()), json, None);
+    if status.code() == Code::Unauthenticated
+        && let Ok(why) = HeaderValue::from_str(status.message())
+    {
+        answer.headers_mut().insert(WWW_AUTHENTICATE, why);
+    }
+    answer
+}
+
+fn json_answer(code: StatusCode, json: Vec<u8>, room: Option<Room>) -> Response<AnswerBody> {
+    let json = match room {
+        Some(room) => hold(json.into(), room),
+        None => json.into(),
+    };
+    let mut answer = Response::new(AnswerBody::whole(Full::new(json)));
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(CONTENT_TYPE, JSON);
+    answer
+}
+
+fn put_error(status: &Status, json: &mut Vec<u8>) {
+    json.extend_from_slice(
+        format!("{{\"code\":{},\"message\":", i32::from(status.code())).as_bytes(),
+    );
+    put_text(status.message(), json);
+    json.push(b'}');
+}
+
+fn error_line(status: &Status) -> Vec<u8> {
+    let mut line = b"{\"error\":".to_vec();
+    put_error(status, &mut line);
+    line.extend_from_slice(b"}\n");
+    line
+}
+
+/// A message of a stream on its line.
+fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
+    let mut line = b"{\"result\":".to_vec();
+    convert(conversion, message, &mut line)?;
+    line.extend_from_slice(b"}\n");
+    Ok(line.into())
+}
+
+/// The status of HTTP that goes with a code.
+pub(crate) fn http_status(code: Code) -> StatusCode {
+    /// A client that has closed its request, which no standard knows.
+    const CLIENT_CLOSED_REQUEST: u16 = 499;
+    match code {
+        Code::Ok => StatusCode::OK,
+        Code::Cancelled => {
+            StatusCode::from_u16(CLIENT_CLOSED_REQUEST).expect("statuses have three digits")
+        }
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => {
+            StatusCode::BAD_REQUEST
+        }
+        Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        Code::Unknown | Code::Internal | Code::DataLoss => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+    }
+}
+
+/// The body of an answer.
+#[expect(missing_debug_implementations, reason = "an answer under way prints nothing of use")]
+pub struct AnswerBody(Form);
+
+enum Form {
+    /// All of it.
+    Whole(Full<Bytes>),
+    /// A line for each message, as they come.
+    Lines(Box<Lines>),
+}
+
+impl AnswerBody {
+    /// All of it.
+    pub(crate) const fn whole(body: Full<Bytes>) -> Self {
+        Self(Form::Whole(body))
+    }
+}
+
+/// The messages of a stream, as lines.
+struct Lines {
+    messages: Messages,
+    conversion: Conversion,
+    first: Option<Result<Bytes, Status>>,
+    has_ended: bool,
+}
+
+impl Lines {
+    fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let next = match self.first.take() {
+            Some(first) => first.map(Some),
+            None => match ready!(self.messages.poll_next(cx)) {
+                Ok(Some(message)) => line(self.conversion, &message).map(Some),
+                Ok(None) => Ok(None),
+                Err(status) => Err(status),
+            },
+        };
+        self.has_ended = !matches!(next, Ok(Some(_)));
+        Poll::Ready(match next {
+            Ok(line) => line,
+            Err(status) => Some(error_line(&status).into()),
+        })
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.0 {
+            Form::Whole(body) => Pin::new(body).poll_frame(cx),
+            Form::Lines(lines) => {
+                lines.poll_line(cx).map(|line| line.map(|line| Ok(Frame::data(line))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Form::Whole(body) => body.is_end_stream(),
+            Form::Lines(lines) => lines.has_ended,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Form::Whole(body) => body.size_hint(),
+            Form::Lines(_) => SizeHint::default(),
+        }
+    }
+}

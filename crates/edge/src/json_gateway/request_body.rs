@@ -1,0 +1,231 @@
+//! Bodies of requests: JSON as it comes, and the messages that come of it.
+//!
+//! What has come of a value is held until the value is whole. It counts, it may not be too long, and the rest has to
+//! keep coming, as for messages that come by gRPC (`calls::request_body`).
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use quorate_json::{Conversion, Values};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use crate::calls::status::status;
+use quorate_grpc::framing::{HEAD_BYTES, fill_head};
+use quorate_http_pages::unread_body::pass_over;
+use quorate_member::RequestError;
+use quorate_member::admission::CallRoom;
+use quorate_net::pace::Pace;
+
+/// Where the bytes of a request come from.
+#[derive(Debug)]
+pub(crate) enum RequestBytes {
+    /// The body of an HTTP request.
+    Http(Incoming),
+    /// The lines of a WebSocket, in pieces.
+    Lines(mpsc::Receiver<Bytes>),
+}
+
+impl RequestBytes {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        match self {
+            Self::Http(body) => Pin::new(body).poll_frame(cx).map(|frame| {
+                frame.map(|frame| match frame {
+                    Ok(frame) => Ok(frame.into_data().unwrap_or_default()),
+                    Err(error) => Err(Status::cancelled(error.to_string())),
+                })
+            }),
+            // Who has gone has not said that this is all.
+            Self::Lines(lines) => lines
+                .poll_recv(cx)
+                .map(|line| Some(line.ok_or_else(|| Status::cancelled("the client has gone")))),
+        }
+    }
+
+    /// Reads a body that nobody wants.
+    pub(super) async fn pass_over(self) {
+        match self {
+            Self::Http(body) => pass_over(body).await,
+            // Its other end reads on by itself.
+            Self::Lines(_) => {}
+        }
+    }
+}
+
+/// The values of a body.
+pub(super) struct JsonBody {
+    inner: RequestBytes,
+    values: Values,
+    room: Arc<CallRoom>,
+    /// What is held besides the values: the head.
+    head_bytes: u64,
+    bytes_max: usize,
+    /// Runs while the rest of something is waited for.
+    pace: Option<(Pace, Pin<Box<Sleep>>)>,
+    has_ended: bool,
+}
+
+impl fmt::Debug for JsonBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonBody").finish_non_exhaustive()
+    }
+}
+
+impl JsonBody {
+    pub(super) fn new(
+        inner: RequestBytes,
+        room: Arc<CallRoom>,
+        head_bytes: u64,
+        bytes_max: usize,
+    ) -> Self {
+        let (values, pace, has_ended) = (Values::default(), None, false);
+        Self { inner, values, room, head_bytes, bytes_max, pace, has_ended }
+    }
+
+    /// The next value. Where only one is expected, its first byte has to come, too, before long.
+    fn poll_value(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_expected: bool,
+    ) -> Poll<Option<Result<Bytes, Status>>> {
+        loop {
+            let refused =
+                |error: quorate_json::SyntaxError| Status::invalid_argument(error.to_string());
+            match self.values.next_value().map_err(refused) {
+                Ok(None) if self.has_ended => {
+                    return Poll::Ready(self.values.finish().map_err(refused).transpose());
+                }
+                Ok(None) => {}
+                found => return Poll::Ready(found.transpose()),
+            }
+            let bytes = match self.inner.poll_bytes(cx) {
+                Poll::Ready(bytes) => bytes,
+                Poll::Pending => {
+                    ready!(self.poll_stalled(cx, is_expected));
+                    return Poll::Ready(Some(Err(status(RequestError::Timeout))));
+                }
+            };
+            let taken = match bytes {
+                None => {
+                    self.has_ended = true;
+                    Ok(())
+                }
+                Some(Ok(bytes)) => self.take(&bytes),
+                Some(Err(gone)) => Err(gone),
+            };
+            if let Err(refused) = taken {
+                return Poll::Ready(Some(Err(refused)));
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Status> {
+        if let Some((pace, _)) = &mut self.pace {
+            pace.received(bytes.len() as u64);
+        }
+        self.values.push(bytes);
+        let held = self.values.waiting_bytes();
+        if held > self.bytes_max {
+            return Err(Status::resource_exhausted(format!(
+                "grpc: received message larger than max ({held} vs. {})",
+                self.bytes_max
+            )));
+        }
+        self.hold(held)
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Status> {
+        let held = self.head_bytes + bytes as u64;
+        self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+    }
+
+    /// Is there when what is held waits too long for its rest.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>, is_expected: bool) -> Poll<()> {
+        if !is_expected && self.values.waiting_bytes() == 0 {
+            self.pace = None;
+            return Poll::Pending;
+        }
+        let (pace, timer) = self.pace.get_or_insert_with(|| {
+            let pace = Pace::new(Instant::now());
+            let timer = Box::pin(tokio::time::sleep_until(pace.period_end()));
+            (pace, timer)
+        });
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if !pace.is_kept(Instant::now()) {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(pace.period_end());
+        }
+    }
+}
+
+/// Makes a message of a value, framed.
+fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
+    let mut wire = Vec::with_capacity(HEAD_BYTES + json.len());
+    wire.resize(HEAD_BYTES, 0);
+    let refused = |refusal: quorate_json::Refusal| Status::invalid_argument(refusal.to_string());
+    conversion.request(json, &mut wire).map_err(refused)?;
+    fill_head(wire)
+}
+
+/// The message of a call that takes one: of the first value, whatever comes behind it, and an empty one of no value.
+pub(super) async fn read_message(
+    mut body: JsonBody,
+    conversion: Conversion,
+) -> Result<Bytes, Status> {
+    let read = read_first(&mut body, conversion).await;
+    if read.is_err() {
+        let JsonBody { inner, .. } = body;
+        inner.pass_over().await;
+    }
+    read
+}
+
+async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes, Status> {
+    match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
+        None => fill_head(vec![0; HEAD_BYTES]),
+        Some(json) => {
+            // Both forms are there for a moment.
+            body.hold(2 * json.len())?;
+            to_message(&json, conversion)
+        }
+    }
+}
+
+/// The messages of a call that takes a stream of them, framed.
+#[derive(Debug)]
+pub(super) struct JsonMessages {
+    body: JsonBody,
+    conversion: Conversion,
+    has_failed: bool,
+}
+
+impl JsonMessages {
+    pub(super) const fn new(body: JsonBody, conversion: Conversion) -> Self {
+        Self { body, conversion, has_failed: false }
+    }
+}
+
+impl Stream for JsonMessages {
+    type Item = Result<Bytes, Status>;
+
+    /// Nothing more comes after a failure.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_failed {
+            return Poll::Ready(None);
+        }
+        let value = ready!(self.body.poll_value(cx, false));
+        let message = value.map(|json| json.and_then(|json| to_message(&json, self.conversion)));
+        self.has_failed = matches!(message, Some(Err(_)));
+        Poll::Ready(message)
+    }
+}

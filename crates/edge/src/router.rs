@@ -1,0 +1,437 @@
+//! The gRPC services of the client port: where a call leads, and the checks that all calls have in common.
+//!
+//! A request passes, in this order: the checks of its head, routing and compression (`grpc::head`), the checks of
+//! [`Router::admit`], the wait for a leader where the client requires one, the gate (`access`), the message, the gate
+//! again (`services::guarded`), the service's own file. Every call is counted when it starts and exactly once when it
+//! ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as nothing of it has
+//! been answered.
+//!
+//! # Not here
+//!
+//! What a request does (`member`, `state`); what calls of several services need (`calls`).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, HeaderMap, HeaderValue, Request};
+use hyper::body::Incoming;
+use quorate_api::etcdserverpb::auth_server::AuthServer;
+use quorate_api::etcdserverpb::cluster_server::ClusterServer;
+use quorate_api::etcdserverpb::kv_server::KvServer;
+use quorate_api::etcdserverpb::lease_server::LeaseServer;
+use quorate_api::etcdserverpb::maintenance_server::MaintenanceServer;
+use quorate_api::healthpb::health_server::HealthServer;
+use quorate_api::v3electionpb::election_server::ElectionServer;
+use quorate_api::v3lockpb::lock_server::LockServer;
+use tonic::Status;
+use tower_service::Service as _;
+
+use crate::calls::access::{self, Noted};
+use crate::calls::call::{Call, ResponseFuture};
+use crate::calls::client_body::ClientBody;
+use crate::calls::observe::{CLIENT_API_VERSION, CallStats};
+use crate::calls::request_body::RequestBody;
+use crate::calls::status::status;
+use crate::methods::{Needs, needs_at};
+use crate::services::guarded::Guarded;
+use crate::services::recipes::Recipes;
+use crate::services::{
+    auth, cluster, election, health, keep_alive, kv, lease, lock, maintenance, watch,
+};
+use quorate_grpc::head::{self, requires_leader};
+use quorate_grpc::methods::{Kind, SERVICES};
+use quorate_grpc::observed::Observed;
+use quorate_member::access::{Gate, Remembered, Shown};
+use quorate_member::admission::{CallRoom, Caller, Full, Source};
+use quorate_member::leadership::LeaderWatch;
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::{Handles, Profile, RequestError};
+use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
+use quorate_telemetry::audit::Auditor;
+use quorate_telemetry::trace::Tracer;
+
+/// Bytes that a message may have beyond the largest request, for what surrounds it.
+const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// All gRPC services of the client port.
+#[derive(Clone, Debug)]
+pub struct Router {
+    services: Arc<Services>,
+    /// The connection that asks.
+    caller: Arc<Caller>,
+    /// Who it was last.
+    remembered: Arc<Remembered>,
+    /// Between whom it is.
+    ends: Ends,
+}
+
+/// What a call begins with.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// Its place, if there is one.
+    pub(crate) room: Result<Arc<CallRoom>, Full>,
+    /// Of its head.
+    pub(crate) bytes: u64,
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Services {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    leader: LeaderWatch,
+    /// Who is told of calls, if anybody is.
+    observers: Option<Observers>,
+    message_bytes_max: usize,
+    kv: KvServer<Guarded<kv::Kv>>,
+    watch: watch::WatchService,
+    lease: LeaseServer<Guarded<lease::LeaseService>>,
+    keep_alive: keep_alive::KeepAliveService,
+    cluster: ClusterServer<Guarded<cluster::ClusterService>>,
+    maintenance: MaintenanceServer<Guarded<maintenance::MaintenanceService>>,
+    auth: AuthServer<Guarded<auth::AuthService>>,
+    lock: LockServer<Guarded<lock::LockService>>,
+    election: ElectionServer<Guarded<election::ElectionService>>,
+    health: HealthServer<health::HealthService>,
+}
+
+impl Router {
+    /// The services of this member, of whose calls these are told.
+    pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
+        let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+        macro_rules! server {
+            ($server:ident, $service:expr) => {
+                $server::new($service)
+                    .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
+                    .max_decoding_message_size(bytes_max)
+                    .max_encoding_message_size(i32::MAX as usize)
+            };
+        }
+        let leases = Arc::new(LeaseHolder::new(handles));
+        macro_rules! guarded {
+            ($server:ident, $service:expr) => {
+                server!($server, Guarded::new(&handles.gate, $service))
+            };
+        }
+        let kv = Arc::new(kv::Kv::new(handles));
+        let lease = Arc::new(lease::LeaseService::new(handles, Arc::clone(&leases)));
+        let recipes = Recipes::new(handles, Arc::clone(&kv), Arc::clone(&lease));
+        let recipes = Arc::new(recipes);
+        let caller = Arc::new(Caller::new(Arc::clone(&handles.reader.admission().calls)));
+        let services = Services {
+            kv: guarded!(KvServer, kv),
+            watch: watch::WatchService::new(handles, bytes_max),
+            lease: guarded!(LeaseServer, lease),
+            keep_alive: keep_alive::KeepAliveService::new(handles, leases, bytes_max),
+            cluster: guarded!(ClusterServer, Arc::new(cluster::ClusterService::new(handles))),
+            maintenance: guarded!(
+                MaintenanceServer,
+                Arc::new(maintenance::MaintenanceService::new(handles))
+            ),
+            auth: guarded!(AuthServer, Arc::new(auth::AuthService::new(handles))),
+            lock: guarded!(LockServer, Arc::new(lock::LockService::new(Arc::clone(&recipes)))),
+            election: guarded!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
+            health: server!(HealthServer, health::HealthService::new(handles)),
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            leader: LeaderWatch::new(handles),
+            observers,
+            message_bytes_max: bytes_max,
+        };
+        let (remembered, ends) = (Arc::default(), Ends::default());
+        Self { services: Arc::new(services), caller, remembered, ends }
+    }
+
+    /// Takes a place for a call whose head has so many bytes.
+    pub(crate) fn take_room(
+        &self,
+        method: (usize, usize),
+        (headers, extensions): (&HeaderMap, &Extensions),
+        head_bytes: u64,
+    ) -> Result<Arc<CallRoom>, Full> {
+        let room = if is_login(method) {
+            Caller::begin_login(&self.caller, Source::of(self.ends.remote))?
+        } else {
+            Caller::begin(&self.caller, || {
+                let gate = &self.services.gate;
+                let shown = gate.recall(headers, &self.remembered);
+                gate.is_of_user(&shown.or_named(access::named(headers, extensions)))
+            })?
+        };
+        room.hold(head_bytes)?;
+        Ok(room)
+    }
+
+    /// Begins a call, whichever door it came by.
+    pub(crate) fn begin(
+        &self,
+        (service, method): (usize, usize),
+        kind: Kind,
+        mut request: Request<ClientBody>,
+        Admitted { room, bytes, timeout }: Admitted,
+    ) -> Call {
+        let mut stats =
+            CallStats::start(&self.services.profile, (service, method), kind, self.ends.remote);
+        let mut noted = None;
+        if let Some(observers) = &self.services.observers {
+            let found = observers.note(&request, self.ends.remote);
+            stats = stats.noted(&found, self.ends.local);
+            if !observers.admit() {
+                return Call::refused(&status(RequestError::TooManyRequests), stats);
+            }
+            noted = Some(found);
+        }
+        let room = match room {
+            Ok(room) => room,
+            Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
+        };
+        let stats = stats.in_room(Arc::clone(&room));
+        if let Err(status) = self.admit((service, method), request.headers(), &stats) {
+            return Call::refused(&status, stats);
+        }
+        if is_login((service, method)) {
+            request.extensions_mut().insert(Source::of(self.ends.remote));
+        }
+        let bytes_max = self.services.message_bytes_max;
+        let received = stats.received();
+        let request =
+            request.map(|body| RequestBody::new(body, (kind, received), room, bytes, bytes_max));
+        Call::started(self.start((service, method), request, noted), stats, timeout)
+    }
+
+    /// The checks that every call has to pass.
+    fn admit(
+        &self,
+        (service, method): (usize, usize),
+        headers: &HeaderMap,
+        stats: &CallStats,
+    ) -> Result<(), Status> {
+        if self.services.profile.is_learner() && !learner_answers(service, method) {
+            return Err(status(RequestError::NotSupportedForLearner));
+        }
+        let version = headers.get(CLIENT_API_VERSION);
+        if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+            return Err(status(RequestError::InvalidClientApiVersion));
+        }
+        stats.count_client(headers);
+        Ok(())
+    }
+
+    /// Starts the call, once there is a leader if it requires one, and the gate has let it pass.
+    fn start(
+        &self,
+        method: (usize, usize),
+        request: Request<RequestBody<ClientBody>>,
+        noted: Option<Noted>,
+    ) -> ResponseFuture {
+        if !requires_leader(request.headers()) || self.services.profile.has_leader() {
+            return self.enter(method, request, noted);
+        }
+        let router = self.clone();
+        Box::pin(async move {
+            match router.services.leader.require_leader().await {
+                Ok(()) => router.enter(method, request, noted).await,
+                Err(error) => Ok(status(error).into_http()),
+            }
+        })
+    }
+
+    /// Admits the call if its caller has what the method's line in the table says.
+    fn enter(
+        &self,
+        method: (usize, usize),
+        mut request: Request<RequestBody<ClientBody>>,
+        noted: Option<Noted>,
+    ) -> ResponseFuture {
+        let needs = needs_at(method);
+        let gate = &self.services.gate;
+        if needs == Needs::Nothing || gate.is_open() {
+            if let Some(noted) = noted {
+                access::leave(&mut request, noted);
+            }
+            return self.services.dispatch(method, request);
+        }
+        let noted = noted.unwrap_or_default();
+        let recalled = gate.recall(request.headers(), &self.remembered);
+        match recalled.or_named(access::named(request.headers(), request.extensions())) {
+            unread @ Shown::Unread(_) => {
+                let router = self.clone();
+                Box::pin(async move {
+                    let shown = router.services.gate.read(unread, &router.remembered).await;
+                    let client = noted.of(shown);
+                    match access::admit(&router.services.gate, needs, &mut request, client) {
+                        Ok(()) => router.services.dispatch(method, request).await,
+                        Err(error) => Ok(status(error).into_http()),
+                    }
+                })
+            }
+            shown => match access::admit(gate, needs, &mut request, noted.of(shown)) {
+                Ok(()) => self.services.dispatch(method, request),
+                Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
+            },
+        }
+    }
+}
+
+/// Whether a method is the one that logs in.
+fn is_login((service, method): (usize, usize)) -> bool {
+    let service = &SERVICES[service];
+    service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
+}
+
+/// Whether a learner answers these calls. Of ranges it then answers those that are not linearizable, which
+/// only the message tells.
+fn learner_answers(service: usize, method: usize) -> bool {
+    let service = &SERVICES[service];
+    matches!(
+        (service.name, service.methods[method].name),
+        ("etcdserverpb.KV", "Range") | ("etcdserverpb.Maintenance", "Status" | "Snapshot")
+    )
+}
+
+impl Services {
+    /// Positions are those of [`SERVICES`].
+    fn dispatch(
+        &self,
+        (service, method): (usize, usize),
+        request: Request<RequestBody<ClientBody>>,
+    ) -> ResponseFuture {
+        let service = &SERVICES[service];
+        match service.name {
+            "etcdserverpb.KV" => self.kv.clone().call(request),
+            "etcdserverpb.Watch" => self.watch.call(request),
+            "etcdserverpb.Lease" if service.methods[method].name == "LeaseKeepAlive" => {
+                self.keep_alive.call(request)
+            }
+            "etcdserverpb.Lease" => self.lease.clone().call(request),
+            "etcdserverpb.Cluster" => self.cluster.clone().call(request),
+            "etcdserverpb.Maintenance" => self.maintenance.clone().call(request),
+            "etcdserverpb.Auth" => self.auth.clone().call(request),
+            "v3lockpb.Lock" => self.lock.clone().call(request),
+            "v3electionpb.Election" => self.election.clone().call(request),
+            "grpc.health.v1.Health" => self.health.clone().call(request),
+            name => unreachable!("{name} is not in the table"),
+        }
+    }
+}
+
+impl Router {
+    /// The same for the gateway: each request counts as a connection of its own, between these, and they remember one
+    /// token together.
+    pub(crate) fn for_request(&self, ends: Ends) -> Self {
+        Self {
+            services: Arc::clone(&self.services),
+            caller: Arc::new(self.caller.another()),
+            remembered: Arc::clone(&self.remembered),
+            ends,
+        }
+    }
+
+    /// What the messages of requests may come to, each.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.services.message_bytes_max
+    }
+
+    /// Whether anything is asked of anybody.
+    pub(crate) fn is_guarded(&self) -> bool {
+        !self.services.gate.is_open()
+    }
+}
+
+impl Http2Service for Router {
+    fn for_connection(&self, ends: Ends) -> Self {
+        Self {
+            services: Arc::clone(&self.services),
+            caller: Arc::new(self.caller.another()),
+            remembered: Arc::default(),
+            ends,
+        }
+    }
+
+    fn activity(&self) -> Activity {
+        let (begun, under_way) = self.caller.activity();
+        Activity { begun, under_way, ..Activity::default() }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Router {
+    type Response = http::Response<Observed<CallStats>>;
+    type Error = std::convert::Infallible;
+    type Future = Call;
+
+    fn call(&self, mut request: Request<Incoming>) -> Call {
+        let head::Call { service, method, kind, timeout, is_compressed, bytes } =
+            match head::Call::read(SERVICES, &mut request) {
+                Ok(call) => call,
+                Err(refusal) => return Call::answered(refusal.into_http()),
+            };
+        let head = (request.headers(), request.extensions());
+        let room = self.take_room((service, method), head, bytes);
+        if is_compressed && let Ok(room) = &room {
+            let room = Arc::clone(room);
+            request.extensions_mut().insert(room);
+        }
+        let request = request.map(ClientBody::Grpc);
+        self.begin((service, method), kind, request, Admitted { room, bytes, timeout })
+    }
+}
+
+/// Who is told of calls.
+#[derive(Clone, Debug)]
+pub struct Observers {
+    /// Follows calls.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Takes account of them.
+    pub auditor: Option<Arc<Auditor>>,
+}
+
+impl Observers {
+    /// What is to be told of a call that comes from there.
+    #[cold]
+    fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
+        let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
+        let trace = self.tracer.as_ref().and_then(|tracer| {
+            tracer.follow(text("traceparent"), text("tracestate")).map(Arc::new)
+        });
+        let account = self.auditor.as_ref().map(|auditor| {
+            let certificate = request.extensions().get::<Arc<ClientCertificate>>();
+            let name = certificate.map(|certificate| Arc::clone(&certificate.common_name));
+            Arc::new(auditor.begin(remote, name))
+        });
+        Noted { trace, account }
+    }
+
+    /// Whether a call that comes now may be carried out.
+    fn admit(&self) -> bool {
+        self.auditor.as_ref().is_none_or(|auditor| auditor.admits())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_grpc::methods::{Route, route};
+
+    use super::*;
+
+    #[test]
+    fn a_learner_answers_three_methods() {
+        let answered = |path: &str| match route(SERVICES, path) {
+            Route::Method { service, method, .. } => learner_answers(service, method),
+            other => panic!("{path} leads to {other:?}"),
+        };
+        assert!(answered("/etcdserverpb.KV/Range"));
+        assert!(answered("/etcdserverpb.Maintenance/Status"));
+        assert!(answered("/etcdserverpb.Maintenance/Snapshot"));
+        for path in [
+            "/etcdserverpb.KV/RangeStream",
+            "/etcdserverpb.Watch/Watch",
+            "/etcdserverpb.Lease/LeaseKeepAlive",
+            "/etcdserverpb.Cluster/MemberList",
+            "/etcdserverpb.Maintenance/HashKV",
+            "/grpc.health.v1.Health/Check",
+        ] {
+            assert!(!answered(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The Cluster service: who is a member, and changes of that.
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb::{
+    Member as MemberMessage, MemberAddRequest, MemberAddResponse, MemberListRequest,
+    MemberListResponse, MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest,
+    MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
+};
+use quorate_state::members::Member;
+use tonic::metadata::MetadataMap;
+use tonic::{Response, Status};
+
+use crate::calls::authorized::Authorized;
+use crate::calls::large_reply::counted;
+use crate::calls::status::status;
+use quorate_member::access::Gate;
+use quorate_member::membership::Membership;
+use quorate_member::{Handles, Profile, Reader};
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct ClusterService {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    reader: Arc<Reader>,
+    membership: Membership,
+}
+
+impl ClusterService {
+    pub(crate) fn new(handles: &Handles) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            reader: Arc::clone(&handles.reader),
+            membership: Membership::new(handles),
+        }
+    }
+}
+
+/// The methods; `guarded` calls them.
+impl ClusterService {
+    pub(crate) async fn member_add(
+        &self,
+        request: Authorized<MemberAddRequest>,
+    ) -> Result<Response<MemberAddResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let added =
+            self.membership.add(&client.shown, &request.peer_urls, request.is_learner).await;
+        let (row, rows) = added.map_err(status)?;
+        Ok(Response::new(MemberAddResponse {
+            header: Some(self.profile.header(0)),
+            member: Some(to_message(row)),
+            members: to_messages(rows),
+        }))
+    }
+
+    pub(crate) async fn member_remove(
+        &self,
+        request: Authorized<MemberRemoveRequest>,
+    ) -> Result<Response<MemberRemoveResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let rows = self.membership.remove(&client.shown, request.id).await.map_err(status)?;
+        let header = Some(self.profile.header(0));
+        Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
+    }
+
+    pub(crate) async fn member_update(
+        &self,
+        request: Authorized<MemberUpdateRequest>,
+    ) -> Result<Response<MemberUpdateResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let updated = self.membership.update(&client.shown, request.id, &request.peer_urls).await;
+        let rows = updated.map_err(status)?;
+        let header = Some(self.profile.header(0));
+        Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
+    }
+
+    pub(crate) async fn member_list(
+        &self,
+        request: Authorized<MemberListRequest>,
+    ) -> Result<Response<MemberListResponse>, Status> {
+        let (client, request) = request.into_parts();
+        if request.linearizable {
+            self.reader.read_barrier().await.map_err(status)?;
+            self.gate.check_user(&client.shown).map_err(status)?;
+        }
+        let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
+        let response = MemberListResponse { header, members: to_messages(rows) };
+        counted(response, &self.reader.admission().replies).map_err(status)
+    }
+
+    pub(crate) async fn member_promote(
+        &self,
+        request: Authorized<MemberPromoteRequest>,
+    ) -> Result<Response<MemberPromoteResponse>, Status> {
+        let token = token_of(request.metadata()).map(str::to_owned);
+        let (client, request) = request.into_parts();
+        let promoted = self.membership.promote(&client.shown, request.id, token.as_deref()).await;
+        let rows = promoted.map_err(status)?;
+        let header = Some(self.profile.header(0));
+        Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
+    }
+}
+
+/// The client's token, under either of its names.
+fn token_of(metadata: &MetadataMap) -> Option<&str> {
+    metadata.get("token").or_else(|| metadata.get("authorization"))?.to_str().ok()
+}
+
+fn to_messages(rows: Vec<Member>) -> Vec<MemberMessage> {
+    rows.into_iter().map(to_message).collect()
+}
+
+fn to_message(row: Member) -> MemberMessage {
+    MemberMessage {
+        id: row.id.0,
+        name: row.name,
+        peer_urls: row.peer_urls,
+        client_urls: row.client_urls,
+        is_learner: row.is_learner,
+    }
+}

@@ -1,0 +1,247 @@
+//! The Election service: whoever has the oldest key under a name leads, and the key's value is what he proclaims.
+//!
+//! # Not here
+//!
+//! Keys, order and waiting (`recipes`).
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::request_op::Request as Operation;
+use quorate_api::etcdserverpb::{PutRequest, RangeResponse, ResponseHeader, TxnResponse};
+use quorate_api::mvccpb::event::EventType;
+use quorate_api::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ProclaimResponse, ResignRequest, ResignResponse,
+};
+use tokio_stream::Stream;
+use tonic::codegen::BoxStream;
+use tonic::{Response, Status};
+
+use super::recipes::{
+    Entered, KeyWatch, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
+};
+use crate::calls::authorized::Authorized;
+use crate::calls::contended_name::Name;
+use crate::calls::large_reply::counted;
+use crate::calls::status::status;
+use crate::calls::streams::until;
+use quorate_grpc::head::requires_leader;
+use quorate_member::access::Client;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct ElectionService {
+    recipes: Arc<Recipes>,
+}
+
+impl ElectionService {
+    pub(crate) const fn new(recipes: Arc<Recipes>) -> Self {
+        Self { recipes }
+    }
+
+    /// Puts another value on a key, if it is the one that was created at that revision.
+    async fn proclaim_value(
+        &self,
+        client: &Client,
+        leader: &LeaderKey,
+        value: Bytes,
+    ) -> Result<TxnResponse, Status> {
+        let (key, lease) = (leader.key.clone(), leader.lease);
+        let put = Operation::RequestPut(PutRequest { key, value, lease, ..PutRequest::default() });
+        let txn = if_created_at(&leader.key, leader.rev, put, None);
+        let answer = self.recipes.txn(client, txn).await?;
+        if answer.succeeded { Ok(answer) } else { Err(Status::unknown("election: not leader")) }
+    }
+
+    /// Enters with a value, or brings that of a candidate who is there already up to date.
+    async fn stand(
+        &self,
+        client: &Client,
+        mut leader: LeaderKey,
+        value: Bytes,
+    ) -> Result<(Option<ResponseHeader>, LeaderKey), Status> {
+        let request = enter(&leader.key, value.clone(), leader.lease);
+        let answer = self.recipes.txn(client, request).await?;
+        let entered = Entered::read(&answer);
+        leader.rev = entered.created;
+        if entered.value.is_some_and(|before| before != value)
+            && let Err(why) = self.proclaim_value(client, &leader, value).await
+        {
+            // Whatever comes of it, this is why he does not stand.
+            drop(self.recipes.resign(client, leader.key, leader.rev).await);
+            return Err(why);
+        }
+        Ok((answer.header, leader))
+    }
+
+    /// The leader that a request names, on a lease.
+    async fn resume(
+        &self,
+        client: &Client,
+        leader: Option<LeaderKey>,
+    ) -> Result<LeaderKey, Status> {
+        let leader = leader.ok_or_else(|| Status::unknown("\"leader\" field must be provided"))?;
+        let lease = self.recipes.lease(client, leader.lease).await?;
+        Ok(LeaderKey { lease, ..leader })
+    }
+}
+
+/// The methods; `guarded` calls them.
+impl ElectionService {
+    pub(crate) async fn campaign(
+        &self,
+        request: Authorized<CampaignRequest>,
+    ) -> Result<Response<CampaignResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let CampaignRequest { name: given, lease, value } = request;
+        let name = Name::new(&given);
+        let room = self.recipes.take_room(name.prefix.len() + value.len())?;
+        let lease = self.recipes.lease(&client, lease).await?;
+        let leader = LeaderKey { name: given, key: name.key(lease), rev: 0, lease };
+        let (header, leader) = self.stand(&client, leader, value).await?;
+        let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
+        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, room);
+        let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
+        // Only who goes away himself takes his key along.
+        withdrawal.forget();
+        won?;
+        Ok(Response::new(CampaignResponse { header, leader: Some(leader) }))
+    }
+
+    pub(crate) async fn proclaim(
+        &self,
+        request: Authorized<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
+        let (client, ProclaimRequest { leader, value }) = request.into_parts();
+        let leader = self.resume(&client, leader).await?;
+        let answer = self.proclaim_value(&client, &leader, value).await?;
+        Ok(Response::new(ProclaimResponse { header: answer.header }))
+    }
+
+    pub(crate) async fn leader(
+        &self,
+        request: Authorized<LeaderRequest>,
+    ) -> Result<Response<LeaderResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let name = Name::new(&request.name);
+        let mut found = self.recipes.owner(&client, &name).await?;
+        let Some(kv) = found.kvs.pop() else {
+            return Err(Status::unknown("election: no leader"));
+        };
+        let response = LeaderResponse { header: found.header, kv: Some(kv) };
+        let replies = &self.recipes.reader.admission().replies;
+        counted(response, replies).map_err(|error| handed_on(status(error)))
+    }
+
+    pub(crate) async fn observe(
+        &self,
+        request: Authorized<LeaderRequest>,
+    ) -> Result<Response<BoxStream<LeaderResponse>>, Status> {
+        let end = self.recipes.streams.wait(requires_leader(request.metadata().as_ref()));
+        let (client, request) = request.into_parts();
+        let name = Name::new(&request.name);
+        let recipes = Arc::clone(&self.recipes);
+        let observer = Observer { recipes, client, name, told: VecDeque::new(), followed: None };
+        Ok(Response::new(Box::pin(until(Leaders(Some(observer.step())), end))))
+    }
+
+    pub(crate) async fn resign(
+        &self,
+        request: Authorized<ResignRequest>,
+    ) -> Result<Response<ResignResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let leader = self.resume(&client, request.leader).await?;
+        let answer = self.recipes.resign(&client, leader.key, leader.rev).await?;
+        Ok(Response::new(ResignResponse { header: answer.header }))
+    }
+}
+
+/// Follows who leads, and what he proclaims.
+struct Observer {
+    recipes: Arc<Recipes>,
+    client: Client,
+    name: Name,
+    /// What is to be told still: no more than one response of the watcher.
+    told: VecDeque<LeaderResponse>,
+    /// The key of who leads.
+    followed: Option<KeyWatch>,
+}
+
+type Step = Pin<Box<dyn Future<Output = (Observer, Option<LeaderResponse>)> + Send>>;
+
+/// What an observer tells, as a stream; nothing, once it has ended.
+struct Leaders(Option<Step>);
+
+impl Stream for Leaders {
+    type Item = Result<LeaderResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(step) = &mut self.0 else { return Poll::Ready(None) };
+        let (observer, next) = ready!(step.as_mut().poll(cx));
+        self.0 = next.is_some().then(|| observer.step());
+        Poll::Ready(next.map(Ok))
+    }
+}
+
+impl Observer {
+    fn step(mut self) -> Step {
+        Box::pin(async move {
+            let next = self.next().await;
+            (self, next)
+        })
+    }
+
+    /// What is told next; whatever fails ends it, without a reason, as in etcd.
+    async fn next(&mut self) -> Option<LeaderResponse> {
+        loop {
+            if let Some(next) = self.told.pop_front() {
+                return Some(next);
+            }
+            let Some(followed) = &mut self.followed else {
+                let found = self.find().await.ok()?;
+                self.follow(&found);
+                return Some(found);
+            };
+            let response = followed.next().await.ok()?;
+            for event in response.events {
+                if event.r#type() == EventType::Delete {
+                    self.followed = None;
+                    break;
+                }
+                self.told.push_back(LeaderResponse { header: response.header, kv: event.kv });
+            }
+        }
+    }
+
+    /// Who leads, or who does first.
+    async fn find(&self) -> Result<LeaderResponse, Status> {
+        let RangeResponse { header, mut kvs, .. } =
+            self.recipes.owner(&self.client, &self.name).await?;
+        if let Some(kv) = kvs.pop() {
+            return Ok(LeaderResponse { header, kv: Some(kv) });
+        }
+        let from = header.map_or(0, |header| header.revision) + 1;
+        let (key, end) = (self.name.prefix.clone(), self.name.end.clone());
+        let mut watch = self.recipes.watch(&self.client, key, end, from, &[]);
+        loop {
+            let response = watch.next().await?;
+            let first = response.events.into_iter().find(|one| one.r#type() == EventType::Put);
+            let Some(kv) = first.and_then(|event| event.kv) else { continue };
+            let revision = kv.fields().mod_revision;
+            let header = response.header.map(|header| ResponseHeader { revision, ..header });
+            return Ok(LeaderResponse { header, kv: Some(kv) });
+        }
+    }
+
+    fn follow(&mut self, leader: &LeaderResponse) {
+        let revision = leader.header.as_ref().map_or(0, |header| header.revision);
+        let key = leader.kv.as_ref().map_or_else(Bytes::new, |kv| Bytes::copy_from_slice(kv.key()));
+        let watch = self.recipes.watch(&self.client, key, Bytes::new(), revision + 1, &[]);
+        self.followed = Some(watch);
+    }
+}

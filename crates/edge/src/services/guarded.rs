@@ -1,0 +1,164 @@
+//! The services as the library calls them: each method authorizes its request and hands it on.
+//!
+//! # Invariants
+//!
+//! * A method that is not listed here answers "unimplemented": the library's servers take [`Guarded`] alone.
+//! * What a method needs is read from the table (`methods`) at compile time. One without a line there does not compile.
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb as pb;
+use quorate_api::etcdserverpb::{
+    auth_server::Auth, cluster_server::Cluster, kv_server::Kv, lease_server::Lease,
+    maintenance_server::Maintenance,
+};
+use quorate_api::v3electionpb as el;
+use quorate_api::v3electionpb::election_server::Election;
+use quorate_api::v3lockpb as lk;
+use quorate_api::v3lockpb::lock_server::Lock;
+use quorate_member::access::Gate;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use super::auth::AuthService;
+use super::cluster::ClusterService;
+use super::election::ElectionService;
+use super::kv::Kv as KvService;
+use super::lease::LeaseService;
+use super::lock::LockService;
+use super::maintenance::MaintenanceService;
+use crate::calls::authorized::authorize;
+use crate::methods::{Needs, needs_of};
+
+/// A service behind the gate.
+#[derive(Debug)]
+pub(crate) struct Guarded<S> {
+    gate: Arc<Gate>,
+    service: Arc<S>,
+}
+
+impl<S> Guarded<S> {
+    pub(crate) fn new(gate: &Arc<Gate>, service: Arc<S>) -> Self {
+        Self { gate: Arc::clone(gate), service }
+    }
+}
+
+/// Implements the trait of a service for the guarded handler.
+macro_rules! guarded {
+    ($list:ident: $service:literal, $trait:path, $handler:ty {
+        $($name:literal $method:ident: $request:ty => $response:ty;)*
+    }) => {
+        #[tonic::async_trait]
+        impl $trait for Guarded<$handler> {
+            $(async fn $method(
+                &self,
+                request: Request<$request>,
+            ) -> Result<Response<$response>, Status> {
+                const NEEDS: Needs = needs_of($service, $name);
+                self.service.$method(authorize(&self.gate, NEEDS, request)?).await
+            })*
+        }
+
+        #[cfg(test)]
+        const $list: (&str, &[&str]) = ($service, &[$($name),*]);
+    };
+}
+
+guarded! { KV: "etcdserverpb.KV", Kv, KvService {
+    "Range" range: pb::RangeRequest => pb::RangeResponse;
+    "RangeStream" range_stream: pb::RangeRequest => BoxStream<pb::RangeStreamResponse>;
+    "Put" put: pb::PutRequest => pb::PutResponse;
+    "DeleteRange" delete_range: pb::DeleteRangeRequest => pb::DeleteRangeResponse;
+    "Txn" txn: pb::TxnRequest => pb::TxnResponse;
+    "Compact" compact: pb::CompactionRequest => pb::CompactionResponse;
+}}
+
+guarded! { LEASE: "etcdserverpb.Lease", Lease, LeaseService {
+    "LeaseGrant" lease_grant: pb::LeaseGrantRequest => pb::LeaseGrantResponse;
+    "LeaseRevoke" lease_revoke: pb::LeaseRevokeRequest => pb::LeaseRevokeResponse;
+    "LeaseTimeToLive" lease_time_to_live: pb::LeaseTimeToLiveRequest => pb::LeaseTimeToLiveResponse;
+    "LeaseLeases" lease_leases: pb::LeaseLeasesRequest => pb::LeaseLeasesResponse;
+}}
+
+guarded! { CLUSTER: "etcdserverpb.Cluster", Cluster, ClusterService {
+    "MemberAdd" member_add: pb::MemberAddRequest => pb::MemberAddResponse;
+    "MemberRemove" member_remove: pb::MemberRemoveRequest => pb::MemberRemoveResponse;
+    "MemberUpdate" member_update: pb::MemberUpdateRequest => pb::MemberUpdateResponse;
+    "MemberList" member_list: pb::MemberListRequest => pb::MemberListResponse;
+    "MemberPromote" member_promote: pb::MemberPromoteRequest => pb::MemberPromoteResponse;
+}}
+
+guarded! { MAINTENANCE: "etcdserverpb.Maintenance", Maintenance, MaintenanceService {
+    "Alarm" alarm: pb::AlarmRequest => pb::AlarmResponse;
+    "Status" status: pb::StatusRequest => pb::StatusResponse;
+    "Defragment" defragment: pb::DefragmentRequest => pb::DefragmentResponse;
+    "Hash" hash: pb::HashRequest => pb::HashResponse;
+    "HashKV" hash_kv: pb::HashKvRequest => pb::HashKvResponse;
+    "Snapshot" snapshot: pb::SnapshotRequest => BoxStream<pb::SnapshotResponse>;
+    "MoveLeader" move_leader: pb::MoveLeaderRequest => pb::MoveLeaderResponse;
+    "Downgrade" downgrade: pb::DowngradeRequest => pb::DowngradeResponse;
+}}
+
+guarded! { AUTH: "etcdserverpb.Auth", Auth, AuthService {
+    "AuthEnable" auth_enable: pb::AuthEnableRequest => pb::AuthEnableResponse;
+    "AuthDisable" auth_disable: pb::AuthDisableRequest => pb::AuthDisableResponse;
+    "AuthStatus" auth_status: pb::AuthStatusRequest => pb::AuthStatusResponse;
+    "Authenticate" authenticate: pb::AuthenticateRequest => pb::AuthenticateResponse;
+    "UserAdd" user_add: pb::AuthUserAddRequest => pb::AuthUserAddResponse;
+    "UserGet" user_get: pb::AuthUserGetRequest => pb::AuthUserGetResponse;
+    "UserList" user_list: pb::AuthUserListRequest => pb::AuthUserListResponse;
+    "UserDelete" user_delete: pb::AuthUserDeleteRequest => pb::AuthUserDeleteResponse;
+    "UserChangePassword" user_change_password:
+        pb::AuthUserChangePasswordRequest => pb::AuthUserChangePasswordResponse;
+    "UserGrantRole" user_grant_role: pb::AuthUserGrantRoleRequest => pb::AuthUserGrantRoleResponse;
+    "UserRevokeRole" user_revoke_role:
+        pb::AuthUserRevokeRoleRequest => pb::AuthUserRevokeRoleResponse;
+    "RoleAdd" role_add: pb::AuthRoleAddRequest => pb::AuthRoleAddResponse;
+    "RoleGet" role_get: pb::AuthRoleGetRequest => pb::AuthRoleGetResponse;
+    "RoleList" role_list: pb::AuthRoleListRequest => pb::AuthRoleListResponse;
+    "RoleDelete" role_delete: pb::AuthRoleDeleteRequest => pb::AuthRoleDeleteResponse;
+    "RoleGrantPermission" role_grant_permission:
+        pb::AuthRoleGrantPermissionRequest => pb::AuthRoleGrantPermissionResponse;
+    "RoleRevokePermission" role_revoke_permission:
+        pb::AuthRoleRevokePermissionRequest => pb::AuthRoleRevokePermissionResponse;
+}}
+
+guarded! { LOCK: "v3lockpb.Lock", Lock, LockService {
+    "Lock" lock: lk::LockRequest => lk::LockResponse;
+    "Unlock" unlock: lk::UnlockRequest => lk::UnlockResponse;
+}}
+
+guarded! { ELECTION: "v3electionpb.Election", Election, ElectionService {
+    "Campaign" campaign: el::CampaignRequest => el::CampaignResponse;
+    "Proclaim" proclaim: el::ProclaimRequest => el::ProclaimResponse;
+    "Leader" leader: el::LeaderRequest => el::LeaderResponse;
+    "Observe" observe: el::LeaderRequest => BoxStream<el::LeaderResponse>;
+    "Resign" resign: el::ResignRequest => el::ResignResponse;
+}}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_grpc::methods::{Kind, SERVICES};
+
+    /// Methods whose messages are authorized one by one, each where it is read.
+    const STREAMS: [&str; 2] = ["Watch", "LeaseKeepAlive"];
+
+    #[test]
+    fn every_method_that_needs_anything_is_guarded() {
+        let lists = [KV, LEASE, CLUSTER, MAINTENANCE, AUTH, LOCK, ELECTION];
+        for service in SERVICES {
+            let list = lists.iter().find(|(name, _)| *name == service.name);
+            for method in service.methods {
+                let is_guarded = list.is_some_and(|(_, names)| names.contains(&method.name));
+                let is_exempt = match method.kind {
+                    Kind::BidiStream => STREAMS.contains(&method.name),
+                    Kind::Unary | Kind::ServerStream => {
+                        needs_of(service.name, method.name) == Needs::Nothing
+                    }
+                };
+                assert!(is_guarded || is_exempt, "{}/{}", service.name, method.name);
+            }
+        }
+    }
+}

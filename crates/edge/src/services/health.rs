@@ -1,0 +1,136 @@
+//! The standard gRPC health service: one service, named by the empty string, that serves from the start.
+//!
+//! With the gate `StopGRPCServiceOnDefrag` it says that it does not serve while space is given back, so that
+//! balancers go elsewhere; it answers all the same.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use quorate_api::healthpb::health_check_response::ServingStatus;
+use quorate_api::healthpb::health_server::Health;
+use quorate_api::healthpb::{
+    HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
+};
+use tokio::sync::watch;
+use tokio_stream::{Stream, StreamExt};
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+
+use quorate_member::{Administrator, Handles, StreamEnds};
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct HealthService {
+    administrator: Arc<Administrator>,
+    streams: Arc<StreamEnds>,
+}
+
+impl HealthService {
+    pub(crate) fn new(handles: &Handles) -> Self {
+        Self {
+            administrator: Arc::clone(&handles.administrator),
+            streams: Arc::clone(&handles.streams),
+        }
+    }
+
+    fn status(&self) -> HealthCheckResponse {
+        answer(serving_status(*self.administrator.serving().borrow()))
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+const fn serving_status(serving: bool) -> ServingStatus {
+    if serving { ServingStatus::Serving } else { ServingStatus::NotServing }
+}
+
+#[tonic::async_trait]
+impl Health for HealthService {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        if request.get_ref().service.is_empty() {
+            Ok(Response::new(self.status()))
+        } else {
+            Err(Status::not_found("unknown service"))
+        }
+    }
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<BoxStream<HealthCheckResponse>>, Status> {
+        if request.get_ref().service.is_empty() {
+            let statuses = Statuses { next: next_status(self.administrator.serving(), None) };
+            let end = self.streams.wait(false);
+            return Ok(Response::new(Box::pin(crate::calls::streams::until(statuses, end))));
+        }
+        // Services are never added, so the stream stays open without a further word.
+        let unknown = tokio_stream::once(Ok(answer(ServingStatus::ServiceUnknown)));
+        let statuses = unknown.chain(tokio_stream::pending());
+        Ok(Response::new(Box::pin(crate::calls::streams::until(
+            statuses,
+            self.streams.wait(false),
+        ))))
+    }
+
+    async fn list(
+        &self,
+        _: Request<HealthListRequest>,
+    ) -> Result<Response<HealthListResponse>, Status> {
+        let statuses = [(String::new(), self.status())].into();
+        Ok(Response::new(HealthListResponse { statuses }))
+    }
+}
+
+type NextStatus = Pin<Box<dyn Future<Output = (bool, watch::Receiver<bool>)> + Send>>;
+
+/// Whether the member serves, as soon as that is something else than was told before.
+fn next_status(mut serving: watch::Receiver<bool>, told: Option<bool>) -> NextStatus {
+    Box::pin(async move {
+        let now = serving.wait_for(|now| Some(*now) != told).await.map(|now| *now);
+        match now {
+            Ok(now) => (now, serving),
+            // The member is going down, and the connection with it.
+            Err(_) => std::future::pending().await,
+        }
+    })
+}
+
+/// The status now, and each that is different from the one before.
+struct Statuses {
+    next: NextStatus,
+}
+
+impl Stream for Statuses {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let (now, serving) = ready!(self.next.as_mut().poll(cx));
+        self.next = next_status(serving, Some(now));
+        Poll::Ready(Some(Ok(answer(serving_status(now)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_watch_tells_the_status_now_and_every_change() {
+        let (sender, receiver) = watch::channel(true);
+        let mut statuses = Statuses { next: next_status(receiver, None) };
+        let mut told = async || statuses.next().await.unwrap().unwrap();
+        assert_eq!(told().await, answer(ServingStatus::Serving));
+        sender.send_replace(true);
+        sender.send_replace(false);
+        assert_eq!(told().await, answer(ServingStatus::NotServing));
+        sender.send_replace(true);
+        assert_eq!(told().await, answer(ServingStatus::Serving));
+    }
+}

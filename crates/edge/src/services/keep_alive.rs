@@ -1,0 +1,185 @@
+//! Keeping leases alive: a stream on which each request is answered in its turn.
+//!
+//! The response body is made by hand, as that of watches is and for the same reason: a renewal at the leader is a look
+//! at memory, and layers that a library has for streams in general cost more than it. One renewal is under
+//! way at a time; what the client sends meanwhile waits in its stream's window.
+//!
+//! # Not here
+//!
+//! What a renewal is (`lease_holder`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::{Body, Frame};
+use prost::Message;
+use quorate_api::etcdserverpb::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use quorate_state::units::LeaseId;
+use tokio_stream::Stream;
+use tokio_util::sync::ReusableBoxFuture;
+use tonic::Status;
+use tonic::codec::Streaming;
+
+use crate::calls::access::client_by;
+use crate::calls::asked::Asks as _;
+use crate::calls::call::ResponseFuture;
+use crate::calls::client_body::ClientBody;
+use crate::calls::request_body::RequestBody;
+use crate::calls::spans;
+use crate::calls::status::status;
+use crate::calls::streams::{self, Api};
+use quorate_grpc::ending::Ending;
+use quorate_grpc::framing::put_message;
+use quorate_grpc::head::requires_leader;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
+use quorate_member::access::Client;
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 32 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct KeepAliveService {
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
+    leases: Arc<LeaseHolder>,
+    message_bytes_max: usize,
+}
+
+impl KeepAliveService {
+    pub(crate) fn new(
+        handles: &Handles,
+        leases: Arc<LeaseHolder>,
+        message_bytes_max: usize,
+    ) -> Self {
+        let (reader, streams) = (Arc::clone(&handles.reader), Arc::clone(&handles.streams));
+        let profile = Arc::clone(&handles.profile);
+        Self { profile, reader, streams, leases, message_bytes_max }
+    }
+
+    pub(crate) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
+        let (head, requests) = streams::requests(request, self.message_bytes_max);
+        streams::respond(Session {
+            requests,
+            client: Arc::new(client_by(&head)),
+            profile: Arc::clone(&self.profile),
+            reader: Arc::clone(&self.reader),
+            leases: Arc::clone(&self.leases),
+            renewal: None,
+            is_renewing: false,
+            end: self.streams.wait(requires_leader(&head.headers)),
+            chunk: BytesMut::new(),
+            ending: Ending::Open,
+        })
+    }
+}
+
+type Renewed = Result<LeaseKeepAliveResponse, Status>;
+
+/// One client's stream, as a response body.
+struct Session {
+    requests: Streaming<LeaseKeepAliveRequest>,
+    /// Who began it; what he may is asked for each renewal.
+    client: Arc<Client>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    leases: Arc<LeaseHolder>,
+    /// The one under way, or the last one: all take the same memory, which is asked for once.
+    renewal: Option<ReusableBoxFuture<'static, Renewed>>,
+    is_renewing: bool,
+    /// What ends the stream from this side.
+    end: StreamEnd,
+    chunk: BytesMut,
+    ending: Ending,
+}
+
+impl Session {
+    /// Renews and answers for as long as nothing has to be waited for.
+    fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
+            return Poll::Ready(status(why));
+        }
+        while self.chunk.len() < CHUNK_BYTES {
+            if self.is_renewing
+                && let Some(renewal) = &mut self.renewal
+            {
+                let Poll::Ready(renewed) = renewal.poll(cx) else { break };
+                self.is_renewing = false;
+                let put = renewed.and_then(|response| self.put(&response));
+                if let Err(status) = put {
+                    return Poll::Ready(status);
+                }
+            }
+            match Pin::new(&mut self.requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => {
+                    if let Some(account) = &self.client.account {
+                        request.note(account);
+                    }
+                    self.renew(request.id);
+                }
+                Poll::Ready(Some(Err(status))) => {
+                    let metrics = self.profile.metrics();
+                    streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);
+                    return Poll::Ready(in_grpc_gos_words(status, Kind::BidiStream));
+                }
+                Poll::Ready(None) => return Poll::Ready(Status::ok("")),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Begins a renewal.
+    fn renew(&mut self, id: i64) {
+        let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
+        let client = Arc::clone(&self.client);
+        let renewal = async move {
+            // The revision is that before the renewal.
+            let header = Some(reader.current_header());
+            let _renewal = client.operation("lease_renew", || spans::lease(id));
+            // A lease that is gone is told by a lifetime of nothing.
+            let ttl =
+                leases.renew(&client.shown, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
+            Ok(LeaseKeepAliveResponse { header, id, ttl })
+        };
+        match &mut self.renewal {
+            Some(last) => last.set(renewal),
+            None => self.renewal = Some(ReusableBoxFuture::new(renewal)),
+        }
+        self.is_renewing = true;
+    }
+
+    fn put(&mut self, response: &LeaseKeepAliveResponse) -> Result<(), Status> {
+        put_message(&mut self.chunk, response.encoded_len(), |chunk| {
+            response.encode(chunk).expect("the chunk has room for the message");
+        })
+    }
+}
+
+impl Body for Session {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ending.is_open()
+            && let Poll::Ready(status) = this.poll_renewals(cx)
+        {
+            this.ending = Ending::With(status);
+        }
+        if !this.chunk.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(this.chunk.split().freeze()))));
+        }
+        this.ending.poll_frame()
+    }
+}

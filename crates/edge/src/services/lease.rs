@@ -1,0 +1,165 @@
+//! The Lease service but for its stream (`keep_alive`): grants and revokes through the log, lookups at the leader.
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb::{
+    InternalRaftRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseLeasesRequest,
+    LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+};
+use quorate_state::apply::{Permission, Response as Outcome};
+use quorate_state::auth::Access;
+use quorate_state::quota::LEASE_COST;
+use quorate_state::units::LeaseId;
+use tonic::{Response, Status};
+
+use crate::calls::authorized::Authorized;
+use crate::calls::large_reply::counted;
+use crate::calls::spans;
+use crate::calls::status::status;
+use crate::calls::status::unexpected;
+use quorate_member::access::{Client, Gate};
+use quorate_member::lease_holder::LeaseHolder;
+use quorate_member::{Handles, Profile, Proposer, Reader};
+use quorate_telemetry::metrics::RequestKind;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct LeaseService {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    leases: Arc<LeaseHolder>,
+}
+
+impl LeaseService {
+    pub(crate) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            leases,
+        }
+    }
+
+    /// Grants a lease to a client.
+    pub(crate) async fn grant_for(
+        &self,
+        client: &Client,
+        mut grant: LeaseGrantRequest,
+    ) -> Result<LeaseGrantResponse, Status> {
+        self.proposer.check_quota(client, LEASE_COST).await.map_err(status)?;
+        self.gate.check_user(&client.shown).map_err(status)?;
+        if grant.id == 0 {
+            grant.id = self.proposer.next_lease_id();
+        }
+        let _operation = client.operation("lease_grant", || spans::grant(&grant));
+        let request =
+            InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
+        match self
+            .proposer
+            .propose_for(client, request, RequestKind::LeaseGrant)
+            .await
+            .map_err(status)?
+        {
+            Outcome::LeaseGrant(mut response) => {
+                response.header = self.profile.complete(response.header);
+                self.profile.metrics().lease.granted.inc();
+                let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
+                self.profile.metrics().lease.ttl.observe_number(ttl_secs);
+                Ok(response)
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// The methods; `guarded` calls them.
+impl LeaseService {
+    pub(crate) async fn lease_grant(
+        &self,
+        request: Authorized<LeaseGrantRequest>,
+    ) -> Result<Response<LeaseGrantResponse>, Status> {
+        let (client, grant) = request.into_parts();
+        Ok(Response::new(self.grant_for(&client, grant).await?))
+    }
+
+    pub(crate) async fn lease_revoke(
+        &self,
+        request: Authorized<LeaseRevokeRequest>,
+    ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        let (client, revoke) = request.into_parts();
+        self.gate.check_user(&client.shown).map_err(status)?;
+        let _operation = client.operation("lease_revoke", || spans::lease(revoke.id));
+        let request =
+            InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
+        match self
+            .proposer
+            .propose_for(&client, request, RequestKind::LeaseRevoke)
+            .await
+            .map_err(status)?
+        {
+            Outcome::LeaseRevoke(mut response) => {
+                response.header = self.profile.complete(response.header);
+                self.profile.metrics().lease.revoked.inc();
+                Ok(Response::new(response))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) async fn lease_time_to_live(
+        &self,
+        request: Authorized<LeaseTimeToLiveRequest>,
+    ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        let (client, request) = request.into_parts();
+        let id = LeaseId(request.id);
+        let pass = self.gate.pass(&client.shown, |may| {
+            may.check_user()?;
+            if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
+        });
+        let pass = pass.await.map_err(status)?;
+        let found = self.leases.time_to_live(&request).await.map_err(status)?;
+        if request.keys {
+            self.gate.confirm(pass).await.map_err(status)?;
+            // The leader may know of keys that have not come here yet.
+            let keys = found.iter().flat_map(|found| &found.keys);
+            let reads: Vec<_> = keys
+                .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
+                .collect();
+            let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
+            let pass = self.gate.pass(&client.shown, again).await.map_err(status)?;
+            self.gate.confirm(pass).await.map_err(status)?;
+        }
+        let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
+            id: request.id,
+            ttl: -1,
+            ..LeaseTimeToLiveResponse::default()
+        });
+        let header = Some(self.reader.current_header());
+        let response = LeaseTimeToLiveResponse { header, ..response };
+        counted(response, &self.reader.admission().replies).map_err(status)
+    }
+
+    pub(crate) async fn lease_leases(
+        &self,
+        request: Authorized<LeaseLeasesRequest>,
+    ) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let (client, _) = request.into_parts();
+        let pass = self.gate.pass(&client.shown, |may| {
+            may.check_user()?;
+            let all = self.reader.leases().list();
+            all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))
+        });
+        let pass = pass.await.map_err(status)?;
+        let ids = self.reader.leases().list();
+        self.gate.confirm(pass).await.map_err(status)?;
+        let response = LeaseLeasesResponse {
+            header: Some(self.reader.current_header()),
+            leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),
+        };
+        counted(response, &self.reader.admission().replies).map_err(status)
+    }
+}

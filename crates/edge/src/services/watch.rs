@@ -1,0 +1,277 @@
+//! The Watch service: one HTTP/2 stream, on which requests and responses travel independently.
+//!
+//! The response body is made by hand, because here speed is bytes: it takes frames from the stream of the
+//! hub and encodes as many as are there into one buffer, so that ten thousand small responses are a few
+//! large writes. There is no task and no channel: the transport polls the body when the client has room,
+//! and a client that does not read is simply not polled. What piles up meanwhile is bounded by the hub.
+//!
+//! The same poll reads the client's requests, as long as the replies to earlier ones are being taken.
+//!
+//! # Not here
+//!
+//! What a watcher sees (`state::watch`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::{Body, Frame};
+use quorate_api::code;
+use quorate_api::etcdserverpb::WatchRequest;
+use quorate_api::etcdserverpb::watch_request::RequestUnion;
+use quorate_state::watch::{HeaderFields, WatchStream};
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_stream::Stream;
+use tonic::codec::Streaming;
+use tonic::{Code, Status};
+
+use crate::calls::access::client_by;
+use crate::calls::asked;
+use crate::calls::call::ResponseFuture;
+use crate::calls::client_body::ClientBody;
+use crate::calls::large_reply::{COUNTED_BYTES_MIN, hold};
+use crate::calls::request_body::RequestBody;
+use crate::calls::spans;
+use crate::calls::status::status;
+use crate::calls::streams::{self, Api};
+use quorate_grpc::ending::Ending;
+use quorate_grpc::framing::put_message;
+use quorate_grpc::head::requires_leader;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::status::code_name;
+use quorate_grpc::wording::in_grpc_gos_words;
+use quorate_member::access::{Client, Gate};
+use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
+use quorate_state::apply::{AuthRefusal, Refusal};
+use quorate_telemetry::audit::Outcome;
+
+/// Bytes gathered before they are handed to the transport.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct WatchService {
+    gate: Arc<Gate>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    streams: Arc<StreamEnds>,
+    message_bytes_max: usize,
+}
+
+impl WatchService {
+    pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
+        Self {
+            gate: Arc::clone(&handles.gate),
+            profile: Arc::clone(&handles.profile),
+            reader: Arc::clone(&handles.reader),
+            streams: Arc::clone(&handles.streams),
+            message_bytes_max,
+        }
+    }
+
+    pub(crate) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
+        let (head, requests) = streams::requests(request, self.message_bytes_max);
+        let stream = self.reader.hub().open_stream(self.message_bytes_max);
+        streams::respond(Session {
+            stream,
+            client: client_by(&head),
+            gate: Arc::clone(&self.gate),
+            requests: Some(requests),
+            profile: Arc::clone(&self.profile),
+            reader: Arc::clone(&self.reader),
+            progress: progress_timer(self.profile.limits().progress_interval),
+            end: self.streams.wait(requires_leader(&head.headers)),
+            chunk: BytesMut::new(),
+            ending: Ending::Open,
+            watched: spans::Watched::default(),
+        })
+    }
+}
+
+/// Every stream has its own phase, so that a thousand of them do not tick together.
+fn progress_timer(interval: Duration) -> Interval {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos());
+    let jitter = interval.mul_f64(f64::from(nanos) / 1e9 / 10.0);
+    let period = interval + jitter;
+    let mut timer = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
+}
+
+/// One client's watch stream, as a response body.
+struct Session {
+    stream: WatchStream,
+    /// Who began it. What he may is asked for each watcher when it is created, and never again.
+    client: Client,
+    gate: Arc<Gate>,
+    /// `None` once the client has closed its side; events go on.
+    requests: Option<Streaming<WatchRequest>>,
+    profile: Arc<Profile>,
+    reader: Arc<Reader>,
+    progress: Interval,
+    /// What ends the stream from this side.
+    end: StreamEnd,
+    chunk: BytesMut,
+    ending: Ending,
+    watched: spans::Watched,
+}
+
+impl Session {
+    /// Reads what the client has sent.
+    fn take_requests(&mut self, cx: &mut Context<'_>) {
+        while self.stream.accepts_requests()
+            && let Some(requests) = &mut self.requests
+        {
+            match Pin::new(requests).poll_next(cx) {
+                Poll::Ready(Some(Ok(request))) => self.take_request(request),
+                Poll::Ready(None) => self.requests = None,
+                Poll::Ready(Some(Err(failure))) => {
+                    self.requests = None;
+                    streams::count_receive_failure(self.profile.metrics(), Api::Watch, &failure);
+                    self.ending = Ending::With(match failure.code() {
+                        Code::Cancelled => status(RequestError::WatchCanceled),
+                        _ => in_grpc_gos_words(failure, Kind::BidiStream),
+                    });
+                }
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn take_request(&mut self, request: WatchRequest) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => {
+                let (gate, shown) = (&self.gate, &self.client.shown);
+                let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
+                let account = self.client.account.as_ref();
+                let account = account.map(|account| (account, asked::watch(&create)));
+                let mut denied = None;
+                let created = self.stream.create(create, |key, end| {
+                    let checked = gate.check_watch(shown, key, end);
+                    checked.map_err(|error| denied.insert(denial(&error)).clone())
+                });
+                if let Some((account, asked)) = account {
+                    account.tell_part(asked, outcome(created, denied.as_deref()));
+                }
+                if let (Some((trace, told)), Some(watch_id)) = (told, created) {
+                    self.watched.begin(watch_id, trace.operation_beside("watch", told));
+                }
+            }
+            Some(RequestUnion::CancelRequest(cancel)) => {
+                self.stream.cancel(cancel.watch_id);
+                self.watched.end(cancel.watch_id);
+            }
+            Some(RequestUnion::ProgressRequest(_)) => self.stream.request_progress(),
+            None => {}
+        }
+    }
+
+    /// Encodes responses into the chunk until it is full or there are none.
+    fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
+        let header = HeaderFields {
+            cluster_id: self.profile.cluster_id(),
+            member_id: self.profile.id(),
+            raft_term: self.profile.applied_term().get(),
+        };
+        let (mut begun, mut event_count) = (None, 0);
+        while self.chunk.len() < CHUNK_BYTES {
+            match self.stream.poll_next(cx, &header) {
+                Poll::Ready(Ok(frame)) => {
+                    begun.get_or_insert_with(Instant::now);
+                    event_count += frame.event_count();
+                    let len = frame.encoded_len();
+                    let put = |chunk: &mut BytesMut| frame.encode(chunk);
+                    put_message(&mut self.chunk, len, put).inspect_err(|_| {
+                        streams::count_send_failure(self.profile.metrics(), Api::Watch);
+                    })?;
+                }
+                Poll::Ready(Err(fault)) => {
+                    let status = Status::unknown(fault.to_string());
+                    self.reader.report_history_fault(fault);
+                    return Err(status);
+                }
+                Poll::Pending => break,
+            }
+        }
+        if let Some(begun) = begun {
+            self.count_sent(event_count, begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Counts what has been gathered at one go, which took so long.
+    fn count_sent(&self, event_count: usize, took: Duration) {
+        let metrics = self.profile.metrics();
+        let Ok(events @ 1..) = u32::try_from(event_count) else {
+            return metrics.server.watch_send_control.observe(took);
+        };
+        metrics.mvcc.events.add(events.into());
+        metrics.server.watch_send.observe(took);
+        metrics.server.watch_send_per_event.observe(took / events);
+    }
+}
+
+/// What the audit log has of a watcher that was asked for.
+fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
+    let (code, error) = match (created, denied) {
+        (Some(_), _) => (Code::Ok, ""),
+        (None, Some(why)) => (Code::PermissionDenied, why),
+        (None, None) => (Code::InvalidArgument, "the watcher was not created"),
+    };
+    let method = "/etcdserverpb.Watch/Watch";
+    Outcome { method, code: code_name(code), error, took: None }
+}
+
+/// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.
+pub(crate) fn denial(error: &RequestError) -> String {
+    let refused = status(error.clone());
+    let told = match error {
+        RequestError::InvalidAuthToken => refused,
+        RequestError::Refused(Refusal::Auth(AuthRefusal::OldRevision | AuthRefusal::UserEmpty)) => {
+            refused
+        }
+        _ => status(AuthRefusal::PermissionDenied),
+    };
+    format!("rpc error: code = {} desc = {}", code::name(told.code()), told.message())
+}
+
+impl Body for Session {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.ending.is_open() {
+            this.take_requests(cx);
+            while this.progress.poll_tick(cx).is_ready() {
+                let begun = Instant::now();
+                this.stream.tick_progress();
+                let took = begun.elapsed();
+                this.profile.metrics().server.watch_send_progress.observe(took);
+            }
+            if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
+                this.ending = Ending::With(status(why));
+            }
+            if let Err(status) = this.gather(cx) {
+                this.ending = Ending::With(status);
+            }
+        }
+        if !this.chunk.is_empty() {
+            let mut chunk = this.chunk.split().freeze();
+            if chunk.len() >= COUNTED_BYTES_MIN {
+                let held = this.reader.hub().hold(chunk.len());
+                chunk = hold(chunk, held);
+            }
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        this.ending.poll_frame()
+    }
+}
