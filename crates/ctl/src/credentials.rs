@@ -1,99 +1,20 @@
 //! Who asks: what the flags and the environment say of a user, in `etcdctl`'s way.
-//!
-//! # Invariants
-//!
-//! * Passwords and tokens are in no `Debug` and no message.
 
-use std::fmt;
+use quorate_client::credentials::{Credentials, token};
 
-use tonic::metadata::{Ascii, MetadataValue};
-
-use crate::failure::{Failure, exit};
+use crate::failure::Failure;
 use crate::flags::Matches;
 
-/// A token, as it goes with a call.
-pub(crate) type Token = MetadataValue<Ascii>;
-
-/// What a client shows of itself.
-#[derive(Default)]
-pub(crate) enum Credentials {
-    /// Nothing; its certificate may still say who it is.
-    #[default]
-    None,
-    /// A token that somebody has signed.
-    Token(Token),
-    /// What logs it in.
-    Login { user: String, password: String },
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Token(_) => f.write_str("Token(…)"),
-            Self::Login { user, .. } => write!(f, "Login({user:?})"),
-        }
+/// What the flags say; for a password that they leave out there is `ask`.
+pub(crate) fn of(
+    matches: &Matches,
+    ask: impl FnOnce() -> Result<String, String>,
+) -> Result<Credentials, Failure> {
+    let flag = |name| matches.text(name);
+    let (user, password, signed) = (flag("user"), flag("password"), flag("auth-jwt-token"));
+    if !signed.is_empty() {
+        let text = "--auth-jwt-token holds what no header can";
+        return token(signed).map(Credentials::Token).ok_or_else(|| Failure::bad_args(text));
     }
-}
-
-impl Credentials {
-    /// What the flags say; for a password that they leave out there is `ask`.
-    pub(crate) fn of(
-        matches: &Matches,
-        ask: impl FnOnce() -> Result<String, String>,
-    ) -> Result<Self, Failure> {
-        let flag = |name| matches.text(name);
-        let (user, password, signed) = (flag("user"), flag("password"), flag("auth-jwt-token"));
-        if !signed.is_empty() {
-            let text = "--auth-jwt-token holds what no header can";
-            return token(signed).map(Self::Token).ok_or_else(|| Failure::bad_args(text));
-        }
-        Self::login(user, password, ask)
-    }
-
-    /// A user by name, with a password here, or there behind a colon, or asked for.
-    pub(crate) fn login(
-        user: &str,
-        password: &str,
-        ask: impl FnOnce() -> Result<String, String>,
-    ) -> Result<Self, Failure> {
-        if user.is_empty() {
-            return Ok(Self::None);
-        }
-        let (user, password) = match (password, user.split_once(':')) {
-            ("", Some((user, password))) => (user, password.to_owned()),
-            ("", None) => {
-                let asked = ask().map_err(|error| Failure::new(exit::ERROR, error));
-                (user, asked?)
-            }
-            (password, _) => (user, password.to_owned()),
-        };
-        // As etcd's client has it, half a login is none.
-        if user.is_empty() || password.is_empty() {
-            return Ok(Self::None);
-        }
-        Ok(Self::Login { user: user.to_owned(), password })
-    }
-}
-
-/// A token as a header, which nothing on the way shows or keeps; nothing for a text that cannot be one.
-pub(crate) fn token(text: &str) -> Option<Token> {
-    let mut token = Token::try_from(text).ok()?;
-    token.set_sensitive(true);
-    Some(token)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secrets_are_in_no_debug() {
-        let login = Credentials::Login { user: "root".to_owned(), password: "SECRET".to_owned() };
-        assert_eq!(format!("{login:?}"), "Login(\"root\")");
-        let signed = token("SECRET").unwrap();
-        assert!(!format!("{signed:?}").contains("SECRET"));
-        assert!(!format!("{:?}", Credentials::Token(signed)).contains("SECRET"));
-        assert!(token("a\nb").is_none());
-    }
+    Credentials::login(user, password, ask)
 }

@@ -1,7 +1,7 @@
 //! `quorate ctl`: the command-line client, as `etcdctl` 3.7 is.
 //!
 //! ```text
-//! main ─► command (which) ─► cli::flags (with what) ─► commands::* ─► client ─► servers
+//! main ─► command (which) ─► cli::flags (with what) ─► commands::* ─► quorate_client ─► servers
 //!                                                     └──► output (in which form)
 //! ```
 //!
@@ -14,7 +14,6 @@
 //!
 //! Beside each module; `tests/etcd` compares with the real tool against a real server.
 
-mod client;
 mod command;
 mod commands;
 mod credentials;
@@ -22,10 +21,7 @@ mod dated;
 mod destination;
 mod discovery;
 mod echo;
-mod events;
-mod failure;
 mod interrupt;
-mod key_range;
 mod manual;
 mod output;
 mod peer_urls;
@@ -36,7 +32,6 @@ mod renewal;
 mod runs;
 mod security;
 mod session;
-mod top;
 mod words;
 
 use std::collections::BTreeMap;
@@ -46,6 +41,8 @@ use std::process::ExitCode;
 
 use quorate_cli::start::{self, Names};
 use quorate_cli::{flags, gotext, help, log};
+use quorate_client as client;
+use quorate_client::{events, failure, key_range};
 use quorate_dns::Resolver;
 pub use session::{OpenFile, Ranges, Terminal};
 

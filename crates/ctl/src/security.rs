@@ -4,10 +4,7 @@
 //!
 //! * No value is ever printed: it may be a secret.
 
-use quorate_tls::{
-    Allowed, Connector, ConnectorSettings, MaterialError, Pair, Protocols, ServerCheck, SetupError,
-    Trust,
-};
+use quorate_client::transport::Transport;
 
 use crate::discovery::Discovery;
 use crate::failure::Failure;
@@ -67,19 +64,6 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// How connections are secured. Texts are paths, empty for none.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Transport {
-    pub(crate) cacert: String,
-    pub(crate) cert: String,
-    pub(crate) key: String,
-    /// Also where nothing else says so.
-    pub(crate) is_demanded: bool,
-    pub(crate) trusts_all: bool,
-    /// What certificates of servers have to be good for, if it is not their own hosts.
-    pub(crate) server_name: Option<String>,
-}
-
 /// What the flags say of connections.
 pub(crate) fn transport(matches: &Matches) -> Transport {
     let text = |name| matches.text(name).to_owned();
@@ -90,56 +74,6 @@ pub(crate) fn transport(matches: &Matches) -> Transport {
         is_demanded: !matches.bool("insecure-transport"),
         trusts_all: matches.bool("insecure-skip-tls-verify"),
         server_name: Discovery::of(matches).and_then(|found| found.name_in_certificates()),
-    }
-}
-
-impl Transport {
-    /// Whether a connection is secured whose endpoint does not say.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        let is_named = [&self.cacert, &self.cert, &self.key].iter().any(|path| !path.is_empty());
-        is_named || self.is_demanded
-    }
-
-    /// What secures a connection for gRPC.
-    pub(crate) fn connector(&self) -> Result<Connector, Failure> {
-        self.connector_for(true)
-    }
-
-    /// What secures a connection for HTTP/1.
-    pub(crate) fn http_connector(&self) -> Result<Connector, Failure> {
-        self.connector_for(false)
-    }
-
-    fn connector_for(&self, http2: bool) -> Result<Connector, Failure> {
-        let trust = match self.cacert.as_str() {
-            "" => Trust::System,
-            path => Trust::File(path.into()),
-        };
-        if self.cert.is_empty() != self.key.is_empty() {
-            let (key, cert) = (&self.key, &self.cert);
-            let text =
-                format!("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]");
-            return Err(Failure::bad_args(text));
-        }
-        Connector::new(ConnectorSettings {
-            pair: (!self.cert.is_empty()).then(|| Pair::new(&self.cert, &self.key)),
-            protocols: Protocols::default(),
-            check: ServerCheck::by(trust, self.trusts_all),
-            allowed: Allowed::All,
-            http2,
-            server_name: self.server_name.clone(),
-        })
-        .map_err(|error| Failure::bad_args(unusable(&error)))
-    }
-}
-
-/// Why a file cannot be used, as etcd tells it where it has words for that.
-fn unusable(error: &SetupError) -> String {
-    match error {
-        SetupError::Material(MaterialError::Pair { cert, key, reason }) => {
-            format!("tls: {reason} ({}, {})", key.display(), cert.display())
-        }
-        other => other.to_string(),
     }
 }
 

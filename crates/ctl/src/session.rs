@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
 use quorate_cli::start::BROKEN_PIPE;
+use quorate_client::credentials::Credentials;
+use quorate_client::transport::Transport;
 
 use crate::client::{Client, Limits, Patience, Voice, Warning};
-use crate::credentials::Credentials;
+use crate::credentials;
 use crate::discovery::{Discovery, Found, Servers};
 use crate::echo::Hidden;
 use crate::failure::{Failure, exit};
@@ -24,7 +26,7 @@ use crate::flags::{Flag, Kind, Matches};
 use crate::gotext;
 use crate::log;
 use crate::output::{Format, Reply};
-use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS, Transport};
+use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS};
 
 /// Read by `watch` itself.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
@@ -190,7 +192,7 @@ impl Session {
             return Ok(known.clone());
         }
         let ask = || self.read_secret("Password: ");
-        let found = Rc::new(Credentials::of(&self.matches, ask)?);
+        let found = Rc::new(credentials::of(&self.matches, ask)?);
         Ok(self.credentials.get_or_init(|| found).clone())
     }
 
@@ -381,6 +383,16 @@ fn read_env(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_endpoints_nothing_is_tried() {
+        let (code, printed) = crate::runs::run_with(
+            &["--endpoints=", "get", "k"],
+            &[],
+            Box::new(quorate_dns::Resolver::of_system),
+        );
+        assert_eq!((code, &*printed), (2, "Error: etcdclient: no available endpoints\n"));
+    }
 
     fn read(line: &[&str], env: &[(&str, &str)]) -> (Result<Matches, Failure>, String) {
         let line: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();

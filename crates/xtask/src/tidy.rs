@@ -220,9 +220,19 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
+    // What ctl and its live view both stand on, so that the two are built side by side.
+    ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
+    ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (
         "quorate-ctl",
-        &["quorate-api", "quorate-cli", "quorate-dns", "quorate-release", "quorate-tls"],
+        &[
+            "quorate-api",
+            "quorate-cli",
+            "quorate-client",
+            "quorate-dns",
+            "quorate-release",
+            "quorate-top",
+        ],
     ),
     (
         "quorate-bench",

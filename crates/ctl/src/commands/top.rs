@@ -1,8 +1,11 @@
-//! `top`: its flags and what its help says. What it does is in `crate::top`.
+//! `top`: its help, and what the display gets from a session. The display itself is the crate `top`.
 
 use crate::command::{Command, group};
-use crate::flags::Flag;
-use crate::top;
+use crate::failure::{Failure, exit};
+use crate::output::Format;
+use crate::security::transport;
+use crate::session::Session;
+use quorate_top::{Host, Settings};
 
 pub(crate) const TOP: Command = Command {
     usage: "top [options]",
@@ -23,23 +26,35 @@ what they take up is estimated of the keys that are seen on the way. What is wri
 told of 5000 changes or 1 MiB within one interval; then it rests, up to 5s. A user has to be allowed to read the keys
 of --prefix for that.",
     group: Some(group::MAINTENANCE),
-    flags: &[
-        Flag::bool("batch", "Print instead of drawing, as where standard output is no terminal"),
-        Flag::duration("interval", "2s", "How often it is refreshed"),
-        Flag::uint("iterations", "0", "How often it is printed before it ends; 0 for no end"),
-        Flag::bool("no-count", "Do not count keys"),
-        Flag::bool("no-watch", "Do not watch what is written"),
-        Flag::bool("once", "Print it once, after an interval, and end"),
-        Flag::text("prefix", "", "Look only at keys with this prefix, and at prefixes below it"),
-        Flag::uint("prefix-depth", "2", "How many separators make a prefix, one that keys begin with aside"),
-        Flag::text("separator", "/", "What separates the parts of keys"),
-        Flag::text(
-            "sort",
-            "bytes",
-            "What comes first: bytes, keys, writes or prefix among prefixes; name, requests, latency, db or lag among members",
-        ),
-    ],
+    flags: quorate_top::FLAGS,
     is_own: true,
-    run: Some(|session| Box::pin(top::run(session))),
+    run: Some(|session| Box::pin(show(session))),
     ..Command::EMPTY
 };
+
+async fn show(session: &Session) -> Result<(), Failure> {
+    let settings = Settings::of(&session.matches, is_json(session)?, &session.env)?;
+    // A password is asked for, and refused if it is wrong, before the screen changes.
+    drop(session.client().await?);
+    let host = Host {
+        endpoints: session.endpoints().await?,
+        transport: transport(&session.matches),
+        connect: &|endpoints| session.prepare(endpoints),
+        print: &|text| session.print(text),
+        take_input: &|| session.take_input(),
+    };
+    Box::pin(quorate_top::run(settings, &host)).await
+}
+
+/// Whether reports are printed as JSON.
+fn is_json(session: &Session) -> Result<bool, Failure> {
+    match session.format()? {
+        Format::Simple => Ok(false),
+        Format::Json => Ok(true),
+        Format::Fields | Format::Protobuf | Format::Table => {
+            let name = session.matches.text("write-out");
+            let text = format!("{name} not supported as output format");
+            Err(Failure::new(exit::BAD_FEATURE, text))
+        }
+    }
+}

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 
 use super::line::Line;
 use super::view::{Key, keys};
+use crate::Host;
 use crate::failure::Failure;
-use crate::session::Session;
 
 /// The other screen, without a cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
@@ -53,7 +53,7 @@ pub(super) struct Console {
 
 impl Console {
     /// Takes the terminal.
-    pub(super) fn take(session: &Session) -> Result<Self, Failure> {
+    pub(super) fn take(host: &Host<'_>) -> Result<Self, Failure> {
         let before = if stdin().is_terminal() { tcgetattr(stdin()).ok() } else { None };
         let of_hook = before.clone();
         let previous = std::panic::take_hook();
@@ -63,12 +63,12 @@ impl Console {
         }));
         // From here on the drop gives it back.
         let mut console = Self { before, shown: Vec::new(), size: (0, 0) };
-        console.enter(session)?;
+        console.enter(host)?;
         Ok(console)
     }
 
     /// Has the terminal give keys as they are pressed, and shows the other screen, empty.
-    pub(super) fn enter(&mut self, session: &Session) -> Result<(), Failure> {
+    pub(super) fn enter(&mut self, host: &Host<'_>) -> Result<(), Failure> {
         if let Some(before) = &self.before {
             let mut raw = before.clone();
             let local =
@@ -81,7 +81,7 @@ impl Console {
             tcsetattr(stdin(), OptionalActions::Now, &raw).ok();
         }
         self.shown.clear();
-        session.print(ENTER)
+        (host.print)(ENTER)
     }
 
     /// Its columns and rows.
@@ -94,7 +94,7 @@ impl Console {
     /// Draws what is not on the screen yet.
     pub(super) fn paint(
         &mut self,
-        session: &Session,
+        host: &Host<'_>,
         lines: &[Line],
         size: (usize, usize),
     ) -> Result<(), Failure> {
@@ -110,7 +110,7 @@ impl Console {
             }
         }
         (self.shown, self.size) = (lines, size);
-        if out.is_empty() { Ok(()) } else { session.print(&out) }
+        if out.is_empty() { Ok(()) } else { (host.print)(&out) }
     }
 }
 
@@ -136,7 +136,7 @@ fn restore(before: Option<&Termios>) {
 }
 
 /// Hears keys and signals until the program ends.
-pub(super) fn listen(session: &Session) -> Result<mpsc::Receiver<Happening>, Failure> {
+pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<Happening>, Failure> {
     let (told, happenings) = mpsc::channel(HAPPENINGS_MAX);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
     let of_signals = told.clone();
@@ -151,7 +151,7 @@ pub(super) fn listen(session: &Session) -> Result<mpsc::Receiver<Happening>, Fai
             }
         }
     })?;
-    let (mut input, is_person) = (session.take_input(), stdin().is_terminal());
+    let (mut input, is_person) = ((host.take_input)(), stdin().is_terminal());
     thread::Builder::new().name("keys".to_owned()).spawn(move || {
         loop {
             let (happening, count) = match input.fill_buf() {

@@ -9,17 +9,20 @@ use tonic::{Code, Status};
 use super::{Client, Voice};
 use crate::failure::status_text;
 
-/// What is said of a call.
-pub(crate) struct Warning {
+/// What is logged of a call.
+#[derive(Debug)]
+pub struct Warning {
     /// The place in the program, as in etcd's logs.
-    pub(crate) caller: &'static str,
-    pub(crate) message: &'static str,
-    pub(crate) fields: Vec<(&'static str, Value)>,
+    pub caller: &'static str,
+    /// The text.
+    pub message: &'static str,
+    /// The fields and their values.
+    pub fields: Vec<(&'static str, Value)>,
 }
 
 impl Client {
     /// Warns of a call that failed on its way, after so many tries.
-    pub(crate) fn warn(&self, status: &Status, attempt: u64) {
+    pub fn warn(&self, status: &Status, attempt: u64) {
         if is_refusal(status) {
             return;
         }
@@ -37,8 +40,9 @@ impl Client {
         (self.voice.warn)(&Warning { caller, message: "retrying of unary invoker failed", fields });
     }
 
-    /// Never warns: for who shows elsewhere what is wrong.
-    pub(crate) fn unwarning(mut self) -> Self {
+    /// Disables warnings, for callers that show failures in another place.
+    #[must_use]
+    pub fn unwarning(mut self) -> Self {
         self.voice.warn = Voice::default().warn;
         self
     }

@@ -26,21 +26,21 @@ const OLD: &str = "etcdserver: revision of auth store is old";
 impl Client {
     /// Logs in where there is something to log in with, for as long as a connection may take. With
     /// authentication off there is nothing to log in to, and the client goes on without a token.
-    pub(crate) async fn log_in(&self) -> Result<(), Status> {
+    pub async fn log_in(&self) -> Result<(), Status> {
         let deadline = self.dial_timeout.map(|timeout| Instant::now() + timeout);
         let fetching = within(deadline, self.fetch_token(deadline)).await;
         fetching.inspect_err(|status| self.warn(status, 0))
     }
 
     /// As [`Self::log_in`], told as a command tells that it has no connection.
-    pub(crate) async fn logged_in(self) -> Result<Self, Failure> {
+    pub async fn logged_in(self) -> Result<Self, Failure> {
         let refused = |status| Failure::new(exit::BAD_CONNECTION, status_text(&status));
         self.log_in().await.map_err(refused)?;
         Ok(self)
     }
 
     /// A request that opens a stream. A stream may be opened long after the last call, so it has a token of its own.
-    pub(crate) async fn stream_request<T>(&self, message: T) -> Result<Request<T>, Status> {
+    pub async fn stream_request<T>(&self, message: T) -> Result<Request<T>, Status> {
         self.log_in().await?;
         Ok(self.signed(message))
     }

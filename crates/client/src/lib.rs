@@ -1,4 +1,4 @@
-//! The way to the servers: which endpoint answers, how long to wait, and in what words a failure is told.
+//! The client of the tools: which endpoint answers, how long to wait, and how a failure is worded.
 //!
 //! A command is tried at one endpoint after another until a server greets the connection or the time is up; without a time limit the
 //! first connection is waited for as long as it takes. Nothing is sent before the greeting (HTTP/2's SETTINGS), so that a connection
@@ -7,11 +7,16 @@
 //!
 //! # Not here
 //!
-//! Which certificates (`security`), TLS itself (`tls`), who asks (`credentials`); `login` has the tokens, `cause` the
-//! words for what went wrong on the way, `warning` what is said of it.
+//! Flags (`ctl::security`, `ctl::credentials`), TLS itself (`tls`). `login` has the tokens, `cause` the words for what
+//! went wrong on the way, `warning` what is logged of it, `events` watches that outlive their connections.
 
 mod cause;
+pub mod credentials;
+pub mod events;
+pub mod failure;
+pub mod key_range;
 mod login;
+pub mod transport;
 mod warning;
 
 use std::cell::{Cell, RefCell};
@@ -25,6 +30,8 @@ use quorate_api::etcdserverpb::kv_client::KvClient;
 use quorate_api::etcdserverpb::lease_client::LeaseClient;
 use quorate_api::etcdserverpb::maintenance_client::MaintenanceClient;
 use quorate_api::etcdserverpb::watch_client::WatchClient;
+use quorate_grpc::methods::Kind;
+use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_tls::{ChannelConnector, Place};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::transport::{Channel, Endpoint};
@@ -32,9 +39,9 @@ use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
 use crate::credentials::{Credentials, Token};
 use crate::failure::{Failure, exit, status_text};
-use crate::security::Transport;
+use crate::transport::Transport;
 use cause::broken;
-pub(crate) use warning::Warning;
+pub use warning::Warning;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
@@ -49,25 +56,25 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a connection may take, and when it is looked after.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub struct Patience {
     /// Until the server has greeted it; zero for no limit.
-    pub(crate) dial_timeout: Duration,
+    pub dial_timeout: Duration,
     /// Without a sign of the server, until it is asked for one; zero for never.
-    pub(crate) keepalive_time: Duration,
+    pub keepalive_time: Duration,
     /// Until that is answered.
-    pub(crate) keepalive_timeout: Duration,
+    pub keepalive_timeout: Duration,
 }
 
 /// Largest messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     send_bytes: usize,
     receive_bytes: usize,
 }
 
 impl Limits {
     /// Zero means the default.
-    pub(crate) fn new(send_bytes: usize, receive_bytes: usize) -> Result<Self, Failure> {
+    pub fn new(send_bytes: usize, receive_bytes: usize) -> Result<Self, Failure> {
         if receive_bytes > 0 && receive_bytes < send_bytes {
             let text = format!(
                 "gRPC message recv limit ({receive_bytes} bytes) must be greater than send limit ({send_bytes} bytes)"
@@ -82,7 +89,7 @@ impl Limits {
     }
 
     /// Refuses a request that is too large to be sent, in the words of grpc-go.
-    pub(crate) fn check_request(&self, len: usize) -> Result<(), Status> {
+    pub fn check_request(&self, len: usize) -> Result<(), Status> {
         let limit = self.send_bytes;
         if len <= limit {
             return Ok(());
@@ -94,7 +101,7 @@ impl Limits {
 
 /// Whether a call may be made again after it has failed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub enum Repeat {
     /// It only reads.
     Safe,
     /// It may have happened.
@@ -102,7 +109,8 @@ pub(crate) enum Repeat {
 }
 
 /// A client of one cluster.
-pub(crate) struct Client {
+#[expect(missing_debug_implementations, reason = "a client under way prints nothing of use")]
+pub struct Client {
     targets: Vec<Target>,
     limits: Limits,
     state: RefCell<State>,
@@ -117,15 +125,16 @@ pub(crate) struct Client {
 }
 
 /// Takes a message and its fields.
-pub(crate) type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
+pub type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
 
-/// Takes what a client has to say beside its answers.
+/// Takes what a client logs.
 #[derive(Clone)]
-pub(crate) struct Voice {
-    /// What only someone who looks for a fault wants to know.
-    pub(crate) debug: Debug,
+#[expect(missing_debug_implementations, reason = "closures print nothing of use")]
+pub struct Voice {
+    /// For debugging.
+    pub debug: Debug,
     /// Why a call has failed on its way.
-    pub(crate) warn: Rc<dyn Fn(&Warning)>,
+    pub warn: Rc<dyn Fn(&Warning)>,
 }
 
 /// Says nothing.
@@ -151,8 +160,9 @@ struct State {
 
 /// A connection to one of the endpoints.
 #[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    pub(crate) channel: Channel,
+pub struct Connection {
+    /// Carries calls.
+    pub channel: Channel,
     /// Tells it from the client's other connections.
     number: u64,
 }
@@ -179,7 +189,7 @@ enum Unconnected {
 
 impl Client {
     /// Prepares a client; nothing is sent before the first call or login.
-    pub(crate) fn new(
+    pub fn new(
         endpoints: Vec<String>,
         transport: &Transport,
         credentials: Rc<Credentials>,
@@ -242,43 +252,51 @@ impl Client {
     }
 
     /// A client whose calls fail at once where no endpoint accepts a connection, unless they have a time limit.
-    pub(crate) fn impatient(mut self) -> Self {
+    #[must_use]
+    pub fn impatient(mut self) -> Self {
         self.awaits_server = false;
         self
     }
 
     /// The largest answer that is taken in.
-    pub(crate) const fn receive_bytes_max(&self) -> usize {
+    #[must_use]
+    pub const fn receive_bytes_max(&self) -> usize {
         self.limits.receive_bytes
     }
 
-    pub(crate) fn auth(&self, channel: Channel) -> AuthClient<Channel> {
+    /// The Auth service on a connection.
+    pub fn auth(&self, channel: Channel) -> AuthClient<Channel> {
         AuthClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    pub(crate) fn kv(&self, channel: Channel) -> KvClient<Channel> {
+    /// The KV service on a connection.
+    pub fn kv(&self, channel: Channel) -> KvClient<Channel> {
         KvClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    pub(crate) fn watch(&self, channel: Channel) -> WatchClient<Channel> {
+    /// The Watch service on a connection.
+    pub fn watch(&self, channel: Channel) -> WatchClient<Channel> {
         WatchClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    pub(crate) fn lease(&self, channel: Channel) -> LeaseClient<Channel> {
+    /// The Lease service on a connection.
+    pub fn lease(&self, channel: Channel) -> LeaseClient<Channel> {
         LeaseClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    pub(crate) fn cluster(&self, channel: Channel) -> ClusterClient<Channel> {
+    /// The Cluster service on a connection.
+    pub fn cluster(&self, channel: Channel) -> ClusterClient<Channel> {
         ClusterClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    pub(crate) fn maintenance(&self, channel: Channel) -> MaintenanceClient<Channel> {
+    /// The Maintenance service on a connection.
+    pub fn maintenance(&self, channel: Channel) -> MaintenanceClient<Channel> {
         MaintenanceClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
     /// Makes a call, within the `timeout` if there is one. A call that the servers refuse for its token is made again with
     /// another.
-    pub(crate) async fn call<Message, Reply>(
+    pub async fn call<Message, Reply>(
         &self,
         timeout: Option<Duration>,
         repeat: Repeat,
@@ -342,7 +360,7 @@ impl Client {
 
     /// A connection to an endpoint whose server has greeted it. Endpoints are tried until the `deadline`; without one each is tried
     /// once, but the client's first connection is waited for, with one warning.
-    pub(crate) async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
+    pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
         }
@@ -407,7 +425,7 @@ impl Client {
 
     /// Gives up a connection that failed for this reason; the next call looks for another. Several who
     /// shared it may say so; what has taken its place since then stays.
-    pub(crate) fn leave(&self, connection: &Connection, reason: &Status) {
+    pub fn leave(&self, connection: &Connection, reason: &Status) {
         let mut state = self.state.borrow_mut();
         let broke =
             reason.message().strip_prefix(BROKEN).filter(|_| state.answered < connection.number);
@@ -474,10 +492,7 @@ impl Target {
 }
 
 /// The way to an endpoint for whoever speaks HTTP/1 with it.
-pub(crate) fn http_stream(
-    endpoint: &str,
-    transport: &Transport,
-) -> Result<ChannelConnector, Failure> {
+pub fn http_stream(endpoint: &str, transport: &Transport) -> Result<ChannelConnector, Failure> {
     let Address { place, is_secured } = Address::of(endpoint, transport)?;
     let place = match place {
         Place::Host(authority) if cause::fault_of(&authority).is_some() => {
@@ -529,8 +544,10 @@ impl Address {
 ///
 /// A status that was made here, of an error that came instead of an answer, has that error for its source.
 /// The library calls it unknown or cancelled; in truth the connection has failed, or the time was up.
-pub(crate) fn told(status: Status) -> Status {
-    let Some(error) = status.source() else { return message_too_large(status) };
+#[must_use]
+pub fn told(status: Status) -> Status {
+    // Whatever the kind of call, grpc-go reads answers as it reads streams.
+    let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
         return Status::deadline_exceeded("context deadline exceeded");
     }
@@ -544,19 +561,6 @@ pub(crate) fn told(status: Status) -> Status {
 
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     error.is::<TimeoutExpired>() || error.source().is_some_and(is_timeout)
-}
-
-/// An answer over the receive limit.
-fn message_too_large(status: Status) -> Status {
-    let found = status.message().strip_prefix("Error, decoded message length too large: found ");
-    match found.and_then(|rest| rest.split_once(" bytes, the limit is: ")) {
-        Some((len, limit)) => {
-            let limit = limit.trim_end_matches(" bytes");
-            let text = format!("grpc: received message larger than max ({len} vs. {limit})");
-            Status::resource_exhausted(text)
-        }
-        None => status,
-    }
 }
 
 #[cfg(test)]
@@ -588,16 +592,6 @@ mod tests {
         ] {
             assert_eq!((&*shown(text, &plain), &*shown(text, &secured)), (without, with), "{text}");
         }
-    }
-
-    #[test]
-    fn without_endpoints_nothing_is_tried() {
-        let (code, printed) = crate::runs::run_with(
-            &["--endpoints=", "get", "k"],
-            &[],
-            Box::new(quorate_dns::Resolver::of_system),
-        );
-        assert_eq!((code, &*printed), (2, "Error: etcdclient: no available endpoints\n"));
     }
 
     #[test]

@@ -2,14 +2,17 @@
 
 /// A key, or all from `key` up to before `end`, which `\0` leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    pub(crate) key: Vec<u8>,
-    pub(crate) end: Vec<u8>,
+pub struct KeyRange {
+    /// The first key.
+    pub key: Vec<u8>,
+    /// The end of the range; empty for a single key.
+    pub end: Vec<u8>,
 }
 
 impl KeyRange {
     /// All keys that begin with `key`; every key if it is empty.
-    pub(crate) fn prefix(key: Vec<u8>) -> Self {
+    #[must_use]
+    pub fn prefix(key: Vec<u8>) -> Self {
         if key.is_empty() {
             return Self { key: vec![0], end: vec![0] };
         }
@@ -18,13 +21,15 @@ impl KeyRange {
     }
 
     /// All keys from `key` on.
-    pub(crate) fn from(key: Vec<u8>) -> Self {
+    #[must_use]
+    pub fn from(key: Vec<u8>) -> Self {
         Self { key: if key.is_empty() { vec![0] } else { key }, end: vec![0] }
     }
 }
 
-/// Before what all keys lie that begin with `prefix`.
-pub(crate) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+/// The end of the range of all keys that begin with `prefix`.
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < 0xff {

@@ -1,4 +1,4 @@
-//! `top`: a cluster at a glance, again and again: members, requests, latencies, watches, leases and prefixes.
+//! `quorate ctl top`: a live view of a cluster: members, requests, latencies, watches, leases and prefixes.
 //!
 //! ```text
 //! collect ──► sample ──► report ──► screen ──► console      (or text or JSON, where nobody sits there)
@@ -32,9 +32,15 @@ mod walking;
 mod watching;
 
 use std::cell::RefCell;
-use std::io::{IsTerminal as _, stdout};
+use std::collections::BTreeMap;
+use std::io::{BufRead, IsTerminal as _, stdout};
 use std::time::{Duration, SystemTime};
 
+use quorate_cli::flags::{Flag, Matches};
+use quorate_cli::gotext;
+use quorate_client as client;
+use quorate_client::transport::Transport;
+use quorate_client::{events, failure, key_range};
 use tokio::time::{Instant, sleep_until};
 
 use self::collect::Collector;
@@ -44,10 +50,9 @@ use self::report::{History, Prefixes, Report};
 use self::shared::{Shared, Watching};
 use self::view::{INTERVAL_MIN, Sort, View};
 use self::watching::Clock;
+use crate::client::Client;
 use crate::failure::{Failure, exit};
 use crate::gotext::quote;
-use crate::output::Format;
-use crate::session::Session;
 
 /// Columns of a table that is printed, if nobody says how many there are.
 const PRINTED_WIDTH: usize = 120;
@@ -56,8 +61,46 @@ const PRINTED_WIDTH_MAX: usize = 1000;
 /// A prefix has no more separators.
 const DEPTH_MAX: u64 = 32;
 
+/// The flags of the command.
+pub const FLAGS: &[Flag] = &[
+    Flag::bool("batch", "Print instead of drawing, as where standard output is no terminal"),
+    Flag::duration("interval", "2s", "How often it is refreshed"),
+    Flag::uint("iterations", "0", "How often it is printed before it ends; 0 for no end"),
+    Flag::bool("no-count", "Do not count keys"),
+    Flag::bool("no-watch", "Do not watch what is written"),
+    Flag::bool("once", "Print it once, after an interval, and end"),
+    Flag::text("prefix", "", "Look only at keys with this prefix, and at prefixes below it"),
+    Flag::uint(
+        "prefix-depth",
+        "2",
+        "How many separators make a prefix, one that keys begin with aside",
+    ),
+    Flag::text("separator", "/", "What separates the parts of keys"),
+    Flag::text(
+        "sort",
+        "bytes",
+        "What comes first: bytes, keys, writes or prefix among prefixes; name, requests, latency, db or lag among members",
+    ),
+];
+
+/// What the display gets from the tool that shows it.
+#[expect(missing_debug_implementations, reason = "closures print nothing of use")]
+pub struct Host<'a> {
+    /// The endpoints that were given.
+    pub endpoints: Vec<String>,
+    /// How connections to members are secured.
+    pub transport: Transport,
+    /// Makes a client of endpoints, which has yet to log in.
+    pub connect: &'a dyn Fn(Vec<String>) -> Result<Client, Failure>,
+    /// Prints to standard output.
+    pub print: &'a dyn Fn(&str) -> Result<(), Failure>,
+    /// Takes standard input, from which keys come.
+    pub take_input: &'a dyn Fn() -> Box<dyn BufRead + Send>,
+}
+
 /// What the flags say.
-struct Settings {
+#[derive(Debug)]
+pub struct Settings {
     view: View,
     shape: Shape,
     /// How often to print; nothing for a display at a terminal.
@@ -66,7 +109,7 @@ struct Settings {
     watches: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Printed {
     /// Until something ends it, if there is no number.
     times: Option<u64>,
@@ -75,14 +118,18 @@ struct Printed {
 }
 
 impl Settings {
-    fn of(session: &Session) -> Result<Self, Failure> {
-        let matches = &session.matches;
+    /// Reads [`FLAGS`]. `is_json` is the format of what is printed; the environment says what the terminal can do.
+    pub fn of(
+        matches: &Matches,
+        is_json: bool,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Self, Failure> {
         if !matches.args.is_empty() {
             return Err(Failure::bad_args("top command accepts no arguments"));
         }
         let interval = matches.duration("interval");
         if interval < INTERVAL_MIN {
-            let least = crate::gotext::duration(INTERVAL_MIN);
+            let least = gotext::duration(INTERVAL_MIN);
             return Err(Failure::bad_args(format!("--interval is less than {least}")));
         }
         let mut view = View::new(interval);
@@ -104,44 +151,32 @@ impl Settings {
             separator: separator.into(),
             depth: usize::try_from(depth).unwrap_or(1),
         };
-        let printed = printed(session)?;
+        let printed = printed(matches, is_json, env);
         let (counts, watches) = (!matches.bool("no-count"), !matches.bool("no-watch"));
         Ok(Self { view, shape, printed, counts, watches })
     }
 }
 
 /// Whether it is printed instead of drawn, and how.
-fn printed(session: &Session) -> Result<Option<Printed>, Failure> {
-    let as_json = match session.format()? {
-        Format::Simple => false,
-        Format::Json => true,
-        Format::Fields | Format::Protobuf | Format::Table => {
-            let name = session.matches.text("write-out");
-            let text = format!("{name} not supported as output format");
-            return Err(Failure::new(exit::BAD_FEATURE, text));
-        }
-    };
-    let times = match (session.matches.bool("once"), session.matches.uint("iterations")) {
+fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> Option<Printed> {
+    let times = match (matches.bool("once"), matches.uint("iterations")) {
         (true, _) => Some(1),
         (false, 0) => None,
         (false, times) => Some(times),
     };
     let can_be_drawn = stdout().is_terminal()
-        && session.env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    if can_be_drawn && !as_json && times.is_none() && !session.matches.bool("batch") {
-        return Ok(None);
+        && env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
+    if can_be_drawn && !as_json && times.is_none() && !matches.bool("batch") {
+        return None;
     }
-    let columns = session.env.get("COLUMNS").and_then(|columns| columns.parse().ok());
+    let columns = env.get("COLUMNS").and_then(|columns| columns.parse().ok());
     let own = stdout().is_terminal().then(|| Console::size().0);
     let width = columns.or(own).unwrap_or(PRINTED_WIDTH).min(PRINTED_WIDTH_MAX);
-    Ok(Some(Printed { times, as_json, width }))
+    Some(Printed { times, as_json, width })
 }
 
-/// Runs the command.
-pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
-    let settings = Settings::of(session)?;
-    // A password is asked for, and found to be wrong, before the screen is another.
-    drop(session.client().await?);
+/// Shows the cluster until the user or a signal ends it, or as often as the settings say.
+pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     let shared = Shared::new(settings.shape, settings.view.interval);
     if settings.watches {
         shared.watching.replace(Watching::On(100));
@@ -151,7 +186,7 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
     }
     let clock = RefCell::new(Clock::new());
     let mut source = Source {
-        collector: Collector::new(session, session.endpoints().await?),
+        collector: Collector::new(host),
         history: History::default(),
         shared: &shared,
         clock: &clock,
@@ -161,8 +196,8 @@ pub(crate) async fn run(session: &Session) -> Result<(), Failure> {
     let first = source.report(first);
     let showing = async {
         match settings.printed {
-            Some(printed) => print(session, &mut source, &settings.view, printed).await,
-            None => draw(session, &mut source, settings.view, first).await,
+            Some(printed) => print(host, &mut source, &settings.view, printed).await,
+            None => draw(host, &mut source, settings.view, first).await,
         }
     };
     tokio::select! {
@@ -200,7 +235,7 @@ fn since_1970() -> Duration {
 }
 
 async fn print(
-    session: &Session,
+    host: &Host<'_>,
     source: &mut Source<'_>,
     view: &View,
     printed: Printed,
@@ -218,20 +253,20 @@ async fn print(
                 gap.to_owned() + &screen::print(&report, view, since_1970(), printed.width)
             }
         };
-        session.print(&text)?;
+        (host.print)(&text)?;
         done += 1;
     }
     Ok(())
 }
 
 async fn draw(
-    session: &Session,
+    host: &Host<'_>,
     source: &mut Source<'_>,
     mut view: View,
     first: Report,
 ) -> Result<(), Failure> {
-    let mut happenings = console::listen(session)?;
-    let mut console = Console::take(session)?;
+    let mut happenings = console::listen(host)?;
+    let mut console = Console::take(host)?;
     let shared = source.shared;
     let report = RefCell::new(first);
     let renewed = tokio::sync::Notify::new();
@@ -256,10 +291,10 @@ async fn draw(
         loop {
             let size = Console::size();
             let lines = screen::screen(&report.borrow(), &view, since_1970(), size);
-            console.paint(session, &lines, size)?;
+            console.paint(host, &lines, size)?;
             tokio::select! {
                 happening = happenings.recv() => {
-                    if handle(happening, &mut view, &mut console, session)? {
+                    if handle(happening, &mut view, &mut console, host)? {
                         return Ok(());
                     }
                 }
@@ -284,12 +319,12 @@ fn handle(
     happening: Option<Happening>,
     view: &mut View,
     console: &mut Console,
-    session: &Session,
+    host: &Host<'_>,
 ) -> Result<bool, Failure> {
     Ok(match happening {
         None | Some(Happening::Over) => true,
         Some(Happening::Disturbed) => {
-            console.enter(session)?;
+            console.enter(host)?;
             false
         }
         Some(Happening::Pressed(keys)) => keys.into_iter().any(|key| view.press(key)),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::top::metrics::{Counter, Gauge, Kind, Stage};
-use crate::top::prefixes::{Form, Group, Prefix};
-use crate::top::report::{KindRow, Latency, MemberRow, Prefixes, StageRow};
-use crate::top::sample::Standing;
-use crate::top::view::Sort;
+use crate::metrics::{Counter, Gauge, Kind, Stage};
+use crate::prefixes::{Form, Group, Prefix};
+use crate::report::{KindRow, Latency, MemberRow, Prefixes, StageRow};
+use crate::sample::Standing;
+use crate::view::Sort;
 
 const TIME: Duration = Duration::from_secs(3_661);
 

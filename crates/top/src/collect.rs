@@ -26,10 +26,9 @@ use tonic::{Code, Status};
 
 use super::metrics::Metrics;
 use super::sample::{Member, Sample, Standing, Trouble};
+use crate::Host;
 use crate::client::{Client, Repeat, http_stream};
 use crate::failure::Failure;
-use crate::security::transport;
-use crate::session::Session;
 
 /// What an answer may take, whatever the interval is.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
@@ -69,7 +68,7 @@ struct Answer {
 
 /// See the module.
 pub(super) struct Collector<'a> {
-    session: &'a Session,
+    host: &'a Host<'a>,
     start: Instant,
     /// The endpoints that were given.
     given: Vec<String>,
@@ -86,12 +85,12 @@ pub(super) struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    pub(super) fn new(session: &'a Session, given: Vec<String>) -> Self {
+    pub(super) fn new(host: &'a Host<'a>) -> Self {
         let now = Instant::now();
         let mut collector = Self {
-            session,
+            host,
             start: now,
-            given,
+            given: host.endpoints.clone(),
             owners: BTreeMap::new(),
             members: Vec::new(),
             strays: Vec::new(),
@@ -140,13 +139,13 @@ impl<'a> Collector<'a> {
     fn target(&self, id: u64, name: &str, is_learner: bool, endpoints: Vec<String>) -> Rc<Target> {
         let client = match endpoints.is_empty() {
             true => Err("it has not started yet".to_owned()),
-            false => match self.session.prepare(endpoints.clone()) {
+            false => match (self.host.connect)(endpoints.clone()) {
                 Ok(client) => Ok(Rc::new(client.unwarning().impatient())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
             },
         };
-        let transport = transport(&self.session.matches);
-        let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, &transport).ok());
+        let transport = &self.host.transport;
+        let http = endpoints.iter().filter_map(|endpoint| http_stream(endpoint, transport).ok());
         let (name, http) = (name.to_owned(), http.collect());
         let (was_asked, is_logged_in) = (Cell::new(false), Cell::new(false));
         Rc::new(Target { id, name, is_learner, endpoints, client, http, was_asked, is_logged_in })

@@ -12,8 +12,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
 
-use crate::client::{Client, Connection, told};
 use crate::failure::status_text;
+use crate::{Client, Connection, told};
 
 /// Pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const NO_LEADER: &str = "etcdserver: no leader";
 
 /// Whether a member without a leader ends a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leader {
+pub enum Leader {
     /// It does, unless the watch has just lost another member, which may have been the leader.
     Required,
     /// The watch waits.
@@ -31,7 +31,8 @@ pub(crate) enum Leader {
 }
 
 /// One watch and where it stands.
-pub(crate) struct Events<'a> {
+#[expect(missing_debug_implementations, reason = "a watch under way prints nothing of use")]
+pub struct Events<'a> {
     client: &'a Client,
     /// What would create the watch now.
     create: WatchCreateRequest,
@@ -56,7 +57,8 @@ struct Stream {
 
 impl<'a> Events<'a> {
     /// A watch; nothing is sent before the first response is asked for.
-    pub(crate) fn new(client: &'a Client, create: WatchCreateRequest, leader: Leader) -> Self {
+    #[must_use]
+    pub fn new(client: &'a Client, create: WatchCreateRequest, leader: Leader) -> Self {
         Self {
             client,
             create,
@@ -71,7 +73,7 @@ impl<'a> Events<'a> {
 
     /// The next response, also that of the watch's creation or cancellation, from one stream after another. Fails
     /// with what ended the watch. Nothing is lost with a call that is given up.
-    pub(crate) async fn next(&mut self) -> Result<WatchResponse, Status> {
+    pub async fn next(&mut self) -> Result<WatchResponse, Status> {
         loop {
             let status = match self.try_next().await {
                 Ok(response) => {
@@ -97,7 +99,7 @@ impl<'a> Events<'a> {
     }
 
     /// Asks the server how far the watch has come; without a stream, as soon as there is one.
-    pub(crate) fn ask_progress(&mut self) {
+    pub fn ask_progress(&mut self) {
         match &self.stream {
             Some(stream) => stream.ask_progress(),
             None => self.asks_progress = true,
@@ -171,7 +173,8 @@ async fn open(
 }
 
 /// Why the server has ended a watch, in the words of etcd's client.
-pub(crate) fn cancel_text(response: &WatchResponse) -> String {
+#[must_use]
+pub fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {
         return "etcdserver: mvcc: required revision has been compacted".to_owned();
     }
@@ -185,7 +188,8 @@ pub(crate) fn cancel_text(response: &WatchResponse) -> String {
 }
 
 /// Whether a response only says how far the watch has come.
-pub(crate) fn is_progress(response: &WatchResponse) -> bool {
+#[must_use]
+pub fn is_progress(response: &WatchResponse) -> bool {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     response.events.is_empty()
         && !response.canceled
@@ -214,8 +218,8 @@ mod tests {
     use quorate_api::record::{Fields, KeyValue};
 
     use super::*;
-    use crate::client::{Limits, Patience, Voice};
-    use crate::security::Transport;
+    use crate::transport::Transport;
+    use crate::{Limits, Patience, Voice};
 
     fn nowhere() -> Client {
         let second = Duration::from_secs(1);

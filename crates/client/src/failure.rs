@@ -1,41 +1,52 @@
-//! How a command fails: a message on standard error and an exit code.
+//! How a command of a tool fails: a message on standard error and an exit code.
 
 use quorate_api::code;
 use tonic::{Code, Status};
 
 /// Exit codes, as scripts know them.
-pub(crate) mod exit {
-    pub(crate) const ERROR: u8 = 1;
-    pub(crate) const BAD_CONNECTION: u8 = 2;
-    pub(crate) const INVALID_INPUT: u8 = 3;
-    pub(crate) const BAD_FEATURE: u8 = 4;
-    pub(crate) const INTERRUPTED: u8 = 5;
-    pub(crate) const BAD_ARGS: u8 = 128;
+pub mod exit {
+    /// The cluster refused it, or something failed that has no code of its own.
+    pub const ERROR: u8 = 1;
+    /// No connection could be made.
+    pub const BAD_CONNECTION: u8 = 2;
+    /// Standard input is malformed.
+    pub const INVALID_INPUT: u8 = 3;
+    /// These options do not go together.
+    pub const BAD_FEATURE: u8 = 4;
+    /// A signal interrupted it.
+    pub const INTERRUPTED: u8 = 5;
+    /// The command line is malformed.
+    pub const BAD_ARGS: u8 = 128;
 }
 
 /// The end of a command that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) code: u8,
+pub struct Failure {
+    /// The exit code.
+    pub code: u8,
     /// What to print after `Error: `; nothing if it has been said already.
-    pub(crate) message: Option<String>,
+    pub message: Option<String>,
 }
 
 impl Failure {
-    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+    /// A failure with this code.
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: Some(message.into()) }
     }
 
-    pub(crate) fn error(message: impl Into<String>) -> Self {
+    /// A failure without a code of its own.
+    pub fn error(message: impl Into<String>) -> Self {
         Self::new(exit::ERROR, message)
     }
 
-    pub(crate) fn bad_args(message: impl Into<String>) -> Self {
+    /// A malformed command line.
+    pub fn bad_args(message: impl Into<String>) -> Self {
         Self::new(exit::BAD_ARGS, message)
     }
 
     /// A failure whose reason has been printed.
-    pub(crate) const fn silent(code: u8) -> Self {
+    #[must_use]
+    pub const fn silent(code: u8) -> Self {
         Self { code, message: None }
     }
 }
@@ -55,7 +66,8 @@ impl From<std::io::Error> for Failure {
 
 /// Words a refused call as etcd's tools do: the server's own refusals by their message alone, anything else
 /// with its code.
-pub(crate) fn status_text(status: &Status) -> String {
+#[must_use]
+pub fn status_text(status: &Status) -> String {
     let message = status.message();
     match status.code() {
         Code::DeadlineExceeded => "context deadline exceeded".to_owned(),
@@ -66,7 +78,8 @@ pub(crate) fn status_text(status: &Status) -> String {
 }
 
 /// A reason of the system's as Go words it: without its number, and not like the beginning of a sentence.
-pub(crate) fn system_text(reason: &str) -> String {
+#[must_use]
+pub fn system_text(reason: &str) -> String {
     let words = reason.split_once(" (os error").map_or(reason, |(words, _)| words);
     let mut letters = words.chars();
     match letters.next() {
