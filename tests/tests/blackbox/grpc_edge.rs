@@ -402,7 +402,7 @@ async fn odd_messages(kind: Kind) {
 
 async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
     let server = Server::start(kind).await;
-    let port = server.port();
+    let port = server.front_port();
     let answers = tokio::task::spawn_blocking(move || {
         let mut connection = RawHttp2::connect(port);
         let message = framed(MESSAGE);
