@@ -6,6 +6,7 @@
 //! * One round of the read barrier is under way at a time. Who comes meanwhile waits for the next.
 //! * The node hears that entries are applied only up to the first change of the membership whose verdict has not
 //!   come yet.
+//! * What it knows of its leadership is one value ([`LeadershipState`]), which is right whenever an effect was polled.
 //!
 //! # How it is driven
 //!
@@ -20,9 +21,11 @@
 
 use std::collections::VecDeque;
 
-use quorate_node::{Effect, Event, Leadership, Node, Proposal, ProposalFailure};
+use quorate_node::{Effect, Event, Node, Proposal, ProposalFailure};
 use quorate_raft::{ConfChange, Entry, EntryKind, HardState, LogIndex, Note, Role, Status, Term};
 use quorate_state::units::Millis;
+
+use crate::leadership::LeadershipState;
 
 /// A list of those who wait for a read barrier.
 pub trait Readers: Default {
@@ -40,6 +43,9 @@ impl<T> Readers for Vec<T> {
 #[derive(Debug)]
 pub struct Consensus<R> {
     node: Node,
+    /// The time, as the caller last gave it.
+    now: Millis,
+    state: LeadershipState,
     barrier: Barrier<R>,
     proposals: Vec<Proposal>,
     /// As the node was told.
@@ -52,6 +58,8 @@ pub struct Consensus<R> {
 #[derive(Debug, Default)]
 struct Barrier<R> {
     last_round: u64,
+    /// When the round under way was begun, and in which term this member led then.
+    begun: Option<(Millis, Term)>,
     under_way: R,
     next: R,
     /// The round's outcome was handed out; the caller has those who waited for it.
@@ -61,9 +69,11 @@ struct Barrier<R> {
 impl<R: Readers> Consensus<R> {
     /// Drives this node, which begins with everything up to `applied` carried out.
     #[must_use]
-    pub fn new(node: Node, applied: LogIndex) -> Self {
+    pub fn new(node: Node, applied: LogIndex, election_timeout_millis: u64) -> Self {
         Self {
             node,
+            now: Millis(0),
+            state: LeadershipState::new(election_timeout_millis),
             barrier: Barrier::default(),
             proposals: Vec::new(),
             applied,
@@ -87,6 +97,7 @@ impl<R: Readers> Consensus<R> {
         term: Term,
         proposal: Proposal,
     ) -> Result<(), ProposalFailure> {
+        // By what the node says now: the effect that tells of it may not have been polled.
         let now = self.node.leadership();
         if now.role != Role::Leader || now.term != term {
             return Err(ProposalFailure::Dropped);
@@ -113,24 +124,26 @@ impl<R: Readers> Consensus<R> {
         &mut self.barrier.under_way
     }
 
-    /// Takes the time that heartbeats carry from now on.
+    /// Takes the time, by a clock that never goes back. Heartbeats carry it from now on.
     pub fn note_time(&mut self, now: Millis) {
+        self.now = self.now.max(now);
         self.node.note_time(now.0);
     }
 
     /// Takes anything else that happens.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
+        let decides_members = matches!(event, Event::ConfChangeDecided { .. });
         match &event {
             Event::ConfChangeDecided { index, .. } => {
                 while self.undecided.front().is_some_and(|first| first <= index) {
                     self.undecided.pop_front();
                 }
             }
+            Event::Tick => self.state.ticked_at = self.now,
             Event::Applied { index } => return self.notice_applied(*index),
             Event::ReadBarrier { .. } => unreachable!("rounds are begun here alone"),
-            Event::Tick
-            | Event::Propose(_)
+            Event::Propose(_)
             | Event::Withdraw(_)
             | Event::ProposeConfChange { .. }
             | Event::Received(_)
@@ -143,6 +156,9 @@ impl<R: Readers> Consensus<R> {
             | Event::BackendRoom { .. } => {}
         }
         self.node.handle(event);
+        if decides_members {
+            self.note_company();
+        }
     }
 
     /// The state machine has reached this index.
@@ -183,12 +199,22 @@ impl<R: Readers> Consensus<R> {
                         continue;
                     }
                     self.barrier.is_over = true;
+                    let has_passed = matches!(effect, Effect::BarrierPassed { .. });
+                    if has_passed
+                        && let Some((begun_at, term)) = self.barrier.begun
+                        && self.state.leads_in(term)
+                    {
+                        self.state.confirm(begun_at);
+                    }
                 }
+                Effect::Leadership(leadership) => {
+                    self.state.change(*leadership, self.now);
+                    self.note_company();
+                }
+                Effect::InstallSnapshot(_) => self.note_company(),
                 Effect::Persist(_)
                 | Effect::Send(_)
                 | Effect::SendSnapshot(_)
-                | Effect::InstallSnapshot(_)
-                | Effect::Leadership(_)
                 | Effect::ProposalFailed { .. }
                 | Effect::TakeSnapshot
                 | Effect::RefuseWrites(_)
@@ -209,6 +235,8 @@ impl<R: Readers> Consensus<R> {
         if self.barrier.under_way.is_empty() && !self.barrier.next.is_empty() {
             std::mem::swap(&mut self.barrier.under_way, &mut self.barrier.next);
             self.barrier.last_round += 1;
+            let now = self.node.leadership();
+            self.barrier.begun = (now.role == Role::Leader).then_some((self.now, now.term));
             self.node.handle(Event::ReadBarrier { round: self.barrier.last_round });
         }
     }
@@ -219,26 +247,28 @@ impl<R: Readers> Consensus<R> {
         self.node.is_sole_voter()
     }
 
+    fn note_company(&mut self) {
+        self.state.note_company(self.is_alone(), self.node.commit_index());
+    }
+
     /// Whether there is nobody else, not even to learn. Then nobody hears of what is committed before this member has
     /// applied it. A learner that does may apply it first, and acknowledge it to whom it has passed it on for.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
+    fn is_alone(&self) -> bool {
         let members = self.node.status().config.conf_state();
         let has_learners = !members.learners.is_empty() || !members.learners_next.is_empty();
         self.node.is_sole_voter() && !has_learners
     }
 
-    /// Who leads.
+    /// What is known of this member's leadership, as of the effect that was polled last.
     #[must_use]
-    pub const fn leadership(&self) -> Leadership {
-        self.node.leadership()
-    }
-
-    /// The time, by [`Consensus::note_time`], at which this leader's leadership was last confirmed; see
-    /// [`Node::confirmed_at`] and [`lease_rules`](crate::lease_rules).
-    #[must_use]
-    pub fn confirmed_at(&self) -> Option<Millis> {
-        self.node.confirmed_at().map(Millis)
+    pub fn leadership(&self) -> LeadershipState {
+        let mut state = LeadershipState { gives_way: self.node.gives_way(), ..self.state };
+        if state.leads_in(self.node.leadership().term)
+            && let Some(at) = self.node.confirmed_at()
+        {
+            state.confirm(Millis(at));
+        }
+        state
     }
 
     /// The last entry known to be committed.
@@ -321,7 +351,7 @@ mod tests {
                 entries: Vec::new(),
                 applied: LogIndex(0),
             });
-            let consensus = Consensus::<Vec<u64>>::new(node.unwrap(), LogIndex(0));
+            let consensus = Consensus::<Vec<u64>>::new(node.unwrap(), LogIndex(0), 1_000);
             assert!(consensus.is_sole_voter());
             assert_eq!(consensus.is_alone(), is_alone);
         }

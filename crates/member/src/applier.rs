@@ -23,7 +23,7 @@ use quorate_api::etcdserverpb::{
 use quorate_core::bootstrap::Identity;
 use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
 use quorate_node::Proposal;
-use quorate_raft::{Entry, LogIndex, Role, Snapshot, Term};
+use quorate_raft::{Entry, LogIndex, Snapshot, Term};
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::Members;
@@ -239,8 +239,7 @@ impl Outlet for Carrier {
     }
 
     fn leads_in(&self, term: Term) -> bool {
-        let leadership = *self.neighbours.standing.leadership().borrow();
-        leadership.role == Role::Leader && leadership.term == term
+        self.neighbours.standing.state().leads_in(term)
     }
 
     fn is_backend_behind(&self) -> bool {

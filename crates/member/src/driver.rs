@@ -26,6 +26,7 @@ use quorate_storage::wal::SnapshotMark;
 use crate::admission::Waitlist;
 use crate::batch_queue::{Nothing, Sender};
 use crate::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotNotice};
+use crate::clock::{Clock, to_millis};
 use crate::completion::CompletionBatch;
 use crate::fatal::FaultReports;
 use crate::outcome::Outcome;
@@ -48,6 +49,16 @@ pub(crate) struct Neighbours {
     pub(crate) standing: Arc<Standing>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+}
+
+/// The pace of consensus.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Between two ticks.
+    pub(crate) heartbeat: Duration,
+    /// How long followers wait for a leader before they elect another.
+    pub(crate) election_timeout: Duration,
 }
 
 /// Where the write-ahead log is written.
@@ -90,16 +101,16 @@ impl Driver {
         writer: LogWriter,
         (handle, inputs): (DriverHandle, DriverInputs),
         neighbours: Neighbours,
-        heartbeat: Duration,
+        times: Times,
     ) -> Self {
         let applied = neighbours.standing.applied();
         Self {
-            consensus: Consensus::new(node, applied),
+            consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
             inputs,
             handle,
             log: Log::Here(Box::new(writer)),
             neighbours,
-            heartbeat,
+            heartbeat: times.heartbeat,
             completions: CompletionBatch::new(),
             messages: Vec::new(),
             stages: WriteStages::default(),
@@ -119,7 +130,7 @@ impl Driver {
             let patience = ticks.patience(self.leads());
             let received = self.inputs.receive_until(&mut batch, Some(patience));
             self.now = Instant::now();
-            self.consensus.note_time(self.neighbours.standing.now());
+            self.consensus.note_time(self.neighbours.clock.now());
             let has_come = !batch.is_empty();
             match received {
                 Ok(()) => self.take_batch(&mut batch),
@@ -133,7 +144,6 @@ impl Driver {
                 self.notice_delay(delay);
                 self.forget_withdrawn();
                 self.consensus.handle(Event::Tick);
-                self.neighbours.standing.note_tick();
                 self.prepare_log();
             }
             self.carry_out_effects();
@@ -147,7 +157,7 @@ impl Driver {
     }
 
     fn leads(&self) -> bool {
-        self.consensus.leadership().role == Role::Leader
+        self.consensus.leadership().leads()
     }
 
     /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
@@ -288,7 +298,7 @@ impl Driver {
             }
             Input::ConfChangeDecided { index, change } => {
                 self.consensus.handle(Event::ConfChangeDecided { index, change });
-                self.note_company();
+                self.publish_leadership();
                 self.place_log();
                 return false;
             }
@@ -341,9 +351,7 @@ impl Driver {
                 break;
             }
         }
-        if let Some(confirmed_at) = self.consensus.confirmed_at() {
-            self.neighbours.standing.note_confirmed(confirmed_at);
-        }
+        self.publish_leadership();
         let committed = self.consensus.commit_index();
         self.neighbours.standing.set_committed(committed);
         let metrics = &self.neighbours.metrics.server;
@@ -392,6 +400,8 @@ impl Driver {
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
+                // Whoever has waited for a quorum sees that it has answered.
+                self.publish_leadership();
                 for completer in self.consensus.readers().drain() {
                     self.neighbours.standing.when_applied(index, completer);
                 }
@@ -410,7 +420,7 @@ impl Driver {
             }
             Effect::InstallSnapshot(snapshot) => {
                 self.neighbours.standing.set_committed(self.consensus.commit_index());
-                self.note_company();
+                self.publish_leadership();
                 let index = snapshot.metadata.index;
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
                 self.neighbours.snapshots.set(index);
@@ -429,14 +439,12 @@ impl Driver {
         }
     }
 
-    fn note_company(&self) {
-        let commit = self.consensus.commit_index();
-        self.neighbours.standing.set_alone(self.consensus.is_alone(), commit);
+    fn publish_leadership(&self) {
+        self.neighbours.standing.publish(self.consensus.leadership());
     }
 
     fn change_leadership(&self, leadership: Leadership) {
-        self.neighbours.standing.set_leadership(leadership);
-        self.note_company();
+        self.publish_leadership();
         if leadership.role == Role::Leader {
             self.neighbours.pending.begin_reign(leadership.term);
         } else {

@@ -11,12 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_api::etcdserverpb::{
-    CompactionRequest, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
-    LeaseRevokeRequest,
-};
+use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
 use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
-use quorate_core::Purger;
+use quorate_core::{LeaseCare, LeaseProposals, Purger};
 use quorate_raft::{NONE, Role, Term};
 use quorate_state::apply::Refusal;
 use quorate_state::units::{LeaseId, MemberId};
@@ -33,15 +30,11 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// How often the leader looks for expired leases, and for how many at once.
+/// How often the leader looks after leases.
 const EXPIRY_SCAN: Duration = Duration::from_millis(500);
-const EXPIRED_PER_SCAN: usize = 500;
 
 /// Revocations of expired leases under way.
 const REVOKES_MAX: usize = 16;
-
-/// Checkpoints in one log entry.
-const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
 /// How often a member that tells its name looks whether the cluster has heard it.
 const NAME_LOOK: Duration = Duration::from_millis(50);
@@ -189,33 +182,30 @@ pub async fn end_leases(handles: Arc<Handles>) {
             return;
         }
         ticks.tick().await;
-        if !handles.profile.standing().leads() {
+        let Some(care) = LeaseCare::look(&*handles.reader) else { continue };
+        if care.needs_quorum() && !leader.confirm_leadership().await {
             continue;
         }
-        let term = handles.profile.standing().leadership().borrow().term;
-        let expired = handles.reader.leases().expired(handles.profile.now(), EXPIRED_PER_SCAN);
-        // A leader that was paused may have been deposed, and its leases renewed elsewhere.
-        if !expired.is_empty() && !leader.confirm_leadership().await {
-            continue;
-        }
-        for id in expired {
+        let Some(proposals) = care.proposals(&*handles.reader) else { continue };
+        let LeaseProposals { term, ends, checkpoints } = proposals;
+        for (id, request) in ends {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let handles = Arc::clone(&handles);
             tokio::spawn(async move {
-                revoke(&handles, term, id).await;
+                revoke(&handles, term, id, request).await;
                 drop(permit);
             });
         }
-        propose_checkpoints(&handles, term).await;
+        if let Some(request) = checkpoints {
+            let kind = RequestKind::LeaseCheckpoint;
+            // What is lost is proposed again an interval later.
+            drop(handles.proposer.propose_as_leader(term, request, kind).await);
+        }
     }
 }
 
 /// Proposes the end of a lease. If that fails it is handed out again later.
-async fn revoke(handles: &Handles, term: Term, id: LeaseId) {
-    let request = InternalRaftRequest {
-        lease_revoke: Some(LeaseRevokeRequest { id: id.0 }),
-        ..InternalRaftRequest::default()
-    };
+async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
             handles.profile.metrics().lease.expired.inc();
@@ -227,23 +217,6 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId) {
             "error" = error.to_string()
         ),
     }
-}
-
-async fn propose_checkpoints(handles: &Handles, term: Term) {
-    let due = handles.reader.leases().due_checkpoints(handles.profile.now(), CHECKPOINTS_PER_ENTRY);
-    if due.is_empty() {
-        return;
-    }
-    let checkpoints = due
-        .into_iter()
-        .map(|due| LeaseCheckpoint { id: due.id.0, remaining_ttl: due.remaining_secs })
-        .collect();
-    let request = InternalRaftRequest {
-        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
-        ..InternalRaftRequest::default()
-    };
-    // What is lost is proposed again an interval later.
-    drop(handles.proposer.propose_as_leader(term, request, RequestKind::LeaseCheckpoint).await);
 }
 
 /// Looks whether the keys of tokens have changed, as long as there are any.

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_node::Leadership;
 use quorate_raft::{NONE, Role};
 use quorate_state::units::MemberId;
 
@@ -93,30 +92,25 @@ impl LeaderWatch {
     /// the confirmation. Does not wait any longer once it has ceased to lead.
     pub async fn confirm_leadership(&self) -> bool {
         let standing = self.profile.standing();
-        let asked = standing.now();
         let mut leadership = standing.leadership();
-        let before = *leadership.borrow();
-        if before.role != Role::Leader {
+        let before = standing.state();
+        if !before.leads() {
             return false;
         }
-        let leads_still = |now: &Leadership| now.role == Role::Leader && now.term == before.term;
+        let term = before.leadership.term;
         let confirmed = tokio::select! {
             biased;
             passed = self.reader.read_barrier() => passed,
-            _ = leadership.wait_for(|now| !leads_still(now)) => return false,
+            _ = leadership.wait_for(|now| now.role != Role::Leader || now.term != term) => return false,
         };
         if let Err(error) = confirmed {
             log::warn!(
                 "failed to confirm that this member leads",
-                "term" = before.term.get(),
+                "term" = term.get(),
                 "error" = error.to_string()
             );
             return false;
         }
-        let leads = leads_still(&standing.leadership().borrow());
-        if leads {
-            standing.note_confirmed(asked);
-        }
-        leads
+        standing.state().leads_in(term)
     }
 }

@@ -1,17 +1,12 @@
 //! Renewing leases and looking at them: on the leader from memory, anywhere else by asking the leader.
 //!
-//! Renewals are no log entries. Only the leader's clocks run, so any other member passes a renewal on to
-//! the leader's peer port and hands back what that says, trying again until the request timeout.
-//!
-//! # Invariant
-//!
-//! A leader answers for leases only while a quorum is known to follow it (`core::lease_rules`). Otherwise it asks a
-//! quorum first, and it always does before it says that there is no such lease: the next leader may have granted it.
+//! Any other member passes a question on to the leader's peer port and hands back what that says, trying again until the
+//! request timeout.
 //!
 //! # Not here
 //!
-//! The clocks (`state::lease`), when a leader may answer on its own (`core::lease_rules`), proposing the end of leases (`housekeeping`), the services that call this
-//! (`edge::services::lease`, `peer_port`).
+//! What a question waits for and when it may be answered (`core::LeaseTask`), the clocks (`state::lease`), proposing the
+//! end of leases (`housekeeping`), the services that call this (`edge::services::lease`, `peer_port`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,12 +15,12 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use prost::Message;
 use quorate_api::etcdserverpb::{
-    InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest, LeaseKeepAliveRequest,
-    LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, ResponseHeader,
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    ResponseHeader,
 };
 use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
-pub use quorate_core::lease_rules::Renewed;
-use quorate_core::lease_rules::{self, RenewalCourse, RenewalStep};
+pub use quorate_core::LeaseAnswer;
+use quorate_core::{LeaseStep, LeaseTask};
 use quorate_state::apply::Permission;
 use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
@@ -88,48 +83,104 @@ impl LeaseHolder {
     /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
     /// if there is no such lease any more.
     pub async fn renew(&self, client: &Shown, id: LeaseId) -> Result<Option<i64>, RequestError> {
-        if self.profile.standing().leads() {
-            // One that is not known here may just have been granted, by an entry that is not applied yet.
-            if !self.profile.limits().renews_at_once || !self.reader.leases().contains(id) {
-                self.reader.wait_applied().await?;
+        let mut task = LeaseTask::renew(id, self.profile.limits().renews_at_once);
+        let mut patience = Patience::default();
+        loop {
+            match self.answer(&mut task, Some(client)).await? {
+                Some(LeaseAnswer::Renewed { ttl_secs }) => return Ok(Some(ttl_secs)),
+                Some(LeaseAnswer::Gone) => return Ok(None),
+                Some(LeaseAnswer::TimeToLive { .. }) => unreachable!("a renewal was asked for"),
+                None => {}
             }
-            self.check_renewal(client, id).await?;
-            match self.renew_here(id).await? {
-                Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
-                Renewed::Gone => return Ok(None),
-                Renewed::NotPrimary => {}
+            let body = || Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
+            let read = |answer: &_| read_renewal(answer, id);
+            let asked = (id, RENEW_PATH);
+            if let Some(renewed) = self.ask_leader(asked, body, read, &mut patience).await? {
+                return Ok(renewed);
             }
         }
-        let body = Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
+    }
+
+    /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
+    /// caller.
+    pub async fn time_to_live(
+        &self,
+        request: &LeaseTimeToLiveRequest,
+    ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
+        let id = LeaseId(request.id);
+        let mut task = LeaseTask::time_to_live(id, request.keys);
+        let mut patience = Patience::default();
         loop {
-            let leader = self.leader.wait_for_leader(deadline).await?;
-            self.check_renewal(client, id).await?;
-            if leader.id == self.profile.id() {
-                match self.renew_here(id).await? {
-                    Renewed::For(ttl_secs) => return Ok(Some(ttl_secs)),
-                    Renewed::Gone => return Ok(None),
-                    Renewed::NotPrimary => {}
-                }
-            } else {
-                for url in &leader.peer_urls {
-                    let asking = ask(
-                        (&self.to_leader, self.profile.dialer()),
-                        url,
-                        RENEW_PATH,
-                        &body,
-                        deadline,
-                    );
-                    let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
-                        break;
-                    };
-                    match answer.and_then(|answer| read_renewal(&answer, id)) {
-                        Ok(renewed) => return Ok(renewed),
-                        Err(error) => note_failure(id, url, &error),
+            if let Some(answer) = self.answer(&mut task, None).await? {
+                return Ok(into_response(id, answer));
+            }
+            let body = || {
+                let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
+                Bytes::from(forwarded.encode_to_vec())
+            };
+            let read = |answer: &_| read_time_to_live(answer, id.0);
+            let asked = (id, TIME_TO_LIVE_PATH);
+            if let Some(found) = self.ask_leader(asked, body, read, &mut patience).await? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Renews a lease for a client of another member, which has checked the client's permissions. `None` if the clock
+    /// does not run here.
+    pub async fn renew_here(&self, id: LeaseId) -> Result<Option<LeaseAnswer>, RequestError> {
+        self.answer(&mut LeaseTask::renew(id, false), None).await
+    }
+
+    /// Looks at a lease for another member. `None` if the clock does not run here; `Some(None)` if there is no such
+    /// lease.
+    pub async fn time_to_live_here(
+        &self,
+        request: &LeaseTimeToLiveRequest,
+    ) -> Result<Option<Option<LeaseTimeToLiveResponse>>, RequestError> {
+        let id = LeaseId(request.id);
+        let answer = self.answer(&mut LeaseTask::time_to_live(id, request.keys), None).await?;
+        Ok(answer.map(|answer| into_response(id, answer)))
+    }
+
+    /// Waits for what the task names, until it is answered, or only the leader can answer it.
+    async fn answer(
+        &self,
+        task: &mut LeaseTask,
+        client: Option<&Shown>,
+    ) -> Result<Option<LeaseAnswer>, RequestError> {
+        let mut has_happened = true;
+        loop {
+            let step = task.step(has_happened, &*self.reader);
+            has_happened = true;
+            match step {
+                LeaseStep::AwaitApplied => self.reader.wait_applied().await?,
+                LeaseStep::CheckClient => {
+                    if let Some(client) = client {
+                        self.check_renewal(client, task.id()).await?;
                     }
                 }
+                LeaseStep::AskQuorum => has_happened = self.leader.confirm_leadership().await,
+                LeaseStep::AwaitGone => {
+                    std::future::poll_fn(|cx| self.reader.leases().poll_gone(task.id(), cx)).await;
+                }
+                LeaseStep::Propose(term, request) => {
+                    let kind = RequestKind::LeaseCheckpoint;
+                    match self.proposer.propose_as_leader(term, *request, kind).await {
+                        Ok(_) => {}
+                        // Another leads, or will soon.
+                        Err(RequestError::ProposalDropped) => has_happened = false,
+                        Err(error) => return Err(error),
+                    }
+                }
+                LeaseStep::AskLeader => return Ok(None),
+                LeaseStep::Answer(answer) => {
+                    if matches!(answer, LeaseAnswer::Renewed { .. }) {
+                        self.profile.metrics().lease.renewed.inc();
+                    }
+                    return Ok(Some(answer));
+                }
             }
-            pause_until_retry(deadline).await?;
         }
     }
 
@@ -145,109 +196,48 @@ impl LeaseHolder {
         self.gate.confirm(pass).await
     }
 
-    /// Renews a lease if its clock runs here. The caller has checked the client's permissions. Waits for an expired
-    /// lease to be gone. [`Renewed::NotPrimary`] where no quorum confirms that this member leads: then another
-    /// member's clock decides.
-    pub async fn renew_here(&self, id: LeaseId) -> Result<Renewed, RequestError> {
-        let mut course = RenewalCourse::new(id);
-        loop {
-            let is_confirmed = || self.profile.standing().is_leadership_confirmed();
-            match course.step(self.reader.leases(), self.profile.now(), is_confirmed) {
-                RenewalStep::Answer(renewed) => {
-                    if matches!(renewed, Renewed::For(_)) {
-                        self.profile.metrics().lease.renewed.inc();
-                    }
-                    return Ok(renewed);
-                }
-                RenewalStep::Confirm => {
-                    if !self.leader.confirm_leadership().await {
-                        return Ok(Renewed::NotPrimary);
-                    }
-                }
-                RenewalStep::AwaitEnd => {
-                    std::future::poll_fn(|cx| self.reader.leases().poll_gone(id, cx)).await;
-                }
-                RenewalStep::Checkpoint => {
-                    let checkpoints = vec![LeaseCheckpoint { id: id.0, remaining_ttl: 0 }];
-                    let request = InternalRaftRequest {
-                        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
-                        ..InternalRaftRequest::default()
-                    };
-                    self.proposer.propose_as_member(request, RequestKind::LeaseCheckpoint).await?;
-                }
-            }
-        }
-    }
-
-    /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
-    /// caller.
-    pub async fn time_to_live(
+    /// Waits for a leader and asks it. `None` where that is this member by now, or it does not answer; then a while has
+    /// passed.
+    async fn ask_leader<T>(
         &self,
-        request: &LeaseTimeToLiveRequest,
-    ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
-        if self.profile.standing().leads() {
-            self.reader.wait_applied().await?;
-            match self.time_to_live_here(request).await {
-                // Another member leads, or will soon.
-                Err(RequestError::LeaderChanged) => {}
-                answer => return answer,
+        (id, path): (LeaseId, &str),
+        body: impl Fn() -> Bytes,
+        read: impl Fn(&Response<Bytes>) -> Result<T, Unanswered>,
+        patience: &mut Patience,
+    ) -> Result<Option<T>, RequestError> {
+        let limit = self.profile.limits().request_timeout;
+        let deadline = *patience.0.get_or_insert_with(|| Instant::now() + limit);
+        let leader = self.leader.wait_for_leader(deadline).await?;
+        let is_other = leader.id != self.profile.id();
+        let body = body();
+        for url in leader.peer_urls.iter().filter(|_| is_other) {
+            let asking = ask((&self.to_leader, self.profile.dialer()), url, path, &body, deadline);
+            let Some(answer) = self.leader.while_leading(leader.id, asking).await else { break };
+            match answer.and_then(|answer| read(&answer)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => note_failure(id, url, &error),
             }
         }
-        let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
-        let body = Bytes::from(forwarded.encode_to_vec());
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
-        loop {
-            let leader = self.leader.wait_for_leader(deadline).await?;
-            if leader.id == self.profile.id() {
-                self.reader.wait_applied().await?;
-                match self.time_to_live_here(request).await {
-                    Err(RequestError::LeaderChanged) => {}
-                    answer => return answer,
-                }
-            }
-            for url in &leader.peer_urls {
-                let asking = ask(
-                    (&self.to_leader, self.profile.dialer()),
-                    url,
-                    TIME_TO_LIVE_PATH,
-                    &body,
-                    deadline,
-                );
-                let Some(answer) = self.leader.while_leading(leader.id, asking).await else {
-                    break;
-                };
-                match answer.and_then(|answer| read_time_to_live(&answer, request.id)) {
-                    Ok(found) => return Ok(found),
-                    Err(error) => note_failure(LeaseId(request.id), url, &error),
-                }
-            }
-            pause_until_retry(deadline).await?;
-        }
+        pause_until_retry(deadline).await?;
+        Ok(None)
     }
+}
 
-    /// Looks at a lease whose clock runs here.
-    pub async fn time_to_live_here(
-        &self,
-        request: &LeaseTimeToLiveRequest,
-    ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
-        let id = LeaseId(request.id);
-        let is_confirmed = || self.profile.standing().is_leadership_confirmed();
-        let may_tell = lease_rules::may_tell_time_to_live(self.reader.leases(), id, is_confirmed);
-        if !may_tell && !self.leader.confirm_leadership().await {
-            return Err(RequestError::LeaderChanged);
-        }
-        let leases = self.reader.leases();
-        let Some(found) = leases.time_to_live(id, self.profile.now()) else { return Ok(None) };
-        let keys = if request.keys { leases.keys(id).unwrap_or_default() } else { Vec::new() };
-        // Without a clock this member has been deposed meanwhile.
-        let ttl = found.remaining_secs.ok_or(RequestError::LeaderChanged)?;
-        Ok(Some(LeaseTimeToLiveResponse {
+/// Until when the leader is asked, from the first time that it is.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+fn into_response(id: LeaseId, answer: LeaseAnswer) -> Option<LeaseTimeToLiveResponse> {
+    match answer {
+        LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys } => Some(LeaseTimeToLiveResponse {
             header: Some(ResponseHeader::default()),
-            id: request.id,
-            ttl,
-            granted_ttl: found.granted_secs,
+            id: id.0,
+            ttl: ttl_secs,
+            granted_ttl: granted_secs,
             keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
-        }))
+        }),
+        LeaseAnswer::Gone => None,
+        LeaseAnswer::Renewed { .. } => unreachable!("nothing was renewed"),
     }
 }
 

@@ -101,7 +101,7 @@ impl Profile {
 
     /// Whether a leader is known.
     pub fn has_leader(&self) -> bool {
-        self.standing.leader() != quorate_raft::NONE
+        self.standing.state().has_leader()
     }
 
     /// Term of the last applied entry.

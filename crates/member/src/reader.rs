@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
 use quorate_api::record::KeyValue;
+use quorate_core::{LeadershipState, LeaseView};
 use quorate_state::apply::{Readers, read_txn};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
 use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
+use quorate_state::units::Millis;
 use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::admission::{Admission, Bound, Room};
@@ -212,6 +214,20 @@ impl Reader {
     /// Reports that the history for watchers cannot be read; the member stops.
     pub fn report_history_fault(&self, fault: HistoryFault) {
         self.faults.report("reading history for watchers", ReadingHistory(fault));
+    }
+}
+
+impl LeaseView for Reader {
+    fn leases(&self) -> &Leases {
+        &self.readers.leases
+    }
+
+    fn now(&self) -> Millis {
+        self.profile.now()
+    }
+
+    fn leadership(&self) -> LeadershipState {
+        self.profile.standing().state()
     }
 }
 

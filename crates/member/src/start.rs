@@ -123,9 +123,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
     let clock = Clock::start();
     let (applied, applied_term) = state.applied();
-    let standing =
-        Standing::new(LogIndex(applied), Term(applied_term), start.limits.election_timeout);
-    let standing = Arc::new(standing);
+    let standing = Arc::new(Standing::new(LogIndex(applied), Term(applied_term), clock));
     standing.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
@@ -152,8 +150,12 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             standing: Arc::clone(&standing),
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
+            clock,
         },
-        start.heartbeat,
+        driver::Times {
+            heartbeat: start.heartbeat,
+            election_timeout: start.limits.election_timeout,
+        },
     );
     let own_id = MemberId(identity.member_id);
     let machine = StateMachine::new(state, backend.clone(), own_id, start.pace, Instant::now());

@@ -315,16 +315,9 @@ impl Node {
         self.persistence.tick();
         self.watch_disk();
         self.watch_room();
+        self.tick_raft();
         if self.disk_watch.is_stalled() {
-            // The clock goes on, so that a leader without a quorum steps down, and a follower notices that it has
-            // no leader.
-            self.raft.tick_without_campaign();
             self.hand_over();
-        } else {
-            if self.succession.tick(self.raft.leader(), self.raft.term()) {
-                self.raft.campaign();
-            }
-            self.raft.tick();
         }
         for message in self.early_appends.take_all() {
             self.step_received(message);
@@ -335,6 +328,27 @@ impl Node {
         if !overdue.is_empty() {
             self.start_barrier(overdue);
         }
+    }
+
+    /// Lets the clock of consensus go on, also where the log cannot be written: a leader without a quorum has to step
+    /// down, and a follower to notice that it has no leader.
+    fn tick_raft(&mut self) {
+        let (led, before) = (self.raft.is_leader(), self.raft.election_elapsed());
+        if self.disk_watch.is_stalled() {
+            self.raft.tick_without_campaign();
+        } else {
+            if self.succession.tick(self.raft.leader(), self.raft.term()) {
+                self.raft.campaign();
+            }
+            self.raft.tick();
+        }
+        let is_round_over = before + 1 >= self.raft.config().election_tick;
+        let expected = if is_round_over { 0 } else { before + 1 };
+        assert!(
+            !led || !self.raft.is_leader() || self.raft.election_elapsed() == expected,
+            "a leader's clock goes on with every tick: while it stands, the leader never looks for its quorum and leads \
+             for ever"
+        );
     }
 
     fn decide_conf_change(&mut self, index: LogIndex, change: Option<ConfChange>) {

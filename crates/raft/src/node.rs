@@ -375,6 +375,12 @@ impl<S: Storage> Node<S> {
         Status::of(&self.raft)
     }
 
+    /// Ticks since a leader last looked for its quorum, or another member last heard from a leader.
+    #[must_use]
+    pub const fn election_elapsed(&self) -> u32 {
+        self.raft.election_elapsed
+    }
+
     /// A leader's books about the members, itself included; nobody else keeps any.
     #[must_use]
     pub fn progress(&self) -> Option<&ProgressMap> {

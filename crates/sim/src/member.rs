@@ -18,20 +18,20 @@ mod question;
 mod reports;
 mod requests;
 pub mod settings;
-mod standing;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use quorate_core::incoming::Depot;
-use quorate_core::{BackendWriter, Consensus, Job, Log, Next, Now, Order, Purger, StateMachine};
+use quorate_core::{
+    BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, Order, Purger, StateMachine,
+};
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
 use quorate_state::apply::{Readers, State};
 use quorate_state::backend::Backend;
 use quorate_state::members::Members;
-use quorate_state::units::LeaseId;
 use quorate_state::watch::WatchStream;
 use quorate_storage::bolt::ReadTx;
 use quorate_storage::data_dir::DataDir;
@@ -40,12 +40,10 @@ use quorate_storage::wal::SnapshotMark;
 
 pub use self::boot::{Booted, Refused};
 use self::input::{Input, LogOrder};
-use self::lease_holder::LeaseTask;
 use self::outlet::Said;
 pub use self::question::{Ask, Failure, OpId, Reply};
 pub(crate) use self::requests::ROOT;
 pub use self::settings::Settings;
-use self::standing::Standing;
 pub use self::terms::{Ends, GivenUp, Terms};
 use crate::clock::{LocalClock, Micros, SECOND};
 
@@ -77,7 +75,7 @@ pub(crate) enum Reader {
     /// A question about a lease.
     Task(OpId),
     /// The leader, before it ends these leases.
-    Ends { doubt: standing::Doubt, ids: Vec<LeaseId> },
+    Care(LeaseCare),
 }
 
 /// What a process has let out.
@@ -202,11 +200,14 @@ pub struct Process {
     installs_since: Micros,
     /// When a backend without room tries again.
     room_looked_for_at: Micros,
-    standing: Standing,
+    /// What is known to be committed, as of the last turn of consensus.
+    committed: LogIndex,
+    /// What the world was told to be published.
+    told: LogIndex,
     waiting: BTreeMap<LogIndex, Vec<Reader>>,
     /// Reads that may be carried out.
     asked: BTreeMap<OpId, Ask>,
-    tasks: BTreeMap<OpId, LeaseTask>,
+    tasks: BTreeMap<OpId, lease_holder::Asked>,
     /// Proposals that nobody waits for any more, with the term in which this member led when it took them.
     withdrawn: BTreeMap<u64, Term>,
     /// Of operations in the log: the request's id.
@@ -257,11 +258,12 @@ impl Process {
         };
         let mut process = Self {
             depot,
-            consensus: Consensus::new(node, applied),
+            consensus: Consensus::new(node, applied, settings.election_timeout_millis()),
             log: Log::new(wal, Arc::clone(&disk), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend.clone(), Arc::clone(&disk), snap_dir),
-            standing: Standing::new(settings.election_timeout_millis(), applied),
+            committed: applied,
+            told: applied,
             id,
             cluster_id,
             settings,
@@ -319,7 +321,7 @@ impl Process {
     /// Who leads, as far as this member knows.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
-        self.said.leadership
+        self.said.state.leadership
     }
 
     /// What can be read here.
@@ -434,7 +436,7 @@ impl Process {
     pub fn tick(&mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         self.consensus.notice_applied(self.said.published);
-        let forgotten = self.forget_withdrawn(self.consensus.leadership().role == Role::Leader);
+        let forgotten = self.forget_withdrawn(self.consensus.leadership().leads());
         if !forgotten.is_empty() {
             self.consensus.handle(Event::Withdraw(forgotten));
         }
@@ -492,7 +494,7 @@ impl Process {
                     let decided = matches!(event, Event::ConfChangeDecided { .. });
                     self.consensus.handle(event);
                     if decided {
-                        self.note_company();
+                        self.publish_leadership();
                         self.place_log();
                     }
                 }
@@ -533,8 +535,8 @@ impl Process {
             let Some(synced) = synced else { break };
             self.consensus.handle(Event::Persisted { token: synced.token });
         }
-        self.standing.note_confirmed(self.consensus.confirmed_at());
-        self.standing.set_committed(self.consensus.commit_index());
+        self.publish_leadership();
+        self.note_committed();
         Ok(())
     }
 
@@ -553,7 +555,7 @@ impl Process {
                 }
             }
             Effect::Apply(applying) => {
-                self.standing.set_committed(self.consensus.commit_index());
+                self.note_committed();
                 self.out.push(Out::Applying(applying.entries.clone()));
                 self.jobs.push_back(Job::Apply(applying.entries));
             }
@@ -563,8 +565,8 @@ impl Process {
             }
             Effect::SendSnapshot(message) => self.jobs.push_back(Job::SendSnapshot(message)),
             Effect::InstallSnapshot(snapshot) => {
-                self.standing.set_committed(self.consensus.commit_index());
-                self.note_company();
+                self.note_committed();
+                self.publish_leadership();
                 self.installs = snapshot.metadata.index;
                 self.installs_since = self.now;
                 self.jobs.push_back(Job::InstallSnapshot(snapshot));
@@ -572,6 +574,7 @@ impl Process {
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
+                self.publish_leadership();
                 for reader in std::mem::take(self.consensus.readers()) {
                     self.when_applied(index, reader);
                 }
@@ -590,14 +593,16 @@ impl Process {
         Ok(())
     }
 
-    fn note_company(&mut self) {
-        let commit = self.consensus.commit_index();
-        self.standing.set_alone(self.consensus.is_alone(), commit, &self.said);
+    fn note_committed(&mut self) {
+        self.committed = self.committed.max(self.consensus.commit_index());
+    }
+
+    fn publish_leadership(&mut self) {
+        self.said.state = self.consensus.leadership();
     }
 
     fn change_leadership(&mut self, leadership: Leadership) {
-        self.said.leadership = leadership;
-        self.note_company();
+        self.publish_leadership();
         if leadership.role == Role::Leader {
             self.reign = leadership.term;
         } else {
@@ -729,8 +734,8 @@ impl Process {
         if std::mem::take(&mut self.said.was_installed) {
             self.out.push(Out::Installed);
         }
-        if published > self.standing.published {
-            self.standing.published = published;
+        if published > self.told {
+            self.told = published;
             self.out.push(Out::Published(published));
         }
         self.release_readers();

@@ -262,7 +262,7 @@ impl Member {
             StateMachine::new(recovered.state, backend.clone(), MemberId(id), pace(), now);
         let snap_dir = dirs.snap();
         let mut member = Self {
-            consensus: Consensus::new(node, applied),
+            consensus: Consensus::new(node, applied, 1_000),
             log: Log::new(wal, Arc::clone(&shared), snap_dir.clone()),
             machine,
             writer: BackendWriter::new(backend, Arc::clone(&shared), snap_dir.clone()),
@@ -298,9 +298,7 @@ impl Member {
 
     /// Whether it leads, and has applied the first entry of its reign.
     pub(super) fn leads(&self) -> bool {
-        let leadership = self.consensus.leadership();
-        leadership.role == quorate_raft::Role::Leader
-            && Term(self.machine.state().applied().1) == leadership.term
+        self.consensus.leadership().leads_in(Term(self.machine.state().applied().1))
     }
 
     pub(super) fn applied(&self) -> LogIndex {

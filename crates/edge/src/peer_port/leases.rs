@@ -11,7 +11,7 @@ use quorate_state::units::LeaseId;
 use super::{PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_member::RequestError;
-use quorate_member::lease_holder::Renewed;
+use quorate_member::lease_holder::LeaseAnswer;
 
 impl PeerService {
     pub(super) async fn renew_lease(&self, request: Request<Incoming>) -> Reply {
@@ -20,17 +20,13 @@ impl PeerService {
             Err(refused) => return refused,
         };
         let Ok(request) = LeaseKeepAliveRequest::decode(body) else { return unreadable() };
-        if let Err(error) = self.reader.wait_applied().await {
-            return not_caught_up(&error);
-        }
         match self.leases.renew_here(LeaseId(request.id)).await {
-            Ok(Renewed::For(ttl)) => {
+            Ok(Some(LeaseAnswer::Renewed { ttl_secs: ttl })) => {
                 protobuf(&LeaseKeepAliveResponse { header: None, id: request.id, ttl })
             }
-            Ok(Renewed::Gone) => not_found(),
-            Ok(Renewed::NotPrimary) => {
-                refuse(StatusCode::BAD_REQUEST, &RequestError::NotPrimaryLessor)
-            }
+            Ok(Some(LeaseAnswer::Gone | LeaseAnswer::TimeToLive { .. })) => not_found(),
+            Ok(None) => refuse(StatusCode::BAD_REQUEST, &RequestError::NotPrimaryLessor),
+            Err(RequestError::TimeoutWaitingForApply) => not_caught_up(),
             Err(error) => refuse(StatusCode::BAD_REQUEST, &error),
         }
     }
@@ -42,15 +38,15 @@ impl PeerService {
         };
         let request = LeaseInternalRequest::decode(body).unwrap_or_default();
         let Some(request) = request.lease_time_to_live_request else { return unreadable() };
-        if let Err(error) = self.reader.wait_applied().await {
-            return not_caught_up(&error);
-        }
         match self.leases.time_to_live_here(&request).await {
-            Ok(None) => not_found(),
-            found @ Ok(Some(_)) => protobuf(&LeaseInternalResponse {
-                lease_time_to_live_response: found.unwrap_or_default(),
-            }),
-            Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &RequestError::NotPrimaryLessor),
+            Ok(Some(None)) => not_found(),
+            Ok(Some(found)) => {
+                protobuf(&LeaseInternalResponse { lease_time_to_live_response: found })
+            }
+            Err(RequestError::TimeoutWaitingForApply) => not_caught_up(),
+            Ok(None) | Err(_) => {
+                refuse(StatusCode::INTERNAL_SERVER_ERROR, &RequestError::NotPrimaryLessor)
+            }
         }
     }
 }
@@ -71,11 +67,7 @@ fn not_found() -> Reply {
     reply::error(StatusCode::NOT_FOUND, "lease not found")
 }
 
-fn not_caught_up(error: &RequestError) -> Reply {
-    if matches!(error, RequestError::TimeoutWaitingForApply) {
-        let text = "waiting for node to catch up its applied index has timed out";
-        reply::error(StatusCode::REQUEST_TIMEOUT, text)
-    } else {
-        refuse(StatusCode::INTERNAL_SERVER_ERROR, error)
-    }
+fn not_caught_up() -> Reply {
+    let text = "waiting for node to catch up its applied index has timed out";
+    reply::error(StatusCode::REQUEST_TIMEOUT, text)
 }

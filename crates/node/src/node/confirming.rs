@@ -18,4 +18,10 @@ impl Node {
         let answered = |member| self.confirmation.answered(term, own, member);
         self.raft.is_leader().then(|| self.raft.quorum_agreed(answered))
     }
+
+    /// Whether this leader hands over because its disk is stuck: then it sends no heartbeats.
+    #[must_use]
+    pub fn gives_way(&self) -> bool {
+        self.raft.is_leader() && self.heir.is_some()
+    }
 }

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
-use quorate_core::{Begun, Order, Outlet, Output};
-use quorate_node::{Event, Leadership};
-use quorate_raft::{Entry, LogIndex, Role, Term};
+use quorate_core::{Begun, LeadershipState, Order, Outlet, Output};
+use quorate_node::Event;
+use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::alarm::Cause;
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::members::{Members, MembershipRefusal};
@@ -35,7 +35,8 @@ pub(super) struct Said {
     pub(super) outcomes: Vec<(Waiter, Outcome)>,
     pub(super) published: LogIndex,
     pub(super) published_term: Term,
-    pub(super) leadership: Leadership,
+    /// What consensus has told of its leadership.
+    pub(super) state: LeadershipState,
     pub(super) told: Vec<Told>,
     pub(super) members: Option<Members>,
     pub(super) is_removed: bool,
@@ -48,10 +49,6 @@ pub(super) struct Said {
 }
 
 impl Said {
-    pub(super) fn leads(&self) -> bool {
-        self.leadership.role == Role::Leader
-    }
-
     fn raise_no_space(&mut self) {
         self.change_no_space(alarm_request::AlarmAction::Activate, Cause::Other);
     }
@@ -99,7 +96,7 @@ impl Outlet for Said {
     }
 
     fn leads_in(&self, term: Term) -> bool {
-        self.leads() && self.leadership.term == term
+        self.state.leads_in(term)
     }
 
     fn is_backend_behind(&self) -> bool {

@@ -8,7 +8,7 @@
 use prost::Message as _;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
-use quorate_core::Job;
+use quorate_core::{Job, LeaseTask};
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, LogIndex, Term};
 use quorate_state::alarm::Cause;
@@ -17,11 +17,10 @@ use quorate_state::apply::{
     is_serializable, read_range, read_txn,
 };
 use quorate_state::quota::{LEASE_COST, put_cost, txn_cost};
-use quorate_state::units::MemberId;
+use quorate_state::units::{LeaseId, MemberId};
 
 use super::input::Input;
-use super::lease_holder::LeaseTask;
-use super::outlet::Outcome;
+use super::outlet::{Outcome, Said};
 use super::question::{Ask, Failure, OpId, Reply};
 use super::{Out, Process, Reader, Waiter};
 use crate::clock::Micros;
@@ -83,11 +82,11 @@ impl Process {
                 InternalRaftRequest { lease_revoke: Some(revoke), ..none() }
             }
             Ask::LeaseKeepAlive(id) => {
-                self.begin_task(op, LeaseTask::renew(id));
+                self.begin_task(op, LeaseTask::renew(LeaseId(id), false));
                 return Ok(());
             }
             Ask::LeaseTimeToLive { id, keys } => {
-                self.begin_task(op, LeaseTask::look(id, keys));
+                self.begin_task(op, LeaseTask::time_to_live(LeaseId(id), keys));
                 return Ok(());
             }
             Ask::Change(change) => {
@@ -159,8 +158,13 @@ impl Process {
     }
 
     /// The same for what only the leader of a term may want.
-    pub(super) fn propose_as_leader(&mut self, term: Term, request: InternalRaftRequest) {
-        let Some(proposal) = self.proposal(request, Waiter::Nobody, None) else { return };
+    pub(super) fn propose_as_leader(
+        &mut self,
+        term: Term,
+        request: InternalRaftRequest,
+        waiter: Waiter,
+    ) {
+        let Some(proposal) = self.proposal(request, waiter, None) else { return };
         self.inputs.push_back(Input::ProposeAsLeader { term, proposal });
     }
 
@@ -195,10 +199,20 @@ impl Process {
 
     fn begin_read(&mut self, op: OpId, is_serializable: bool, ask: Ask) {
         self.asked.insert(op, ask);
-        if is_serializable || self.standing.reads_need_no_barrier(&self.said) {
+        if is_serializable {
             self.answer_read(op);
         } else {
-            self.inputs.push_back(Input::Barrier(Reader::Op(op)));
+            self.begin_barrier(Reader::Op(op));
+        }
+    }
+
+    /// Has somebody wait until a read is not stale, which may be now.
+    pub(super) fn begin_barrier(&mut self, reader: Reader) {
+        let Said { state, published, published_term, .. } = &self.said;
+        if state.reads_need_no_barrier(*published, *published_term) {
+            self.release(reader);
+        } else {
+            self.inputs.push_back(Input::Barrier(reader));
         }
     }
 
@@ -236,12 +250,16 @@ impl Process {
                 return;
             }
             for reader in first.remove() {
-                match reader {
-                    Reader::Op(op) => self.answer_read(op),
-                    Reader::Task(op) => self.resume_task(op, true),
-                    Reader::Ends { doubt, ids } => self.end_leases(doubt, &ids),
-                }
+                self.release(reader);
             }
+        }
+    }
+
+    fn release(&mut self, reader: Reader) {
+        match reader {
+            Reader::Op(op) => self.answer_read(op),
+            Reader::Task(op) => self.resume_task(op, true),
+            Reader::Care(care) => self.care_for_leases(care),
         }
     }
 
@@ -253,7 +271,7 @@ impl Process {
                 self.out.push(Out::Reply(*op, Reply::Failed(failure)));
             }
             Reader::Task(op) => self.resume_task(*op, false),
-            Reader::Ends { .. } => {}
+            Reader::Care(_) => {}
         }
     }
 
@@ -339,7 +357,7 @@ impl Process {
     fn answer_for_full_disk(&mut self) {
         let due = self.readers.facts().alarms.due_for_disk(MemberId(self.id), self.refuses_writes);
         let Some(action) = due else { return };
-        if action == AlarmAction::Deactivate && self.said.leads() && self.writer.lacks_room() {
+        if action == AlarmAction::Deactivate && self.said.state.leads() && self.writer.lacks_room() {
             return;
         }
         self.said.change_no_space(action, Cause::FullDisk);
@@ -352,7 +370,7 @@ impl Process {
         };
         self.now = now;
         let facts = self.readers.facts();
-        if self.said.leadership.leader == quorate_raft::NONE {
+        if !self.said.state.has_leader() {
             return;
         }
         let is_quiet = !self.said.waiters.values().any(|waiter| *waiter == Waiter::Nobody);
@@ -372,7 +390,7 @@ impl Process {
             };
             self.propose(request, Waiter::Nobody, None);
         }
-        if is_quiet && self.said.leads() && facts.versions.cluster().is_none() {
+        if is_quiet && self.said.state.leads() && facts.versions.cluster().is_none() {
             let set = ClusterVersionSetRequest { ver: version.to_owned() };
             let request = InternalRaftRequest {
                 cluster_version_set: Some(set),

@@ -1,0 +1,228 @@
+//! A question about a lease, from when it comes to a member until it is answered: a renewal, or a look at what is left.
+//!
+//! Only the leader's clocks run, and neither question is an entry of the log. So every other member passes the question
+//! on, and a leader answers only while no other can have been elected, or after a quorum has said so.
+//!
+//! # How it is driven
+//!
+//! [`LeaseTask::step`] names what has to happen next. The caller waits for that and calls it again, with whether it has
+//! happened. Nothing is remembered of the member's state in between: it is looked at in each step.
+//!
+//! # Invariants
+//!
+//! * A renewal is answered only by a leader that is confirmed at that moment ([`LeadershipState::is_confirmed`]), and the
+//!   lease was renewed before that was found: the process may be suspended at any moment in between.
+//! * That there is no such lease is said only after a quorum was asked: the next leader may have granted it.
+//! * A quorum that was asked counts for the term in which it was asked, and so does what is proposed.
+//!
+//! # Not here
+//!
+//! The clocks (`state::lease`), how a quorum is asked (the read barrier of `consensus`), how the leader is asked (`member`).
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest};
+use quorate_raft::Term;
+use quorate_state::lease::{Leases, Renewal};
+use quorate_state::units::{LeaseId, Millis};
+
+use crate::leadership::LeadershipState;
+
+/// What a member sees of itself when leases are concerned.
+pub trait LeaseView {
+    /// The leases.
+    fn leases(&self) -> &Leases;
+
+    /// The time, by the clock of leases and of leadership.
+    fn now(&self) -> Millis;
+
+    /// What is known of its leadership at this moment.
+    fn leadership(&self) -> LeadershipState;
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Renew,
+    TimeToLive { keys: bool },
+}
+
+/// What has happened so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    /// Everything known to be committed is applied.
+    Applied,
+    /// The client may renew the lease.
+    Checked,
+    /// The client may renew the lease, and this member does not lead.
+    Elsewhere,
+    /// A quorum was asked, in this term.
+    Asked {
+        term: Term,
+    },
+}
+
+/// What has to happen next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LeaseStep {
+    /// Everything known to be committed is applied.
+    AwaitApplied,
+    /// It is checked that the client may renew the lease. A member that asks for another one's client has done that.
+    CheckClient,
+    /// A quorum confirms that this member leads.
+    AskQuorum,
+    /// The lease, which has expired, is gone.
+    AwaitGone,
+    /// This is applied. It is proposed as the leader of this term.
+    Propose(Term, Box<InternalRaftRequest>),
+    /// The leader is asked. Where that is this member by then, or the leader does not answer, the task goes on.
+    AskLeader,
+    /// The question is answered.
+    Answer(LeaseAnswer),
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseAnswer {
+    /// The lease lasts for this long from now on.
+    Renewed {
+        /// Its lifetime, in seconds.
+        ttl_secs: i64,
+    },
+    /// What is left of it.
+    TimeToLive {
+        /// Of its lifetime, in seconds; 0 or less shortly before it is removed.
+        ttl_secs: i64,
+        /// Its lifetime, in seconds.
+        granted_secs: i64,
+        /// Its keys, if they were asked for.
+        keys: Vec<Arc<[u8]>>,
+    },
+    /// There is no such lease.
+    Gone,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTask {
+    id: LeaseId,
+    question: Question,
+    /// Whether a lease that is known here is renewed before everything committed is applied.
+    renews_at_once: bool,
+    stage: Stage,
+}
+
+impl LeaseTask {
+    /// Gives a lease its lifetime anew.
+    #[must_use]
+    pub const fn renew(id: LeaseId, renews_at_once: bool) -> Self {
+        Self { id, question: Question::Renew, renews_at_once, stage: Stage::New }
+    }
+
+    /// Tells what is left of a lease, and its keys.
+    #[must_use]
+    pub const fn time_to_live(id: LeaseId, keys: bool) -> Self {
+        let question = Question::TimeToLive { keys };
+        Self { id, question, renews_at_once: false, stage: Stage::New }
+    }
+
+    /// The lease.
+    #[must_use]
+    pub const fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// Takes the next step. `has_happened` says whether what the last step named has come about.
+    pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
+        let stage = std::mem::replace(&mut self.stage, Stage::New);
+        if !has_happened {
+            return self.go_elsewhere();
+        }
+        let state = view.leadership();
+        match (stage, self.question) {
+            (Stage::Elsewhere, _) => LeaseStep::AskLeader,
+            (Stage::New, _) if !state.leads() => self.go_elsewhere(),
+            (Stage::New, _) if !(self.renews_at_once && view.leases().contains(self.id)) => {
+                self.wait(Stage::Applied, LeaseStep::AwaitApplied)
+            }
+            (Stage::New | Stage::Applied, Question::Renew) => {
+                self.wait(Stage::Checked, LeaseStep::CheckClient)
+            }
+            (Stage::Checked, Question::Renew) => self.renew_here(view, false),
+            (Stage::New | Stage::Applied | Stage::Checked, Question::TimeToLive { keys }) => {
+                self.look(view, keys, false)
+            }
+            (Stage::Asked { term }, _) if !state.leads_in(term) => self.go_elsewhere(),
+            (Stage::Asked { .. }, Question::Renew) => self.renew_here(view, true),
+            (Stage::Asked { .. }, Question::TimeToLive { keys }) => self.look(view, keys, true),
+        }
+    }
+
+    const fn wait(&mut self, stage: Stage, step: LeaseStep) -> LeaseStep {
+        self.stage = stage;
+        step
+    }
+
+    /// Another member's clock decides.
+    const fn go_elsewhere(&mut self) -> LeaseStep {
+        match self.question {
+            Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),
+            Question::TimeToLive { .. } => LeaseStep::AskLeader,
+        }
+    }
+
+    fn ask_quorum(&mut self, view: &impl LeaseView) -> LeaseStep {
+        let term = view.leadership().leadership.term;
+        self.wait(Stage::Asked { term }, LeaseStep::AskQuorum)
+    }
+
+    fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
+        // Looked at after the lease was renewed.
+        let is_confirmed = || view.leadership().is_confirmed(view.now());
+        match view.leases().renew(self.id, view.now()) {
+            Renewal::Renewed { ttl_secs } if is_confirmed() => {
+                LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs })
+            }
+            Renewal::NotFound if was_quorum_asked => LeaseStep::Answer(LeaseAnswer::Gone),
+            Renewal::NotPrimary => self.go_elsewhere(),
+            Renewal::CheckpointFirst => {
+                let term = view.leadership().leadership.term;
+                let request =
+                    checkpoints(vec![LeaseCheckpoint { id: self.id.0, remaining_ttl: 0 }]);
+                self.wait(Stage::Checked, LeaseStep::Propose(term, Box::new(request)))
+            }
+            Renewal::Expired if was_quorum_asked || is_confirmed() => {
+                self.wait(Stage::Checked, LeaseStep::AwaitGone)
+            }
+            Renewal::Renewed { .. } | Renewal::NotFound | Renewal::Expired => self.ask_quorum(view),
+        }
+    }
+
+    fn look(&mut self, view: &impl LeaseView, keys: bool, was_quorum_asked: bool) -> LeaseStep {
+        let (leases, now) = (view.leases(), view.now());
+        let may_tell = leases.contains(self.id) && view.leadership().is_confirmed(now);
+        if !was_quorum_asked && !may_tell {
+            return self.ask_quorum(view);
+        }
+        let Some(found) = leases.time_to_live(self.id, now) else {
+            return LeaseStep::Answer(LeaseAnswer::Gone);
+        };
+        // Without a clock this member has been deposed meanwhile.
+        let Some(ttl_secs) = found.remaining_secs else { return self.go_elsewhere() };
+        let keys = if keys { leases.keys(self.id).unwrap_or_default() } else { Vec::new() };
+        let granted_secs = found.granted_secs;
+        LeaseStep::Answer(LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys })
+    }
+}
+
+/// A request that writes down what is left of these leases.
+pub(crate) fn checkpoints(checkpoints: Vec<LeaseCheckpoint>) -> InternalRaftRequest {
+    InternalRaftRequest {
+        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),
+        ..InternalRaftRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! Questions about leases, and the look after them, at a leader whose confirmation, clock and term are set by hand.
+
+use std::cell::Cell;
+
+use quorate_node::Leadership;
+use quorate_raft::Role;
+use quorate_state::lease::{LeaseRecord, Lessor, LessorOptions};
+
+use super::*;
+use crate::lease_care::LeaseCare;
+
+const ID: LeaseId = LeaseId(7);
+const TERM: Term = Term(3);
+const RENEWED: LeaseStep = LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs: 60 });
+const GONE: LeaseStep = LeaseStep::Answer(LeaseAnswer::Gone);
+
+/// A leader with one lease of a minute.
+struct Member {
+    lessor: Lessor,
+    leases: Leases,
+    now: Cell<Millis>,
+    state: Cell<LeadershipState>,
+}
+
+impl LeaseView for Member {
+    fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    fn now(&self) -> Millis {
+        self.now.get()
+    }
+
+    fn leadership(&self) -> LeadershipState {
+        self.state.get()
+    }
+}
+
+impl Member {
+    fn with(options: LessorOptions, remaining_secs: i64) -> Self {
+        let record = LeaseRecord { id: ID, ttl_secs: 60, remaining_secs };
+        let none: [(&[u8], LeaseId); 0] = [];
+        let lessor = Lessor::recover([record], none, options);
+        let leases = lessor.reader();
+        leases.promote(0, Millis(0));
+        let leadership = Leadership { leader: 1, term: TERM, role: Role::Leader };
+        let state = LeadershipState { leadership, ..LeadershipState::new(1_000) };
+        Self { lessor, leases, now: Cell::new(Millis(0)), state: Cell::new(state) }
+    }
+
+    fn new() -> Self {
+        Self::with(LessorOptions::default(), 0)
+    }
+
+    /// Lets it become so late, with a confirmation of then.
+    fn at(&self, now: u64, confirmed_at: u64) {
+        self.now.set(Millis(now));
+        self.state.set(LeadershipState { confirmed_at: Millis(confirmed_at), ..self.state.get() });
+    }
+
+    fn lead_in(&self, term: Term) {
+        let leadership = Leadership { term, ..self.state.get().leadership };
+        self.state.set(LeadershipState { leadership, ..self.state.get() });
+    }
+
+    fn follow(&self) {
+        let leadership = Leadership { leader: 2, term: Term(4), role: Role::Follower };
+        self.state.set(LeadershipState { leadership, ..self.state.get() });
+    }
+
+    /// A renewal that has come to where the lease is renewed, and what that step names.
+    fn renewal(&self, id: LeaseId) -> (LeaseTask, LeaseStep) {
+        let mut task = LeaseTask::renew(id, false);
+        assert_eq!(task.step(true, self), LeaseStep::AwaitApplied);
+        assert_eq!(task.step(true, self), LeaseStep::CheckClient);
+        let step = task.step(true, self);
+        (task, step)
+    }
+}
+
+#[test]
+fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
+    let member = Member::new();
+    assert_eq!(member.renewal(ID).1, RENEWED);
+    member.at(5_000, 0);
+    let (mut task, step) = member.renewal(ID);
+    assert_eq!(step, LeaseStep::AskQuorum);
+    // The quorum has taken longer than an election timeout.
+    member.at(9_000, 5_000);
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
+    member.at(10_000, 9_500);
+    assert_eq!(task.step(true, &member), RENEWED);
+    let left = member.leases.time_to_live(ID, Millis(10_000)).unwrap().remaining_secs;
+    assert_eq!(left, Some(60), "from the answer on, not from the question on");
+}
+
+#[test]
+fn a_quorum_that_was_asked_in_another_term_counts_for_nothing() {
+    let member = Member::new();
+    member.at(5_000, 0);
+    let (mut task, step) = member.renewal(ID);
+    assert_eq!(step, LeaseStep::AskQuorum);
+    member.at(5_000, 5_000);
+    member.lead_in(Term(5));
+    assert_eq!(task.step(true, &member), LeaseStep::CheckClient);
+    assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
+}
+
+#[test]
+fn without_a_quorum_the_question_goes_to_the_leader() {
+    let member = Member::new();
+    member.at(5_000, 0);
+    let (mut task, _) = member.renewal(ID);
+    assert_eq!(task.step(false, &member), LeaseStep::CheckClient);
+    assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
+    let mut task = LeaseTask::time_to_live(ID, false);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
+    assert_eq!(task.step(false, &member), LeaseStep::AskLeader);
+}
+
+#[test]
+fn only_a_quorum_knows_that_there_is_no_lease() {
+    let member = Member::new();
+    let (mut task, step) = member.renewal(LeaseId(8));
+    assert_eq!(step, LeaseStep::AskQuorum);
+    assert_eq!(task.step(true, &member), GONE);
+    let mut task = LeaseTask::time_to_live(LeaseId(8), false);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
+    assert_eq!(task.step(true, &member), GONE);
+}
+
+#[test]
+fn an_expired_lease_is_waited_for_where_a_quorum_confirms_the_leader() {
+    let mut member = Member::new();
+    member.at(60_000, 0);
+    let (mut task, step) = member.renewal(ID);
+    assert_eq!(step, LeaseStep::AskQuorum);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitGone);
+    member.lessor.revoke(ID);
+    assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
+    assert_eq!(task.step(true, &member), GONE);
+}
+
+#[test]
+fn a_checkpoint_is_taken_back_by_the_leader_of_the_term_before_the_renewal() {
+    let options = LessorOptions { checkpoints: true, ..LessorOptions::default() };
+    let mut member = Member::with(options, 30);
+    let (mut task, step) = member.renewal(ID);
+    let LeaseStep::Propose(TERM, request) = step else { panic!("{step:?}") };
+    let checkpoint = request.lease_checkpoint.unwrap().checkpoints[0];
+    assert_eq!((checkpoint.id, checkpoint.remaining_ttl), (7, 0));
+    member.lessor.checkpoint(ID, 0, Millis(0));
+    assert_eq!(task.step(true, &member), RENEWED);
+}
+
+#[test]
+fn a_member_that_does_not_lead_checks_the_client_and_asks_the_leader() {
+    let member = Member::new();
+    member.follow();
+    let mut task = LeaseTask::renew(ID, true);
+    for _ in 0..2 {
+        assert_eq!(task.step(true, &member), LeaseStep::CheckClient);
+        assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
+    }
+    assert_eq!(LeaseTask::time_to_live(ID, true).step(true, &member), LeaseStep::AskLeader);
+    // The clocks were stopped while it still seemed to lead.
+    let member = Member::new();
+    member.leases.demote();
+    let (mut task, step) = member.renewal(ID);
+    assert_eq!(step, LeaseStep::CheckClient);
+    assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
+}
+
+#[test]
+fn a_lease_that_is_known_is_renewed_at_once_where_that_is_asked_for() {
+    let member = Member::new();
+    let mut task = LeaseTask::renew(ID, true);
+    assert_eq!(task.step(true, &member), LeaseStep::CheckClient);
+    assert_eq!(task.step(true, &member), RENEWED);
+    assert_eq!(LeaseTask::renew(LeaseId(8), true).step(true, &member), LeaseStep::AwaitApplied);
+}
+
+#[test]
+fn what_is_left_is_told_with_the_keys() {
+    let mut member = Member::new();
+    member.lessor.attach(b"k", ID);
+    member.at(500, 400);
+    let mut task = LeaseTask::time_to_live(ID, true);
+    assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
+    let keys = vec![Arc::from(&b"k"[..])];
+    let told = LeaseAnswer::TimeToLive { ttl_secs: 59, granted_secs: 60, keys };
+    assert_eq!(task.step(true, &member), LeaseStep::Answer(told));
+}
+
+#[test]
+fn leases_end_only_after_a_quorum_has_answered_what_was_sent_after_the_look() {
+    let member = Member::new();
+    member.at(60_000, 59_900);
+    let care = LeaseCare::look(&member).unwrap();
+    assert!(care.needs_quorum());
+    assert!(care.clone().proposals(&member).is_none(), "the confirmation is older than the look");
+    member.at(60_010, 60_000);
+    let proposals = care.clone().proposals(&member).unwrap();
+    assert_eq!((proposals.term, proposals.ends.len()), (TERM, 1));
+    member.lead_in(Term(5));
+    assert!(care.proposals(&member).is_none(), "it was deposed in between");
+    member.follow();
+    assert!(LeaseCare::look(&member).is_none());
+}
+
+#[test]
+fn checkpoints_need_no_quorum() {
+    let options = LessorOptions {
+        checkpoints: true,
+        checkpoint_interval_secs: 10,
+        ..LessorOptions::default()
+    };
+    let member = Member::with(options, 0);
+    member.at(11_000, 0);
+    let care = LeaseCare::look(&member).unwrap();
+    assert!(!care.needs_quorum());
+    assert!(care.proposals(&member).unwrap().checkpoints.is_some());
+}
