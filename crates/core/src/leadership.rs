@@ -20,7 +20,7 @@ use quorate_node::Leadership;
 use quorate_raft::{LogIndex, NONE, Role, Term};
 use quorate_state::units::Millis;
 
-use crate::lease_rules::confirmed_millis_max;
+use crate::lease_rules::{confirmed_millis_max, extension_millis};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +97,13 @@ impl LeadershipState {
     /// Whether this leader may answer for leases on its own: nobody else can lead, or a quorum has confirmed it lately.
     #[must_use]
     pub fn is_confirmed(&self, now: Millis) -> bool {
-        let age = now.0.saturating_sub(self.confirmed_at.0);
-        let is_recent = age <= confirmed_millis_max(self.election_timeout_millis);
+        let timeout = self.election_timeout_millis;
+        let age_max = confirmed_millis_max(timeout);
+        assert!(
+            age_max <= extension_millis(timeout),
+            "a successor lengthens leases by as long as an old leader may renew them: otherwise it ends what was promised"
+        );
+        let is_recent = now.0.saturating_sub(self.confirmed_at.0) <= age_max;
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
     }
 

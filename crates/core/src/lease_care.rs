@@ -5,7 +5,8 @@
 //!
 //! * The end of a lease is proposed only after a quorum has answered what the leader sent after it had found the lease to
 //!   be expired. A leader that was suspended may have been deposed, and its leases renewed elsewhere.
-//! * What is proposed carries the term: it fails where another leads by then.
+//! * It is the clock of the leader's own term that says so, and what is proposed carries the term: it fails where another
+//!   leads by then.
 //!
 //! # Not here
 //!
@@ -47,7 +48,7 @@ impl LeaseCare {
     pub fn look(view: &impl LeaseView) -> Option<Self> {
         let (state, looked_at) = (view.leadership(), view.now());
         let term = state.leadership.term;
-        let expired = || view.leases().expired(looked_at, EXPIRED_PER_SCAN);
+        let expired = || view.leases().expired(term.get(), looked_at, EXPIRED_PER_SCAN);
         state.leads().then(|| Self { term, looked_at, expired: expired() })
     }
 
@@ -65,7 +66,7 @@ impl LeaseCare {
             return None;
         }
         let ends = self.expired.into_iter().map(|id| (id, end_of(id))).collect();
-        let due = view.leases().due_checkpoints(view.now(), CHECKPOINTS_PER_ENTRY);
+        let due = view.leases().due_checkpoints(term.get(), view.now(), CHECKPOINTS_PER_ENTRY);
         let checkpoints = (!due.is_empty()).then(|| {
             let due = due.into_iter();
             let due =

@@ -13,7 +13,8 @@
 //! * A renewal is answered only by a leader that is confirmed at that moment ([`LeadershipState::is_confirmed`]), and the
 //!   lease was renewed before that was found: the process may be suspended at any moment in between.
 //! * That there is no such lease is said only after a quorum was asked: the next leader may have granted it.
-//! * A quorum that was asked counts for the term in which it was asked, and so does what is proposed.
+//! * A question is answered by the clock of one term, that in which this member leads. A quorum that was asked counts for
+//!   the term in which it was asked, and so does what is proposed.
 //!
 //! # Not here
 //!
@@ -178,16 +179,19 @@ impl LeaseTask {
     }
 
     fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
+        let term = view.leadership().leadership.term;
         // Looked at after the lease was renewed.
-        let is_confirmed = || view.leadership().is_confirmed(view.now());
-        match view.leases().renew(self.id, view.now()) {
+        let is_confirmed = || {
+            let state = view.leadership();
+            state.leads_in(term) && state.is_confirmed(view.now())
+        };
+        match view.leases().renew(self.id, term.get(), view.now()) {
             Renewal::Renewed { ttl_secs } if is_confirmed() => {
                 LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs })
             }
             Renewal::NotFound if was_quorum_asked => LeaseStep::Answer(LeaseAnswer::Gone),
             Renewal::NotPrimary => self.go_elsewhere(),
             Renewal::CheckpointFirst => {
-                let term = view.leadership().leadership.term;
                 let request =
                     checkpoints(vec![LeaseCheckpoint { id: self.id.0, remaining_ttl: 0 }]);
                 self.wait(Stage::Checked, LeaseStep::Propose(term, Box::new(request)))
@@ -200,8 +204,11 @@ impl LeaseTask {
     }
 
     fn look(&mut self, view: &impl LeaseView, keys: bool, was_quorum_asked: bool) -> LeaseStep {
-        let (leases, now) = (view.leases(), view.now());
-        let may_tell = leases.contains(self.id) && view.leadership().is_confirmed(now);
+        let (leases, now, state) = (view.leases(), view.now(), view.leadership());
+        if leases.term() != Some(state.leadership.term.get()) {
+            return self.go_elsewhere();
+        }
+        let may_tell = leases.contains(self.id) && state.is_confirmed(now);
         if !was_quorum_asked && !may_tell {
             return self.ask_quorum(view);
         }

@@ -37,6 +37,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod applied_waits;
 mod backend_writer;
 pub mod bootstrap;
 mod consensus;
@@ -48,10 +49,13 @@ pub mod lease_rules;
 mod lease_task;
 mod log;
 pub mod old_members;
+mod pending;
+pub mod request;
 mod snapshot;
 pub mod start;
 mod state_machine;
 
+pub use applied_waits::AppliedWaits;
 pub use backend_writer::{
     BackendError, BackendWriter, CompactionEnd, Defragmented, Order, Report, Then,
 };
@@ -61,6 +65,7 @@ pub use leadership::LeadershipState;
 pub use lease_care::{LeaseCare, LeaseProposals};
 pub use lease_task::{LeaseAnswer, LeaseStep, LeaseTask, LeaseView};
 pub use log::{Log, LogError, Marked, Synced};
+pub use pending::{Load, Pending};
 pub use snapshot::{Purger, SnapshotOrder};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
 

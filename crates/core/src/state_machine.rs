@@ -322,7 +322,8 @@ impl<T> StateMachine<T> {
     /// The first entry of a leader's term: what came before it is applied, so the clocks may run.
     fn promote_if_leading<O: Outlet<Told = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
-            self.state.readers().leases.promote(self.pace.lease_extension_millis, now);
+            let leases = &self.state.readers().leases;
+            leases.promote(term.get(), self.pace.lease_extension_millis, now);
         }
     }
 

@@ -16,14 +16,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use prost::Message as _;
-use quorate_api::etcdserverpb::{
-    AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
-};
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_api::etcdserverpb::{AlarmMember, RequestHeader};
 use quorate_core::bootstrap::Identity;
+use quorate_core::request::{encode, no_space_alarm};
 use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
-use quorate_node::Proposal;
 use quorate_raft::{Entry, LogIndex, Snapshot, Term};
+use quorate_state::alarm::Cause;
 use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::Members;
@@ -426,18 +425,10 @@ impl Carrier {
 
     /// Proposes the alarm that stops writes everywhere.
     fn raise_no_space(&self) {
-        let alarm = AlarmRequest {
-            action: alarm_request::AlarmAction::Activate.into(),
-            member_id: self.identity.member_id,
-            alarm: AlarmType::Nospace.into(),
-        };
-        let request_id = self.neighbours.request_ids.next();
-        let request = InternalRaftRequest {
-            header: Some(RequestHeader { id: request_id, ..RequestHeader::default() }),
-            alarm: Some(alarm),
-            ..InternalRaftRequest::default()
-        };
-        let proposal = Proposal { request_id, data: request.encode_to_vec().into() };
+        let header =
+            RequestHeader { id: self.neighbours.request_ids.next(), ..RequestHeader::default() };
+        let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
+        let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
         // If the queue is full the next write that finds no space raises it again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
     }
@@ -446,10 +437,10 @@ impl Carrier {
 /// What a command adds to the counts of alarms: it raises them, or takes them back.
 fn alarm_step(command: &Command) -> i64 {
     let Command::Alarm(alarm) = command else { return 0 };
-    match alarm_request::AlarmAction::try_from(alarm.request.action) {
-        Ok(alarm_request::AlarmAction::Activate) => 1,
-        Ok(alarm_request::AlarmAction::Deactivate) => -1,
-        Ok(alarm_request::AlarmAction::Get) | Err(_) => 0,
+    match AlarmAction::try_from(alarm.request.action) {
+        Ok(AlarmAction::Activate) => 1,
+        Ok(AlarmAction::Deactivate) => -1,
+        Ok(AlarmAction::Get) | Err(_) => 0,
     }
 }
 

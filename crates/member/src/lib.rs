@@ -68,6 +68,7 @@ pub use pending_proposals::Load;
 pub use profile::Profile;
 pub use proposer::Proposer;
 pub use quorate_core::bootstrap::Identity;
+pub use quorate_core::request::{Ask, Ready};
 pub use reader::{Reader, Weight};
 pub use reports::Reports;
 pub use request_id::RequestIds;

@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prost::Message;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, alarm_request,
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, TxnRequest,
 };
+use quorate_core::request::{Ask, Course, Ready, Room, Step, encode, no_space_alarm};
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Term};
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{Readers, Refusal, Response};
+use quorate_state::apply::{Readers, Refusal, Response, check_overlap};
 use quorate_state::backend::Backend;
 
 use crate::access::{Author, Client, Gate};
@@ -29,6 +30,7 @@ use crate::request_id::RequestIds;
 use crate::slow::{self, Trace, TracedWrites};
 use crate::timeout::{Lead, TimedOut};
 use crate::write_stages::Stages;
+use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -36,6 +38,9 @@ use quorate_telemetry::trace::CallTrace;
 
 /// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
 const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Operations of a transaction that are compared with each other on a connection thread: less than a millisecond.
+const COMPARED_INLINE_MAX: usize = 1_024;
 
 /// See the module.
 #[derive(Debug)]
@@ -63,6 +68,23 @@ impl Proposer {
     /// An id for a lease whose client leaves the choice to us.
     pub fn next_lease_id(&self) -> i64 {
         self.request_ids.next_lease()
+    }
+
+    /// Takes a client's request through its checks, or refuses it.
+    pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
+        let mut course = Course::new(self.profile.limits().txn_ops_max);
+        loop {
+            match course.step(ask)? {
+                Step::Credentials => self.check_credentials(client).await?,
+                Step::Room { cost } => self.check_room(client, cost).await?,
+                Step::Compare { operation_count } => {
+                    if let Ask::Txn(txn) = ask {
+                        compare(txn, operation_count).await?;
+                    }
+                }
+                Step::Ready(ready) => return Ok(ready),
+            }
+        }
     }
 
     /// Sends a client's request through the log and waits for its outcome. Permissions are checked when the entry is
@@ -131,21 +153,17 @@ impl Proposer {
         let request_id = self.request_ids.next();
         let (username, auth_revision) = self.gate.sign(author)?;
         let header = RequestHeader { id: request_id, username, auth_revision };
-        let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
-        if data.len() > self.profile.limits().request_bytes_max {
-            return Err(RequestError::TooLarge);
-        }
+        let bytes_max = self.profile.limits().request_bytes_max;
+        let proposal = encode(header, request, bytes_max).ok_or(RequestError::TooLarge)?;
         let started = Instant::now();
         let deadline = started + self.profile.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
-        self.pending.add(request_id, completer, data.len())?;
+        self.pending.add(request_id, completer, proposal.data.len())?;
         let ticket = Ticket::new(self, request_id, kind, started);
-        let data = Bytes::from(data);
         if let Some(kept) = kept {
-            *kept = data.clone();
+            *kept = proposal.data.clone();
         }
-        let proposal = Proposal { request_id, data };
         if let Err(full) = self.driver.request(input(proposal)) {
             drop(self.pending.take(request_id));
             return Err(full.into());
@@ -235,7 +253,7 @@ impl Proposer {
 
     /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
     /// through another member, so a refusal counts only after a read barrier.
-    pub async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
+    async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
         if self.gate.check_user(&client.shown).is_ok() {
             return Ok(());
         }
@@ -245,10 +263,10 @@ impl Proposer {
 
     /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's
     /// credentials are checked before.
-    pub async fn check_quota(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
+    async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
-        let headroom = self.profile.limits().quota_headroom;
-        if quota.allows(size_bytes.saturating_add(headroom), cost) {
+        let room = Room { quota, headroom_bytes: self.profile.limits().quota_headroom };
+        if room.allows(size_bytes, cost) {
             return Ok(());
         }
         self.check_credentials(client).await?;
@@ -263,26 +281,15 @@ impl Proposer {
 
     /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
     pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
-        self.raise(member_id, AlarmType::Corrupt, Cause::Other).await
+        let (action, alarm) = (AlarmAction::Activate.into(), AlarmType::Corrupt.into());
+        let alarm = AlarmRequest { action, member_id, alarm };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
     /// Raises the NOSPACE alarm of this member: all members refuse writes.
     pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
-        self.raise(self.profile.id(), AlarmType::Nospace, cause).await
-    }
-
-    async fn raise(
-        &self,
-        member_id: u64,
-        alarm: AlarmType,
-        cause: Cause,
-    ) -> Result<(), RequestError> {
-        let action = alarm_request::AlarmAction::Activate.into();
-        let request = InternalRaftRequest {
-            alarm: Some(AlarmRequest { action, member_id, alarm: alarm.into() }),
-            alarm_of_full_disk: cause == Cause::FullDisk,
-            ..InternalRaftRequest::default()
-        };
+        let request = no_space_alarm(self.profile.id(), AlarmAction::Activate, cause);
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
@@ -339,6 +346,15 @@ impl Proposer {
         let election_timeout = self.profile.limits().election_timeout;
         TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
     }
+}
+
+/// Compares the operations of a transaction with each other: many of them off the connection threads.
+async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), RequestError> {
+    if operation_count <= COMPARED_INLINE_MAX {
+        return Ok(check_overlap(txn)?);
+    }
+    let txn = txn.clone();
+    Ok(blocking(move || check_overlap(&txn)).await?)
 }
 
 /// Whether the requests of a kind are refused to clients without credentials.

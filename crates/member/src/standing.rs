@@ -12,14 +12,13 @@
 //!
 //! What follows from leadership: [`LeadershipState`] answers that, for the time that this member's clock shows.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use quorate_core::LeadershipState;
+use quorate_core::{AppliedWaits, LeadershipState};
 use quorate_node::Leadership;
 use quorate_raft::{LogIndex, MemberId, NONE, Term};
 use quorate_state::versions::Version;
@@ -41,31 +40,16 @@ const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 /// [`Waitlist`]: crate::admission::Waitlist
 #[derive(Debug, Default)]
 struct Waiting {
-    by_index: BTreeMap<LogIndex, Vec<Completer<Outcome>>>,
-    count: usize,
+    waits: AppliedWaits<Completer<Outcome>>,
     mark: SweepMark,
 }
 
 impl Waiting {
-    fn add(&mut self, index: LogIndex, completer: Completer<Outcome>) {
-        if self.mark.is_reached(self.count) {
-            self.by_index.retain(|_, completers| {
-                completers.retain(Completer::is_awaited);
-                !completers.is_empty()
-            });
-            self.count = self.by_index.values().map(Vec::len).sum();
-            self.mark.set_after(self.count);
+    fn sweep(&mut self) {
+        if self.mark.is_reached(self.waits.len()) {
+            self.waits.retain(Completer::is_awaited);
+            self.mark.set_after(self.waits.len());
         }
-        self.by_index.entry(index).or_default().push(completer);
-        self.count += 1;
-    }
-
-    /// The next one that waits for no more than this index.
-    fn take_up_to(&mut self, index: LogIndex) -> Option<Vec<Completer<Outcome>>> {
-        let first = self.by_index.first_entry().filter(|first| *first.key() <= index)?;
-        let completers = first.remove();
-        self.count -= completers.len();
-        Some(completers)
     }
 }
 
@@ -217,7 +201,7 @@ impl Standing {
         let mut waiting = self.waiting.lock();
         self.applied_term.store(term.get(), Ordering::Release);
         self.applied.store(index.get(), Ordering::Release);
-        while let Some(completers) = waiting.take_up_to(index) {
+        while let Some(completers) = waiting.waits.take_released(index) {
             for completer in completers {
                 completions.push(completer, Outcome::Ready);
             }
@@ -226,15 +210,15 @@ impl Standing {
 
     /// Tells `completer` once `index` is applied, which may be now.
     pub(crate) fn when_applied(&self, index: LogIndex, completer: Completer<Outcome>) {
-        {
+        let released = {
             let mut waiting = self.waiting.lock();
+            waiting.sweep();
             // Looked at under the lock, so that the applier cannot pass in between.
-            if self.applied() < index {
-                waiting.add(index, completer);
-                return;
-            }
+            waiting.waits.wait(completer, index, self.applied())
+        };
+        if let Some(completer) = released {
+            completer.send(Outcome::Ready);
         }
-        completer.send(Outcome::Ready);
     }
 }
 
@@ -263,12 +247,10 @@ mod tests {
                 drop(gone);
                 standing.when_applied(LogIndex(index), completer);
             }
-            assert!(standing.waiting.lock().count <= 1024);
+            assert!(standing.waiting.lock().waits.len() <= 1024);
             standing.set_applied(LogIndex(7), Term(1), &mut CompletionBatch::new());
-            let waiting = standing.waiting.lock();
-            let held: usize = waiting.by_index.values().map(Vec::len).sum();
-            assert_eq!(waiting.count, held);
-            drop((waiting, staying));
+            assert!(standing.waiting.lock().waits.len() < 1024);
+            drop(staying);
         };
         tokio::select! {
             biased;

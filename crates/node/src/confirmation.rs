@@ -14,7 +14,7 @@
 //!
 //! # Not here
 //!
-//! What a leader may do while its confirmation is recent: `core`'s `lease_rules`.
+//! What a leader may do while its confirmation is recent: `core`'s `LeadershipState`.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use quorate_core::incoming::Depot;
 use quorate_core::{
-    BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, Order, Purger, StateMachine,
+    AppliedWaits, BackendWriter, Consensus, Job, LeaseCare, Log, Next, Now, Order, Purger,
+    StateMachine,
 };
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
@@ -204,15 +205,14 @@ pub struct Process {
     committed: LogIndex,
     /// What the world was told to be published.
     told: LogIndex,
-    waiting: BTreeMap<LogIndex, Vec<Reader>>,
+    waiting: AppliedWaits<Reader>,
+    /// Stores that came when the file was as large as it may be.
+    without_room: BTreeSet<OpId>,
     /// Reads that may be carried out.
     asked: BTreeMap<OpId, Ask>,
     tasks: BTreeMap<OpId, lease_holder::Asked>,
-    /// Proposals that nobody waits for any more, with the term in which this member led when it took them.
-    withdrawn: BTreeMap<u64, Term>,
     /// Of operations in the log: the request's id.
     proposed: BTreeMap<OpId, u64>,
-    reign: Term,
     next_request: u64,
     /// Streams of watchers.
     pub(crate) streams: BTreeMap<OpId, WatchStream>,
@@ -250,12 +250,7 @@ impl Process {
         let own = quorate_state::units::MemberId(id);
         let machine =
             StateMachine::new(state, backend.clone(), own, settings.pace, clock.now(now).instant);
-        let said = Said {
-            published: applied,
-            published_term: applied_term,
-            own_id: id,
-            ..Said::default()
-        };
+        let said = Said::new(id, applied, applied_term);
         let mut process = Self {
             depot,
             consensus: Consensus::new(node, applied, settings.election_timeout_millis()),
@@ -284,12 +279,11 @@ impl Process {
             installs: LogIndex::ZERO,
             installs_since: 0,
             room_looked_for_at: 0,
-            waiting: BTreeMap::new(),
+            waiting: AppliedWaits::default(),
+            without_room: BTreeSet::new(),
             asked: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            withdrawn: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            reign: Term::ZERO,
             // As production's: the member, its life, a counter.
             next_request: id << 48 | (life & 0xff_ffff) << 24,
             streams: BTreeMap::new(),
@@ -436,7 +430,7 @@ impl Process {
     pub fn tick(&mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         self.consensus.notice_applied(self.said.published);
-        let forgotten = self.forget_withdrawn(self.consensus.leadership().leads());
+        let forgotten = self.said.pending.forget_withdrawn(self.consensus.leadership().leads());
         if !forgotten.is_empty() {
             self.consensus.handle(Event::Withdraw(forgotten));
         }
@@ -604,7 +598,7 @@ impl Process {
     fn change_leadership(&mut self, leadership: Leadership) {
         self.publish_leadership();
         if leadership.role == Role::Leader {
-            self.reign = leadership.term;
+            self.said.pending.begin_reign(leadership.term);
         } else {
             self.jobs.push_back(Job::LostLeadership);
         }
@@ -785,8 +779,7 @@ impl Process {
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
-        self.withdrawn.remove(&request_id);
-        let Some(waiter) = self.said.waiters.remove(&request_id) else { return };
+        let Some(waiter) = self.said.pending.take(request_id) else { return };
         let words = match failure {
             ProposalFailure::Dropped => "the proposal was dropped",
             ProposalFailure::QueueFull => "too many requests",

@@ -258,6 +258,7 @@ impl Plan {
             settings.fences_stalled_disk = other.fences_stalled_disk;
             if self.has(Kind::Quota) {
                 settings.quota_bytes = other.quota_bytes;
+                settings.quota_headroom_bytes = other.quota_headroom_bytes;
             }
         }
         settings
@@ -316,6 +317,7 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
     }
     if kinds.contains(&Kind::Quota) {
         settings.quota_bytes = one_of(draw, &[100_000, 300_000, 1_000_000]);
+        settings.quota_headroom_bytes = one_of(draw, &[0, 0, 20_000]);
     }
     settings
 }

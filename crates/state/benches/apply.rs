@@ -176,11 +176,11 @@ fn main() {
         }));
     });
     let leases = log.state.readers().leases;
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     measure("lease renewal", 1_000_000, || {
         for round in 0..100 {
             for id in 1..=10_000 {
-                black_box(leases.renew(LeaseId(id), Millis(round)));
+                black_box(leases.renew(LeaseId(id), 1, Millis(round)));
             }
         }
     });

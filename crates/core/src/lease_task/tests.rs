@@ -42,7 +42,7 @@ impl Member {
         let none: [(&[u8], LeaseId); 0] = [];
         let lessor = Lessor::recover([record], none, options);
         let leases = lessor.reader();
-        leases.promote(0, Millis(0));
+        leases.promote(TERM.get(), 0, Millis(0));
         let leadership = Leadership { leader: 1, term: TERM, role: Role::Leader };
         let state = LeadershipState { leadership, ..LeadershipState::new(1_000) };
         Self { lessor, leases, now: Cell::new(Millis(0)), state: Cell::new(state) }

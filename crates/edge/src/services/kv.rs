@@ -12,12 +12,8 @@ use quorate_api::etcdserverpb::{
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
     ResponseHeader, TxnRequest, TxnResponse,
 };
-use quorate_state::apply::{
-    Response as Outcome, check_delete_range, check_overlap, check_put, check_range,
-    check_structure, is_read_only, is_serializable,
-};
+use quorate_state::apply::Response as Outcome;
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
-use quorate_state::quota::{put_cost, txn_cost};
 use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
@@ -31,14 +27,11 @@ use crate::calls::status::unexpected;
 use quorate_member::access::{Client, Gate, Pass};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
-    Administrator, Handles, Profile, Proposer, ReadKind, ReadTimes, Reader, RequestError,
-    StreamEnds, Weight, request_text,
+    Administrator, Ask, Handles, Profile, Proposer, ReadKind, ReadTimes, Reader, Ready,
+    RequestError, StreamEnds, Weight, request_text,
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
-
-/// Operations of a transaction that are compared with each other on a connection thread: less than a millisecond.
-const CHECKED_INLINE_MAX: usize = 1_024;
 
 /// The service.
 #[derive(Debug)]
@@ -72,10 +65,10 @@ impl Kv {
         if !request.serializable && self.profile.is_learner() {
             return Err(RequestError::NotSupportedForLearner);
         }
-        check_range(request)?;
+        let ready = self.proposer.prepare(client, Ask::Range(request)).await?;
         let _operation = client.operation("range", || spans::range(request));
         let mut times = ReadTimes::start();
-        let result = self.read_range(client, request, &mut times).await;
+        let result = self.read_range(client, request, ready, &mut times).await;
         let took = times.elapsed();
         self.profile.metrics().server.request_duration.observe(
             RequestKind::Range,
@@ -100,8 +93,7 @@ impl Kv {
         put: PutRequest,
         kept: &mut Bytes,
     ) -> Result<PutResponse, Status> {
-        self.proposer.check_quota(client, put_cost(&put)).await.map_err(status)?;
-        check_put(&put).map_err(status)?;
+        self.proposer.prepare(client, Ask::Put(&put)).await.map_err(status)?;
         let _operation = client.operation("put", || spans::put(&put));
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
         let outcome = self.proposer.propose_and_keep(client, request, RequestKind::Put, kept).await;
@@ -121,7 +113,7 @@ impl Kv {
         delete: DeleteRangeRequest,
         kept: &mut Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
-        check_delete_range(&delete).map_err(status)?;
+        self.proposer.prepare(client, Ask::DeleteRange(&delete)).await.map_err(status)?;
         let _operation = client.operation("delete_range", || spans::delete_range(&delete));
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
@@ -142,28 +134,8 @@ impl Kv {
         client: &Client,
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
-        let txn = self.checked_txn(client, txn).await.map_err(status)?;
+        self.proposer.prepare(client, Ask::Txn(&txn)).await.map_err(status)?;
         self.write_txn(client, txn, &mut Bytes::new()).await
-    }
-
-    /// Checks a transaction, and returns it. Only a client with valid credentials has the contents checked, and a check
-    /// that takes long runs off the connection threads.
-    async fn checked_txn(
-        &self,
-        client: &Client,
-        txn: TxnRequest,
-    ) -> Result<TxnRequest, RequestError> {
-        // A transaction without any operation needs no permission, as in etcd.
-        if txn != TxnRequest::default() {
-            self.proposer.check_credentials(client).await?;
-        }
-        self.proposer.check_quota(client, txn_cost(&txn)).await?;
-        let operation_count = check_structure(&txn, self.profile.limits().txn_ops_max)?;
-        if operation_count <= CHECKED_INLINE_MAX {
-            check_overlap(&txn)?;
-            return Ok(txn);
-        }
-        blocking(move || check_overlap(&txn).map(|()| txn)).await.map_err(RequestError::from)
     }
 
     async fn write_txn(
@@ -190,13 +162,11 @@ impl Kv {
         &self,
         client: &Client,
         request: &RangeRequest,
+        ready: Ready,
         times: &mut ReadTimes,
     ) -> Result<Reply<RangeResponse>, RequestError> {
-        if !request.serializable {
-            self.reader.read_barrier().await?;
-            times.note_barrier();
-        }
-        let query = to_query(request)?;
+        self.pass_barrier(ready, times).await?;
+        let query = to_query(request);
         let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
@@ -208,6 +178,15 @@ impl Kv {
         };
         self.gate.confirm(pass).await?;
         Ok(reply)
+    }
+
+    /// Waits until a read is not stale, where that is needed.
+    async fn pass_barrier(&self, ready: Ready, times: &mut ReadTimes) -> Result<(), RequestError> {
+        if ready == (Ready::Read { needs_barrier: true }) {
+            self.reader.read_barrier().await?;
+            times.note_barrier();
+        }
+        Ok(())
     }
 
     async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
@@ -229,11 +208,12 @@ impl Kv {
         &self,
         client: &Client,
         request: TxnRequest,
+        ready: Ready,
         started: Instant,
     ) -> Result<Reply<TxnResponse>, RequestError> {
         let _operation = client.operation("txn", || spans::txn(&request, true));
         let (request, mut times) = (Arc::new(request), ReadTimes::start());
-        let result = self.read_txn(client, &request, &mut times).await;
+        let result = self.read_txn(client, &request, ready, &mut times).await;
         let (kind, took) = (RequestKind::ReadonlyTxn, times.elapsed());
         self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
         times.tell(client, took);
@@ -252,12 +232,10 @@ impl Kv {
         &self,
         client: &Client,
         request: &Arc<TxnRequest>,
+        ready: Ready,
         times: &mut ReadTimes,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        if !is_serializable(request) {
-            self.reader.read_barrier().await?;
-            times.note_barrier();
-        }
+        self.pass_barrier(ready, times).await?;
         let pass = self.gate.pass_to_read(&client.shown, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
@@ -386,9 +364,8 @@ fn txn_response_text(reply: &Reply<TxnResponse>) -> String {
     format!("responses:<{counts}> size:{}", reply.encoded_len())
 }
 
-fn to_query(request: &RangeRequest) -> Result<RangeQuery, RequestError> {
-    check_range(request)?;
-    Ok(RangeQuery::from_request(request).expect("the sort was checked"))
+fn to_query(request: &RangeRequest) -> RangeQuery {
+    RangeQuery::from_request(request).expect("the sort was checked")
 }
 
 /// The methods; `guarded` calls them.
@@ -412,7 +389,8 @@ impl Kv {
         request: Authorized<RangeRequest>,
     ) -> Result<Response<BoxStream<RangeStreamResponse>>, Status> {
         let (client, request) = request.into_parts();
-        let query = to_query(&request).map_err(status)?;
+        let ready = self.proposer.prepare(&client, Ask::Range(&request)).await.map_err(status)?;
+        let query = to_query(&request);
         let in_key_order = query.sort_order == SortOrder::None
             || (query.sort_order == SortOrder::Ascend && query.sort_target == SortTarget::Key);
         if !in_key_order {
@@ -426,9 +404,7 @@ impl Kv {
             return Err(Status::unimplemented("RangeStream does not support revision filters"));
         }
         let operation = client.operation("range_streaming", || spans::range_stream(&request));
-        if !request.serializable {
-            self.reader.read_barrier().await.map_err(status)?;
-        }
+        self.pass_barrier(ready, &mut ReadTimes::start()).await.map_err(status)?;
         let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
@@ -477,9 +453,10 @@ impl Kv {
     ) -> Result<Response<TxnResponse>, Status> {
         let started = Instant::now();
         let (client, txn) = request.into_parts();
-        let txn = self.checked_txn(&client, txn).await.map_err(status)?;
-        if is_read_only(&txn) {
-            return self.read_txn_for(&client, txn, started).await.map_err(status)?.into_response();
+        let ready = self.proposer.prepare(&client, Ask::Txn(&txn)).await.map_err(status)?;
+        if ready != Ready::Propose {
+            let reply = self.read_txn_for(&client, txn, ready, started).await;
+            return reply.map_err(status)?.into_response();
         }
         let mut kept = Bytes::new();
         let result = self.write_txn(&client, txn, &mut kept).await;

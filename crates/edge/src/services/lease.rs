@@ -9,7 +9,6 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_state::apply::{Permission, Response as Outcome};
 use quorate_state::auth::Access;
-use quorate_state::quota::LEASE_COST;
 use quorate_state::units::LeaseId;
 use tonic::{Response, Status};
 
@@ -20,7 +19,7 @@ use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use quorate_member::access::{Client, Gate};
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, Profile, Proposer, Reader};
+use quorate_member::{Ask, Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The service.
@@ -50,8 +49,7 @@ impl LeaseService {
         client: &Client,
         mut grant: LeaseGrantRequest,
     ) -> Result<LeaseGrantResponse, Status> {
-        self.proposer.check_quota(client, LEASE_COST).await.map_err(status)?;
-        self.gate.check_user(&client.shown).map_err(status)?;
+        self.proposer.prepare(client, Ask::LeaseGrant).await.map_err(status)?;
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
         }

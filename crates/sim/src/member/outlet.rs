@@ -2,10 +2,12 @@
 //!
 //! Outcomes are kept back until what they tell of is published, as in production.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
-use quorate_core::{Begun, LeadershipState, Order, Outlet, Output};
+use quorate_api::etcdserverpb::InternalRaftRequest;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_core::request::no_space_alarm;
+use quorate_core::{Begun, LeadershipState, Order, Outlet, Output, Pending};
 use quorate_node::Event;
 use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::alarm::Cause;
@@ -23,12 +25,12 @@ pub(super) enum Outcome {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Said {
     pub(super) inputs: VecDeque<Input>,
     pub(super) orders: VecDeque<Order<Told, Told>>,
     /// Who waits for which request.
-    pub(super) waiters: BTreeMap<u64, Waiter>,
+    pub(super) pending: Pending<Waiter>,
     /// Of what is applied and not published yet.
     pub(super) held: Vec<(Waiter, Outcome)>,
     /// To be told.
@@ -49,22 +51,35 @@ pub(super) struct Said {
 }
 
 impl Said {
+    /// Of a member that has published what its files hold.
+    pub(super) fn new(own_id: u64, published: LogIndex, published_term: Term) -> Self {
+        Self {
+            inputs: VecDeque::new(),
+            orders: VecDeque::new(),
+            // Nobody here asks for more than there is room for.
+            pending: Pending::new(usize::MAX, usize::MAX),
+            held: Vec::new(),
+            outcomes: Vec::new(),
+            published,
+            published_term,
+            state: LeadershipState::default(),
+            told: Vec::new(),
+            members: None,
+            is_removed: false,
+            was_installed: false,
+            proposals: Vec::new(),
+            own_id,
+            seen: Vec::new(),
+        }
+    }
+
     fn raise_no_space(&mut self) {
-        self.change_no_space(alarm_request::AlarmAction::Activate, Cause::Other);
+        self.change_no_space(AlarmAction::Activate, Cause::Other);
     }
 
     /// Has this member's NOSPACE alarm raised or taken back.
-    pub(super) fn change_no_space(&mut self, action: alarm_request::AlarmAction, cause: Cause) {
-        let alarm = AlarmRequest {
-            action: action.into(),
-            member_id: self.own_id,
-            alarm: AlarmType::Nospace.into(),
-        };
-        self.proposals.push(InternalRaftRequest {
-            alarm: Some(alarm),
-            alarm_of_full_disk: cause == Cause::FullDisk,
-            ..InternalRaftRequest::default()
-        });
+    pub(super) fn change_no_space(&mut self, action: AlarmAction, cause: Cause) {
+        self.proposals.push(no_space_alarm(self.own_id, action, cause));
     }
 
     fn publish(&mut self, index: LogIndex, term: Term) {
@@ -80,7 +95,7 @@ impl Outlet for Said {
     type Told = Told;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
-        let waiter = self.waiters.remove(&request.id);
+        let waiter = self.pending.take(request.id);
         Begun { reply_wanted: waiter.is_some(), ticket: waiter, kind: "request" }
     }
 
@@ -112,7 +127,7 @@ impl Outlet for Said {
             Output::ChangeRefused(_) => self.seen.push("a membership change is refused by the log"),
             Output::Removed => self.is_removed = true,
             Output::ChangeAnswered { request_id, outcome } => {
-                if let Some(waiter) = self.waiters.remove(&request_id) {
+                if let Some(waiter) = self.pending.take(request_id) {
                     self.held.push((waiter, Outcome::Changed(outcome)));
                 }
             }

@@ -1,22 +1,18 @@
-//! What clients ask of a member, from the question to the answer, by the course that production's handles take:
-//! checked, proposed or held behind a barrier, answered when the index is there.
+//! What clients ask of a member, from the question to the answer. What is checked, and what a request waits for, says
+//! `core::request`; here that is carried out.
 //!
 //! # Not here
 //!
 //! Questions about leases that only the leader can answer (`lease_holder`).
 
-use prost::Message as _;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
+use quorate_core::request::{Ask as Asked, Course, Ready, Room, Step, encode, no_space_alarm};
 use quorate_core::{Job, LeaseTask};
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, LogIndex, Term};
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{
-    Refusal, Response, check_delete_range, check_put, check_range, check_txn, is_read_only,
-    is_serializable, read_range, read_txn,
-};
-use quorate_state::quota::{LEASE_COST, put_cost, txn_cost};
+use quorate_state::apply::{Refusal, Response, check_overlap, read_range, read_txn};
 use quorate_state::units::{LeaseId, MemberId};
 
 use super::input::Input;
@@ -39,32 +35,30 @@ impl Process {
     }
 
     fn begin(&mut self, op: OpId, user: &str, ask: Ask) -> Result<(), Reply> {
-        let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
+        self.note_lack_of_room(op, &ask);
         let none = InternalRaftRequest::default;
         let request = match ask {
             Ask::Range(range) => {
-                check_range(&range).map_err(refused)?;
-                self.begin_read(op, range.serializable, Ask::Range(range));
+                let ready = self.prepare(Asked::Range(&range))?;
+                let needs_barrier = ready == (Ready::Read { needs_barrier: true });
+                self.begin_read(op, needs_barrier, Ask::Range(range));
                 return Ok(());
             }
             Ask::Put(put) => {
-                self.check_quota(put_cost(&put))?;
-                check_put(&put).map_err(refused)?;
+                self.prepare(Asked::Put(&put))?;
                 InternalRaftRequest { put: Some(put), ..none() }
             }
             Ask::Delete(delete) => {
-                check_delete_range(&delete).map_err(refused)?;
+                self.prepare(Asked::DeleteRange(&delete))?;
                 InternalRaftRequest { delete_range: Some(delete), ..none() }
             }
-            Ask::Txn(txn) => {
-                self.check_quota(txn_cost(&txn))?;
-                check_txn(&txn, self.settings.txn_ops_max).map_err(refused)?;
-                if is_read_only(&txn) {
-                    self.begin_read(op, is_serializable(&txn), Ask::Txn(txn));
+            Ask::Txn(txn) => match self.prepare(Asked::Txn(&txn))? {
+                Ready::Propose => InternalRaftRequest { txn: Some(txn), ..none() },
+                Ready::Read { needs_barrier } => {
+                    self.begin_read(op, needs_barrier, Ask::Txn(txn));
                     return Ok(());
                 }
-                InternalRaftRequest { txn: Some(txn), ..none() }
-            }
+            },
             Ask::Compact(compaction) => {
                 if compaction.physical {
                     self.asked.insert(op, Ask::Compact(compaction));
@@ -72,7 +66,7 @@ impl Process {
                 InternalRaftRequest { compaction: Some(compaction), ..none() }
             }
             Ask::LeaseGrant(mut grant) => {
-                self.check_quota(LEASE_COST)?;
+                self.prepare(Asked::LeaseGrant)?;
                 if grant.id == 0 {
                     grant.id = (self.next_id() & (u64::MAX >> 1)).cast_signed();
                 }
@@ -109,6 +103,51 @@ impl Process {
         Ok(())
     }
 
+    /// Takes a request through its checks.
+    fn prepare(&mut self, ask: Asked<'_>) -> Result<Ready, Reply> {
+        let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
+        let mut course = Course::new(self.settings.txn_ops_max);
+        loop {
+            match course.step(ask).map_err(refused)? {
+                // Everybody is somebody.
+                Step::Credentials => {}
+                Step::Room { cost } => self.find_room(cost)?,
+                Step::Compare { .. } => {
+                    if let Asked::Txn(txn) = ask {
+                        check_overlap(txn).map_err(refused)?;
+                    }
+                }
+                Step::Ready(ready) => return Ok(ready),
+            }
+        }
+    }
+
+    fn room(&self) -> Room {
+        let headroom_bytes = self.settings.quota_headroom_bytes;
+        Room { quota: self.readers.quota, headroom_bytes }
+    }
+
+    /// Refuses a write for which there is no room, and has everybody told.
+    fn find_room(&mut self, cost: u64) -> Result<(), Reply> {
+        if self.room().allows(self.backend.size_bytes(), cost) {
+            return Ok(());
+        }
+        self.out.push(Out::Seen("a write finds the quota exceeded"));
+        let alarm = no_space_alarm(self.id, AlarmAction::Activate, Cause::Other);
+        self.propose(alarm, Waiter::Nobody, None);
+        Err(Reply::Failed(Failure::Never("no space")))
+    }
+
+    /// Remembers of a store that it came when the file was as large as it may be.
+    fn note_lack_of_room(&mut self, op: OpId, ask: &Ask) {
+        let file_bytes = self.backend.size_bytes();
+        let used = file_bytes.saturating_add(self.settings.quota_headroom_bytes);
+        let is_full = self.readers.quota.bytes_max().is_some_and(|most| used >= most);
+        if is_full && matches!(ask, Ask::Put(_)) {
+            self.without_room.insert(op);
+        }
+    }
+
     /// Who asks, and as of which users and roles: what production reads off a token.
     fn signed_by(&self, user: &str) -> RequestHeader {
         let view = self.readers.auth.view();
@@ -123,27 +162,6 @@ impl Process {
     fn next_id(&mut self) -> u64 {
         self.next_request += 1;
         self.next_request
-    }
-
-    /// Refuses a write for which there is no room, and has everybody told.
-    fn check_quota(&mut self, cost: u64) -> Result<(), Reply> {
-        if self.readers.quota.allows(self.backend.size_bytes(), cost) {
-            return Ok(());
-        }
-        self.out.push(Out::Seen("a write finds the quota exceeded"));
-        self.raise_no_space();
-        Err(Reply::Failed(Failure::Never("no space")))
-    }
-
-    fn raise_no_space(&mut self) {
-        use quorate_api::etcdserverpb::{AlarmRequest, AlarmType};
-        let alarm = AlarmRequest {
-            action: AlarmAction::Activate.into(),
-            member_id: self.id,
-            alarm: AlarmType::Nospace.into(),
-        };
-        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
-        self.propose(request, Waiter::Nobody, None);
     }
 
     /// Sends a request through the log; its outcome goes to the waiter.
@@ -177,32 +195,36 @@ impl Process {
         let request_id = self.next_id();
         // What a member does by itself, it may.
         let header = request.header.clone().unwrap_or_else(|| self.signed_by(ROOT));
-        let header = Some(RequestHeader { id: request_id, ..header });
-        let data = InternalRaftRequest { header, ..request }.encode_to_vec();
-        if data.len() > self.settings.request_bytes_max {
+        let header = RequestHeader { id: request_id, ..header };
+        let Some(proposal) = encode(header, request, self.settings.request_bytes_max) else {
             self.fail_waiter(waiter, Failure::Never("request is too large"));
             return None;
-        }
-        self.said.waiters.insert(request_id, waiter);
+        };
+        self.await_outcome(request_id, waiter, proposal.data.len());
         if let Some(op) = op {
             self.proposed.insert(op, request_id);
         }
-        Some(Proposal { request_id, data: data.into() })
+        Some(proposal)
+    }
+
+    fn await_outcome(&mut self, request_id: u64, waiter: Waiter, bytes: usize) {
+        let is_taken = self.said.pending.add(request_id, waiter, bytes);
+        assert!(is_taken, "there is no bound on proposals here");
     }
 
     fn propose_change(&mut self, op: OpId, change: ConfChange) {
         let id = self.next_id();
-        self.said.waiters.insert(id, Waiter::Op(op));
+        self.await_outcome(id, Waiter::Op(op), change.context.len());
         self.proposed.insert(op, id);
         self.inputs.push_back(Input::Change(ConfChange { id, ..change }));
     }
 
-    fn begin_read(&mut self, op: OpId, is_serializable: bool, ask: Ask) {
+    fn begin_read(&mut self, op: OpId, needs_barrier: bool, ask: Ask) {
         self.asked.insert(op, ask);
-        if is_serializable {
-            self.answer_read(op);
-        } else {
+        if needs_barrier {
             self.begin_barrier(Reader::Op(op));
+        } else {
+            self.answer_read(op);
         }
     }
 
@@ -240,18 +262,15 @@ impl Process {
     }
 
     pub(super) fn when_applied(&mut self, index: LogIndex, reader: Reader) {
-        self.waiting.entry(index).or_default().push(reader);
+        if let Some(reader) = self.waiting.wait(reader, index, self.said.published) {
+            self.release(reader);
+        }
     }
 
     /// Lets those go on whose index can be read.
     pub(super) fn release_readers(&mut self) {
-        while let Some(first) = self.waiting.first_entry() {
-            if *first.key() > self.said.published {
-                return;
-            }
-            for reader in first.remove() {
-                self.release(reader);
-            }
+        while let Some(readers) = self.waiting.take_released(self.said.published) {
+            readers.into_iter().for_each(|reader| self.release(reader));
         }
     }
 
@@ -304,6 +323,11 @@ impl Process {
 
     fn tell_outcome(&mut self, op: OpId, outcome: Outcome) {
         self.proposed.remove(&op);
+        let had_no_room = self.without_room.remove(&op);
+        assert!(
+            !(had_no_room && matches!(outcome, Outcome::Applied(Ok(_)))),
+            "a key was stored although the file had no room left when that was asked for"
+        );
         let reply = match outcome {
             // What is physical waits for the records to be gone.
             Outcome::Applied(Ok(Response::Compaction(_))) if self.asked.remove(&op).is_some() => {
@@ -322,22 +346,12 @@ impl Process {
     /// The client waits no more.
     pub fn give_up(&mut self, op: OpId) {
         self.asked.remove(&op);
+        self.without_room.remove(&op);
         self.tasks.remove(&op);
         self.streams.remove(&op);
-        if let Some(request) = self.proposed.remove(&op)
-            && self.said.waiters.remove(&request).is_some()
-        {
-            self.withdrawn.insert(request, self.reign);
+        if let Some(request) = self.proposed.remove(&op) {
+            self.said.pending.withdraw(request);
         }
-    }
-
-    /// Forgets proposals that nobody waits for: all, or, where this member leads, those from before its reign.
-    pub(super) fn forget_withdrawn(&mut self, leads: bool) -> Vec<u64> {
-        let reign = self.reign;
-        let all = std::mem::take(&mut self.withdrawn);
-        let (kept, forgotten) = all.into_iter().partition(|(_, taken)| leads && *taken == reign);
-        self.withdrawn = kept;
-        forgotten.into_keys().collect()
     }
 
     fn open_stream(&mut self, op: OpId, create: WatchCreateRequest) {
@@ -357,7 +371,8 @@ impl Process {
     fn answer_for_full_disk(&mut self) {
         let due = self.readers.facts().alarms.due_for_disk(MemberId(self.id), self.refuses_writes);
         let Some(action) = due else { return };
-        if action == AlarmAction::Deactivate && self.said.state.leads() && self.writer.lacks_room() {
+        if action == AlarmAction::Deactivate && self.said.state.leads() && self.writer.lacks_room()
+        {
             return;
         }
         self.said.change_no_space(action, Cause::FullDisk);
@@ -373,7 +388,7 @@ impl Process {
         if !self.said.state.has_leader() {
             return;
         }
-        let is_quiet = !self.said.waiters.values().any(|waiter| *waiter == Waiter::Nobody);
+        let is_quiet = !self.said.pending.waiters().any(|waiter| *waiter == Waiter::Nobody);
         let own = facts.members.get(MemberId(self.id));
         if is_quiet && own.is_some_and(|own| own.client_urls.is_empty()) {
             let attributes = Attributes {

@@ -37,6 +37,8 @@ pub struct Settings {
     pub page_bytes: usize,
     /// The quota; negative for none.
     pub quota_bytes: i64,
+    /// What writes that grow the backend leave of it.
+    pub quota_headroom_bytes: u64,
     /// How many learners there may be.
     pub learner_max: usize,
     /// Records kept in memory.
@@ -90,6 +92,7 @@ impl Default for Settings {
             growth_bytes: 32 << 10,
             page_bytes: 4096,
             quota_bytes: -1,
+            quota_headroom_bytes: 0,
             learner_max: 1,
             window_bytes: 1 << 20,
             checkpoints: false,

@@ -77,7 +77,8 @@ pub struct Checkpoint {
 
 #[derive(Debug, Default)]
 struct Shared {
-    primary: bool,
+    /// The term of this leader, where the clocks run.
+    term: Option<u64>,
     leases: HashMap<LeaseId, Lease>,
     expiries: Deadlines,
     checkpoints: Deadlines,
@@ -101,13 +102,21 @@ impl Leases {
         Self { shared: Arc::default(), options }
     }
 
-    /// Starts the clocks: this member has become leader and applied everything of the terms before.
+    /// Starts the clocks: this member has become leader in this term and applied everything of the terms before.
     /// Every lease gets its checkpointed or full lifetime from now on, and `extend_millis` more, for
     /// clients that could not reach a leader meanwhile. Expiries that fall together are spread.
-    pub fn promote(&self, extend_millis: u64, now: Millis) {
+    pub fn promote(&self, term: u64, extend_millis: u64, now: Millis) {
         let mut shared = self.shared.lock();
-        let Shared { primary, leases, expiries, checkpoints, .. } = &mut *shared;
-        *primary = true;
+        // A change of the membership that consensus refuses leaves an empty entry too.
+        if shared.term == Some(term) {
+            return;
+        }
+        let before = shared.term.replace(term);
+        assert!(
+            before.is_none_or(|before| before < term),
+            "terms rise: by the clocks of an older one, leases would end that a newer leader has renewed"
+        );
+        let Shared { leases, expiries, checkpoints, .. } = &mut *shared;
         expiries.clear();
         checkpoints.clear();
         let mut order: Vec<(Millis, LeaseId)> = leases
@@ -136,14 +145,20 @@ impl Leases {
         wake(waiters.into_values().flatten());
     }
 
-    /// Gives a lease its lifetime anew.
+    /// The term in which this member's clocks run, if they do.
     #[must_use]
-    pub fn renew(&self, id: LeaseId, now: Millis) -> Renewal {
+    pub fn term(&self) -> Option<u64> {
+        self.shared.lock().term
+    }
+
+    /// Gives a lease its lifetime anew, by the clock of the leader of this term.
+    #[must_use]
+    pub fn renew(&self, id: LeaseId, term: u64, now: Millis) -> Renewal {
         let mut shared = self.shared.lock();
-        let Shared { primary, leases, expiries, .. } = &mut *shared;
-        if !*primary {
+        if shared.term != Some(term) {
             return Renewal::NotPrimary;
         }
+        let Shared { leases, expiries, .. } = &mut *shared;
         let Some(lease) = leases.get_mut(&id) else { return Renewal::NotFound };
         if lease.expiry.is_some_and(|expiry| expiry <= now) {
             return Renewal::Expired;
@@ -160,7 +175,7 @@ impl Leases {
     /// Waits until the lease is gone or this member is no longer the primary.
     pub fn poll_gone(&self, id: LeaseId, cx: &Context<'_>) -> Poll<()> {
         let mut shared = self.shared.lock();
-        if !shared.primary || !shared.leases.contains_key(&id) {
+        if shared.term.is_none() || !shared.leases.contains_key(&id) {
             return Poll::Ready(());
         }
         let wakers = shared.waiters.entry(id).or_default();
@@ -240,15 +255,18 @@ impl Leases {
         self.shared.lock().leases.len()
     }
 
-    /// Takes at most `count_max` leases that have expired, to be revoked through the log. Each comes up
-    /// again after a while if it is still there then.
+    /// Takes at most `count_max` leases that have expired by the clock of the leader of this term, to be revoked through
+    /// the log. Each comes up again after a while if it is still there then.
     #[must_use]
-    pub fn expired(&self, now: Millis, count_max: usize) -> Vec<LeaseId> {
+    pub fn expired(&self, term: u64, now: Millis, count_max: usize) -> Vec<LeaseId> {
         let again = now.plus(self.options.resubmit_millis);
         let mut expired = Vec::new();
         let mut more = true;
         while more && expired.len() < count_max {
             let mut shared = self.shared.lock();
+            if shared.term != Some(term) {
+                break;
+            }
             let Shared { leases, expiries, .. } = &mut *shared;
             for _ in 0..SCAN_STEP {
                 more = expired.len() < count_max;
@@ -272,13 +290,16 @@ impl Leases {
         expired
     }
 
-    /// Takes at most `count_max` checkpoints that are due, to be proposed.
+    /// Takes at most `count_max` checkpoints that are due by the clock of the leader of this term, to be proposed.
     #[must_use]
-    pub fn due_checkpoints(&self, now: Millis, count_max: usize) -> Vec<Checkpoint> {
+    pub fn due_checkpoints(&self, term: u64, now: Millis, count_max: usize) -> Vec<Checkpoint> {
         let mut due = Vec::new();
         let mut more = self.options.checkpoints;
         while more && due.len() < count_max {
             let mut shared = self.shared.lock();
+            if shared.term != Some(term) {
+                break;
+            }
             let Shared { leases, checkpoints, .. } = &mut *shared;
             for _ in 0..SCAN_STEP {
                 more = due.len() < count_max;
@@ -319,12 +340,12 @@ impl Leases {
     /// Says whether the id was free.
     pub(super) fn insert(&self, record: LeaseRecord, now: Millis) -> bool {
         let mut shared = self.shared.lock();
-        let Shared { primary, leases, expiries, checkpoints, .. } = &mut *shared;
+        let Shared { term, leases, expiries, checkpoints, .. } = &mut *shared;
         let std::collections::hash_map::Entry::Vacant(entry) = leases.entry(record.id) else {
             return false;
         };
         let lease = entry.insert(Lease::new(record));
-        if *primary {
+        if term.is_some() {
             let expiry = now.plus_secs(lease.lifetime_secs());
             lease.expiry = Some(expiry);
             expiries.schedule(&mut lease.expiry_slot, record.id, expiry);
@@ -359,10 +380,10 @@ impl Leases {
         now: Millis,
     ) -> Option<LeaseRecord> {
         let mut shared = self.shared.lock();
-        let Shared { primary, leases, checkpoints, .. } = &mut *shared;
+        let Shared { term, leases, checkpoints, .. } = &mut *shared;
         let lease = leases.get_mut(&id)?;
         lease.remaining_secs = remaining_secs;
-        if *primary {
+        if term.is_some() {
             self.queue_checkpoint(checkpoints, lease, id, now);
         }
         Some(LeaseRecord { id, ttl_secs: lease.ttl_secs, remaining_secs })
@@ -400,7 +421,7 @@ impl Leases {
 
 impl Shared {
     fn stop_clocks(&mut self) {
-        self.primary = false;
+        self.term = None;
         self.expiries.clear();
         self.checkpoints.clear();
         for lease in self.leases.values_mut() {

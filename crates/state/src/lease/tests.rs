@@ -81,10 +81,10 @@ fn recovery_raises_short_lifetimes_and_stops_the_clocks() {
     assert_eq!(lessor.lease_of(b"lost"), LeaseId::NONE);
     let status = leases.time_to_live(LeaseId(1), Millis(0)).unwrap();
     assert_eq!(status, TimeToLive { granted_secs: 2, remaining_secs: None });
-    assert_eq!(leases.expired(Millis(u64::MAX), 10), []);
-    assert_eq!(leases.renew(LeaseId(1), Millis(0)), Renewal::NotPrimary);
+    assert_eq!(leases.expired(1, Millis(u64::MAX), 10), []);
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(0)), Renewal::NotPrimary);
 
-    leases.promote(1000, Millis(5000));
+    leases.promote(1, 1000, Millis(5000));
     let left = |id| leases.time_to_live(LeaseId(id), Millis(5000)).unwrap().remaining_secs;
     assert_eq!((left(1), left(2)), (Some(3), Some(41)));
     assert_eq!(leases.list(), [LeaseId(1), LeaseId(2)]);
@@ -96,13 +96,13 @@ fn recovery_raises_short_lifetimes_and_stops_the_clocks() {
 fn a_renewal_counts_from_now_and_says_the_granted_lifetime() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 10, 0);
-    assert_eq!(leases.renew(LeaseId(1), Millis(9_999)), Renewal::Renewed { ttl_secs: 10 });
-    assert_eq!(leases.expired(Millis(19_998), 10), []);
-    assert_eq!(leases.expired(Millis(19_999), 10), [LeaseId(1)]);
-    assert_eq!(leases.renew(LeaseId(1), Millis(19_999)), Renewal::Expired);
-    assert_eq!(leases.renew(LeaseId(9), Millis(0)), Renewal::NotFound);
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(9_999)), Renewal::Renewed { ttl_secs: 10 });
+    assert_eq!(leases.expired(1, Millis(19_998), 10), []);
+    assert_eq!(leases.expired(1, Millis(19_999), 10), [LeaseId(1)]);
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(19_999)), Renewal::Expired);
+    assert_eq!(leases.renew(LeaseId(9), 1, Millis(0)), Renewal::NotFound);
     let late = leases.time_to_live(LeaseId(1), Millis(21_500)).unwrap();
     assert_eq!(late.remaining_secs, Some(-1));
 }
@@ -111,13 +111,13 @@ fn a_renewal_counts_from_now_and_says_the_granted_lifetime() {
 fn an_unrevoked_lease_is_handed_out_again() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 10, 0);
-    assert_eq!(leases.expired(Millis(10_000), 10), [LeaseId(1)]);
-    assert_eq!(leases.expired(Millis(16_999), 10), []);
-    assert_eq!(leases.expired(Millis(17_000), 10), [LeaseId(1)]);
+    assert_eq!(leases.expired(1, Millis(10_000), 10), [LeaseId(1)]);
+    assert_eq!(leases.expired(1, Millis(16_999), 10), []);
+    assert_eq!(leases.expired(1, Millis(17_000), 10), [LeaseId(1)]);
     lessor.revoke(LeaseId(1));
-    assert_eq!(leases.expired(Millis(99_000), 10), []);
+    assert_eq!(leases.expired(1, Millis(99_000), 10), []);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn waiting_for_an_expired_lease_ends_with_it_or_with_the_leadership() {
     let cx = Context::from_waker(&waker);
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 10, 0);
     granted(&mut lessor, 2, 10, 0);
     assert_eq!(leases.poll_gone(LeaseId(1), &cx), Poll::Pending);
@@ -148,6 +148,26 @@ fn waiting_for_an_expired_lease_ends_with_it_or_with_the_leadership() {
 }
 
 #[test]
+fn clocks_start_once_in_a_term() {
+    let mut lessor = lessor(LessorOptions::default());
+    lessor.grant(LeaseId(1), 10, Millis(0)).unwrap();
+    let leases = lessor.reader();
+    leases.promote(3, 0, Millis(0));
+    leases.promote(3, 0, Millis(9_000));
+    assert_eq!(
+        leases.expired(3, Millis(10_000), 10),
+        [LeaseId(1)],
+        "started again, it lasts longer"
+    );
+    assert_eq!(leases.term(), Some(3));
+    leases.promote(5, 0, Millis(10_000));
+    assert_eq!(leases.renew(LeaseId(1), 3, Millis(11_000)), Renewal::NotPrimary);
+    assert_eq!(leases.expired(3, Millis(30_000), 10), []);
+    assert_eq!(leases.due_checkpoints(3, Millis(30_000), 10), []);
+    assert_eq!(leases.expired(5, Millis(30_000), 10), [LeaseId(1)]);
+}
+
+#[test]
 fn a_new_primary_spreads_expiries_that_fall_together() {
     let records = (1..=2000).map(|id| LeaseRecord {
         id: LeaseId(id),
@@ -156,8 +176,8 @@ fn a_new_primary_spreads_expiries_that_fall_together() {
     });
     let lessor = Lessor::recover(records, NO_KEYS, LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(1000, Millis(0));
-    let count_at = |now| leases.expired(Millis(now), 5000).len();
+    leases.promote(1, 1000, Millis(0));
+    let count_at = |now| leases.expired(1, Millis(now), 5000).len();
     assert_eq!(count_at(10_999), 0);
     assert_eq!(count_at(11_000), 750);
     assert_eq!(count_at(12_000), 750);
@@ -170,46 +190,46 @@ fn long_leases_are_checkpointed() {
     let options = LessorOptions { checkpoints: true, ..LessorOptions::default() };
     let mut lessor = lessor(options);
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 1000, 0);
     granted(&mut lessor, 2, 300, 0);
-    assert_eq!(leases.due_checkpoints(Millis(299_999), 10), []);
-    let due = leases.due_checkpoints(Millis(300_500), 10);
+    assert_eq!(leases.due_checkpoints(1, Millis(299_999), 10), []);
+    let due = leases.due_checkpoints(1, Millis(300_500), 10);
     assert_eq!(due, [Checkpoint { id: LeaseId(1), remaining_secs: 700 }]);
 
     let stored = lessor.checkpoint(LeaseId(1), 700, Millis(300_600)).unwrap();
     assert_eq!((stored.ttl_secs, stored.remaining_secs), (1000, 700));
     assert_eq!(lessor.checkpoint(LeaseId(9), 1, Millis(0)), None);
-    assert_eq!(leases.renew(LeaseId(1), Millis(300_700)), Renewal::CheckpointFirst);
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(300_700)), Renewal::CheckpointFirst);
     lessor.checkpoint(LeaseId(1), 0, Millis(300_800));
-    assert_eq!(leases.renew(LeaseId(1), Millis(300_900)), Renewal::Renewed { ttl_secs: 1000 });
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(300_900)), Renewal::Renewed { ttl_secs: 1000 });
 
     // Renewed within the last second: nothing to write down, but it comes up again.
-    assert_eq!(leases.renew(LeaseId(1), Millis(600_500)), Renewal::Renewed { ttl_secs: 1000 });
-    assert_eq!(leases.due_checkpoints(Millis(600_500), 10), []);
-    assert_eq!(leases.due_checkpoints(Millis(900_600), 10).len(), 1);
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(600_500)), Renewal::Renewed { ttl_secs: 1000 });
+    assert_eq!(leases.due_checkpoints(1, Millis(600_500), 10), []);
+    assert_eq!(leases.due_checkpoints(1, Millis(900_600), 10).len(), 1);
 }
 
 #[test]
 fn a_checkpoint_taken_elsewhere_shortens_a_renewal() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 1000, 0);
     lessor.checkpoint(LeaseId(1), 50, Millis(0));
-    assert_eq!(leases.renew(LeaseId(1), Millis(0)), Renewal::Renewed { ttl_secs: 1000 });
+    assert_eq!(leases.renew(LeaseId(1), 1, Millis(0)), Renewal::Renewed { ttl_secs: 1000 });
     // The queue held a later time than the new expiry.
-    assert_eq!(leases.expired(Millis(50_000), 10), [LeaseId(1)]);
+    assert_eq!(leases.expired(1, Millis(50_000), 10), [LeaseId(1)]);
 }
 
 #[test]
 fn renewing_and_revoking_leave_nothing_behind() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
-    leases.promote(0, Millis(0));
+    leases.promote(1, 0, Millis(0));
     granted(&mut lessor, 1, 3600, 0);
     for now in 1..10_000 {
-        assert_eq!(leases.renew(LeaseId(1), Millis(now)), Renewal::Renewed { ttl_secs: 3600 });
+        assert_eq!(leases.renew(LeaseId(1), 1, Millis(now)), Renewal::Renewed { ttl_secs: 3600 });
         granted(&mut lessor, 2, 3600, now);
         lessor.revoke(LeaseId(2));
     }
@@ -271,7 +291,7 @@ proptest! {
         let mut lessor = lessor(LessorOptions::default());
         let leases = lessor.reader();
         let mut model: BTreeMap<i64, ModelLease> = BTreeMap::new();
-        let (mut now, mut primary) = (0, false);
+        let (mut now, mut primary, mut term) = (0, false, 0);
         for step in steps {
             match step {
                 Step::Grant(id, ttl_secs) => {
@@ -295,7 +315,7 @@ proptest! {
                             Renewal::Renewed { ttl_secs: lease.ttl_secs }
                         }
                     };
-                    prop_assert_eq!(leases.renew(LeaseId(id), Millis(now)), expected);
+                    prop_assert_eq!(leases.renew(LeaseId(id), term, Millis(now)), expected);
                 }
                 Step::Revoke(id) => {
                     prop_assert_eq!(lessor.revoke(LeaseId(id)), model.remove(&id).is_some());
@@ -311,7 +331,7 @@ proptest! {
                 Step::Scan(count_max) => {
                     let due: Vec<i64> =
                         model.iter().filter(|(_, l)| l.due(now)).map(|(id, _)| *id).collect();
-                    let found = leases.expired(Millis(now), count_max);
+                    let found = leases.expired(term, Millis(now), count_max);
                     prop_assert_eq!(found.len(), due.len().min(count_max));
                     for LeaseId(id) in found {
                         prop_assert!(due.contains(&id));
@@ -320,7 +340,8 @@ proptest! {
                 }
                 Step::Promote => {
                     primary = true;
-                    leases.promote(500, Millis(now));
+                    term += 1;
+                    leases.promote(term, 500, Millis(now));
                     model.values_mut().for_each(|lease| lease.restart(now + 500));
                 }
                 Step::Demote => {

@@ -44,7 +44,7 @@ impl Member {
             }
             // lead extend=5: this member is the leader, and has applied everything; seconds for all leases
             "lead" => {
-                leases.promote(command.value("extend").unwrap_or(0) * 1000, self.now);
+                leases.promote(1, command.value("extend").unwrap_or(0) * 1000, self.now);
                 done()
             }
             // follow: it leads no longer
@@ -53,7 +53,7 @@ impl Member {
                 done()
             }
             // renew 5
-            "renew" => match leases.renew(id(), self.now) {
+            "renew" => match leases.renew(id(), 1, self.now) {
                 Renewal::Renewed { ttl_secs } => format!("{ttl_secs} s"),
                 Renewal::NotFound => "not found".to_owned(),
                 Renewal::NotPrimary => "ask the leader".to_owned(),
@@ -79,10 +79,10 @@ impl Member {
             // leases
             "leases" => ids(leases.list()),
             // expired: what the leader would have revoked now
-            "expired" => ids(leases.expired(self.now, ALL)),
+            "expired" => ids(leases.expired(1, self.now, ALL)),
             // due-checkpoints: what the leader would propose now
             "due-checkpoints" => {
-                let due = leases.due_checkpoints(self.now, ALL);
+                let due = leases.due_checkpoints(1, self.now, ALL);
                 let due: Vec<String> = due
                     .iter()
                     .map(|due| format!("{}: {} s", due.id.0, due.remaining_secs))

@@ -92,7 +92,7 @@ fn a_restart_finds_what_was_applied() {
         assert_eq!(after.leases.keys(LeaseId(id)), before.leases.keys(LeaseId(id)));
     }
     assert_eq!(after.leases.keys(LeaseId(5)).unwrap().len(), 1);
-    after.leases.promote(0, Millis(0));
+    after.leases.promote(1, 0, Millis(0));
     let remaining = |id| after.leases.time_to_live(LeaseId(id), Millis(0)).unwrap().remaining_secs;
     assert_eq!((remaining(5), remaining(-6)), (Some(60), Some(30)));
     assert_eq!(before.hub.stats(), after.hub.stats());

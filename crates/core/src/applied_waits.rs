@@ -1,0 +1,81 @@
+//! Who waits until an entry is applied: readers behind a barrier, and whoever needs all that is committed.
+//!
+//! # Invariant
+//!
+//! Nobody is released before the entry that was waited for is published.
+
+use std::collections::BTreeMap;
+
+use quorate_raft::LogIndex;
+
+/// See the module. `T` is who waits.
+#[derive(Debug)]
+pub struct AppliedWaits<T> {
+    by_index: BTreeMap<LogIndex, Vec<T>>,
+    count: usize,
+}
+
+impl<T> Default for AppliedWaits<T> {
+    fn default() -> Self {
+        Self { by_index: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl<T> AppliedWaits<T> {
+    /// How many wait.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Has somebody wait for an entry. Gives those back for whom that is published.
+    pub fn wait(&mut self, waiter: T, index: LogIndex, published: LogIndex) -> Option<T> {
+        if index <= published {
+            return Some(waiter);
+        }
+        self.by_index.entry(index).or_default().push(waiter);
+        self.count += 1;
+        None
+    }
+
+    /// The next ones that may go on.
+    pub fn take_released(&mut self, published: LogIndex) -> Option<Vec<T>> {
+        let first = self.by_index.first_entry().filter(|first| *first.key() <= published)?;
+        let waiters = first.remove();
+        self.count -= waiters.len();
+        Some(waiters)
+    }
+
+    /// Forgets those who wait no longer.
+    pub fn retain(&mut self, is_awaited: impl Fn(&T) -> bool) {
+        self.by_index.retain(|_, waiters| {
+            waiters.retain(&is_awaited);
+            !waiters.is_empty()
+        });
+        self.count = self.by_index.values().map(Vec::len).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_released_before_the_index_is_published() {
+        let mut waits = AppliedWaits::default();
+        assert_eq!(waits.wait("a", LogIndex(4), LogIndex(4)), Some("a"));
+        assert_eq!(waits.wait("b", LogIndex(5), LogIndex(4)), None);
+        assert_eq!(waits.wait("c", LogIndex(7), LogIndex(4)), None);
+        assert_eq!(waits.take_released(LogIndex(4)), None);
+        assert_eq!(waits.take_released(LogIndex(6)), Some(vec!["b"]));
+        assert_eq!((waits.take_released(LogIndex(6)), waits.len()), (None, 1));
+        waits.retain(|waiter| *waiter != "c");
+        assert!(waits.is_empty());
+    }
+}

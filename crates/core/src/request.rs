@@ -1,0 +1,275 @@
+//! The course of a client's request: what is checked in which order, until it is proposed or read.
+//!
+//! # How it is driven
+//!
+//! [`Course::step`] names what comes next. The caller sees to that and calls it again, until the request is to be proposed
+//! or read. What a step refuses ends the request.
+//!
+//! # Invariants
+//!
+//! * What makes the backend file grow is proposed only if there was room for it ([`Room`]).
+//! * A linearizable read comes after a barrier ([`Consensus`](crate::Consensus)), once the index that this has named is
+//!   applied ([`AppliedWaits`](crate::AppliedWaits)).
+//!
+//! # Not here
+//!
+//! Permissions: those of a write are checked when it is applied, those of a read by whoever reads (`state::apply`).
+//! Bounds on requests under way (`member::admission`).
+
+use prost::Message as _;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, DeleteRangeRequest, InternalRaftRequest, PutRequest, RangeRequest,
+    RequestHeader, TxnRequest,
+};
+use quorate_node::Proposal;
+use quorate_state::alarm::Cause;
+use quorate_state::apply::{
+    RequestRefusal, check_delete_range, check_put, check_range, check_structure, is_read_only,
+    is_serializable,
+};
+use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
+
+/// How large the backend file may become by what clients write.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The quota.
+    pub quota: Quota,
+    /// Bytes under the quota that writes which grow the file leave to those that make room.
+    pub headroom_bytes: u64,
+}
+
+impl Room {
+    /// Whether a file of `file_bytes` may grow by `cost` more.
+    #[must_use]
+    pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
+        self.quota.allows(file_bytes.saturating_add(self.headroom_bytes), cost)
+    }
+}
+
+/// A request whose course differs from "propose it".
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Read keys.
+    Range(&'a RangeRequest),
+    /// Store a key.
+    Put(&'a PutRequest),
+    /// Delete keys.
+    DeleteRange(&'a DeleteRangeRequest),
+    /// Several of these at once.
+    Txn(&'a TxnRequest),
+    /// Grant a lease.
+    LeaseGrant,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The client shows valid credentials, where authentication is enabled, or is refused.
+    Credentials,
+    /// [`Room`] allows so many bytes more. Otherwise the NOSPACE alarm is raised ([`no_space_alarm`]), and the request
+    /// refused.
+    Room {
+        /// The bytes.
+        cost: u64,
+    },
+    /// The operations of the transaction are compared with each other (`state::apply::check_overlap`), which takes long
+    /// for many.
+    Compare {
+        /// How many there are.
+        operation_count: usize,
+    },
+    /// The request was checked. Its course ends here.
+    Ready(Ready),
+}
+
+/// What is done with a request that was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It goes into the log.
+    Propose,
+    /// The newest view is read.
+    Read {
+        /// After a read barrier.
+        needs_barrier: bool,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    txn_ops_max: usize,
+    last: Option<Step>,
+}
+
+impl Course {
+    /// Of a request that has just come, where a transaction may have so many operations.
+    #[must_use]
+    pub const fn new(txn_ops_max: usize) -> Self {
+        Self { txn_ops_max, last: None }
+    }
+
+    /// Takes the next step; what the last one named has come about.
+    ///
+    /// # Errors
+    ///
+    /// The request is refused.
+    pub fn step(&mut self, ask: Ask<'_>) -> Result<Step, RequestRefusal> {
+        let read =
+            |is_serializable: bool| Step::Ready(Ready::Read { needs_barrier: !is_serializable });
+        let propose = Step::Ready(Ready::Propose);
+        let step = match (ask, self.last) {
+            (_, Some(Step::Ready(_))) => unreachable!("a course has one end"),
+            (Ask::Range(range), _) => {
+                check_range(range)?;
+                read(range.serializable)
+            }
+            (Ask::Put(put), None) => Step::Room { cost: put_cost(put) },
+            (Ask::Put(put), Some(_)) => {
+                check_put(put)?;
+                propose
+            }
+            (Ask::DeleteRange(delete), _) => {
+                check_delete_range(delete)?;
+                propose
+            }
+            // A transaction without any operation needs no permission, as in etcd.
+            (Ask::Txn(txn), None) if *txn != TxnRequest::default() => Step::Credentials,
+            (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Room { cost: txn_cost(txn) },
+            (Ask::Txn(txn), Some(Step::Room { .. })) => {
+                Step::Compare { operation_count: check_structure(txn, self.txn_ops_max)? }
+            }
+            (Ask::Txn(txn), Some(Step::Compare { .. })) if is_read_only(txn) => {
+                read(is_serializable(txn))
+            }
+            (Ask::Txn(_), Some(Step::Compare { .. })) => propose,
+            (Ask::LeaseGrant, None) => Step::Room { cost: LEASE_COST },
+            (Ask::LeaseGrant, Some(Step::Room { .. })) => Step::Credentials,
+            (Ask::LeaseGrant, Some(_)) => propose,
+        };
+        self.last = Some(step);
+        Ok(step)
+    }
+}
+
+/// A request as the log takes it. `None` if it has more bytes than a request may have.
+#[must_use]
+pub fn encode(
+    header: RequestHeader,
+    request: InternalRaftRequest,
+    bytes_max: usize,
+) -> Option<Proposal> {
+    let request_id = header.id;
+    let data = InternalRaftRequest { header: Some(header), ..request }.encode_to_vec();
+    (data.len() <= bytes_max).then(|| Proposal { request_id, data: data.into() })
+}
+
+/// A request that raises this member's NOSPACE alarm, or takes it back: writes are refused everywhere while it is raised.
+#[must_use]
+pub fn no_space_alarm(member_id: u64, action: AlarmAction, cause: Cause) -> InternalRaftRequest {
+    let alarm = AlarmRequest { action: action.into(), member_id, alarm: AlarmType::Nospace.into() };
+    InternalRaftRequest {
+        alarm: Some(alarm),
+        alarm_of_full_disk: cause == Cause::FullDisk,
+        ..InternalRaftRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_api::etcdserverpb::{RequestOp, request_op};
+
+    use super::*;
+
+    fn course(ask: Ask<'_>) -> Vec<Result<Step, RequestRefusal>> {
+        let mut course = Course::new(2);
+        let mut steps = Vec::new();
+        loop {
+            let step = course.step(ask);
+            let is_last = matches!(step, Err(_) | Ok(Step::Ready(_)));
+            steps.push(step);
+            if is_last {
+                return steps;
+            }
+        }
+    }
+
+    const PROPOSED: Result<Step, RequestRefusal> = Ok(Step::Ready(Ready::Propose));
+
+    const fn reads(needs_barrier: bool) -> Result<Step, RequestRefusal> {
+        Ok(Step::Ready(Ready::Read { needs_barrier }))
+    }
+
+    fn put(key: &'static [u8]) -> PutRequest {
+        PutRequest { key: key.into(), ..PutRequest::default() }
+    }
+
+    fn range(serializable: bool) -> RangeRequest {
+        RangeRequest { key: b"k".as_slice().into(), serializable, ..RangeRequest::default() }
+    }
+
+    fn txn(operations: Vec<request_op::Request>) -> TxnRequest {
+        let success =
+            operations.into_iter().map(|request| RequestOp { request: Some(request) }).collect();
+        TxnRequest { success, ..TxnRequest::default() }
+    }
+
+    #[test]
+    fn what_grows_the_file_needs_room_before_anything_else_is_looked_at() {
+        let room = |cost| Ok(Step::Room { cost });
+        assert_eq!(course(Ask::Put(&put(b"k"))), [room(257), PROPOSED]);
+        assert_eq!(course(Ask::Put(&put(b""))), [room(256), Err(RequestRefusal::EmptyKey)]);
+        let grant = [room(64), Ok(Step::Credentials), PROPOSED];
+        assert_eq!(course(Ask::LeaseGrant), grant);
+        assert_eq!(
+            course(Ask::DeleteRange(&DeleteRangeRequest::default())),
+            [Err(RequestRefusal::EmptyKey)]
+        );
+    }
+
+    #[test]
+    fn a_linearizable_read_comes_after_a_barrier() {
+        assert_eq!(course(Ask::Range(&range(false))), [reads(true)]);
+        assert_eq!(course(Ask::Range(&range(true))), [reads(false)]);
+    }
+
+    #[test]
+    fn a_transaction_is_read_or_proposed() {
+        let before = |cost, operation_count| {
+            [Step::Credentials, Step::Room { cost }, Step::Compare { operation_count }].map(Ok)
+        };
+        let read = txn(vec![request_op::Request::RequestRange(range(false))]);
+        let steps = [&before(0, 1)[..], &[reads(true)]].concat();
+        assert_eq!(course(Ask::Txn(&read)), steps);
+        let write = txn(vec![request_op::Request::RequestPut(put(b"k"))]);
+        let steps = [&before(257, 1)[..], &[PROPOSED]].concat();
+        assert_eq!(course(Ask::Txn(&write)), steps);
+        let long = txn(vec![request_op::Request::RequestRange(range(true)); 3]);
+        let refused = Err(RequestRefusal::TooManyOperations);
+        let steps = [&before(0, 1)[..2], &[refused]].concat();
+        assert_eq!(course(Ask::Txn(&long)), steps);
+        assert_eq!(course(Ask::Txn(&TxnRequest::default()))[0], Ok(Step::Room { cost: 0 }));
+    }
+
+    #[test]
+    fn the_headroom_is_left_to_what_makes_room() {
+        let room = Room { quota: Quota::new(1_000), headroom_bytes: 100 };
+        assert!(room.allows(800, 99));
+        assert!(!room.allows(800, 100));
+        assert!(room.allows(990, 0), "what costs nothing makes room");
+        let unbounded = Room { quota: Quota::new(-1), headroom_bytes: 100 };
+        assert!(unbounded.allows(u64::MAX, 1));
+    }
+
+    #[test]
+    fn a_request_that_is_too_large_is_no_proposal() {
+        let header = RequestHeader { id: 7, ..RequestHeader::default() };
+        let request =
+            InternalRaftRequest { put: Some(put(b"k")), ..InternalRaftRequest::default() };
+        let proposal = encode(header.clone(), request.clone(), 100).unwrap();
+        assert_eq!(proposal.request_id, 7);
+        let len = proposal.data.len();
+        assert!(encode(header.clone(), request.clone(), len).is_some());
+        assert!(encode(header, request, len - 1).is_none());
+    }
+}
