@@ -10,9 +10,8 @@
 //!
 //! # Not here
 //!
-//! Threads, sockets and the order in which the shell's threads are started and stopped. What is simulated of the
-//! shell (how a request goes through a member, who is listened to, how a member starts) follows its rules, but is not
-//! its code: `member` says where.
+//! Threads, sockets and the order in which the shell's threads are started and stopped. `docs/testing.md` lists what of
+//! the shell is imitated, and why.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

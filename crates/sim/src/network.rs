@@ -21,6 +21,8 @@ pub struct Network {
     /// When the last message of a direction arrives.
     last: Vec<Vec<Micros>>,
     in_flight: Vec<Vec<usize>>,
+    /// How often the connections of each host were reset.
+    resets: Vec<u64>,
     is_calm: bool,
 }
 
@@ -32,6 +34,7 @@ impl Network {
             cut: BTreeSet::new(),
             last: vec![vec![0; hosts]; hosts],
             in_flight: vec![vec![0; hosts]; hosts],
+            resets: vec![0; hosts],
             is_calm: false,
         }
     }
@@ -53,6 +56,17 @@ impl Network {
             self.cut.insert((host, other));
             self.cut.insert((other, host));
         }
+    }
+
+    /// Resets the connections of a host: what is on its way on them is lost.
+    pub fn reset(&mut self, host: usize) {
+        self.resets[host] += 1;
+    }
+
+    /// The connection that there is between two hosts now. Another one has another number.
+    #[must_use]
+    pub fn connection(&self, from: usize, to: usize) -> u64 {
+        self.resets[from] + self.resets[to]
     }
 
     /// Mends what is cut.

@@ -58,11 +58,21 @@ pub enum Kind {
     HostHang,
     /// A host's connections break and its port refuses new ones, while its process lives.
     Refusal,
+    /// A process is suspended for longer than most leases last.
+    Suspension,
+    /// A host's connections are reset, and new ones are accepted at once.
+    Reset,
+    /// A follower's disk is full when a snapshot has arrived.
+    FullAtSnapshot,
+    /// A host's wall clock steps back before a process starts.
+    WallClock,
+    /// Leaders name another index for a snapshot than its image has, as leaders of etcd may.
+    OtherIndex,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 36] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutInAStep,
@@ -94,10 +104,24 @@ impl Kind {
         Self::HostHang,
         Self::Refusal,
         Self::BackendFull,
+        Self::Suspension,
+        Self::Reset,
+        Self::FullAtSnapshot,
+        Self::WallClock,
+        Self::OtherIndex,
     ];
 
     /// Those that were added when there were seeds already. They are drawn apart, so that what older seeds draw stays.
-    const LATER: [Self; 3] = [Self::HostHang, Self::Refusal, Self::BackendFull];
+    const LATER: [Self; 8] = [
+        Self::HostHang,
+        Self::Refusal,
+        Self::BackendFull,
+        Self::Suspension,
+        Self::Reset,
+        Self::FullAtSnapshot,
+        Self::WallClock,
+        Self::OtherIndex,
+    ];
 
     /// The kind of this name.
     #[must_use]

@@ -71,6 +71,8 @@ enum Event {
     Message {
         from: usize,
         to: usize,
+        /// On which of the connections that there were between the two.
+        connection: u64,
         message: Box<Message>,
     },
     /// A peer was found not to be there.
@@ -98,6 +100,8 @@ enum Event {
     },
     GiveUp(OpId),
     Strike,
+    /// A full disk has room again.
+    DiskHasRoom(usize),
     /// The cluster falls into two parts.
     FallApart,
     /// The same at the moment at which a leader is ahead of all others, who is looked at so many times.
@@ -260,7 +264,9 @@ impl World {
             Event::House { host, life } => self.keep_house(host, life),
             Event::Purge { host, life } => self.purge(host, life),
             Event::CatchUp { host, life } => self.catch_up(host, life),
-            Event::Message { from, to, message } => self.deliver(from, to, *message),
+            Event::Message { from, to, connection, message } => {
+                self.deliver((from, to), connection, *message);
+            }
             Event::Gone { host, life, peer } => self.note_gone(host, life, peer),
             Event::ToldRemoved { host, life } => self.note_removed(host, life),
             Event::Piece(transfer) => self.carry_piece(transfer),
@@ -270,6 +276,7 @@ impl World {
             Event::Answer { op, reply } => self.answer(op, *reply),
             Event::GiveUp(op) => self.give_up(op),
             Event::Strike => self.strike(),
+            Event::DiskHasRoom(host) => self.lift_full_disk(host),
             Event::FallApart => self.fall_apart(),
             Event::FallApartAhead(looks) => self.fall_apart_ahead(looks),
             Event::Mend => self.network.mend(),

@@ -112,14 +112,14 @@ impl Theme {
     /// The same, of [`Kind::LATER`].
     pub(super) const fn later_kinds(self) -> &'static [Kind] {
         match self {
-            Self::Leases => &[Kind::HostHang, Kind::Refusal],
+            Self::Leases => &[Kind::HostHang, Kind::Refusal, Kind::Suspension],
+            Self::Messages => &[Kind::Reset],
+            Self::Snapshots => &[Kind::FullAtSnapshot, Kind::OtherIndex],
+            Self::Crashes => &[Kind::WallClock, Kind::OtherIndex],
             Self::Anything
             | Self::Elections
-            | Self::Messages
-            | Self::Snapshots
             | Self::Membership
             | Self::Mistakes
-            | Self::Crashes
             | Self::Disks
             | Self::Compactions
             | Self::Watches

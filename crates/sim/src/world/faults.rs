@@ -9,7 +9,7 @@ use crate::clock::{MILLI, Micros, SECOND};
 use crate::plan::Kind;
 
 /// Kinds that strike now and then. The others are there all the time, or are acts of the operator and of clients.
-const STRIKING: [Kind; 15] = [
+const STRIKING: [Kind; 17] = [
     Kind::Kill,
     Kind::PowerCut,
     Kind::PowerCutInAStep,
@@ -25,6 +25,8 @@ const STRIKING: [Kind; 15] = [
     Kind::Transfer,
     Kind::HostHang,
     Kind::Refusal,
+    Kind::Suspension,
+    Kind::Reset,
 ];
 
 /// Between two looks for the moment to cut links.
@@ -44,7 +46,9 @@ impl World {
         }
         let kind = kinds[self.draw.position(kinds.len())];
         let mut host = self.draw.position(self.hosts.len());
-        if matches!(kind, Kind::HostHang | Kind::Refusal) && self.one_in(2) {
+        let is_of_leaders =
+            matches!(kind, Kind::HostHang | Kind::Refusal | Kind::Suspension | Kind::Reset);
+        if is_of_leaders && self.one_in(2) {
             // It matters most for the leader.
             host = self.leader().unwrap_or(host);
         }
@@ -105,6 +109,12 @@ impl World {
             }
             Kind::HostHang => self.hang(at),
             Kind::Refusal => self.refuse(at),
+            Kind::Suspension => {
+                let until = self.now + 3 * SECOND + self.draw.below(17 * SECOND);
+                self.hosts[at].paused_until = until;
+                self.seen.note("a process is suspended for longer than a lease");
+            }
+            Kind::Reset => self.reset(at),
             Kind::Pause => {
                 let until = self.now + self.drawn_span();
                 self.hosts[at].paused_until = until;
@@ -155,6 +165,31 @@ impl World {
         let span = self.drawn_span() + SECOND / 2;
         self.queue.put(self.now + span, Event::Mend);
         self.seen.note("a host refuses connections while its process lives");
+    }
+
+    /// The connections of a host are reset: what is on its way is lost, and the next messages arrive.
+    fn reset(&mut self, at: usize) {
+        self.network.reset(at);
+        self.break_transfers(at);
+        let life = self.hosts[at].life;
+        self.break_ops(at, life);
+        self.seen.note("connections are reset while the process lives");
+    }
+
+    /// A snapshot has arrived at a follower, whose disk is full now, for some time.
+    pub(super) fn fill_disk(&mut self, at: usize) {
+        if !self.plan.has(Kind::FullAtSnapshot) || self.is_calm() || self.one_in(2) {
+            return;
+        }
+        let room = Some(self.draw.below(20_000));
+        self.add_faults(at, |faults| faults.room = room);
+        let again = self.now + self.drawn_span();
+        self.queue.put(again, Event::DiskHasRoom(at));
+        self.seen.note("a disk is full when a snapshot arrives");
+    }
+
+    pub(super) fn lift_full_disk(&self, at: usize) {
+        self.add_faults(at, |faults| faults.room = None);
     }
 
     /// A host whose process leads, as far as it knows.

@@ -10,8 +10,8 @@ use quorate_storage::lost_log;
 
 use super::{Event, World};
 use crate::clock::{LocalClock, MILLI, Micros, SECOND};
-use crate::member::boot::{self, Flags, Others, boot};
-use crate::member::{Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
+use crate::member::boot::{self, Flags, Found, Others, boot};
+use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
 use crate::plan::{Kind, Plan, Theme};
 use quorate_random::SplitMix64;
 
@@ -78,6 +78,8 @@ pub(super) struct Host {
     pub(super) is_damaged: bool,
     /// A leader of this term has spoken to the process of what its log does not have.
     loss_shown_in: Option<Term>,
+    /// When it leads, it names another index for some snapshots than their images have.
+    pub(super) names_other_index: bool,
 }
 
 impl Host {
@@ -112,6 +114,7 @@ impl Host {
             is_tampered: false,
             is_damaged: false,
             loss_shown_in: None,
+            names_other_index: plan.has(Kind::OtherIndex) && draw.below(2) == 0,
         }
     }
 
@@ -174,7 +177,7 @@ impl World {
             return;
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
-        let numbers = (self.draw.next_u64(), self.now);
+        let numbers = (self.draw.next_u64(), self.wall_clock());
         // What a start finds, and does not clear away, the next one finds again.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(one_in), ..disk.faults() });
@@ -216,6 +219,7 @@ impl World {
             self.judge.note_published(at, LogIndex(applied.0), &booted.state().readers());
             self.judge.compare(at, &booted.state().readers(), 0);
         }
+        self.judge_past(at, &booted, &found);
         let clock = LocalClock::new(self.origin, self.now, self.hosts[at].pace);
         let process = Process::start(booted, clock, self.now, life);
         let vote = process.vote();
@@ -238,6 +242,37 @@ impl World {
         self.after_step(at, Ok(()));
     }
 
+    /// What a member that starts has done before must not keep it from starting.
+    fn judge_past(&mut self, at: usize, booted: &Booted, found: &Found) {
+        let id = booted.id();
+        if *found == Found::default() && self.is_known_to_have_run(at, id) {
+            self.judge.object(|| format!("h{at} starts with nothing as {id:x}, which has run"));
+        }
+        if booted.state().members().is_removed(MemberId(id)) {
+            self.judge.object(|| format!("h{at} starts, though it has applied its own removal"));
+        }
+    }
+
+    /// Whether a member that this host's flags name, and that it reaches, knows where clients reach the host's member.
+    fn is_known_to_have_run(&self, at: usize, id: u64) -> bool {
+        let flags = &self.hosts[at].flags;
+        let others = flags.initial.iter().filter(|(name, _)| *name != flags.name);
+        let urls: Vec<String> = others.map(|(_, url)| url.clone()).collect();
+        let clusters = Neighbours { world: self, asker: at }.clusters(&urls);
+        clusters.iter().any(|cluster| {
+            cluster.members.get(&MemberId(id)).is_some_and(|row| !row.client_urls.is_empty())
+        })
+    }
+
+    /// What a host's wall clock shows, of which temporary names are made. It may have stepped back to where it was before.
+    fn wall_clock(&mut self) -> u64 {
+        if self.plan.has(Kind::WallClock) && self.one_in(2) {
+            self.seen.note("a wall clock steps back");
+            return self.draw.below(4);
+        }
+        self.now
+    }
+
     fn note_refusal(&mut self, at: usize, refused: &Refused, struck: Struck) {
         self.tell(|| format!("h{at} refuses to start: {refused}"));
         self.trace.count(at as u64);
@@ -254,8 +289,11 @@ impl World {
         if matches!(refused, Refused::Start(_)) {
             self.seen.note("a damaged file is found at the start");
         }
-        let is_removed = matches!(refused, Refused::Verdict(Refusal::Removed));
-        self.hosts[at].down = if is_removed { Down::Removed } else { Down::Broken };
+        self.hosts[at].down = if matches!(refused, Refused::Verdict(Refusal::Removed)) {
+            Down::Removed
+        } else {
+            Down::Broken
+        };
         self.judge_refusal(at, refused);
     }
 
@@ -613,9 +651,10 @@ impl World {
         if arrivals.is_empty() {
             return self.note_lost(from, message.to);
         }
+        let connection = self.network.connection(from, to);
         for at in arrivals {
             let message = Box::new(message.clone());
-            self.queue.put(at, Event::Message { from, to, message });
+            self.queue.put(at, Event::Message { from, to, connection, message });
         }
     }
 
@@ -625,13 +664,21 @@ impl World {
         }
     }
 
-    pub(super) fn deliver(&mut self, from: usize, to: usize, message: Message) {
+    pub(super) fn deliver(
+        &mut self,
+        (from, to): (usize, usize),
+        connection: u64,
+        message: Message,
+    ) {
         let until = self.hosts[to].paused_until;
         if until > self.now {
             let message = Box::new(message);
-            return self.queue.put(until, Event::Message { from, to, message });
+            return self.queue.put(until, Event::Message { from, to, connection, message });
         }
         self.network.note_arrival(from, to);
+        if connection != self.network.connection(from, to) {
+            return self.note_lost(from, message.to);
+        }
         // What was on its way when the link was cut may come to nothing.
         if !self.network.is_open(from, to) && self.one_in(2) {
             return;
@@ -718,7 +765,7 @@ impl World {
     }
 
     /// Fails what clients have asked of a process that has ended.
-    fn break_ops(&mut self, at: usize, life: u64) {
+    pub(super) fn break_ops(&mut self, at: usize, life: u64) {
         let broken: Vec<u64> = self
             .ops
             .iter()

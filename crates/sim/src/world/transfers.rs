@@ -36,12 +36,37 @@ impl World {
         };
         self.seen.note("a follower is sent a snapshot");
         self.tell(|| format!("h{from} sends h{to} a snapshot of {} bytes", image.image_len()));
+        let message = self.with_other_index(from, message);
         let number = self.number();
         let (from, to) = ((from, self.hosts[from].life), (to, self.hosts[to].life));
         let transfer = Transfer { from, to, message, image, sent: 0, arriving: None };
         self.transfers.insert(number, transfer);
         let at = self.piece_at();
         self.queue.put(at, Event::Piece(number));
+    }
+
+    /// The message of a leader that names another index than the image has: mostly an earlier one, as etcd does after a
+    /// restart, and sometimes a later one, which makes the image an old one. Or an unknown process sends the snapshot.
+    fn with_other_index(&mut self, from: usize, mut message: Message) -> Message {
+        if !self.hosts[from].names_other_index || self.is_calm() || self.one_in(2) {
+            return message;
+        }
+        if self.one_in(4) {
+            message.from ^= 1 << 63;
+            self.seen.note("an unknown process sends a snapshot");
+            return message;
+        }
+        let by = 1 + self.draw.below(3);
+        let is_later = self.one_in(4);
+        let Some(process) = self.hosts[from].process.as_ref() else { return message };
+        let Some(snapshot) = message.snapshot.as_mut() else { return message };
+        let index = snapshot.metadata.index;
+        let index = if is_later { index + by } else { index.saturating_sub(by) };
+        if let Ok(Some(term)) = process.terms().at(index) {
+            (snapshot.metadata.index, snapshot.metadata.term) = (index, term);
+            self.seen.note("a snapshot's message names another index than its image has");
+        }
+        message
     }
 
     fn piece_at(&mut self) -> Micros {
@@ -103,12 +128,14 @@ impl World {
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
                     process.receive(message);
                 }
+                self.fill_disk(to.0);
                 self.after_step(to.0, Ok(()));
             }
             Err(why) => {
                 self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
                 let is_unfit = matches!(why, BrokenOff::Refused(Refused::Image(_)));
-                let is_excused = self.hosts[transfer.to.0].disk.is_struck();
+                let is_excused = self.hosts[transfer.from.0].names_other_index
+                    || self.hosts[transfer.to.0].disk.is_struck();
                 if is_unfit && !is_excused {
                     self.judge.object(|| format!("h{} is sent a snapshot: {why}", transfer.to.0));
                 }
@@ -157,7 +184,7 @@ impl World {
             return Err(BrokenOff::Connection);
         };
         let process = self.hosts[to].process.as_ref().ok_or(BrokenOff::Connection)?;
-        let claimed = Some(self.hosts[from].id);
+        let claimed = Some(message.from);
         let snapshot = Snapshot::admit(process.id, claimed, sender, message)?;
         let arriving = process.depot.begin(snapshot)?;
         if sender != Sender::Member {
