@@ -12,6 +12,7 @@
 //!   file alone, so each has a copy.
 //! * Every name in the tables of `docs/bounds.md` is that of something, and each bound has a series and a test.
 //! * Every crate is drawn in `ARCHITECTURE.md`, and has what is named as its own there.
+//! * The simulator leaves the decisions of a member to production, and has no copy of them.
 //! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
@@ -20,6 +21,7 @@
 
 mod bounds;
 mod circles;
+mod decisions;
 mod manifest;
 mod map;
 mod modules;
@@ -33,6 +35,7 @@ use crate::workspace::root;
 use crate::{Outcome, plants, say};
 use bounds::check_bounds;
 use circles::check_circles;
+use decisions::check_decisions;
 use manifest::{check_arrows, check_used};
 use map::check_map;
 use source::{Source, is_letter, is_test_file, production, read_all};
@@ -354,6 +357,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_circles(sources, &mut complaints);
     check_unused(sources, &mut complaints);
     check_bounds(sources, &mut complaints);
+    check_decisions(sources, &mut complaints);
     check_map(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {

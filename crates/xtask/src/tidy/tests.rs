@@ -85,3 +85,27 @@ fn the_release_carries_no_debug_sections_and_the_profiling_build_does() {
     let set: Vec<_> = profiling.lines().filter(|line| line.contains('=')).collect();
     assert_eq!(set, ["inherits = \"release\"", "strip = false"]);
 }
+
+#[test]
+fn a_decision_that_the_simulator_makes_itself_is_noticed() {
+    let with = |simulator: &str| {
+        let mut texts = std::collections::BTreeMap::<&str, String>::new();
+        let mut used = "//! Simulates.\n".to_owned();
+        for (name, path) in decisions::DECISIONS {
+            let text = texts.entry(path).or_insert_with(|| "//! Decides.\n".to_owned());
+            text.push_str(&format!("pub fn {name}() {{}}\n"));
+            used.push_str(&format!("use core::{name};\n"));
+        }
+        texts.insert("crates/sim/src/x.rs", used + simulator);
+        let sources = texts
+            .into_iter()
+            .map(|(path, text)| Source { path: path.to_owned(), text })
+            .collect::<Vec<_>>();
+        let mut complaints = Vec::new();
+        check_decisions(&sources, &mut complaints);
+        complaints.len()
+    };
+    assert_eq!(with("fn is_blank_line() {}\n"), 0);
+    assert_eq!(with("fn is_blank() {}\n"), 1);
+    assert_eq!(with("struct Depot;\n"), 1);
+}

@@ -1,0 +1,71 @@
+//! A decision of a member stands once: the simulator calls the code that decides, and has no copy of it.
+//!
+//! Each entry of [`DECISIONS`] is a function or a type of production. It has to be declared where the entry says, the
+//! simulator has to name it, and must not declare anything of this name itself.
+
+use super::source::{Source, is_test_file, production, words};
+
+/// The simulator's sources.
+const SIMULATOR: &str = "crates/sim/src/";
+
+/// What decides, and the file that declares it.
+pub(super) const DECISIONS: &[(&str, &str)] = &[
+    // The start of a member.
+    ("judge_directory", "crates/core/src/bootstrap.rs"),
+    ("check_members", "crates/core/src/bootstrap.rs"),
+    ("begin_again", "crates/core/src/bootstrap/restart.rs"),
+    ("go_on", "crates/core/src/bootstrap/restart.rs"),
+    ("is_blank", "crates/core/src/bootstrap/restart.rs"),
+    ("create_log", "crates/core/src/bootstrap/found.rs"),
+    ("Identity", "crates/core/src/bootstrap.rs"),
+    ("Refusal", "crates/core/src/bootstrap.rs"),
+    // What is accepted from other members.
+    ("Sender", "crates/core/src/incoming.rs"),
+    ("Snapshot", "crates/core/src/incoming.rs"),
+    ("Depot", "crates/core/src/incoming.rs"),
+    ("Arriving", "crates/core/src/incoming.rs"),
+    // The order of a member's steps.
+    ("Consensus", "crates/core/src/consensus.rs"),
+    ("Log", "crates/core/src/log.rs"),
+    ("StateMachine", "crates/core/src/state_machine.rs"),
+    ("BackendWriter", "crates/core/src/backend_writer.rs"),
+    ("Purger", "crates/core/src/snapshot.rs"),
+    ("extension_millis", "crates/core/src/lease_rules.rs"),
+];
+
+/// What stands before a name that is declared.
+const DECLARING: [&str; 5] = ["fn", "struct", "enum", "trait", "type"];
+
+/// Complains of decisions that the simulator makes itself, or does not leave to production.
+pub(super) fn check_decisions(sources: &[Source], complaints: &mut Vec<String>) {
+    let simulator: Vec<&Source> = sources
+        .iter()
+        .filter(|source| source.path.starts_with(SIMULATOR) && !is_test_file(&source.path))
+        .collect();
+    if simulator.is_empty() {
+        return;
+    }
+    for (name, path) in DECISIONS {
+        let owner = sources.iter().find(|source| source.path == *path);
+        if !owner.is_some_and(|owner| declares(owner, name)) {
+            complaints.push(format!("{path}: does not declare {name}, a decision of a member"));
+        }
+        for source in simulator.iter().filter(|source| declares(source, name)) {
+            complaints.push(format!("{}: {name} is production's decision ({path})", source.path));
+        }
+        if !simulator.iter().any(|source| names(source, name)) {
+            complaints.push(format!("{SIMULATOR}: does not leave {name} to production ({path})"));
+        }
+    }
+}
+
+fn declares(source: &Source, name: &str) -> bool {
+    production(&source.text).any(|(_, line)| {
+        let mut words = words(line).map(|(_, word)| word);
+        words.any(|word| DECLARING.contains(&word)) && words.next() == Some(name)
+    })
+}
+
+fn names(source: &Source, name: &str) -> bool {
+    production(&source.text).any(|(_, line)| words(line).any(|(_, word)| word == name))
+}
