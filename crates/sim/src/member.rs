@@ -605,7 +605,8 @@ impl Process {
         self.out.push(Out::Leadership(leadership));
     }
 
-    /// Pre-votes speak of terms to come, which nobody has entered.
+    /// Pre-votes speak of terms to come, which nobody has entered. An acknowledgement that has waited for a stalled disk
+    /// may be of entries that another leader has replaced meanwhile: the log need not have those.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
@@ -616,7 +617,7 @@ impl Process {
             promised.term = promised.term.max(message.term);
         }
         if is_ack && !message.reject {
-            promised.log = promised.log.max(message.index);
+            promised.log = promised.log.max(self.terms.held_of(message.index));
         }
     }
 

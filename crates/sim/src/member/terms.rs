@@ -35,6 +35,11 @@ impl Terms {
         given_up
     }
 
+    /// The last of the entries up to `index` that the log has.
+    pub(super) fn held_of(&self, index: LogIndex) -> LogIndex {
+        self.0.last_key_value().map_or(index, |(last, _)| index.min(*last))
+    }
+
     /// The term of an entry; `Ok` without one where the log has nothing from before a snapshot.
     ///
     /// # Errors
