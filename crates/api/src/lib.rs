@@ -1,7 +1,7 @@
 //! Everything that Quorate says on the wire or stores as a message.
 //!
 //! The `.proto` files under `proto/` are the published interface: names and numbers are etcd's, the
-//! wording is ours. The Rust types here are generated from them when the crate is built, all `bytes`
+//! wording is ours. The Rust types in `generated/` are written from them by `cargo xtask generate`, all `bytes`
 //! fields as [`bytes::Bytes`], so that a request's keys and values are slices of the buffer it came in.
 //! One message is not generated: [`record::KeyValue`], which stays in its encoded form.
 //!
@@ -30,7 +30,7 @@ macro_rules! generated {
                 reason = "generated code"
             )]
             pub mod $name {
-                include!(concat!(env!("OUT_DIR"), "/", $file, ".rs"));
+                include!(concat!("generated/", $file, ".rs"));
             }
         )*
     };

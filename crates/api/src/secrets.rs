@@ -1,7 +1,7 @@
 //! `Debug` of the messages that hold passwords, their hashes and tokens: without them.
 //!
 //! What is generated would print every field, and a message is soon printed: in an assertion, in an error, with what it
-//! lies in. `build.rs` names the messages; one that is named there and missing here does not compile.
+//! lies in. `quorate-codegen` names the messages; one that is named there and missing here does not compile.
 
 use std::fmt;
 

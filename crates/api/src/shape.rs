@@ -38,7 +38,7 @@ enum Kind {
     Message(usize),
 }
 
-static SHAPES: &[Shape] = include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
+static SHAPES: &[Shape] = include!("generated/shapes.rs");
 
 /// Decodes a message, passing over what is not known of it.
 pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeError> {

@@ -47,6 +47,7 @@ usage: cargo xtask <chore>
   plants [NAME…] [--minutes N] [--first SEED]
                         plant the defects of crates/sim/plants, one at a time, and print after how many
                         seeds the simulator finds each (10 minutes at most)
+  generate              write the code that is generated from the .proto files
   compare [ARGS]        race the server against Debian's etcd and print the ratios
 ";
 
@@ -84,6 +85,9 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "deny" => deny::run(),
         "release" => release::run(args),
         "plants" => plants::run(args),
+        "generate" => {
+            workspace::status(&mut workspace::cargo(&["run", "--package", "quorate-codegen"]))
+        }
         _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
     }
 }

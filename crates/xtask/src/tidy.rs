@@ -292,6 +292,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
+    ("quorate-codegen", &[]),
     ("xtask", &[]),
 ];
 

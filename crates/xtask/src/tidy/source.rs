@@ -22,7 +22,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
             if path.is_dir() {
-                if name != "target" && name != ".git" {
+                if !["target", ".git", "generated"].contains(&name.as_ref()) {
                     folders.push(path);
                 }
             } else if is_text(&path) {

@@ -1,5 +1,4 @@
-//! Writes the tables that `schema` holds: the methods of the published services, and the messages that they take and
-//! give, read from the `.proto` files of `api`.
+//! The tables of `quorate-json`: the methods of the published services, and the messages that they take and give.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +7,7 @@ use std::path::Path;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-const PROTO: &str = "../api/proto";
+use crate::{Failed, Generated};
 
 const FILES: &[&str] = &[
     "etcd/api/etcdserverpb/rpc.proto",
@@ -16,12 +15,10 @@ const FILES: &[&str] = &[
     "etcd/server/etcdserver/api/v3lock/v3lockpb/v3lock.proto",
 ];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed={PROTO}");
-    let found = protox::compile(FILES, [PROTO])?;
-    let out = std::env::var("OUT_DIR")?;
-    std::fs::write(Path::new(&out).join("schema.rs"), tables(&found))?;
-    Ok(())
+/// Generates the file, by its name.
+pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
+    let found = protox::compile(FILES, [proto])?;
+    Ok(Generated::from([("schema.rs".to_owned(), tables(&found))]))
 }
 
 /// What the files describe, by full names.

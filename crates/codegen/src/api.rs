@@ -1,4 +1,4 @@
-//! Generates the messages, their shapes, and with feature `grpc` the stubs, from `proto/`, without a `protoc`.
+//! The code of `quorate-api`: messages, their shapes, and the stubs of the services, which feature `grpc` compiles.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,6 +7,8 @@ use std::path::Path;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use tonic_prost_build::Config;
+
+use crate::{Failed, Generated};
 
 const FILES: &[&str] = &[
     "etcd/api/authpb/auth.proto",
@@ -34,26 +36,35 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto");
-    let mut descriptors = protox::compile(FILES, ["proto"])?;
+/// What stubs need is there with this feature alone.
+const STUBS_ONLY: &str = "#[cfg(feature = \"grpc\")]";
+
+/// Generates the files, by their names.
+pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
+    let mut descriptors = protox::compile(FILES, [proto])?;
     spell_urls(&mut descriptors);
-    let out = std::env::var("OUT_DIR")?;
-    std::fs::write(Path::new(&out).join("shapes.rs"), shapes(&descriptors))?;
+    let mut generated = Generated::from([("shapes.rs".to_owned(), shapes(&descriptors))]);
+    let out = tempfile::tempdir()?;
     let mut config = Config::new();
     config.enable_type_names();
     config.skip_debug(SECRET);
-    let stubs = std::env::var_os("CARGO_FEATURE_GRPC").is_some();
+    config.out_dir(out.path());
     tonic_prost_build::configure()
-        .build_client(stubs)
-        .build_server(stubs)
+        .client_mod_attribute(".", STUBS_ONLY)
+        .server_mod_attribute(".", STUBS_ONLY)
         .build_transport(false)
         .codec_path("crate::codec::Codec")
         .generate_default_stubs(true)
         .bytes(".")
         .extern_path(".mvccpb.KeyValue", "crate::record::KeyValue")
+        .out_dir(out.path())
         .compile_fds_with_config(descriptors, config)?;
-    Ok(())
+    for file in std::fs::read_dir(out.path())? {
+        let file = file?;
+        let name = file.file_name().into_string().map_err(|name| format!("{}", name.display()))?;
+        generated.insert(name, std::fs::read_to_string(file.path())?);
+    }
+    Ok(generated)
 }
 
 /// Renames `peerURLs` and `clientURLs`, which the generator would turn into `peer_ur_ls`. Names do not
