@@ -187,8 +187,8 @@ fn tools(options: &Options) -> Result<Tools, String> {
         Some(file) => file.clone(),
         None => {
             say("compare: building the server as it is released");
-            status(&mut cargo(&["build", "--release", "--package", "quorate"]))?;
-            target()?.join("release").join("quorate")
+            status(&mut cargo(&["build", "--profile", "dist", "--package", "quorate"]))?;
+            target()?.join("dist").join("quorate")
         }
     };
     let tonic =

@@ -172,10 +172,10 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
         write!(rust_flags, "--remap-path-prefix={from}={to} ").expect("a string takes it");
         write!(c_flags, "-ffile-prefix-map={from}={to} ").expect("a string takes it");
     }
-    let mut command = cargo(&["build", "--release", "--locked", "--package", "quorate"]);
+    let mut command = cargo(&["build", "--profile", "dist", "--locked", "--package", "quorate"]);
     command.arg("--target-dir").arg(folder);
     status(command.env("RUSTFLAGS", rust_flags.trim()).env("CFLAGS", c_flags.trim()))?;
-    Ok(folder.join("release").join("quorate"))
+    Ok(folder.join("dist").join("quorate"))
 }
 
 /// What is packed, by what the checkout says of it.
