@@ -24,6 +24,16 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("Snapshot", "crates/core/src/incoming.rs"),
     ("Depot", "crates/core/src/incoming.rs"),
     ("Arriving", "crates/core/src/incoming.rs"),
+    // Leadership, leases and requests.
+    ("LeadershipState", "crates/core/src/leadership.rs"),
+    ("LeaseTask", "crates/core/src/lease_task.rs"),
+    ("LeaseCare", "crates/core/src/lease_care.rs"),
+    ("Course", "crates/core/src/request.rs"),
+    ("Room", "crates/core/src/request.rs"),
+    ("no_space_alarm", "crates/core/src/request.rs"),
+    ("due_for_disk", "crates/state/src/alarm.rs"),
+    ("AppliedWaits", "crates/core/src/applied_waits.rs"),
+    ("Pending", "crates/core/src/pending.rs"),
     // The order of a member's steps.
     ("Consensus", "crates/core/src/consensus.rs"),
     ("Log", "crates/core/src/log.rs"),
