@@ -111,7 +111,8 @@ impl World {
             Kind::Refusal => self.refuse(at),
             Kind::Suspension => {
                 let until = self.now + 3 * SECOND + self.draw.below(17 * SECOND);
-                self.hosts[at].paused_until = until;
+                // What is put off until the process goes on must not be put off beyond the beginning of the calm.
+                self.hosts[at].paused_until = until.min(self.plan.duration);
                 self.seen.note("a process is suspended for longer than a lease");
             }
             Kind::Reset => self.reset(at),
