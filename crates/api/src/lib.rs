@@ -29,34 +29,33 @@ macro_rules! generated {
                 missing_docs, unused_qualifications, missing_debug_implementations,
                 reason = "generated code"
             )]
-            pub mod $name {
-                include!(concat!("generated/", $file, ".rs"));
-            }
+            #[path = $file]
+            pub mod $name;
         )*
     };
 }
 
 generated! {
     /// Users, roles, permissions.
-    authpb = "authpb";
+    authpb = "generated/authpb.rs";
     /// The public services and the requests that travel through the log.
-    etcdserverpb = "etcdserverpb";
+    etcdserverpb = "generated/etcdserverpb.rs";
     /// gRPC health checking.
-    healthpb = "grpc.health.v1";
+    healthpb = "generated/grpc.health.v1.rs";
     /// Stored leases.
-    leasepb = "leasepb";
+    leasepb = "generated/leasepb.rs";
     /// Membership facts in the log.
-    membershippb = "membershippb";
+    membershippb = "generated/membershippb.rs";
     /// Events; records are [`crate::record::KeyValue`].
-    mvccpb = "mvccpb";
+    mvccpb = "generated/mvccpb.rs";
     /// Consensus messages, log entries, snapshots.
-    raftpb = "raftpb";
+    raftpb = "generated/raftpb.rs";
     /// The envelope of a `.snap` file.
-    snappb = "snappb";
+    snappb = "generated/snappb.rs";
     /// The election service.
-    v3electionpb = "v3electionpb";
+    v3electionpb = "generated/v3electionpb.rs";
     /// The lock service.
-    v3lockpb = "v3lockpb";
+    v3lockpb = "generated/v3lockpb.rs";
     /// Frames of the write-ahead log.
-    walpb = "walpb";
+    walpb = "generated/walpb.rs";
 }

@@ -38,7 +38,11 @@ enum Kind {
     Message(usize),
 }
 
-static SHAPES: &[Shape] = include!("generated/shapes.rs");
+#[rustfmt::skip]
+#[path = "generated/shapes.rs"]
+mod shapes;
+
+use shapes::SHAPES;
 
 /// Decodes a message, passing over what is not known of it.
 pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeError> {

@@ -88,14 +88,16 @@ fn shapes(descriptors: &FileDescriptorSet) -> String {
         collect(file.package(), &file.message_type, &mut messages);
     }
     let position = |name: &str| messages.keys().position(|known| known == name);
-    let mut table = String::from("&[\n");
+    let mut table = String::from(
+        "use quorate_protobuf::WireType;\n\nuse super::{Field, Kind, Shape};\n\npub(super) static SHAPES: &[Shape] = &[\n",
+    );
     for (name, message) in &messages {
         let fields = message.field.iter().map(|field| shape(field, position));
         let fields: Vec<_> = fields.collect();
         writeln!(table, "Shape {{ name: {name:?}, fields: &[{}] }},", fields.join(", "))
             .expect("a String takes any text");
     }
-    table + "]"
+    table + "];\n"
 }
 
 /// Adds the messages and those inside them, under their full names.

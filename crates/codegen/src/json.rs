@@ -54,7 +54,9 @@ fn tables(found: &FileDescriptorSet) -> String {
         described.collect_enums(&scope, &file.enum_type);
     }
     let mut wanted = Wanted { described: &described, names: Vec::new() };
-    let mut text = String::from("pub(super) static METHODS: &[Method] = &[\n");
+    let mut text = String::from(
+        "use super::{Field, Kind, Message, Method};\n\npub(crate) static METHODS: &[Method] = &[\n",
+    );
     for file in &found.file {
         for service in &file.service {
             let name = format!("{}.{}", file.package(), service.name());

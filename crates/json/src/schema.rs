@@ -57,7 +57,12 @@ impl Kind {
     }
 }
 
-include!("generated/schema.rs");
+#[rustfmt::skip]
+#[path = "generated/schema.rs"]
+mod tables;
+
+use tables::MESSAGES;
+pub(super) use tables::METHODS;
 
 /// The message at a position.
 pub(super) fn message(position: usize) -> &'static Message {
