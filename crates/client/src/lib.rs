@@ -34,7 +34,8 @@ use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_tls::{ChannelConnector, Place};
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::transport::{Channel, Endpoint};
+use tonic::codegen::http::uri::InvalidUri;
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
 use crate::credentials::{Credentials, Token};
@@ -214,16 +215,22 @@ impl Client {
                 Place::Host(authority) => cause::fault_of(authority),
                 Place::File(_) => None,
             };
-            let uri = match (&place, is_secured) {
-                // Nobody will be called there.
-                _ if fault.is_some() => "http://localhost".to_owned(),
-                (Place::Host(authority), true) => format!("https://{authority}"),
-                (Place::Host(authority), false) => format!("http://{authority}"),
-                (Place::File(_), _) => "http://localhost".to_owned(),
+            let (scheme, authority) = match &place {
+                // No call is made there.
+                _ if fault.is_some() => ("http", "localhost"),
+                Place::Host(authority) if is_secured => ("https", authority.as_str()),
+                Place::Host(authority) => ("http", authority.as_str()),
+                Place::File(_) => ("http", "localhost"),
             };
+            let bad_endpoint =
+                |error: InvalidUri| Failure::bad_args(format!("bad endpoint {text}: {error}"));
+            let origin: Uri = format!("{scheme}://{authority}").parse().map_err(bad_endpoint)?;
+            // The connector speaks TLS. Given "https" here, tonic refuses to connect if its own TLS is compiled in, which
+            // any crate of the workspace can turn on.
+            let target: Uri = format!("http://{authority}").parse().map_err(bad_endpoint)?;
             let connector = ChannelConnector::new(place, tls);
-            let mut endpoint = Endpoint::from_shared(uri)
-                .map_err(|error| Failure::bad_args(format!("bad endpoint {text}: {error}")))?
+            let mut endpoint = Endpoint::from(target)
+                .origin(origin)
                 .user_agent(concat!("quorate-ctl/", env!("CARGO_PKG_VERSION")))
                 .map_err(|error| Failure::bad_args(error.to_string()))?
                 .tcp_nodelay(true);
