@@ -1,5 +1,5 @@
-//! A watch that outlives its connections: it goes on from the revision after the last one it has seen, so nothing is
-//! missed and nothing comes twice.
+//! A watch that survives the loss of its connection. It continues at the revision after the last one that it has received,
+//! so it misses no event and reports none twice.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ pub fn cancel_text(response: &WatchResponse) -> String {
     status_text(&Status::failed_precondition(response.cancel_reason.clone()))
 }
 
-/// Whether a response only says how far the watch has come.
+/// Whether a response is a progress notification.
 #[must_use]
 pub fn is_progress(response: &WatchResponse) -> bool {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);

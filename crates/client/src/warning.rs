@@ -1,7 +1,7 @@
 //! The warning that goes before the end of a call that failed on its way: the end alone does not say why.
 //!
 //! A call that was given up because its time was over has no reason of its own; what the last try to connect met is
-//! the likely one. What a server refuses in its own words needs no warning.
+//! the likely one. An error that the server has returned is printed as it is, without a warning.
 
 use serde_json::Value;
 use tonic::{Code, Status};

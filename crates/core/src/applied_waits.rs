@@ -1,14 +1,14 @@
-//! Who waits until an entry is applied: readers behind a barrier, and whoever needs all that is committed.
+//! The waiters for applied entries: readers after their barrier, and requests that need every committed entry applied.
 //!
 //! # Invariant
 //!
-//! Nobody is released before the entry that was waited for is published.
+//! A waiter is released only after its entry is published.
 
 use std::collections::BTreeMap;
 
 use quorate_raft::LogIndex;
 
-/// See the module. `T` is who waits.
+/// The waiters by index. `T` identifies a waiter.
 #[derive(Debug)]
 pub struct AppliedWaits<T> {
     by_index: BTreeMap<LogIndex, Vec<T>>,
@@ -22,19 +22,19 @@ impl<T> Default for AppliedWaits<T> {
 }
 
 impl<T> AppliedWaits<T> {
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Has somebody wait for an entry. Gives those back for whom that is published.
+    /// Adds a waiter for an entry. Returns the waiter if the entry is published already.
     pub fn wait(&mut self, waiter: T, index: LogIndex, published: LogIndex) -> Option<T> {
         if index <= published {
             return Some(waiter);
@@ -44,7 +44,7 @@ impl<T> AppliedWaits<T> {
         None
     }
 
-    /// The next ones that may go on.
+    /// Takes the next waiters whose entry is published.
     pub fn take_released(&mut self, published: LogIndex) -> Option<Vec<T>> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= published)?;
         let waiters = first.remove();
@@ -52,7 +52,7 @@ impl<T> AppliedWaits<T> {
         Some(waiters)
     }
 
-    /// Forgets those who wait no longer.
+    /// Removes waiters that have given up.
     pub fn retain(&mut self, is_awaited: impl Fn(&T) -> bool) {
         self.by_index.retain(|_, waiters| {
             waiters.retain(&is_awaited);

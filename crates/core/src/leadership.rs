@@ -1,6 +1,6 @@
-//! What a member knows of its leadership, as one value, and what it may do because of it.
+//! A member's leadership as one value, and the rules that follow from it.
 //!
-//! [`Consensus`](crate::Consensus) keeps the value; whoever drives it publishes copies. Everything that depends on who
+//! [`Consensus`](crate::Consensus) keeps the value, and its driver publishes copies. Everything that depends on who
 //! leads asks a copy: read barriers, renewals of leases, their end, the clocks of leases, and what is said to clients that
 //! require a leader. All times are by the clock that [`Consensus::note_time`](crate::Consensus::note_time) is given.
 //!

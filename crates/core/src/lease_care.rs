@@ -1,16 +1,16 @@
-//! How a leader looks after leases: it proposes the end of those whose time is up, and writes down what is left of long
+//! The periodic work of a leader on leases: it proposes to revoke expired ones, and checkpoints the remaining time of long
 //! ones.
 //!
 //! # Invariants
 //!
-//! * The end of a lease is proposed only after a quorum has answered what the leader sent after it had found the lease to
-//!   be expired. A leader that was suspended may have been deposed, and its leases renewed elsewhere.
-//! * It is the clock of the leader's own term that says so, and what is proposed carries the term: it fails where another
-//!   leads by then.
+//! * A revocation is proposed only after a quorum has answered a round that began after the lease was found expired. A
+//!   leader that was suspended may have been deposed, and its leases renewed by another.
+//! * Expiry is judged by the clock of the leader's own term. Proposals carry the term, so they fail once another member
+//!   leads.
 //!
 //! # Not here
 //!
-//! How often the leader looks, and how many ends are on their way at a time (`member::housekeeping`).
+//! How often the leader looks, and how many revocations are in flight (`member::housekeeping`).
 
 use quorate_api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseRevokeRequest};
 use quorate_raft::Term;
@@ -24,7 +24,7 @@ const EXPIRED_PER_SCAN: usize = 500;
 /// Checkpoints in one entry of the log.
 const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
-/// One look of the leader after its leases.
+/// One look of the leader at its leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseCare {
     term: Term,
@@ -32,19 +32,19 @@ pub struct LeaseCare {
     expired: Vec<LeaseId>,
 }
 
-/// What a look leads to, to be proposed as the leader of this term.
+/// The proposals of one look, valid for the leader of this term.
 #[derive(Clone, Debug)]
 pub struct LeaseProposals {
     /// The term.
     pub term: Term,
-    /// The ends of leases. One that fails comes up again at a later look.
+    /// Revocations. A lease whose revocation fails is found again by a later look.
     pub ends: Vec<(LeaseId, InternalRaftRequest)>,
-    /// What is left of leases.
+    /// Checkpoints of remaining times.
     pub checkpoints: Option<InternalRaftRequest>,
 }
 
 impl LeaseCare {
-    /// Looks for leases whose time is up. `None` for a member that does not lead.
+    /// Looks for expired leases. `None` for a member that does not lead.
     pub fn look(view: &impl LeaseView) -> Option<Self> {
         let (state, looked_at) = (view.leadership(), view.now());
         let term = state.leadership.term;
@@ -58,7 +58,7 @@ impl LeaseCare {
         !self.expired.is_empty()
     }
 
-    /// What is to be proposed. `None` where this member leads no longer, or no quorum has answered since the look.
+    /// Returns the proposals, or `None` if this member no longer leads or no quorum has answered since the look.
     pub fn proposals(self, view: &impl LeaseView) -> Option<LeaseProposals> {
         let (state, term) = (view.leadership(), self.term);
         let is_sure = !self.needs_quorum() || state.is_confirmed_since(self.looked_at);

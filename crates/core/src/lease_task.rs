@@ -1,4 +1,4 @@
-//! A question about a lease, from when it comes to a member until it is answered: a renewal, or a look at what is left.
+//! The course of a request that only the leader's lease clocks can answer: a renewal, or `LeaseTimeToLive`.
 //!
 //! Only the leader's clocks run, and neither question is an entry of the log. So every other member passes the question
 //! on, and a leader answers only while no other can have been elected, or after a quorum has said so.
@@ -6,7 +6,7 @@
 //! # How it is driven
 //!
 //! [`LeaseTask::step`] names what has to happen next. The caller waits for that and calls it again, with whether it has
-//! happened. Nothing is remembered of the member's state in between: it is looked at in each step.
+//! happened. Each step reads the member's state anew.
 //!
 //! # Invariants
 //!
@@ -29,7 +29,7 @@ use quorate_state::units::{LeaseId, Millis};
 
 use crate::leadership::LeadershipState;
 
-/// What a member sees of itself when leases are concerned.
+/// The member's state that decisions about leases depend on.
 pub trait LeaseView {
     /// The leases.
     fn leases(&self) -> &Leases;
@@ -37,18 +37,18 @@ pub trait LeaseView {
     /// The time, by the clock of leases and of leadership.
     fn now(&self) -> Millis;
 
-    /// What is known of its leadership at this moment.
+    /// The current leadership.
     fn leadership(&self) -> LeadershipState;
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
     Renew,
     TimeToLive { keys: bool },
 }
 
-/// What has happened so far.
+/// The state of the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     New,
@@ -64,7 +64,7 @@ enum Stage {
     },
 }
 
-/// What has to happen next.
+/// The next step for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseStep {
     /// Everything known to be committed is applied.
@@ -77,7 +77,7 @@ pub enum LeaseStep {
     AwaitGone,
     /// This is applied. It is proposed as the leader of this term.
     Propose(Term, Box<InternalRaftRequest>),
-    /// The leader is asked. Where that is this member by then, or the leader does not answer, the task goes on.
+    /// The request is forwarded to the leader. If this member leads by then, or the leader does not answer, the task continues.
     AskLeader,
     /// The question is answered.
     Answer(LeaseAnswer),
@@ -91,7 +91,7 @@ pub enum LeaseAnswer {
         /// Its lifetime, in seconds.
         ttl_secs: i64,
     },
-    /// What is left of it.
+    /// Its remaining time.
     TimeToLive {
         /// Of its lifetime, in seconds; 0 or less shortly before it is removed.
         ttl_secs: i64,
@@ -115,13 +115,13 @@ pub struct LeaseTask {
 }
 
 impl LeaseTask {
-    /// Gives a lease its lifetime anew.
+    /// A renewal of this lease.
     #[must_use]
     pub const fn renew(id: LeaseId, renews_at_once: bool) -> Self {
         Self { id, question: Question::Renew, renews_at_once, stage: Stage::New }
     }
 
-    /// Tells what is left of a lease, and its keys.
+    /// A `LeaseTimeToLive` request.
     #[must_use]
     pub const fn time_to_live(id: LeaseId, keys: bool) -> Self {
         let question = Question::TimeToLive { keys };
@@ -134,7 +134,7 @@ impl LeaseTask {
         self.id
     }
 
-    /// Takes the next step. `has_happened` says whether what the last step named has come about.
+    /// Takes the next step. `has_happened` is whether the event that the last step named has occurred.
     pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
         let stage = std::mem::replace(&mut self.stage, Stage::New);
         if !has_happened {

@@ -1,5 +1,4 @@
-//! Proposals in progress: who waits for which, from the id that travels through the log to the asker,
-//! and how much memory they hold.
+//! Proposals in progress: the waiter of each by its request id, which the log carries, and the memory that they hold.
 //!
 //! A proposal is counted from when it is accepted until nothing of it is left: it is applied, or has failed. That
 //! its caller has gone changes nothing for what is in the log already, so such a proposal is *withdrawn*: nobody
@@ -20,7 +19,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use quorate_raft::Term;
 
-/// What a proposal takes besides its bytes: its call, its places in queues and maps, its entry in the log.
+/// Memory of a proposal besides its bytes: its call, its slots in queues and maps, its log entry.
 const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
 
 /// Request ids are unique and count up: their low bits are as good as a hash.
@@ -44,18 +43,18 @@ impl Hasher for IdHasher {
 
 type Map<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
-/// What the proposals in progress come to.
+/// Totals of the proposals in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many there are.
+    /// Their number.
     pub count: usize,
-    /// What they hold.
+    /// Their memory, in bytes.
     pub bytes: usize,
-    /// How many were not taken on.
+    /// The number of proposals that were refused.
     pub refused: u64,
 }
 
-/// What a proposal holds.
+/// A proposal in progress.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
@@ -63,11 +62,11 @@ struct Hold {
     reign: Term,
 }
 
-/// See the module. `W` is who waits.
+/// See the module. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Pending<W> {
     awaited: Map<(W, Hold)>,
-    /// Those that nobody waits for any more.
+    /// Proposals without a waiter.
     withdrawn: Map<Hold>,
     load: Load,
     /// The term in which this member led last.
@@ -90,7 +89,7 @@ impl<W> Pending<W> {
         }
     }
 
-    /// Takes a proposal of so many bytes on; says whether there is room for it. There always is for one by itself.
+    /// Adds a proposal of this many bytes. Returns whether there was room; a single proposal always has room.
     #[must_use]
     pub fn add(&mut self, request_id: u64, waiter: W, bytes: usize) -> bool {
         let bytes = bytes + PROPOSAL_OVERHEAD_BYTES;
@@ -121,7 +120,7 @@ impl<W> Pending<W> {
         None
     }
 
-    /// Nobody waits for this proposal any more, if it is still in progress.
+    /// Removes the waiter of this proposal, if it is still in progress.
     pub fn withdraw(&mut self, request_id: u64) {
         if let Some((_, hold)) = self.awaited.remove(&request_id) {
             self.withdrawn.insert(request_id, hold);
@@ -150,12 +149,12 @@ impl<W> Pending<W> {
         ids
     }
 
-    /// Who waits, in no order.
+    /// The waiters, in no order.
     pub fn waiters(&self) -> impl Iterator<Item = &W> {
         self.awaited.values().map(|(waiter, _)| waiter)
     }
 
-    /// What they come to.
+    /// The totals.
     #[must_use]
     pub const fn load(&self) -> Load {
         self.load

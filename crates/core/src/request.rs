@@ -1,9 +1,9 @@
-//! The course of a client's request: what is checked in which order, until it is proposed or read.
+//! The course of a client's request: the order of its checks until it is proposed or read.
 //!
 //! # How it is driven
 //!
-//! [`Course::step`] names what comes next. The caller sees to that and calls it again, until the request is to be proposed
-//! or read. What a step refuses ends the request.
+//! [`Course::step`] names the next step. The caller carries it out and calls it again, until the request is ready to be
+//! proposed or read. A step that fails ends the request.
 //!
 //! # Invariants
 //!
@@ -62,7 +62,7 @@ pub enum Ask<'a> {
     LeaseGrant,
 }
 
-/// What comes next.
+/// The next step for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The client shows valid credentials, where authentication is enabled, or is refused.
@@ -83,7 +83,7 @@ pub enum Step {
     Ready(Ready),
 }
 
-/// What is done with a request that was checked.
+/// How a checked request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// It goes into the log.
@@ -109,7 +109,7 @@ impl Course {
         Self { txn_ops_max, last: None }
     }
 
-    /// Takes the next step; what the last one named has come about.
+    /// Returns the next step. The caller has carried out the last one.
     ///
     /// # Errors
     ///

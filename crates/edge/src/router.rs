@@ -66,7 +66,7 @@ pub struct Router {
     ends: Ends,
 }
 
-/// What a call begins with.
+/// A call that has passed the checks of its head.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     /// Its place, if there is one.
@@ -81,7 +81,7 @@ struct Services {
     profile: Arc<Profile>,
     gate: Arc<Gate>,
     leader: LeaderWatch,
-    /// Who is told of calls, if anybody is.
+    /// Traces and audits calls, if either is enabled.
     observers: Option<Observers>,
     message_bytes_max: usize,
     kv: KvServer<Guarded<kv::Kv>>,
@@ -97,7 +97,7 @@ struct Services {
 }
 
 impl Router {
-    /// The services of this member, of whose calls these are told.
+    /// The services of this member. `observers` trace and audit their calls.
     pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
@@ -317,8 +317,8 @@ impl Services {
 }
 
 impl Router {
-    /// The same for the gateway: each request counts as a connection of its own, between these, and they remember one
-    /// token together.
+    /// The router for a request of the JSON gateway, which counts as a connection of its own between these ends. All
+    /// requests of the gateway share one cached token.
     pub(crate) fn for_request(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
@@ -328,7 +328,7 @@ impl Router {
         }
     }
 
-    /// What the messages of requests may come to, each.
+    /// The largest request message that is accepted, in bytes.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.services.message_bytes_max
     }
@@ -377,7 +377,7 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     }
 }
 
-/// Who is told of calls.
+/// The receivers of traces and of the audit log.
 #[derive(Clone, Debug)]
 pub struct Observers {
     /// Follows calls.
@@ -387,7 +387,7 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// What is to be told of a call that comes from there.
+    /// Collects what traces and the audit log need of a call from this address.
     #[cold]
     fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
         let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);

@@ -21,10 +21,10 @@ use quorate_net::listen::ClientCertificate;
 use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::CallTrace;
 
-/// In the head of a call that a gateway makes for somebody.
+/// The metadata key by which a call shows that a gateway makes it for a client.
 const OF_GATEWAY: &str = "grpcgateway-accept";
 
-/// What is told of a call.
+/// What spans and the audit log record of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Noted {
     /// If it is followed.

@@ -1,4 +1,4 @@
-//! What the head of an HTTP request says to the call that is made of it.
+//! Turns the headers of an HTTP request into the metadata and the deadline of its gRPC call.
 //!
 //! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` stays what it is, `Grpc-Timeout` sets the
 //! deadline. Nothing else of the head, and nothing of the connection, reaches the call.
