@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 /// A generator that knows its seed.
 #[derive(Clone, Debug)]

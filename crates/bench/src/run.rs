@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::bounds;

@@ -1,6 +1,6 @@
 //! An order of numbers that looks like chance and needs no memory.
 
-use quorate_random::mix;
+use quorate_seeded_random::mix;
 
 /// A random order of `0..count` in which any position can be computed at once: a Feistel network over
 /// the next power of four, walked until it lands inside.

@@ -5,7 +5,7 @@
 //! markers.
 
 use prost::Message;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use crate::error::BenchError;
 

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quorate_gotext::duration::SignedDuration;
-use quorate_release::Version;
 use quorate_telemetry::metrics::MetricsLevel;
 use quorate_telemetry::{audit, log};
+use quorate_version::Version;
 
 use super::discovery::Discovery;
 use super::features::{FeatureGates, Gate};

@@ -43,7 +43,7 @@ pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Pa
         return Err(reading.refused(Destination::Early, &text));
     }
     if draft.print_version {
-        return Err(Exit { stdout: quorate_release::version_text(), ..Exit::default() });
+        return Err(Exit { stdout: quorate_version::version_text(), ..Exit::default() });
     }
     let environment = surroundings.environment();
     if draft.config_file.is_empty() {

@@ -724,7 +724,7 @@ fn founders_are_looked_for_in_one_way() {
     assert_eq!(by_token.discovery.dial_timeout, SignedDuration::from_nanos(1));
     assert!(config("").hold_cluster_version.is_none());
     let held = config("--hold-cluster-version 3.5 --strict-reconfig-check=false");
-    assert_eq!(held.hold_cluster_version, Some(quorate_release::Version::new(3, 5)));
+    assert_eq!(held.hold_cluster_version, Some(quorate_version::Version::new(3, 5)));
     assert!(!held.strict_reconfig_check && !held.force_new_cluster);
 }
 

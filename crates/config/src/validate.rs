@@ -5,10 +5,10 @@
 
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
-use quorate_release::Version;
 use quorate_telemetry::audit::{self, Overflow, RuleError, Rules};
 use quorate_telemetry::log::{self, Format, Level, Output, Rotation, Settings};
 use quorate_telemetry::metrics::MetricsLevel;
+use quorate_version::Version;
 
 use super::config::{
     ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention, Tracing,

@@ -5,7 +5,7 @@
 //!
 //! # Not here
 //!
-//! Which listener serves which page, and to whom (`edge::http`, `proxy::http`). How a profile is taken (`profile`).
+//! Which listener serves which page, and to whom (`edge::http`, `grpc_proxy::http`). How a profile is taken (`profiler`).
 
 pub mod profiles;
 pub mod query;

@@ -12,7 +12,7 @@
 //!
 //! # Not here
 //!
-//! How a profile is taken (`profile`).
+//! How a profile is taken (`profiler`).
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use quorate_net::listen::EndsWithClient;
 use quorate_net::runtime::blocking;
-use quorate_profile::{
+use quorate_profiler::{
     CpuProfile, HeapView, StartError, heap_now, threads_profile, threads_profile_since,
 };
 use tokio::sync::Mutex;
@@ -162,7 +162,7 @@ impl Profiles {
         if !addresses.is_empty() {
             let _alone = self.looking.lock().await;
             let names = blocking(move || {
-                let names = quorate_profile::functions_at(&addresses);
+                let names = quorate_profiler::functions_at(&addresses);
                 addresses.into_iter().zip(names)
             });
             for (address, name) in names.await {
@@ -211,7 +211,7 @@ impl Profiles {
         };
         let alone = self.looking.lock().await;
         if is_for_people(query) {
-            let threads = blocking(quorate_profile::threads).await;
+            let threads = blocking(quorate_profiler::threads).await;
             let mut text = format!("{page} profile: total {}\n", threads.len());
             for thread in threads {
                 text.push_str(&format!("{}\t{}\t{}\n", thread.id, thread.name, thread.state));
@@ -226,7 +226,7 @@ impl Profiles {
         let Some(seconds) = seconds else {
             return attachment(what, blocking(move || threads_profile(what)).await);
         };
-        let before = blocking(quorate_profile::threads).await;
+        let before = blocking(quorate_profiler::threads).await;
         drop(alone);
         wait(request, seconds).await;
         let difference = blocking(move || threads_profile_since(what, &before));
@@ -319,6 +319,6 @@ fn index() -> String {
     format!(
         "<!DOCTYPE html>\n<html><head><title>/debug/pprof/</title></head><body>\n\
          <p>Profiles of this process of Quorate {}</p>\n<table>\n{rows}</table>\n</body></html>\n",
-        quorate_release::QUORATE_VERSION
+        quorate_version::QUORATE_VERSION
     )
 }

@@ -16,8 +16,8 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::standing::Standing;
 use quorate_peer::Dialer;
-use quorate_release::reported_version;
 use quorate_telemetry::metrics::Metrics;
+use quorate_version::reported_version;
 
 /// See the module.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, request};
 
-use quorate_release::ETCD_MIN_CLUSTER_VERSION;
+use quorate_version::ETCD_MIN_CLUSTER_VERSION;
 
 pub(crate) const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluster-id");
 pub(crate) const SERVER_VERSION: HeaderName = HeaderName::from_static("x-server-version");

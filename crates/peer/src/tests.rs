@@ -174,7 +174,7 @@ impl TestMember {
             member_id: id,
             cluster_id,
             peer_urls: vec![url.clone()],
-            server_version: quorate_release::ETCD_VERSION.to_owned(),
+            server_version: quorate_version::ETCD_VERSION.to_owned(),
             shared_settings: vec![("max-learners", "1".to_owned())],
             announced_settings: Vec::new(),
             election_timeout: Duration::from_secs(1),

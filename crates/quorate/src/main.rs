@@ -11,7 +11,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use quorate_profile::SamplingAllocator;
+use quorate_profiler::SamplingAllocator;
 
 /// The system's, which a member that serves profiles takes samples of.
 #[global_allocator]
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
         Program::Ctl => quorate_ctl::main(args, open_keyspace),
         Program::Utl => quorate_utl::main(args),
         Program::Bench => quorate_bench::main(args),
-        Program::Gateway => quorate_gateway::main(args),
-        Program::Proxy => quorate_proxy::main(args),
+        Program::Gateway => quorate_tcp_gateway::main(args),
+        Program::Proxy => quorate_grpc_proxy::main(args),
         Program::Manual => manual::main(&args),
         Program::Unknown => {
             let word = args.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Program::Server => {
             // Flags are text; what is none cannot be one of them and is refused as such.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
-            quorate_release::built_from(COMMIT);
+            quorate_version::built_from(COMMIT);
             quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
         }
     }

@@ -15,7 +15,7 @@
 
 use std::cmp::Ordering;
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use crate::confchange;
 use crate::config::Config;

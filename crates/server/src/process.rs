@@ -26,7 +26,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         Ok(config) => config,
         Err(exit) => return to_exit_code(exit.report()),
     };
-    if config.serves_profiles() && !quorate_profile::sample_heap() {
+    if config.serves_profiles() && !quorate_profiler::sample_heap() {
         log::warn!("the heap cannot be profiled: this program has an allocator of its own");
     }
     if let Err(error) = signals::ignore_user_signals() {

@@ -45,7 +45,7 @@ pub(crate) fn start(
         member_id: identity.member_id,
         cluster_id: identity.cluster_id,
         peer_urls: config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect(),
-        server_version: quorate_release::reported_version(config.hold_cluster_version),
+        server_version: quorate_version::reported_version(config.hold_cluster_version),
         shared_settings: config.shared_settings(),
         announced_settings: config.announced_settings(),
         dialer,

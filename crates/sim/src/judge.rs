@@ -10,7 +10,7 @@
 //! * Members never contradict each other about what is committed, who leads a term, and whom somebody voted for.
 //! * What a member has promised before a crash (its term, its vote, what it has acknowledged) it keeps.
 //! * Members at equal revisions have equal hashes.
-//! * What clients saw can have been: [`quorate_history`].
+//! * What clients saw can have been: [`quorate_history_checker`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::etcdserverpb::{AlarmType, RangeRequest, WatchCreateRequest, WatchResponse};
 use quorate_api::raftpb;
-use quorate_history::{Event, History, Rules};
+use quorate_history_checker::{Event, History, Rules};
 use quorate_raft::{Configuration, Entry, EntryKind, LogIndex, Message, MessageKind, Term};
 use quorate_state::apply::{
     Command, EntryMeta, Readers, Refusal, Request, State, StateOptions, read_range,
@@ -442,7 +442,7 @@ impl Judge {
 
     /// Checks what clients saw.
     pub fn check_history(&mut self, rules: &Rules) {
-        if let Err(contradiction) = quorate_history::check(&self.history, rules) {
+        if let Err(contradiction) = quorate_history_checker::check(&self.history, rules) {
             self.object(|| contradiction.to_string());
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use crate::clock::Micros;
 use crate::plan::{Kind, Plan};

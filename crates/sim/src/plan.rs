@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use quorate_core::lease_rules;
 use quorate_node::SnapshotPolicy;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
 use crate::clock::{MILLI, Micros, SECOND};

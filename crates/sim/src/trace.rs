@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use quorate_random::mix;
+use quorate_seeded_random::mix;
 
 use crate::clock::{MILLI, Micros};
 

@@ -9,7 +9,7 @@ use quorate_api::etcdserverpb::{
     watch_create_request::FilterType,
 };
 use quorate_api::mvccpb;
-use quorate_history::{
+use quorate_history_checker::{
     Compare, Delete, Event, KeyValue, KvAnswer, KvRequest, Operand, Put, Range, Relation, Told,
     Txn, WatchRequest,
 };

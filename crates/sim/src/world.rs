@@ -20,9 +20,9 @@ mod transfers;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use quorate_history::{Moment, Rules};
+use quorate_history_checker::{Moment, Rules};
 use quorate_raft::Message;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use self::client::{Client, KnownLease, Op, Watching};
 use self::ending::Ending;

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::mvcc::{KeyRange, RangeQuery, Store, StoreOptions, View};
 use quorate_storage::bolt::Options;

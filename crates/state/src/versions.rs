@@ -10,7 +10,7 @@
 //! version is not asked: no entry that a client can cause needs more than the oldest file does.
 
 use bytes::Bytes;
-pub use quorate_release::Version;
+pub use quorate_version::Version;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Batch;

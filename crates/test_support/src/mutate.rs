@@ -16,7 +16,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-use quorate_random::{SplitMix64, mix};
+use quorate_seeded_random::{SplitMix64, mix};
 
 /// Longer inputs are cut: what matters fits.
 const INPUT_BYTES_MAX: usize = 64 << 10;

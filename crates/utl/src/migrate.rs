@@ -8,12 +8,12 @@ use prost::Message;
 use quorate_api::etcdserverpb::InternalRaftRequest;
 use quorate_cli::flags::Flag;
 use quorate_cli::gotext::{parse_int, quote};
-use quorate_release::Version;
 use quorate_state::backend::Batch;
 use quorate_state::schema::{Bucket, meta};
 use quorate_state::versions::{detect_storage_version, follow_cluster_version};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::wal::inspect::{self, Content};
+use quorate_version::Version;
 
 use crate::command::Command;
 use crate::failure::{Failure, MigrateError};

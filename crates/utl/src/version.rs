@@ -1,6 +1,6 @@
 //! `version`: which tool this is.
 
-use quorate_release::{ETCD_VERSION, Version};
+use quorate_version::{ETCD_VERSION, Version};
 
 use crate::command::Command;
 use crate::failure::Failure;

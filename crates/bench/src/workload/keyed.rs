@@ -4,7 +4,7 @@ use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUni
 use quorate_api::etcdserverpb::{
     Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::path;
 use crate::engine::Source;

@@ -26,7 +26,7 @@ use quorate_api::etcdserverpb::{
     CompactionRequest, Compare, LeaseGrantRequest, LeaseGrantResponse, PutRequest, RangeRequest,
     RangeResponse, RequestOp, TxnRequest, TxnResponse,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::path;
 use super::watch::{Board, STAMP_BYTES};

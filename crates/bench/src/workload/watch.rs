@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use prost::Message;
 use quorate_api::etcdserverpb::{WatchCreateRequest, WatchRequest, watch_request};
 use quorate_protobuf::{Fields, Value};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::path;
 use crate::engine::{LOOK, Link, Part, Records, Source, Spread, run_parts};

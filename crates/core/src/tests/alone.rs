@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use quorate_raft::LogIndex;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::State;
 use quorate_state::backend::Backend;
 use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};

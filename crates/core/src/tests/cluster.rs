@@ -3,7 +3,7 @@
 //! The first member's clock goes faster than the others', so it leads as long as it lives.
 
 use quorate_raft::{ConfChange, ConfChangeKind, SnapshotOutcome};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::members::Member as Row;
 use quorate_state::units::MemberId;
 use quorate_storage::disk::FaultyDisk;

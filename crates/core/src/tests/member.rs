@@ -13,7 +13,7 @@ use quorate_raft::{
     ConfChange, ConfChangeKind, Entry, EntryKind, HardState, LogIndex, Message, MessageKind,
     SnapshotOutcome, Term,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
 use quorate_state::backend::Backend;
 use quorate_state::members::Member as Row;

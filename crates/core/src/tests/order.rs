@@ -11,7 +11,7 @@ use quorate_raft::{
     ConfChange, ConfChangeKind, ConfState, Entry, EntryKind, HardState, LogIndex, Message,
     MessageKind, Snapshot, SnapshotMetadata, Term,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{EntryMeta, Request, State};
 use quorate_state::backend::{Backend, Batch};
 use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};

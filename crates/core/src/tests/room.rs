@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quorate_raft::{Entry, LogIndex, Term};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, State};
 use quorate_state::backend::{Backend, Batch};
 use quorate_state::schema::Bucket;

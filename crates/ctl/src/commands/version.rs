@@ -3,7 +3,7 @@
 use crate::command::{Command, group};
 use crate::failure::Failure;
 use crate::session::Session;
-use quorate_release::{ETCD_VERSION, Version};
+use quorate_version::{ETCD_VERSION, Version};
 
 pub(crate) const VERSION: Command = Command {
     usage: "version",

@@ -74,7 +74,7 @@ impl Probe for Healthy {
     }
 
     fn server_version(&self) -> String {
-        quorate_release::ETCD_VERSION.to_owned()
+        quorate_version::ETCD_VERSION.to_owned()
     }
 
     fn cluster_version(&self) -> Option<String> {

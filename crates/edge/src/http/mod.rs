@@ -272,7 +272,7 @@ impl<P: Probe> Endpoints<P> {
             arguments.join(","),
             limits.current.unwrap_or(u64::MAX),
             waiting.join(", "),
-            reply::json(quorate_release::QUORATE_VERSION),
+            reply::json(quorate_version::QUORATE_VERSION),
             self.probe.raft_status(),
         );
         reply::typed("application/json; charset=utf-8", text)

@@ -25,9 +25,9 @@ use self::rules::Step;
 use self::survey::Survey;
 pub use self::survey::VERSION_PATH;
 use crate::{Handles, RequestError};
-use quorate_release::QUORATE_VERSION;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
+use quorate_version::QUORATE_VERSION;
 
 /// How often versions are looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);

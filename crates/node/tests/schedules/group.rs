@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_node::{Event, Proposal};
 use quorate_raft::{LogIndex, MemberId, Message, Role, SnapshotOutcome, Term};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use crate::member::{Image, Member};
 

@@ -7,7 +7,7 @@ use quorate_node::{Config, Effect, Event, Node, Persist, SnapshotPolicy};
 use quorate_raft::{
     ConfState, Entry, HardState, LogIndex, MemberId, Message, MessageKind, Snapshot, Term,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 /// The effect of all entries up to one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use quorate_raft::{
     Entry, EntryId, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex, MemberId, MemoryStorage,
     Message, MessageKind, Node, Snapshot, SnapshotOutcome, StepError, Storage, Term, Transition,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use crate::history::History;
 

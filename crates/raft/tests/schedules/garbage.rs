@@ -7,7 +7,7 @@ use quorate_raft::{
     AnyConfChange, ConfState, Config, Entry, EntryKind, HardState, LogIndex, MemoryStorage,
     Message, MessageKind, Node, ReadOnlyOption, Snapshot, Term,
 };
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 pub(crate) fn feed(seed: u64) {
     let mut random = SplitMix64::new(seed);

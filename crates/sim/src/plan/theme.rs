@@ -4,7 +4,7 @@
 use std::fmt;
 
 use quorate_node::SnapshotPolicy;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_state::watch::{CatchUpLimits, QueueLimits};
 
 use super::{Kind, Plan, one_of};

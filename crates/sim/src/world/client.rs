@@ -6,7 +6,7 @@ mod kv;
 mod lease;
 mod watch;
 
-use quorate_history::{Answer, Moment, Operation, Outcome, Refusal as Told, Request};
+use quorate_history_checker::{Answer, Moment, Operation, Outcome, Refusal as Told, Request};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::lease::LeaseRefusal;
 
@@ -243,7 +243,7 @@ impl World {
 
     fn note_answer(&mut self, request: &Request, answer: &Answer, called: Moment) {
         match (request, answer) {
-            (Request::Kv(quorate_history::KvRequest::Put(_)), _) => {
+            (Request::Kv(quorate_history_checker::KvRequest::Put(_)), _) => {
                 self.seen.note("a client's write is acknowledged");
                 if self.judge.members().iter().len() == 1 {
                     self.seen.note("a cluster of one serves");
@@ -264,7 +264,7 @@ impl World {
 /// What is asked of a member.
 fn ask_of(request: &Request) -> Ask {
     use quorate_api::etcdserverpb::{CompactionRequest, LeaseGrantRequest, LeaseRevokeRequest};
-    use quorate_history::KvRequest;
+    use quorate_history_checker::KvRequest;
     match request {
         Request::Kv(KvRequest::Put(put)) => Ask::Put(translate::put(put)),
         Request::Kv(KvRequest::Delete(delete)) => Ask::Delete(translate::delete(delete)),

@@ -3,7 +3,7 @@
 //! It is back when every member of it serves, all have applied the same, and no host is left that the operator has
 //! something to do about. A cluster that has lost its quorum for good is let off.
 
-use quorate_history::{Calm, Moment};
+use quorate_history_checker::{Calm, Moment};
 
 use super::client::Asker;
 use super::{Event, World};

@@ -13,7 +13,7 @@ use crate::clock::{LocalClock, MILLI, Micros, SECOND};
 use crate::member::boot::{self, Flags, Found, Others, boot};
 use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
 use crate::plan::{Kind, Plan, Theme};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 /// Between two looks after leases, as in production.
 const HOUSE_EVERY: Micros = 500 * MILLI;

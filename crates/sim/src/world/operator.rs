@@ -354,12 +354,12 @@ impl World {
     fn compact_everything(&mut self) {
         let revision = self.judge.revision();
         // Clients may be told of it.
-        self.judge.history.operations.push(quorate_history::Operation {
+        self.judge.history.operations.push(quorate_history_checker::Operation {
             client: u64::MAX,
             member: 0,
             called: self.moment(),
-            request: quorate_history::Request::Compact { revision },
-            outcome: quorate_history::Outcome::Unknown,
+            request: quorate_history_checker::Request::Compact { revision },
+            outcome: quorate_history_checker::Outcome::Unknown,
         });
         self.order(Ask::Compact(CompactionRequest { revision, physical: true }), "");
     }

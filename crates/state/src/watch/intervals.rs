@@ -8,7 +8,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 /// Where a range of keys ends, exclusively.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -304,7 +304,7 @@ impl PendingPages {
 
 #[cfg(test)]
 mod tests {
-    use quorate_random::SplitMix64;
+    use quorate_seeded_random::SplitMix64;
 
     use super::*;
 

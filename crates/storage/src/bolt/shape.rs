@@ -361,7 +361,7 @@ impl Cutter {
 
 #[cfg(test)]
 mod tests {
-    use quorate_random::SplitMix64;
+    use quorate_seeded_random::SplitMix64;
 
     use super::*;
 

@@ -11,7 +11,7 @@ mod snapshots;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::*;
 use crate::disk::{Disk, RealDisk};

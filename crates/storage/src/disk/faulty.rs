@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use self::content::{Change, Fate};
 use self::tree::{NodeId, Tree};

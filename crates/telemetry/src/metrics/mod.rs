@@ -127,8 +127,8 @@ impl Metrics {
                 registry
             },
         };
-        metrics.server.version.with(&[quorate_release::ETCD_VERSION]).set(1);
-        metrics.server.go_version.with(&[quorate_release::COMPILER]).set(1);
+        metrics.server.version.with(&[quorate_version::ETCD_VERSION]).set(1);
+        metrics.server.go_version.with(&[quorate_version::COMPILER]).set(1);
         for code in ["200", "500", "503"] {
             metrics.http.requests.with(&[code]);
         }

@@ -196,7 +196,7 @@ pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8
         let named = begin_message(1, out);
         put_bytes(1, scope.name().as_bytes(), out);
         if scope == Scope::Stages {
-            put_bytes(2, quorate_release::QUORATE_VERSION.as_bytes(), out);
+            put_bytes(2, quorate_version::QUORATE_VERSION.as_bytes(), out);
         }
         end(named, out);
         for (_, span) in of_scope {

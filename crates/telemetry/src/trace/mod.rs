@@ -24,7 +24,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_random::mix;
+use quorate_seeded_random::mix;
 
 pub use self::call::{CallTrace, Operation, SpanEnd, SpanId};
 use self::context::Parent;

@@ -32,7 +32,7 @@ const EXEMPT: &[(&str, &str)] = &[
 ];
 
 /// Crates whose only users are tests.
-const FOR_TESTS: [&str; 2] = ["crates/history/", "crates/test_support/"];
+const FOR_TESTS: [&str; 2] = ["crates/history_checker/", "crates/test_support/"];
 
 /// The sources of one crate: production code, and tests.
 #[derive(Default)]

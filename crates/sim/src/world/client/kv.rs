@@ -2,7 +2,7 @@
 //! large, odd or beyond a bound.
 
 use bytes::Bytes;
-use quorate_history::{
+use quorate_history_checker::{
     Compare, Delete, KeyRange, KvRequest, Operand, Put, Range, Relation, Request, Txn,
 };
 

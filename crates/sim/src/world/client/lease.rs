@@ -1,6 +1,6 @@
 //! What clients ask about leases, of which they all know.
 
-use quorate_history::{Moment, Request};
+use quorate_history_checker::{Moment, Request};
 
 use super::super::World;
 use crate::clock::{MILLI, Micros, SECOND};

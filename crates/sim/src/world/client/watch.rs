@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::WatchResponse;
-use quorate_history::{Operation, Outcome, Request, Told, WatchRequest, Watcher};
+use quorate_history_checker::{Operation, Outcome, Request, Told, WatchRequest, Watcher};
 use quorate_state::watch::HeaderFields;
 
 use super::super::{Event, World};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Mercy;
 use crate::disk::change::FileChange;
 use crate::disk::{DiskFile, Mapping, unnamed_file};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 /// A change that is asked for.
 #[derive(Clone, Copy, Debug)]

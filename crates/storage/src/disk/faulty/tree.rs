@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::Mercy;
 use super::content::{Fate, File};

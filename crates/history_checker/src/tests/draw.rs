@@ -1,7 +1,7 @@
 //! Histories drawn by chance: of a store that is right, and with something changed.
 
 use bytes::Bytes;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::store::Store;
 use crate::*;

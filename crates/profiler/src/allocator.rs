@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use quorate_random::{SplitMix64, mix};
+use quorate_seeded_random::{SplitMix64, mix};
 
 use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
 

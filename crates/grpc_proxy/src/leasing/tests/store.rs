@@ -16,7 +16,7 @@ use quorate_api::etcdserverpb::{
 use quorate_api::mvccpb::Event;
 use quorate_api::mvccpb::event::EventType;
 use quorate_api::record::{Fields, KeyValue};
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Listening and telling protocols apart (`net`), TLS (`tls`), SRV records (`gateway`).
+//! Listening and telling protocols apart (`net`), TLS (`tls`), SRV records (`tcp_gateway`).
 
 mod authority;
 mod cache;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_cli::flags::{Flag, Kind, Matches};
 use quorate_cli::gotext;
-use quorate_gateway::Discovery;
+use quorate_tcp_gateway::Discovery;
 use quorate_tls::{Pair, Version, Versions};
 use thiserror::Error;
 

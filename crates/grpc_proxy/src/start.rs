@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use quorate_api::deep_txn;
 use quorate_cli::stop;
-use quorate_gateway::{Discovered, DiscoveryError};
 use quorate_gotext::quote::go_reason;
 use quorate_grpc::methods::{self, OF_ETCD, Service};
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
 use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Security};
 use quorate_net::runtime::{Runtimes, Threads};
+use quorate_tcp_gateway::{Discovered, DiscoveryError};
 use quorate_telemetry::metrics::{GrpcService, ProxyMetrics};
 use quorate_telemetry::{init_system, log};
 use quorate_tls::Acceptor;
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (alive, mut gone) = mpsc::channel::<()>(1);
     let pages = Pages::new(Arc::clone(&services));
     let pages_for_clients = if options.enables_pprof {
-        quorate_profile::sample_heap();
+        quorate_profiler::sample_heap();
         log::info!("gRPC proxy enabled pprof", "path" = "/debug/pprof");
         pages.clone().with_profiles()
     } else {

@@ -6,7 +6,7 @@ mod cases;
 mod draw;
 mod store;
 
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 
 use super::*;
 use draw::Shape;

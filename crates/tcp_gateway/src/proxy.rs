@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quorate_dns::Service;
 use quorate_gotext::quote::go_dial_reason;
-use quorate_random::SplitMix64;
+use quorate_seeded_random::SplitMix64;
 use quorate_telemetry::log;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Retries of requests, and anything else that takes understanding them (`quorate-proxy`).
+//! Retries of requests, and anything else that takes understanding them (`quorate-grpc-proxy`).
 
 mod dial;
 mod discovery;
