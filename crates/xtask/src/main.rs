@@ -30,6 +30,8 @@ usage: cargo xtask <chore>
   test [--long] [ARGS]  build the server and run every test; ARGS go to the black-box tests
   ci [ARGS]             formatting, tidy, lints, and then test with ARGS
   tidy                  check the rules that no lint knows
+  tidy --lower          write the counts of stilted sentences that have fallen into crates/xtask/prose.toml
+  tidy --prose [GROUP]  print how many sentences of each crate and page are stilted, or those of one
   sim [ARGS]            break whole clusters in virtual time, from seeds; `--help` tells more
   provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
                         (suites: trixie, the default; bookworm; sid)
@@ -76,7 +78,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
     match chore {
         "test" => test::run(args),
         "ci" => test::ci(args),
-        "tidy" => tidy::run(),
+        "tidy" => tidy::run(args),
         "sim" => sim::run(args),
         "provision" => provision::run(args),
         "compare" => compare::run(args),

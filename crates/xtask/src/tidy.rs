@@ -14,6 +14,7 @@
 //! * Every crate is drawn in `ARCHITECTURE.md`, and has what is named as its own there.
 //! * The simulator leaves the decisions of a member to production, and has no copy of them.
 //! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
+//! * Stilted sentences and headings that are sentences do not get more.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
@@ -25,6 +26,7 @@ mod decisions;
 mod manifest;
 mod map;
 mod modules;
+mod prose;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ use circles::check_circles;
 use decisions::check_decisions;
 use manifest::{check_arrows, check_used};
 use map::check_map;
+use prose::check_prose;
 use source::{Source, is_letter, is_test_file, production, read_all};
 use unused::check_unused;
 
@@ -322,12 +325,27 @@ const UNFINISHED: [&str; 2] = [concat!("to", "do!("), concat!("unimple", "mented
 /// Paths that exist on one machine only.
 const LOCAL_PATHS: [&str; 1] = [concat!("/wo", "rk/")];
 
-/// Prints every broken rule, and fails when there is one.
-pub(crate) fn run() -> Outcome {
-    let mut complaints = check(&read_all(&root())?);
+/// Prints every broken rule, and fails when there is one. `--lower` writes the table of [`prose`] instead, and `--prose`
+/// prints what it counts.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let sources = read_all(&root())?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [] => {}
+        ["--lower"] => return prose::lower(&root(), &sources),
+        ["--prose"] | ["--prose", _] => {
+            say(&prose::report(&sources, args.get(1).copied()));
+            return Ok(());
+        }
+        _ => return Err("usage: cargo xtask tidy [--lower | --prose [GROUP]]".to_owned()),
+    }
+    let mut complaints = check(&sources);
     complaints.extend(plants::check(&root()));
     for complaint in &complaints {
         say(complaint);
+    }
+    if let Some(note) = prose::fallen(&sources) {
+        say(&note);
     }
     match complaints.len() {
         0 => Ok(()),
@@ -360,6 +378,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_bounds(sources, &mut complaints);
     check_decisions(sources, &mut complaints);
     check_map(sources, &mut complaints);
+    check_prose(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: on the list of long files, but gone"));
