@@ -1,16 +1,19 @@
-//! The replicated state machine: what the keyspace, its watchers and its leases hold after each log entry.
+//! The replicated state machine: the keyspace, watchers, leases, users, members and alarms of a
+//! cluster.
 //!
-//! Every member applies the same entries in the same order and must arrive at the same state, byte for
-//! byte: peers compare hashes over it. Nothing here reads a clock, draws a random number, starts a thread
-//! or waits: time arrives as an argument, and the server owns the threads.
+//! Every member applies the same entries in the same order and must reach the same state, byte for
+//! byte: members compare hashes of it. Nothing here reads a clock, draws a random number, starts a
+//! thread or waits. Time is an argument, and the server owns the threads.
 //!
-//! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`; `lease` and `quota`
-//! stand alone; `apply` uses all of them and is used by none. Nothing below knows what is above it, and
-//! what one must tell another (a key its lease, a change its watchers) `apply` carries.
+//! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`;
+//! `lease` and `quota` depend on no other module; `apply` uses all of them, and no module uses
+//! `apply`. A module never depends on a module above it. `apply` carries facts between modules that
+//! do not depend on each other: the lease of a key, the change that watchers receive.
 //!
 //! # Not here
 //!
-//! Bytes on disk (`quorate-storage`), consensus (`quorate-raft`), sockets and clocks (`quorate-server`).
+//! Bytes on disk (`quorate-storage`), consensus (`quorate-raft`), sockets and clocks
+//! (`quorate-server`).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 

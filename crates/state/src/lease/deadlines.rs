@@ -1,27 +1,28 @@
-//! A queue of deadlines that is cheap to put off.
+//! A priority queue of deadlines in which postponing a deadline costs nothing.
 //!
-//! Renewing a lease moves its deadline later, ten thousand times a second and more, so that must not
-//! touch the queue: the queue keeps the earlier time, and when that time comes the owner looks at the
-//! real deadline and queues again. Each lease remembers the one entry that counts for it ([`Slot`]), so
-//! entries left behind by a move to an earlier time are told apart and dropped.
+//! A renewal postpones the deadline of a lease. Renewals come ten thousand times a second and more,
+//! so a renewal must not change the queue. The queue keeps the earlier time; when that time
+//! arrives, the owner compares it with the current deadline and schedules the lease again. The
+//! [`Slot`] of a lease records which queue entry is valid for it. Entries that are left over after
+//! a move to an earlier time do not match the slot and are dropped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::units::{LeaseId, Millis};
 
-/// The time of the queue entry that counts for one lease, if there is one.
+/// The time of the valid queue entry of one lease, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Slot(Option<Millis>);
 
-/// Entries ordered by time, ties by lease.
+/// Queue entries ordered by time, then by lease id.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     heap: BinaryHeap<Reverse<(Millis, LeaseId)>>,
 }
 
 impl Deadlines {
-    /// Makes sure that the lease comes up at `at` or earlier.
+    /// Ensures that the queue returns the lease at `at` or earlier.
     pub(super) fn schedule(&mut self, slot: &mut Slot, id: LeaseId, at: Millis) {
         if slot.0.is_none_or(|queued| at < queued) {
             slot.0 = Some(at);
@@ -29,7 +30,8 @@ impl Deadlines {
         }
     }
 
-    /// Takes the earliest entry that is due, whether or not it still counts: see [`Slot::take`].
+    /// Removes and returns the earliest entry that is due. The entry may be stale: see
+    /// [`Slot::take`].
     pub(super) fn pop_due(&mut self, now: Millis) -> Option<(Millis, LeaseId)> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {
@@ -42,8 +44,8 @@ impl Deadlines {
         self.heap.clear();
     }
 
-    /// Drops what no longer counts once it is most of the queue: leases that were revoked long before
-    /// their time would otherwise pile up.
+    /// Drops stale entries once they are most of the queue. Without this, leases that are revoked
+    /// long before their deadline would leave entries that accumulate.
     pub(super) fn trim(&mut self, lease_count: usize, counts: impl Fn(Millis, LeaseId) -> bool) {
         if self.heap.len() > 2 * lease_count + 1024 {
             self.heap.retain(|Reverse((at, id))| counts(*at, *id));
@@ -57,7 +59,7 @@ impl Deadlines {
 }
 
 impl Slot {
-    /// Says whether the entry popped at `at` is the one that counts, and frees the slot if so.
+    /// Returns whether the entry popped at `at` is the valid one, and clears the slot if it is.
     pub(super) fn take(&mut self, at: Millis) -> bool {
         let counts = self.holds(at);
         if counts {
@@ -66,7 +68,7 @@ impl Slot {
         counts
     }
 
-    /// Whether the entry queued at `at` is the one that counts.
+    /// Whether the entry queued at `at` is the valid one.
     pub(super) fn holds(self, at: Millis) -> bool {
         self.0 == Some(at)
     }

@@ -1,25 +1,28 @@
-//! Leases: granted lifetimes that keys attach to, and the clock that ends them.
+//! Leases: lifetimes that keys attach to, and the clock that expires them.
 //!
-//! Two halves share one short lock. [`Lessor`] belongs to the applier: it grants, revokes, checkpoints
-//! and attaches, as the log says. [`Leases`] is what everybody else holds: renewals, lookups and the
-//! expiry scan of the leader, none of which are log entries and none of which wait for the applier.
+//! The lessor has two halves that share one lock, which is held for short times only. [`Lessor`]
+//! belongs to the applier: it grants, revokes and checkpoints leases and attaches keys, as log
+//! entries require. [`Leases`] is a handle for all other threads: renewals, lookups and the
+//! leader's scan for expired leases. These are not log entries, and none of them waits for the
+//! applier.
 //!
 //! # Invariants
 //!
-//! * What is replicated (ids, granted and checkpointed lifetimes, attached keys) depends on the log
-//!   alone. Expiry times exist only on the primary, which is the leader, and decide nothing but when it
-//!   proposes a revoke.
-//! * A key is attached to at most one lease, and only to one that exists.
-//! * A lease that has expired on the primary is never renewed: it goes, or the primary changes.
+//! * Replicated facts (ids, granted and checkpointed lifetimes, attached keys) depend on the log
+//!   alone. Expiry times exist only on the primary, which is the leader. They decide only when the
+//!   primary proposes a revocation.
+//! * A key is attached to at most one lease, and only to a lease that exists.
+//! * A lease that has expired on the primary is never renewed there: it is revoked, or another
+//!   member becomes primary.
 //!
 //! # Not here
 //!
-//! Deleting the keys of a revoked lease, and writing leases down: `apply` does both, in one batch. Who
-//! may do what with a lease: `auth`.
+//! `apply` deletes the keys of a revoked lease and stores lease records, both in one batch. `auth`
+//! checks who may use a lease.
 //!
 //! # Tests
 //!
-//! `tests.rs`: the rules one by one, and the expiry queue against a model that looks at every lease.
+//! `tests.rs` tests each rule, and compares the expiry queue with a model that scans every lease.
 #![expect(
     clippy::disallowed_types,
     reason = "attached keys are looked up one by one, and never gone through"
@@ -42,31 +45,31 @@ use crate::units::{LeaseId, Millis};
 /// The longest lifetime that can be granted, in seconds.
 pub const TTL_SECS_MAX: i64 = 9_000_000_000;
 
-/// Why a lease request was turned down.
+/// Why a lease request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseRefusal {
-    /// There is no lease of that id.
+    /// No lease has this id.
     #[error("etcdserver: requested lease not found")]
     NotFound,
-    /// The id is taken.
+    /// A lease with this id exists.
     #[error("etcdserver: lease already exists")]
     Exists,
-    /// The lifetime is above [`TTL_SECS_MAX`].
+    /// The requested lifetime is above [`TTL_SECS_MAX`].
     #[error("etcdserver: too large lease TTL")]
     TtlTooLarge,
 }
 
-/// What a lessor is told once, at start.
+/// Options of a lessor, set once at start.
 #[derive(Clone, Copy, Debug)]
 pub struct LessorOptions {
-    /// Shorter lifetimes are raised to this, in seconds.
+    /// The minimum lifetime in seconds. Shorter requested lifetimes are raised to it.
     pub ttl_secs_min: i64,
     /// Whether the primary proposes checkpoints of long leases.
     pub checkpoints: bool,
-    /// How often it does, per lease, in seconds.
+    /// The interval between two checkpoints of one lease, in seconds.
     pub checkpoint_interval_secs: u64,
-    /// How long after an expired lease was handed out for revocation it is handed out again, if it is
-    /// still there.
+    /// If an expired lease still exists this long after [`Leases::expired`] returned it, it is
+    /// returned again.
     pub resubmit_millis: u64,
 }
 
@@ -81,7 +84,7 @@ impl Default for LessorOptions {
     }
 }
 
-/// The applier's half: the leases themselves and the keys attached to them.
+/// The applier's half of the lessor: the leases and the keys attached to them.
 #[derive(Debug)]
 pub struct Lessor {
     leases: Leases,
@@ -91,10 +94,10 @@ pub struct Lessor {
 }
 
 impl Lessor {
-    /// Rebuilds the leases from what is stored. Nothing expires until [`Leases::promote`].
+    /// Rebuilds the leases from stored records. Nothing expires until [`Leases::promote`].
     ///
-    /// `attachments` are the keys of live records with the leases they name; one that names no stored
-    /// lease is left alone, as it was when it was written.
+    /// `attachments` are the keys of live records with the leases they name. An attachment to a
+    /// lease that is not stored is ignored, as it was when it was written.
     pub fn recover(
         records: impl IntoIterator<Item = LeaseRecord>,
         attachments: impl IntoIterator<Item = (impl AsRef<[u8]>, LeaseId)>,
@@ -108,7 +111,8 @@ impl Lessor {
         lessor
     }
 
-    /// Replaces everything by what a received store holds. Handles stay valid; the clocks are stopped.
+    /// Replaces all leases with those of a received store. Handles stay valid; the clocks are
+    /// stopped.
     pub fn replace(
         &mut self,
         records: impl IntoIterator<Item = LeaseRecord>,
@@ -122,13 +126,13 @@ impl Lessor {
         }
     }
 
-    /// The handle for everybody else.
+    /// The handle for all other threads.
     #[must_use]
     pub fn reader(&self) -> Leases {
         self.leases.clone()
     }
 
-    /// Creates a lease. The record is to be stored; its lifetime is the effective one.
+    /// Creates a lease. The caller stores the returned record, which holds the effective lifetime.
     pub fn grant(
         &mut self,
         id: LeaseId,
@@ -151,14 +155,14 @@ impl Lessor {
         self.leases.contains(id)
     }
 
-    /// The keys attached to a lease, ascending, or `None` without such a lease. Every member deletes
-    /// them in this order.
+    /// The keys attached to a lease, ascending, or `None` if the lease does not exist. Every member
+    /// deletes them in this order.
     #[must_use]
     pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
         self.leases.keys(id)
     }
 
-    /// Removes a lease, after its keys have been deleted. Says whether it was there.
+    /// Removes a lease, after its keys have been deleted. Returns whether the lease existed.
     pub fn revoke(&mut self, id: LeaseId) -> bool {
         let Some(keys) = self.leases.remove(id) else { return false };
         for key in keys {
@@ -167,8 +171,8 @@ impl Lessor {
         true
     }
 
-    /// Takes over a checkpoint. Returns the record, which is to be stored if checkpoints are, or `None`
-    /// for an unknown lease, which is ignored.
+    /// Sets the checkpointed lifetime of a lease. Returns the record, which the caller stores if
+    /// checkpoints are persisted, or `None` for an unknown lease, which is ignored.
     pub fn checkpoint(
         &mut self,
         id: LeaseId,
@@ -184,7 +188,8 @@ impl Lessor {
         self.attached.get(key).copied().unwrap_or_default()
     }
 
-    /// Notes that `key` was put with lease `id` ([`LeaseId::NONE`] for none): it leaves any other lease.
+    /// Records that `key` was put with lease `id` ([`LeaseId::NONE`] for no lease). The key is
+    /// detached from any other lease.
     pub fn attach(&mut self, key: &[u8], id: LeaseId) {
         if id.is_none() {
             self.detach(key);
@@ -208,7 +213,7 @@ impl Lessor {
         }
     }
 
-    /// Notes that `key` was deleted, or put without a lease.
+    /// Records that `key` was deleted, or put without a lease.
     pub fn detach(&mut self, key: &[u8]) {
         if self.attached.is_empty() {
             return;

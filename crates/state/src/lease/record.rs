@@ -1,4 +1,5 @@
-//! A lease as bucket `lease` holds it: the id in eight big-endian bytes, then `leasepb.Lease`.
+//! The record of a lease in bucket `lease`: the key is the id in eight big-endian bytes, the value
+//! is `leasepb.Lease`.
 
 use bytes::Bytes;
 use prost::Message;
@@ -6,19 +7,19 @@ use quorate_api::leasepb::Lease;
 
 use crate::units::LeaseId;
 
-/// The replicated facts of one lease, as they are stored.
+/// The replicated facts of one lease, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// The lease.
     pub id: LeaseId,
     /// Granted lifetime, in seconds.
     pub ttl_secs: i64,
-    /// Checkpointed remaining lifetime, in seconds; 0 for none.
+    /// Checkpointed remaining lifetime, in seconds; 0 if there is no checkpoint.
     pub remaining_secs: i64,
 }
 
 impl LeaseRecord {
-    /// The key of a lease.
+    /// The stored key of a lease.
     #[must_use]
     pub fn key(id: LeaseId) -> Bytes {
         Bytes::copy_from_slice(&id.0.to_be_bytes())
@@ -31,7 +32,8 @@ impl LeaseRecord {
         lease.encode_to_vec().into()
     }
 
-    /// Reads a stored value; `None` if it is none. Like etcd it believes the id in the value.
+    /// Decodes a stored value; `None` if the value is not a valid lease. Like etcd, it uses the id
+    /// in the value, not the one in the key.
     #[must_use]
     pub fn decode(value: &[u8]) -> Option<Self> {
         let lease = Lease::decode(value).ok()?;

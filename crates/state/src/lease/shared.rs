@@ -1,9 +1,9 @@
-//! The half of the lessor that every thread holds: lifetimes, renewals, lookups, the expiry scan.
+//! The half of the lessor that every thread can use: lifetimes, renewals, lookups, the expiry scan.
 //!
-//! One lock, held for a hash lookup and a store. Scans give it up every [`SCAN_STEP`] entries, so that a
-//! renewal waits for microseconds even when a hundred thousand leases come up at once. The two calls
-//! that visit every lease under the lock, [`Leases::promote`] and [`Leases::demote`], happen when
-//! leadership changes.
+//! There is one lock, held for the time of a hash lookup and a store. A scan releases it after
+//! every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred
+//! thousand leases expire at once. Two calls visit every lease under the lock, [`Leases::promote`]
+//! and [`Leases::demote`]; both run only when leadership changes.
 #![expect(
     clippy::disallowed_types,
     reason = "going through leases ends in what does not depend on their order"
@@ -20,14 +20,15 @@ use super::deadlines::{Deadlines, Slot};
 use super::{LeaseRecord, LessorOptions};
 use crate::units::{LeaseId, Millis};
 
-/// Queue entries looked at before a scan lets others have the lock.
+/// Queue entries that a scan visits before it releases the lock for others.
 const SCAN_STEP: usize = 512;
 
-/// From this many leases on, a new primary spreads expiries that fall together.
+/// A new primary spreads coinciding expiries only if there are at least this many leases.
 const PILE_UP_COUNT: usize = 1000;
 
-/// How many of them may then fall within one second: less than can be revoked in one, so that there is
-/// room for leases that expire by themselves.
+/// The maximum number of expiries in one second after they are spread. It is less than the number
+/// of leases that can be revoked in a second, so that leases which expire later still find
+/// capacity.
 const EXPIRIES_PER_SECOND: usize = 750;
 
 /// A handle to the leases, for any thread.
@@ -37,52 +38,53 @@ pub struct Leases {
     options: LessorOptions,
 }
 
-/// How a renewal went.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The lease lives on; its granted lifetime in seconds is the answer.
+    /// The lease is renewed; the reply carries its granted lifetime.
     Renewed {
         /// Granted lifetime, in seconds.
         ttl_secs: i64,
     },
-    /// There is no such lease.
+    /// No lease has this id.
     NotFound,
-    /// This member is not the primary: ask the leader.
+    /// This member is not the primary: the caller asks the leader.
     NotPrimary,
-    /// The lease has expired and its revocation is under way: wait with [`Leases::poll_gone`], then
-    /// renew again to learn how it ended.
+    /// The lease has expired and its revocation is in progress. The caller waits with
+    /// [`Leases::poll_gone`] and then renews again, which reports the final outcome.
     Expired,
-    /// A checkpoint is set: propose one of 0 for this lease first, then renew again.
+    /// A checkpoint is set: the caller proposes a checkpoint of 0 for this lease, then renews
+    /// again.
     CheckpointFirst,
 }
 
-/// What a lookup of one lease says.
+/// The lifetime of one lease, as a lookup returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeToLive {
     /// Granted lifetime, in seconds.
     pub granted_secs: i64,
-    /// What is left, in seconds, truncated toward zero; 0 or less shortly before removal. `None` where
-    /// no clock runs: this member is not the primary.
+    /// Remaining lifetime, in seconds, truncated toward zero; 0 or less shortly before the lease is
+    /// removed. `None` if this member is not the primary, because its clocks do not run.
     pub remaining_secs: Option<i64>,
 }
 
-/// A remaining lifetime to be proposed.
+/// A remaining lifetime that the primary proposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The lease.
     pub id: LeaseId,
-    /// What is left of it, in seconds, rounded up.
+    /// Remaining lifetime, in seconds, rounded up.
     pub remaining_secs: i64,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// The term of this leader, where the clocks run.
+    /// The term in which this member is leader; `None` while the clocks are stopped.
     term: Option<u64>,
     leases: HashMap<LeaseId, Lease>,
     expiries: Deadlines,
     checkpoints: Deadlines,
-    /// Who waits for an expired lease to go.
+    /// Wakers of the tasks that wait for the removal of an expired lease.
     waiters: BTreeMap<LeaseId, Vec<Waker>>,
 }
 
@@ -90,7 +92,7 @@ struct Shared {
 struct Lease {
     ttl_secs: i64,
     remaining_secs: i64,
-    /// `None` while no clock runs.
+    /// `None` while the clocks are stopped.
     expiry: Option<Millis>,
     expiry_slot: Slot,
     checkpoint_slot: Slot,
@@ -102,12 +104,14 @@ impl Leases {
         Self { shared: Arc::default(), options }
     }
 
-    /// Starts the clocks: this member has become leader in this term and applied everything of the terms before.
-    /// Every lease gets its checkpointed or full lifetime from now on, and `extend_millis` more, for
-    /// clients that could not reach a leader meanwhile. Expiries that fall together are spread.
+    /// Starts the clocks: this member has become leader in `term` and has applied every entry of
+    /// earlier terms. Every lease gets its checkpointed or full lifetime from `now`, plus
+    /// `extend_millis` for clients that could not reach a leader in the meantime. Coinciding
+    /// expiries are spread.
     pub fn promote(&self, term: u64, extend_millis: u64, now: Millis) {
         let mut shared = self.shared.lock();
-        // A change of the membership that consensus refuses leaves an empty entry too.
+        // A membership change that consensus refuses also leaves an empty entry, so this may be a
+        // repeated call in the same term. The clocks must not start again.
         if shared.term == Some(term) {
             return;
         }
@@ -135,7 +139,8 @@ impl Leases {
         }
     }
 
-    /// Stops the clocks: this member leads no more. Renewals that wait are told to go elsewhere.
+    /// Stops the clocks: this member is no longer the leader. Pending renewals are woken and then
+    /// return [`Renewal::NotPrimary`].
     pub fn demote(&self) {
         let waiters = {
             let mut shared = self.shared.lock();
@@ -145,13 +150,13 @@ impl Leases {
         wake(waiters.into_values().flatten());
     }
 
-    /// The term in which this member's clocks run, if they do.
+    /// The term in which this member's clocks run; `None` while they are stopped.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         self.shared.lock().term
     }
 
-    /// Gives a lease its lifetime anew, by the clock of the leader of this term.
+    /// Restarts the lifetime of a lease, by the clock of the leader of `term`.
     #[must_use]
     pub fn renew(&self, id: LeaseId, term: u64, now: Millis) -> Renewal {
         let mut shared = self.shared.lock();
@@ -172,7 +177,7 @@ impl Leases {
         Renewal::Renewed { ttl_secs: lease.ttl_secs }
     }
 
-    /// Waits until the lease is gone or this member is no longer the primary.
+    /// Waits until the lease is removed or this member is no longer the primary.
     pub fn poll_gone(&self, id: LeaseId, cx: &Context<'_>) -> Poll<()> {
         let mut shared = self.shared.lock();
         if shared.term.is_none() || !shared.leases.contains_key(&id) {
@@ -185,7 +190,7 @@ impl Leases {
         Poll::Pending
     }
 
-    /// Looks a lease up.
+    /// Returns the lifetime of a lease.
     #[must_use]
     pub fn time_to_live(&self, id: LeaseId, now: Millis) -> Option<TimeToLive> {
         let shared = self.shared.lock();
@@ -204,16 +209,16 @@ impl Leases {
         self.shared.lock().leases.contains_key(&id)
     }
 
-    /// The keys attached to a lease, ascending, or `None` without such a lease.
+    /// The keys attached to a lease, ascending, or `None` if the lease does not exist.
     #[must_use]
     pub fn keys(&self, id: LeaseId) -> Option<Vec<Arc<[u8]>>> {
         let shared = self.shared.lock();
         shared.leases.get(&id).map(|lease| lease.keys.iter().cloned().collect())
     }
 
-    /// Checks the keys of a lease with a function that returns, for a key that passes, the end of a range of keys that
-    /// pass with it. The function is called once for each such range, so that the cost does not follow the number of keys. A
-    /// lease that does not exist has no keys.
+    /// Checks the keys of a lease with `check`, which returns, for a key that passes, the end of a
+    /// range of keys that pass with it. `check` is called once for each such range, so the cost
+    /// does not grow with the number of keys. A lease that does not exist has no keys.
     pub fn check_keys<'a, E>(
         &self,
         id: LeaseId,
@@ -238,7 +243,7 @@ impl Leases {
         Ok(())
     }
 
-    /// All leases: by remaining time where the clocks run, by id elsewhere.
+    /// All leases: by remaining lifetime while the clocks run, else by id.
     #[must_use]
     pub fn list(&self) -> Vec<LeaseId> {
         let mut all: Vec<_> = {
@@ -249,14 +254,15 @@ impl Leases {
         all.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// How many leases there are.
+    /// The number of leases.
     #[must_use]
     pub fn count(&self) -> usize {
         self.shared.lock().leases.len()
     }
 
-    /// Takes at most `count_max` leases that have expired by the clock of the leader of this term, to be revoked through
-    /// the log. Each comes up again after a while if it is still there then.
+    /// Returns at most `count_max` leases that have expired by the clock of the leader of `term`.
+    /// The caller revokes them through the log. A lease that still exists after
+    /// [`LessorOptions::resubmit_millis`] is returned again.
     #[must_use]
     pub fn expired(&self, term: u64, now: Millis, count_max: usize) -> Vec<LeaseId> {
         let again = now.plus(self.options.resubmit_millis);
@@ -290,7 +296,8 @@ impl Leases {
         expired
     }
 
-    /// Takes at most `count_max` checkpoints that are due by the clock of the leader of this term, to be proposed.
+    /// Returns at most `count_max` checkpoints that are due by the clock of the leader of `term`.
+    /// The caller proposes them.
     #[must_use]
     pub fn due_checkpoints(&self, term: u64, now: Millis, count_max: usize) -> Vec<Checkpoint> {
         let mut due = Vec::new();
@@ -337,7 +344,7 @@ impl Leases {
         wake(waiters.into_values().flatten());
     }
 
-    /// Says whether the id was free.
+    /// Adds a lease. Returns whether the id was free.
     pub(super) fn insert(&self, record: LeaseRecord, now: Millis) -> bool {
         let mut shared = self.shared.lock();
         let Shared { term, leases, expiries, checkpoints, .. } = &mut *shared;
@@ -389,7 +396,8 @@ impl Leases {
         Some(LeaseRecord { id, ttl_secs: lease.ttl_secs, remaining_secs })
     }
 
-    /// Moves a key between two leases, either of which may be none. Says whether `to` took it.
+    /// Moves a key from one lease to another; either may be [`LeaseId::NONE`]. Returns whether the
+    /// key is now attached to `to`.
     pub(super) fn move_key(&self, key: &Arc<[u8]>, from: LeaseId, to: LeaseId) -> bool {
         let mut shared = self.shared.lock();
         if let Some(lease) = shared.leases.get_mut(&from) {
@@ -444,15 +452,15 @@ impl Lease {
         }
     }
 
-    /// The checkpointed remaining lifetime if there is one, else the granted one.
+    /// The checkpointed remaining lifetime if there is a checkpoint, else the granted lifetime.
     fn lifetime_secs(&self) -> u64 {
         let secs = if self.remaining_secs > 0 { self.remaining_secs } else { self.ttl_secs };
         u64::try_from(secs).unwrap_or(0)
     }
 }
 
-/// Pushes expiries back so that no second holds more than [`EXPIRIES_PER_SECOND`] of them. `order` is
-/// ascending and stays so.
+/// Postpones expiries so that no second has more than [`EXPIRIES_PER_SECOND`] of them. `order` is
+/// ascending and stays ascending.
 fn spread(order: &mut [(Millis, LeaseId)]) {
     if order.len() < PILE_UP_COUNT {
         return;

@@ -1,4 +1,4 @@
-//! Leases: each rule by itself, then the expiry queue against a model that looks at every lease.
+//! Leases: each rule on its own, then the expiry queue against a model that scans every lease.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -204,7 +204,8 @@ fn long_leases_are_checkpointed() {
     lessor.checkpoint(LeaseId(1), 0, Millis(300_800));
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(300_900)), Renewal::Renewed { ttl_secs: 1000 });
 
-    // Renewed within the last second: nothing to write down, but it comes up again.
+    // Renewed within the last second: there is nothing to store, but the checkpoint becomes due
+    // again.
     assert_eq!(leases.renew(LeaseId(1), 1, Millis(600_500)), Renewal::Renewed { ttl_secs: 1000 });
     assert_eq!(leases.due_checkpoints(1, Millis(600_500), 10), []);
     assert_eq!(leases.due_checkpoints(1, Millis(900_600), 10).len(), 1);

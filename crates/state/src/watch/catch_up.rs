@@ -1,12 +1,12 @@
-//! Bringing watchers that are behind back to the present, from history.
+//! Catch-up: sends history to watchers that are behind until they are live.
 //!
-//! One pass takes a number of groups that are behind, reads history once for all of them without holding
-//! the hub's lock, and queues each what it matches. A group that comes close to the present is taken the
-//! last stretch under the lock, where nothing can be published, and is live from there: nothing is
-//! missed and nothing told twice, however fast revisions come.
+//! One pass takes a number of groups that are behind, reads history once for all of them without
+//! the hub's lock, and queues the matching events for each. A group that comes close to the current
+//! revision reads the rest under the lock, where nothing can be published, and is live from there.
+//! So no event is missed and none is sent twice, however fast revisions are published.
 //!
-//! What is read under the lock is bounded in bytes, whatever one revision holds, and a response takes no
-//! more than it may: a group for which that was not all stays behind, and the next pass goes on with it.
+//! The bytes read under the lock are bounded, however large a revision is, and so are the bytes of
+//! a response. A group with more to read stays behind, and the next pass continues with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,30 +22,32 @@ use super::slab::Handle;
 /// Groups served by one pass.
 const GROUPS_MAX: usize = 512;
 
-/// Bytes of events after which a response takes no further revision, while as much is held as may be. Those who do
-/// not read are told one such response each, so it is small; those who read soon get the next one.
+/// While the held bytes are at their maximum, a response takes no further revision after this many
+/// bytes of events. Clients that do not read cost one such response each, so it is small. Clients
+/// that read soon receive the next one.
 const FULL_RESPONSE_BYTES: usize = 16 << 10;
 
-/// What a change costs that is looked at, besides the bytes of its record.
+/// The cost of reading one change, besides the bytes of its record.
 const CHANGE_BYTES: usize = 64;
 
-/// Where a reading stops that has not come to the present.
+/// Where a read of history stops before the current revision.
 #[derive(Clone, Copy)]
 enum Stop {
-    /// At the end of a revision, after so many changes.
+    /// At the end of a revision, after this many changes.
     AfterChanges(usize),
-    /// Once so many bytes were read and copied. A revision that was begun is as if it had not been.
+    /// After this many bytes were read and copied. The events of an incomplete revision are
+    /// dropped.
     AtBytes(usize),
 }
 
-/// A group to be served, from `next` on.
+/// A group that a pass serves, from revision `next` on.
 struct Task {
     group: Handle,
     entry: Handle,
     next: i64,
 }
 
-/// Groups that get the same events: they watch the same, from the same revision on.
+/// Groups that receive the same events: they watch the same keys from the same revision on.
 struct Unit {
     watched: Watched,
     next: i64,
@@ -53,24 +55,25 @@ struct Unit {
     events: EventSetBuilder,
     revision_count: usize,
     last_revision: i64,
-    /// Events before those of the last revision.
+    /// The number of events before those of the last revision.
     whole_count: usize,
-    /// Set once it takes no more: everything up to here is in.
+    /// The revision up to which all events are collected. Set once the unit takes no more events.
     covered: Option<i64>,
 }
 
-/// One reading of history for many units.
+/// One read of history for many units.
 struct Sweep {
     units: Vec<Unit>,
-    /// History the pass could not read any more.
+    /// Revisions below this one can no longer be read.
     compacted_revision: i64,
     /// The newest revision when the pass began.
     built_at: i64,
 }
 
 impl Hub {
-    /// Serves some of the watchers that are behind, and says whether more could be served at once.
-    /// Reads the store, so it may wait for the disk: call it where that is allowed, from one place.
+    /// Serves some of the groups that are behind. Returns whether more groups can be served at
+    /// once. This reads the store and may wait for the disk, so the caller runs it on a thread that
+    /// may block, and only one thread at a time.
     pub fn catch_up(&self) -> Result<bool, HistoryFault> {
         let mut state = self.lock();
         let mut limits = *self.catch_up_limits();
@@ -91,8 +94,9 @@ impl Hub {
         Ok(!self.lock().behind.is_empty())
     }
 
-    /// Takes groups that are nearly there to the present, while nothing is published. Those with more to
-    /// be told than one response or the time under the lock allows are behind again.
+    /// Brings groups that are close to the current revision up to it, while nothing is published.
+    /// Groups that need more than one response or more than the bytes allowed under the lock are
+    /// behind again.
     fn last_stretch(
         &self,
         state: &mut Locked<'_>,
@@ -104,7 +108,8 @@ impl Hub {
         }
         let history = self.latest();
         if history.current_revision() != state.current {
-            // A store is being replaced: the reader is not yet the hub's, or the other way round.
+            // A store is being replaced, so the newest history and the hub's current revision
+            // belong to different stores.
             for task in near {
                 state.reposition(task.group, Position::Behind { next: task.next });
             }
@@ -121,8 +126,8 @@ impl Hub {
 }
 
 impl State {
-    /// Takes groups that are behind and whose stream has room, as many as there is room in all for a response
-    /// each, and one in any case. The second list says what they watch.
+    /// Takes groups that are behind and whose stream has room: as many as the held bytes have room
+    /// for, at one response each, and at least one. The second list says what the groups watch.
     fn take_behind(&mut self, response_bytes: usize) -> (Vec<Task>, Vec<Watched>) {
         let mut tasks = Vec::new();
         let count_max = self.held.room().div_ceil(response_bytes.max(1)).clamp(1, GROUPS_MAX);
@@ -147,7 +152,7 @@ impl State {
         tasks.iter().map(|task| self.index.watched(task.entry).clone()).collect()
     }
 
-    /// Ends the watchers of a group that needs history which is gone. Their ids stay taken.
+    /// Cancels the watchers of a group whose history has been compacted. Their ids stay in use.
     fn cancel_compacted(&mut self, handle: Handle, compact_revision: i64) {
         let group = self.groups.get(handle).expect("a group is cancelled while it exists");
         let (stream, watch_ids) = (group.stream, Arc::clone(&group.watch_ids));
@@ -193,8 +198,8 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Offers the changes from `first` on to the units of the index. Returns the last revision that was
-    /// read to its end.
+    /// Passes the changes from `first` on to the units in the index. Returns the last revision that
+    /// was read completely.
     fn scan(
         &mut self,
         index: &Index<Vec<usize>>,
@@ -235,7 +240,8 @@ impl Sweep {
         Ok(scanned_to)
     }
 
-    /// Queues what was read and moves the groups on. Returns those that are nearly at the present.
+    /// Queues the collected events and updates the positions of the groups. Returns the groups that
+    /// are close to the current revision.
     fn settle(self, state: &mut State, limits: &CatchUpLimits) -> Vec<Task> {
         state.serial += 1;
         let mut near = Vec::new();
@@ -243,7 +249,7 @@ impl Sweep {
             let covered = unit.covered.expect("set when the reading ended");
             let set = (!unit.events.is_empty()).then(|| Arc::new(unit.events.finish(&state.held)));
             for handle in unit.groups {
-                // Cancelled, or its stream closed, since the pass began.
+                // The watcher was cancelled, or its stream closed, after the pass began.
                 if state.groups.get(handle).is_none() {
                     continue;
                 }
@@ -261,7 +267,7 @@ impl Sweep {
 }
 
 impl State {
-    /// Says whether there was room.
+    /// Queues the events for a group. Returns whether there was room.
     fn queue_caught_up(
         &mut self,
         handle: Handle,
@@ -278,7 +284,8 @@ impl State {
         true
     }
 
-    /// Moves a group on after a pass: to live, to the last stretch, or behind again.
+    /// Updates the position of a group after a pass. Returns a task if the group can be brought up
+    /// to date under the lock; otherwise the group is live or behind.
     fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
         let group = self.groups.get_mut(handle).expect("looked up just now");
         group.position = Position::Reading { next };
@@ -296,13 +303,15 @@ impl State {
 }
 
 impl Unit {
-    /// Offers an event. Says whether the unit closed on it: full, and this is of a further revision.
+    /// Collects an event if it belongs to this unit. Returns `true` if the unit is full and `event`
+    /// begins another revision, which ends the collection.
     fn take(&mut self, revision: i64, event: &Event<'_>, limits: &CatchUpLimits) -> bool {
         if revision < self.next || self.covered.is_some() {
             return false;
         }
         if revision != self.last_revision {
-            // One revision always goes in: the group moves on, whatever the limits.
+            // A response always takes at least one revision: otherwise the group would never
+            // advance.
             let full = self.revision_count >= limits.response_revisions_max
                 || self.events.byte_count() >= limits.response_bytes;
             if full && self.revision_count > 0 {
@@ -317,7 +326,7 @@ impl Unit {
         false
     }
 
-    /// Ends the reading: history was read to the end of `scanned_to`.
+    /// Ends the collection: history was read to the end of revision `scanned_to`.
     fn close(&mut self, scanned_to: i64) {
         if self.covered.is_none() {
             if self.last_revision > scanned_to {
@@ -328,7 +337,7 @@ impl Unit {
     }
 }
 
-/// What a reading has cost so far.
+/// The changes and bytes that a read has consumed.
 struct Spent {
     change_count: usize,
     bytes: usize,

@@ -1,10 +1,10 @@
-//! The events of one watch response, encoded once for everybody who gets them.
+//! The events of one watch response, encoded once for all watchers that receive them.
 //!
-//! An [`EventSet`] holds `repeated Event events = 11` of a `WatchResponse` as it goes on the wire. It is
-//! shared by all watchers of a key or range, on all streams; what differs between watchers is a header of
-//! a few dozen bytes (`frame`). Watchers that filter kinds or want previous records get another variant,
-//! made when its first taker is sent it and shared from then on: looking previous records up may mean
-//! reading the file, which is not for the applier to wait for.
+//! An [`EventSet`] holds `repeated Event events = 11` of a `WatchResponse` in wire form. All
+//! watchers of a key or range share it, on all streams; the part that differs between watchers is a
+//! header of a few dozen bytes (`frame`). Watchers that filter event types or want previous records
+//! share another form, which is built when the first of them is sent it. It is built that late
+//! because looking up previous records may read the file, and the applier must not wait for that.
 //!
 //! ```text
 //! 5a <len>  08 01            12 <len> KeyValue   1a <len> KeyValue
@@ -25,7 +25,7 @@ const DELETED: [u8; 2] = [0x08, 0x01];
 const KV_TAG: u8 = 0x12;
 const PREVIOUS_TAG: u8 = 0x1a;
 
-/// Which kinds of events a watcher does not want.
+/// The event types that a watcher does not want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Filter {
     pub(super) puts: bool,
@@ -38,7 +38,7 @@ impl Filter {
     }
 }
 
-/// Which form of the events a watcher gets.
+/// The form in which a watcher wants its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Form {
     pub(super) filter: Filter,
@@ -55,21 +55,22 @@ impl Form {
     }
 }
 
-/// Events in wire form, and where each one ends.
+/// Events in wire form, and the end of each event.
 #[derive(Clone, Debug)]
 pub(super) struct Encoded {
     pub(super) bytes: Bytes,
     pub(super) ends: Arc<[usize]>,
-    /// The event to go on with, of a further revision, where one response does not take them all.
+    /// The event at which the next response begins, when one response cannot take all. It belongs
+    /// to another revision.
     pub(super) next: Option<usize>,
 }
 
-/// Where one event stands in the plain form.
+/// Positions of one event in the plain form.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// Start of its record.
+    /// Start of the event's record.
     record: usize,
-    /// Its end, and its record's.
+    /// End of the event, and of its record.
     end: usize,
     deleted: bool,
 }
@@ -99,23 +100,24 @@ impl EventSet {
         builder.finish(held)
     }
 
-    /// Bytes of the plain form, which is what the set keeps in memory.
+    /// Bytes of the plain form, which are the bytes that the set keeps in memory.
     pub(super) fn byte_count(&self) -> usize {
         self.plain.len()
     }
 
-    /// How many events there are, before any filter.
+    /// The number of events, before any filter.
     pub(super) fn len(&self) -> usize {
         self.marks.len()
     }
 
-    /// Whether the filter leaves nothing of the set.
+    /// Whether the filter removes every event of the set.
     pub(super) fn is_empty_after(&self, filter: Filter) -> bool {
         self.marks.iter().all(|mark| filter.drops(mark.deleted))
     }
 
-    /// The events from the one at `first` on in one form. Previous records come from `history`; they may be
-    /// many times as large as the events, so no further revision follows once there are `bytes_max` bytes.
+    /// The events from index `first` on, in one form. Previous records are read from `history`.
+    /// They may be many times as large as the events, so no further revision is added after
+    /// `bytes_max` bytes.
     pub(super) fn encoded(
         &self,
         form: Form,
@@ -201,7 +203,7 @@ impl EventSet {
     }
 }
 
-/// Collects events one by one.
+/// Collects events for an [`EventSet`].
 #[derive(Debug, Default)]
 pub(super) struct EventSetBuilder {
     plain: BytesMut,
@@ -229,7 +231,7 @@ impl EventSetBuilder {
         self.marks.len()
     }
 
-    /// Forgets all but the first events.
+    /// Drops all events after the first `count`.
     pub(super) fn truncate(&mut self, count: usize) {
         self.marks.truncate(count);
         self.plain.truncate(self.marks.last().map_or(0, |last| last.end));
@@ -242,8 +244,8 @@ impl EventSetBuilder {
     }
 }
 
-/// What the key held just before the event's revision: nothing for a creating put, and nothing if that
-/// revision has been compacted.
+/// The record of the key just before the event's revision. `None` for the put that created the key,
+/// and `None` if that revision has been compacted.
 fn previous_record(
     record: &KeyValue,
     deleted: bool,

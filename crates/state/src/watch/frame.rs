@@ -1,12 +1,12 @@
-//! One `WatchResponse` on its way out: a small header of its own around bytes that are shared.
+//! One `WatchResponse` in wire form: a small header of its own around shared bytes.
 //!
-//! A frame owns nothing but handles, and [`Frame::encode`] writes it without allocating: ten thousand
-//! watchers of one key cost ten thousand small copies.
+//! A frame owns nothing but handles, and [`Frame::encode`] writes it without allocating, so ten
+//! thousand watchers of one key cost ten thousand small copies.
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-/// What every response header says besides a revision.
+/// The fields of every response header besides the revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeaderFields {
     /// The cluster.
@@ -50,21 +50,21 @@ impl Header {
     }
 }
 
-/// What a response says.
+/// The content of a response.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Created,
-    /// The watcher was not created, for this reason.
+    /// The watcher was not created; the text is the reason.
     Rejected(Box<str>),
-    /// 0 when the client cancelled.
+    /// The compacted revision is 0 when the client cancelled the watcher.
     Canceled {
         compact_revision: i64,
     },
     Progress,
-    /// `partial`: more of the same revision follows.
+    /// `partial`: the next response has more events of the same revision.
     Events {
         events: Bytes,
-        /// How many they are.
+        /// The number of events.
         count: usize,
         partial: bool,
     },
@@ -85,7 +85,7 @@ impl Frame {
         matches!(self.body, Body::Events { .. })
     }
 
-    /// How many events the response carries.
+    /// The number of events in the response.
     #[must_use]
     pub const fn event_count(&self) -> usize {
         match self.body {

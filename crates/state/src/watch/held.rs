@@ -1,17 +1,20 @@
-//! What watchers are to be sent and has not been taken yet, in bytes, over all streams.
+//! The bytes of events that are queued for streams and not yet taken by their clients, over all
+//! streams.
 //!
-//! Events that several streams get are held once and counted once. A count lives until the memory is given back:
-//! with the last queue that names the events, or with the frame that carries them.
+//! Events that several streams receive are kept in memory once and counted once. They are counted
+//! until the memory is freed: with the last queue that refers to the events, or with the frame that
+//! carries them.
 //!
 //! # Bound
 //!
-//! [`WatchLimits::held_bytes_max`](super::WatchLimits). From there on a stream is given events, new ones or history,
-//! only if none wait on it. Those who read go on, whatever others leave lying; those who do not cost one response.
+//! [`WatchLimits::held_bytes_max`](super::WatchLimits). At this bound a stream receives events, new
+//! ones or history, only if its own queue is empty. So clients that read make progress however many
+//! other clients do not, and a client that does not read costs one response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The count of one hub.
+/// The counter of one hub.
 #[derive(Debug)]
 pub(super) struct HeldBytes {
     used: AtomicUsize,
@@ -31,19 +34,19 @@ impl HeldBytes {
         self.used() >= self.max
     }
 
-    /// How much more would fit.
+    /// The bytes that remain until the bound.
     pub(super) fn room(&self) -> usize {
         self.max.saturating_sub(self.used())
     }
 
-    /// Counts what is held from now on.
+    /// Counts `bytes` until the returned value is dropped.
     pub(super) fn hold(self: &Arc<Self>, bytes: usize) -> Held {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Held { of: Arc::clone(self), bytes: AtomicUsize::new(bytes) }
     }
 }
 
-/// A number of bytes that count until this is dropped.
+/// A number of bytes that are counted until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     of: Arc<HeldBytes>,
@@ -51,7 +54,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Counts what has come on top.
+    /// Counts additional bytes.
     pub(super) fn add(&self, bytes: usize) {
         self.of.used.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

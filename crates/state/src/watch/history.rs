@@ -1,4 +1,4 @@
-//! What the hub needs of the keyspace: reading back what it has published.
+//! The traits through which the hub reads published revisions from the keyspace.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -8,43 +8,44 @@ use quorate_api::record::KeyValue;
 
 use crate::mvcc::{Change, ChangeKind, StoreReader, View};
 
-/// One change of a key, as the keyspace tells it.
+/// One change of a key, as the keyspace returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// Whether the key was deleted.
     pub deleted: bool,
     /// The key.
     pub key: &'a [u8],
-    /// The record's encoding; after a deletion only key and mod revision are set in it.
+    /// The encoded record. For a deletion, only the key and the mod revision are set in it.
     pub record: &'a [u8],
 }
 
 /// This member's store could not be read. The member stops.
 pub type HistoryFault = Box<dyn Error + Send + Sync>;
 
-/// Where the hub gets history from. There is one for as long as the member uses one store.
+/// Where the hub reads history from. One source lasts as long as the member uses one store.
 pub trait Source: Send + Sync {
     /// The newest published state.
     fn latest(&self) -> Box<dyn History>;
 }
 
-/// One published state of the keyspace, which does not change.
+/// One published state of the keyspace. It is immutable.
 pub trait History {
-    /// The newest revision in it.
+    /// The newest revision in this state.
     fn current_revision(&self) -> i64;
 
-    /// The revision below which nothing can be read, -1 for none.
+    /// Revisions below this one cannot be read; -1 if nothing is compacted.
     fn compacted_revision(&self) -> i64;
 
-    /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are no more
-    /// or `visit` says false; nothing is read ahead of it. `first` is not below the compacted revision.
+    /// Calls `visit` with the changes of the revisions from `first` on, in order, until there are
+    /// no more or `visit` returns false; no change is read before its turn. `first` is not below
+    /// the compacted revision.
     fn visit_changes(
         &self,
         first: i64,
         visit: &mut dyn FnMut(i64, &Event<'_>) -> bool,
     ) -> Result<(), HistoryFault>;
 
-    /// The record that `key` had at `revision`, if it was there and the revision can be read.
+    /// The record of `key` at `revision`, if the key existed and the revision can be read.
     fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, HistoryFault>;
 }
 
@@ -87,7 +88,7 @@ impl History for Arc<View> {
     }
 }
 
-/// A change as watchers are told of it.
+/// Turns a change into the event that watchers receive.
 pub(super) fn event_of(change: &Change) -> Event<'_> {
     Event {
         deleted: change.kind == ChangeKind::Delete,

@@ -1,15 +1,17 @@
-//! Who watches what, and the moment a change reaches them.
+//! The hub: registers watchers and delivers every published change to them.
 //!
-//! Watchers of one stream that watch the same key or range in the same way form a group, and a group is
-//! served as one: one queue item, one position in history. A group is *live* (the next change reaches it
-//! at once), *behind* (it has history to read first, see `catch_up`), or *parked* (behind, and its
-//! stream has no room). A publication and a registration exclude each other by the hub's lock, so a
-//! watcher registered at revision R sees exactly what comes after R.
+//! Watchers of one stream that watch the same key or range with the same options form a group. The
+//! hub serves a group as one: one queue item, one position in history. A group is *live* (it
+//! receives the next change at once), *behind* (it must read history first, see `catch_up`), or
+//! *parked* (behind, and its stream has no room). The hub's lock makes publication and registration
+//! exclusive, so a watcher that is registered at revision R receives exactly the changes after R.
 //!
 //! # Invariants
 //!
-//! * A live group has been queued every matching change up to the current revision, from its start on.
-//! * A group that is not live has been queued everything below its `next`, and nothing from there on.
+//! * Every matching change up to the current revision, from the group's start on, has been queued
+//!   for a live group.
+//! * Everything below `next` has been queued for a group that is not live, and nothing from `next`
+//!   on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,17 +28,18 @@ use super::queue::{Events, Full, Item, Queue};
 use super::slab::{Handle, Slab};
 use crate::mvcc::Changes;
 
-/// Watchers in one group. More than that open another one: a group's list is copied when it changes
-/// while items with it are queued.
+/// The maximum number of watchers in one group; further watchers open another group. A group's list
+/// is copied when it changes while items with it are queued, so the list stays short.
 const GROUP_MEMBERS_MAX: usize = 1024;
 
-/// Groups a closing stream drops before it lets others have the lock.
+/// The number of groups that a closing stream drops before it releases the lock for others.
 const CLOSE_STEP: usize = 256;
 
-/// What a watcher takes besides its key and range end: its places in the stream, the index, and a group of its own.
+/// The memory of a watcher besides its key and range end: its entries in the stream and the index,
+/// and a group of its own.
 const WATCHER_BYTES: usize = 512;
 
-/// The one place that changes are published to and watchers registered with. A handle.
+/// A handle to the hub, where changes are published and watchers are registered.
 #[derive(Clone)]
 pub struct Hub {
     shared: Arc<Shared>,
@@ -49,22 +52,22 @@ pub(super) struct Shared {
     held: Arc<HeldBytes>,
 }
 
-/// How the hub stands, for metrics.
+/// Counts of the hub, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HubStats {
     /// Open streams.
     pub stream_count: usize,
-    /// Watchers, all of them.
+    /// All watchers.
     pub watcher_count: usize,
     /// Watchers that are behind.
     pub slow_watcher_count: usize,
-    /// Memory that watchers count for.
+    /// Memory that is counted for watchers.
     pub watcher_bytes: usize,
-    /// Watchers that were refused because of too many others.
+    /// Watchers that were refused because the memory for watchers was used up.
     pub refused_watcher_count: u64,
-    /// Bytes of events that have not been taken yet.
+    /// Bytes of events that clients have not taken yet.
     pub held_bytes: usize,
-    /// Events that wait to be taken, counted for each watcher.
+    /// Events that clients have not taken yet, counted for each watcher.
     pub pending_event_count: usize,
 }
 
@@ -74,24 +77,24 @@ pub(super) struct State {
     pub(super) index: Index<Vec<Handle>>,
     pub(super) groups: Slab<Group>,
     pub(super) streams: Slab<Stream>,
-    /// Groups that can catch up; entries may be out of date.
+    /// Groups that can catch up. Entries may be stale.
     pub(super) behind: VecDeque<Handle>,
-    /// Counts publications, registrations and ticks, to tell what came first.
+    /// Counts publications, registrations and ticks, so that their order can be compared.
     pub(super) serial: u64,
     pub(super) catch_up_waker: Option<Waker>,
-    /// To be woken when the lock is given up.
+    /// Wakers that are woken when the lock is released.
     pub(super) wakers: Vec<Waker>,
-    /// Kept for its memory.
+    /// A scratch buffer, kept to reuse its memory.
     matched: Vec<(Handle, usize)>,
-    /// Events that have not been taken yet.
+    /// Bytes of events that clients have not taken yet.
     pub(super) held: Arc<HeldBytes>,
     watcher_bytes: usize,
     watcher_bytes_max: usize,
-    /// Watchers for which there was no room.
+    /// Watchers that were refused because the memory for watchers was used up.
     refused_count: u64,
 }
 
-/// How the watchers of a group want their events.
+/// The options that the watchers of a group share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Options {
     pub(super) form: Form,
@@ -103,17 +106,17 @@ pub(super) struct Group {
     pub(super) queue: Arc<Queue>,
     pub(super) entry: Handle,
     pub(super) options: Options,
-    /// Changes before this revision are not for it.
+    /// The group receives no changes before this revision.
     pub(super) from: i64,
     pub(super) watch_ids: Arc<Vec<i64>>,
     pub(super) position: Position,
-    /// When events were last queued for it, by [`State::serial`].
+    /// The [`State::serial`] at which events were last queued for the group.
     pub(super) last_events: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
-    /// `slot` is its place in the index entry's list.
+    /// `slot` is the group's position in the index entry's list.
     Live {
         slot: usize,
     },
@@ -123,13 +126,13 @@ pub(super) enum Position {
     Parked {
         next: i64,
     },
-    /// A catch-up pass is reading for it.
+    /// A catch-up pass is reading history for the group.
     Reading {
         next: i64,
     },
 }
 
-/// What watchers of one stream must share to form a group; `next` is 0 for live ones.
+/// What watchers of one stream must have in common to form a group; `next` is 0 for live groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
     entry: Handle,
@@ -141,45 +144,47 @@ struct GroupKey {
 pub(super) struct Stream {
     pub(super) queue: Arc<Queue>,
     pub(super) watchers: BTreeMap<i64, Watcher>,
-    /// Which of them want periodic progress.
+    /// Ids of the watchers that want periodic progress notifications.
     pub(super) progress_ids: BTreeSet<i64>,
-    /// Groups that take more watchers.
+    /// Groups that accept more watchers.
     open: BTreeMap<GroupKey, Handle>,
     parked: Vec<Handle>,
     next_id: i64,
-    /// When progress was last told, by [`State::serial`].
+    /// The [`State::serial`] at which progress was last sent.
     pub(super) last_tick: u64,
 }
 
 pub(super) struct Watcher {
-    /// `None` once history it needed was compacted: the id stays taken until the client cancels.
+    /// `None` once history that the watcher needed was compacted. The id stays in use until the
+    /// client cancels the watcher.
     pub(super) group: Option<Handle>,
     pub(super) created: u64,
-    /// What it counts for.
+    /// Memory that is counted for the watcher.
     bytes: usize,
 }
 
-/// A watcher to be registered.
+/// A watcher to register.
 pub(super) struct Registration {
     pub(super) watched: Watched,
     pub(super) options: Options,
     pub(super) start_revision: i64,
-    /// 0: to be chosen.
+    /// The requested id; 0 if the hub chooses one.
     pub(super) watch_id: i64,
     pub(super) progress: bool,
 }
 
-/// Why there is no such watcher.
+/// Why a watcher was not registered.
 #[derive(Debug)]
 pub(super) enum Unregistered {
-    /// The id asked for is taken.
+    /// The requested id is in use.
     DuplicateId,
     /// The memory for watchers is used up.
     TooMany,
 }
 
 impl Hub {
-    /// A hub for a keyspace whose newest revision is `current_revision`, and which `source` reads.
+    /// Creates the hub of a keyspace whose newest revision is `current_revision`; `source` reads
+    /// the keyspace.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, current_revision: i64, limits: WatchLimits) -> Self {
         let state = State::new(current_revision, &limits);
@@ -188,15 +193,16 @@ impl Hub {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Begins a publication: whoever registers meanwhile waits. Make the revisions visible to readers
-    /// after this and before [`Publication::deliver`], so that nobody is told of a change that cannot be
-    /// read yet, and nobody misses one between reading and registering.
+    /// Begins a publication. Registrations wait until it is dropped. The caller makes the revisions
+    /// visible to readers after this call and before [`Publication::deliver`]. Then no watcher
+    /// receives a change that cannot be read yet, and no client misses a change between its read
+    /// and its registration.
     #[must_use]
     pub fn publication(&self) -> Publication<'_> {
         Publication { state: self.lock() }
     }
 
-    /// Takes in a stream: how it is known here, and where its responses are queued.
+    /// Adds a stream. Returns its handle and the queue of its responses.
     pub(super) fn admit_stream(&self) -> (Handle, Arc<Queue>) {
         let mut state = self.lock();
         let queue = Arc::new(Queue::new(self.shared.limits.queue, Arc::clone(&state.held)));
@@ -214,8 +220,8 @@ impl Hub {
         (handle, queue)
     }
 
-    /// Takes over another store, installed from a snapshot: live watchers read from it what they have
-    /// not seen yet.
+    /// Switches to another store, installed from a snapshot. Live watchers read from it the
+    /// revisions that they have not received yet.
     pub fn replace_store(&self, source: Arc<dyn Source>, current_revision: i64) {
         let mut state = self.lock();
         *self.shared.source.write() = source;
@@ -233,7 +239,7 @@ impl Hub {
         }
     }
 
-    /// Waits until a watcher is behind and [`Hub::catch_up`] can do something about it.
+    /// Waits until a watcher is behind and [`Hub::catch_up`] can serve it.
     pub fn poll_behind(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.behind.is_empty() {
@@ -243,13 +249,13 @@ impl Hub {
         Poll::Pending
     }
 
-    /// Counts what a stream was given, until its client has taken it.
+    /// Counts bytes that a stream received, until its client has taken them.
     #[must_use]
     pub fn hold(&self, bytes: usize) -> Held {
         self.shared.held.hold(bytes)
     }
 
-    /// Counts for metrics.
+    /// Returns the counts for metrics.
     #[must_use]
     pub fn stats(&self) -> HubStats {
         let state = self.lock();
@@ -290,7 +296,7 @@ impl Hub {
         self.shared.state.is_locked()
     }
 
-    /// A stream has room again.
+    /// Lets the parked groups of a stream catch up, because the stream has room again.
     pub(super) fn unpark(&self, stream: Handle) {
         let mut state = self.lock();
         let Some(parked) = state.streams.get_mut(stream).map(|s| std::mem::take(&mut s.parked))
@@ -306,7 +312,7 @@ impl Hub {
         }
     }
 
-    /// Forgets a stream and its watchers, in steps.
+    /// Removes a stream and its watchers, in steps.
     pub(super) fn close_stream(&self, stream: Handle) {
         loop {
             let mut state = self.lock();
@@ -337,17 +343,17 @@ impl std::fmt::Debug for Hub {
     }
 }
 
-/// The right to publish. Streams that got something are woken when it is dropped.
+/// The exclusive right to publish. Dropping it wakes the streams that received events.
 pub struct Publication<'a> {
     state: Locked<'a>,
 }
 
 impl Publication<'_> {
-    /// Hands the changes of one revision to the watchers of their keys. Revisions come in order, each
-    /// once.
+    /// Delivers the changes of one revision to the watchers of their keys. Revisions are delivered
+    /// in order, each once.
     pub fn deliver(&mut self, changes: &Changes) {
         if self.state.index.is_empty() {
-            // Nobody watches: the keys need not even be looked at.
+            // There are no watchers, so the keys need not be matched.
             self.state.deliver(changes.revision, &[]);
         } else if let [change] = &changes.events[..] {
             self.state.deliver(changes.revision, &[event_of(change)]);
@@ -369,7 +375,7 @@ impl std::fmt::Debug for Publication<'_> {
     }
 }
 
-/// The hub's lock. Wakes whom it owes it to after it is given up.
+/// The hub's lock. Dropping it releases the lock and then wakes the collected wakers.
 pub(super) struct Locked<'a> {
     guard: Option<MutexGuard<'a, State>>,
 }
@@ -431,7 +437,7 @@ impl State {
         if events.len() > 1 {
             matched.sort_unstable();
         }
-        // Entries that match every event, which with one event is all of them, share one set.
+        // Index entries that match every event share one set. With a single event, all of them do.
         let mut whole = None;
         for run in matched.chunk_by(|a, b| a.0 == b.0) {
             let entry = run[0].0;
@@ -465,13 +471,13 @@ impl State {
                     self.wakers.extend(waker);
                     slot += 1;
                 }
-                // Takes the group out of this list, and puts another one in its slot.
+                // This removes the group from the list, and another group takes its slot.
                 Err(Full) => self.reposition(handle, Position::Parked { next: revision }),
             }
         }
     }
 
-    /// Registers a watcher and queues the reply that says so.
+    /// Registers a watcher and queues the `created` reply.
     pub(super) fn register(
         &mut self,
         stream: Handle,
@@ -511,7 +517,7 @@ impl State {
         Ok(watch_id)
     }
 
-    /// Forgets a watcher. Says whether its id was taken.
+    /// Removes a watcher. Returns whether the id was in use.
     pub(super) fn unregister(&mut self, stream: Handle, watch_id: i64) -> bool {
         let owner = self.streams.get_mut(stream).expect("a stream cancels while it is open");
         let Some(watcher) = owner.watchers.remove(&watch_id) else { return false };
@@ -527,7 +533,8 @@ impl State {
         true
     }
 
-    /// Whether the group has been queued everything up to now, and has begun.
+    /// Whether the group has begun and every event up to the current revision has been queued for
+    /// it.
     pub(super) fn is_synced(&self, handle: Handle) -> bool {
         let group = self.groups.get(handle).expect("a watcher's group exists");
         matches!(group.position, Position::Live { .. }) && group.from <= self.current
@@ -572,8 +579,8 @@ impl State {
         handle
     }
 
-    /// Moves a group to another position and keeps all lists in step. The slot of a live one is filled
-    /// in here.
+    /// Moves a group to another position and updates all lists. For a live group, this sets the
+    /// slot.
     pub(super) fn reposition(&mut self, handle: Handle, position: Position) {
         self.unlist(handle);
         let group = self.groups.get_mut(handle).expect("a group is moved while it exists");
@@ -598,7 +605,7 @@ impl State {
         owner.open.insert(group.key(), handle);
     }
 
-    /// Takes a group out of the index and out of the groups that take watchers.
+    /// Removes a group from the index and from the groups that accept watchers.
     fn unlist(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group is moved while it exists");
         let (entry, position) = (group.entry, group.position);
@@ -623,7 +630,8 @@ impl State {
         self.index.release(group.entry);
     }
 
-    /// Makes a group live that has been queued everything up to now; it may end in another one.
+    /// Makes a group live after every event up to the current revision was queued for it. The group
+    /// may be merged into another one.
     pub(super) fn go_live(&mut self, handle: Handle) {
         let group = self.groups.get(handle).expect("a group goes live while it exists");
         let from = if group.from <= self.current { 0 } else { group.from };
@@ -642,7 +650,7 @@ impl State {
         }
         let host = self.groups.get_mut(host).expect("found just now");
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
-        // Whichever of the two had events last: at worst one periodic progress too few.
+        // The later of the two. At worst one periodic progress notification is left out.
         host.last_events = host.last_events.max(last_events);
     }
 }

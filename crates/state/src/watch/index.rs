@@ -1,8 +1,8 @@
-//! Which watched key or range a changed key belongs to.
+//! Finds the watched keys and ranges that contain a changed key.
 //!
-//! One entry per distinct key or range, however many watchers share it. Single keys are found in a hash
-//! map, ranges in [`Intervals`]. An entry carries what its owner hangs on it: the hub its live groups, a
-//! catch-up pass what it collects.
+//! There is one entry for each distinct key or range, however many watchers share it. Single keys
+//! are in a hash map, ranges in [`Intervals`]. An entry carries a value of the owner of the index:
+//! the live groups in the hub, the units in a catch-up pass.
 #![expect(
     clippy::disallowed_types,
     reason = "keys are looked up one by one, and never gone through"
@@ -15,16 +15,16 @@ use bytes::Bytes;
 use super::intervals::{Intervals, RangeEnd};
 use super::slab::{Handle, Slab};
 
-/// What a watcher watches.
+/// The key or range that a watcher watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Watched {
     pub(super) key: Bytes,
-    /// `None` for the single key.
+    /// `None` for a single key.
     pub(super) end: Option<RangeEnd>,
 }
 
 impl Watched {
-    /// Bytes of the key and of the range's end.
+    /// Bytes of the key and of the end of the range.
     pub(super) fn byte_count(&self) -> usize {
         let end_bytes = match &self.end {
             None | Some(RangeEnd::Unbounded) => 0,
@@ -37,7 +37,7 @@ impl Watched {
 #[derive(Debug)]
 struct Entry<T> {
     watched: Watched,
-    /// How many users hold the entry.
+    /// The number of users of the entry.
     users: usize,
     value: T,
 }
@@ -61,7 +61,7 @@ impl<T: Default> Index<T> {
         self.keys.is_empty() && self.ranges.is_empty()
     }
 
-    /// Finds or makes the entry and holds it; every call is paired with a [`Index::release`].
+    /// Finds or creates the entry and adds a user. Every call is paired with an [`Index::release`].
     pub(super) fn acquire(&mut self, watched: &Watched) -> Handle {
         let known = match &watched.end {
             None => self.keys.get(&watched.key).copied(),
@@ -82,7 +82,7 @@ impl<T: Default> Index<T> {
         entry
     }
 
-    /// Lets go of an entry; the last user takes it out.
+    /// Removes a user from an entry. The last user removes the entry.
     pub(super) fn release(&mut self, entry: Handle) {
         let held = self.entries.get_mut(entry).expect("an acquired entry exists");
         held.users -= 1;

@@ -1,21 +1,21 @@
-//! A set of key ranges that answers which of them contain a key.
+//! A set of key ranges that finds the ranges which contain a key.
 //!
-//! A treap ordered by (start, end), in which every node also knows the furthest end below it: a lookup
-//! leaves out subtrees that end too early and stops where ranges begin too late, so it costs O(log n +
-//! answer). Nodes live in a table and name each other by position. The balancing numbers come from a
-//! fixed sequence: they shape the tree, never an answer.
+//! It is a treap ordered by (start, end) in which every node also stores the furthest end below it.
+//! A lookup skips subtrees that end too early and stops where ranges begin too late, so it costs
+//! O(log n + answer). Nodes are in a table and refer to each other by position. The priorities come
+//! from a fixed sequence: they determine the shape of the tree, never an answer.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
 use quorate_seeded_random::SplitMix64;
 
-/// Where a range of keys ends, exclusively.
+/// The exclusive end of a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RangeEnd {
     /// Before this key.
     Before(Bytes),
-    /// Never.
+    /// The range has no end.
     Unbounded,
 }
 
@@ -44,7 +44,7 @@ struct Node<T> {
     furthest: u32,
 }
 
-/// Ranges with a value each; no two are equal.
+/// Distinct ranges with one value each.
 #[derive(Debug)]
 pub(super) struct Intervals<T> {
     nodes: Vec<Node<T>>,
@@ -77,7 +77,7 @@ impl<T: Copy> Intervals<T> {
         None
     }
 
-    /// Adds a range that is not in the set.
+    /// Adds a range that is not yet in the set.
     pub(super) fn insert(&mut self, start: Bytes, end: RangeEnd, value: T) {
         let priority = self.priorities.next_u64();
         let (left, right) = self.split(self.root, &start, &end);
@@ -125,7 +125,7 @@ impl<T: Copy> Intervals<T> {
         self.nodes.get(at as usize)
     }
 
-    /// Parts a subtree into what comes before (start, end) and what does not.
+    /// Splits a subtree into the nodes before (start, end) and the others.
     fn split(&mut self, at: u32, start: &[u8], end: &RangeEnd) -> (u32, u32) {
         let Some(node) = self.node(at) else { return (NONE, NONE) };
         if (&node.start[..], &node.end) < (start, end) {
@@ -141,7 +141,7 @@ impl<T: Copy> Intervals<T> {
         }
     }
 
-    /// Joins two subtrees, all of the first before all of the second.
+    /// Merges two subtrees; every node of the first is before every node of the second.
     fn merge(&mut self, first: u32, second: u32) -> u32 {
         let (Some(a), Some(b)) = (self.node(first), self.node(second)) else {
             return if first == NONE { second } else { first };
@@ -182,7 +182,7 @@ impl<T: Copy> Intervals<T> {
         at
     }
 
-    /// Recomputes the furthest end below a node from its children's.
+    /// Recomputes the furthest end below a node from its children.
     fn refresh(&mut self, at: u32) {
         let node = &self.nodes[at as usize];
         let below = [node.left, node.right].map(|child| self.node(child).map(|n| n.furthest));

@@ -1,16 +1,17 @@
-//! Bounds of what is read, told at a time and kept for watchers, and of the watchers themselves.
+//! Limits of the watch service: bytes read, sent at a time and queued for watchers, and the memory
+//! of the watchers themselves.
 
-/// All of them.
+/// All limits of the watch service.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchLimits {
-    /// What may wait on one stream.
+    /// Limits of the queue of one stream.
     pub queue: QueueLimits,
-    /// What is told at a time to those who are behind.
+    /// Limits of catching up.
     pub catch_up: CatchUpLimits,
-    /// Memory of all watchers, their keys included. Further ones are refused.
+    /// Memory of all watchers, their keys included. Further watchers are refused.
     pub watcher_bytes_max: usize,
-    /// Bytes of events that wait to be taken, over all streams. Beyond it a stream gets events, new ones or
-    /// history, only if none wait on it.
+    /// Bytes of events that are queued and not yet taken, over all streams. At this bound a stream
+    /// receives events, new ones or history, only if its queue is empty.
     pub held_bytes_max: usize,
 }
 
@@ -25,12 +26,12 @@ impl Default for WatchLimits {
     }
 }
 
-/// How much may wait on one stream. One response always may.
+/// Limits of the queue of one stream. An empty queue always accepts one response.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
     /// Bytes of events.
     pub bytes_max: usize,
-    /// Responses; watchers that get the same events together count once.
+    /// Responses. Watchers that receive the same events together count once.
     pub count_max: usize,
 }
 
@@ -40,19 +41,19 @@ impl Default for QueueLimits {
     }
 }
 
-/// How much is told and read at a time for those who are behind. None of these bounds what a revision may
-/// hold: one revision is always read and told whole.
+/// Limits of catching up. None of these bounds the size of a revision: at least one revision is
+/// always read and sent whole.
 #[derive(Clone, Copy, Debug)]
 pub struct CatchUpLimits {
-    /// Distinct revisions in one response, at least one.
+    /// Distinct revisions in one response; at least one.
     pub response_revisions_max: usize,
     /// Bytes of events after which a response takes no further revision.
     pub response_bytes: usize,
     /// Changes after which a pass reads no further revision.
     pub pass_changes: usize,
-    /// Revisions that may be read with the hub locked.
+    /// The number of revisions that may be read while the hub is locked.
     pub locked_revisions_max: i64,
-    /// Bytes that may be read and copied with the hub locked. A revision that is too large for it is read
+    /// The bytes that may be read and copied while the hub is locked. A larger revision is read
     /// without the lock.
     pub locked_bytes_max: usize,
 }

@@ -1,33 +1,33 @@
-//! Watches: telling clients of every change to the keys they watch, in order, each once.
+//! Watches: every change to a watched key is sent to its watchers, in order, exactly once.
 //!
-//! The applier publishes changes to the [`Hub`]; each client stream is a [`WatchStream`] that its
-//! connection's task feeds with requests and takes [`Frame`]s from. Events are encoded once and shared by
-//! all who get them; a stream that does not keep up costs a bounded amount of memory, and its watchers
-//! are served from history when it does.
+//! The applier publishes changes to the [`Hub`]. Each client stream is a [`WatchStream`]; the task
+//! of the connection passes requests to it and takes [`Frame`]s from it. Events are encoded once
+//! and shared by all watchers that receive them. A stream whose client does not keep up costs a
+//! bounded amount of memory, and its watchers read history when the client continues to read.
 //!
 //! ```text
 //! applier ── Publication::deliver ──► index ─► live groups ─► queue of the stream ─► Frame, Frame, ..
 //!                                                   ▲  │ no room
 //! server ─── Hub::catch_up ─► history ─► queue      │  ▼
-//!                              └──────── at the present ◄── behind
+//!                              └───── current revision ◄── behind
 //! ```
 //!
 //! # Invariants
 //!
-//! * A watcher gets every matching event from its start on, in revision order, each once, until it is
-//!   cancelled. Only compaction and the client cancel it.
-//! * All matching events of a revision come in one response (unless the client asked for fragments).
-//! * Nothing waits for a client: not the applier, not another stream.
+//! * A watcher receives every matching event from its start revision on, in revision order, each
+//!   once, until it is cancelled. Only compaction and the client cancel it.
+//! * All matching events of a revision are in one response (unless the client asked for fragments).
+//! * Neither the applier nor another stream waits for a client.
 //!
 //! # Not here
 //!
-//! Permissions (the caller passes a check), timers (the server calls [`WatchStream::tick_progress`] and
-//! [`Hub::catch_up`]), reading the keyspace ([`Source`] stands for it).
+//! Permissions (the caller passes a check), timers (the server calls [`WatchStream::tick_progress`]
+//! and [`Hub::catch_up`]), reading the keyspace (through the trait [`Source`]).
 //!
 //! # Tests
 //!
-//! `tests.rs`: the rules of the service one by one; then writers, slow readers, cancels and compactions
-//! at random against a model that knows what every watcher must see.
+//! `tests.rs` tests each rule of the service. Then it runs random writers, slow readers, cancels
+//! and compactions against a model that computes what every watcher must receive.
 
 mod catch_up;
 mod events;

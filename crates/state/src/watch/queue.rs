@@ -1,9 +1,9 @@
-//! What waits to be sent on one stream.
+//! The queue of responses of one stream.
 //!
-//! The applier and the catch-up pass put items in, the stream's task takes them out. Events are bounded
-//! in number and bytes: when there is no room, their watchers go behind and are served from history
-//! later. Replies to the client's own requests always find room; the stream's task stops reading
-//! requests while many of them wait ([`CONTROL_BACKLOG_MAX`]).
+//! The applier and the catch-up pass add items, the stream's task removes them. Events are bounded
+//! in number and bytes: when there is no room, their watchers are behind and read history later.
+//! Replies to the client's own requests are always accepted; the stream's task stops reading
+//! requests while many replies wait ([`CONTROL_BACKLOG_MAX`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use super::events::{EventSet, Form};
 use super::held::HeldBytes;
 use super::limits::QueueLimits;
 
-/// Replies that may wait before the stream's task stops reading requests.
+/// The number of waiting replies at which the stream's task stops reading requests.
 pub(super) const CONTROL_BACKLOG_MAX: usize = 128;
 
-/// What an item costs besides its events.
+/// The cost of an item besides its events.
 const ITEM_BYTES: usize = 128;
 
-/// One thing to be sent.
+/// One item of the queue.
 #[derive(Debug)]
 pub(super) enum Item {
     Events(Events),
@@ -38,7 +38,7 @@ pub(super) struct Events {
     pub(super) form: Form,
     pub(super) watch_ids: Arc<Vec<i64>>,
     pub(super) revision: i64,
-    /// Whether large responses are split.
+    /// Whether large responses are split into fragments.
     pub(super) fragment: bool,
 }
 
@@ -48,11 +48,11 @@ impl Events {
     }
 }
 
-/// There is no room for events.
+/// The queue has no room for events.
 #[derive(Debug)]
 pub(super) struct Full;
 
-/// An item taken out, and whether room for watchers that went behind came free with it.
+/// An item removed from the queue, and whether this made room for watchers that are parked.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) item: Item,
@@ -62,7 +62,7 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
-    /// What waits on all streams.
+    /// The held bytes of all streams.
     held: Arc<HeldBytes>,
     state: Mutex<State>,
 }
@@ -71,11 +71,12 @@ pub(super) struct Queue {
 struct State {
     items: VecDeque<Item>,
     bytes: usize,
-    /// Events, counted for each watcher that is to get them.
+    /// Events, counted for each watcher that receives them.
     event_count: usize,
     control_count: usize,
     waker: Option<Waker>,
-    /// Somebody was turned away since there was room last.
+    /// Events were refused for lack of room, and the stream's watchers have not been unparked
+    /// since.
     refused: bool,
 }
 
@@ -84,7 +85,7 @@ impl Queue {
         Self { limits, held, state: Mutex::default() }
     }
 
-    /// Adds events if there is room. The waker, if any, is to be woken.
+    /// Adds events if there is room. The caller wakes the returned waker, if any.
     pub(super) fn push_events(&self, events: Events) -> Result<Option<Waker>, Full> {
         let mut state = self.state.lock();
         let bytes = cost(&events);
@@ -103,7 +104,8 @@ impl Queue {
         Ok(state.waker.take())
     }
 
-    /// Whether events would find room. If not, the stream's task will say when they do.
+    /// Whether events would be accepted. If not, the queue notes it, and [`Taken::room_again`]
+    /// reports when there is room.
     pub(super) fn has_room(&self) -> bool {
         let mut state = self.state.lock();
         let room = self.takes_history(&state);
@@ -111,7 +113,7 @@ impl Queue {
         room
     }
 
-    /// Adds a reply. The waker, if any, is to be woken.
+    /// Adds a reply. The caller wakes the returned waker, if any.
     pub(super) fn push_control(&self, item: Item) -> Option<Waker> {
         let mut state = self.state.lock();
         state.control_count += 1;
@@ -119,17 +121,17 @@ impl Queue {
         state.waker.take()
     }
 
-    /// Events waiting, counted for each watcher that is to get them; filters have not been asked.
+    /// Waiting events, counted for each watcher that receives them, before filters.
     pub(super) fn event_count(&self) -> usize {
         self.state.lock().event_count
     }
 
-    /// Replies waiting.
+    /// The number of waiting replies.
     pub(super) fn control_count(&self) -> usize {
         self.state.lock().control_count
     }
 
-    /// Whether nothing more should be added that nobody asked for.
+    /// Whether the queue is so full that unsolicited responses should not be added.
     pub(super) fn is_busy(&self) -> bool {
         let state = self.state.lock();
         state.items.len() >= self.limits.count_max
@@ -161,7 +163,8 @@ impl Queue {
         Poll::Ready(Taken { item, room_again })
     }
 
-    /// Whether it is half empty; empty, once as much is held over all streams as may be.
+    /// Whether parked watchers may read history again: once the queue is half empty, or, while the
+    /// held bytes are at their maximum, once it is empty.
     fn takes_history(&self, state: &State) -> bool {
         let event_items = state.items.len() - state.control_count;
         event_items == 0

@@ -1,7 +1,7 @@
-//! Values behind small, reusable handles. A handle outlives its value harmlessly: it then finds nothing,
-//! even when its place has been given to another value.
+//! Values behind small handles whose slots are reused. A handle may outlive its value: a lookup
+//! then returns nothing, even if the slot holds another value.
 
-/// Names a value in a [`Slab`].
+/// Identifies a value in a [`Slab`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Handle {
     position: u32,
@@ -14,7 +14,7 @@ struct Place<T> {
     value: Option<T>,
 }
 
-/// A growing table of places, freed ones reused.
+/// A growing table of slots; freed slots are reused.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     places: Vec<Place<T>>,

@@ -1,8 +1,8 @@
-//! One client's stream: its requests come in, its responses come out in order.
+//! One client's watch stream: requests go in, responses come out in order.
 //!
-//! A stream belongs to the task that serves the connection. Replies and events travel through one queue,
-//! so a watcher's `created` comes before its events, its events before its `canceled`, and a progress
-//! message after everything it vouches for.
+//! A stream belongs to the task that serves the connection. Replies and events pass through one
+//! queue, so a watcher's `created` comes before its events, its events come before its `canceled`,
+//! and a progress notification comes after every event that it covers.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,10 +19,10 @@ use super::intervals::RangeEnd;
 use super::queue::{CONTROL_BACKLOG_MAX, Events, Item, Queue};
 use super::slab::Handle;
 
-/// The watch id of replies that are about no watcher.
+/// The watch id in replies that concern no watcher.
 const NO_WATCHER: i64 = -1;
 
-/// Why a watcher is not created, as the client is told.
+/// Why a watcher is not created, in the text that the client receives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum CreateRefusal {
     #[error("etcdserver: mvcc: required revision has been compacted")]
@@ -33,7 +33,7 @@ enum CreateRefusal {
     DuplicateId,
     #[error("etcdserver: too many requests")]
     TooMany,
-    /// In the words of whoever checks permissions.
+    /// The text of the permission check.
     #[error("{0}")]
     Denied(String),
 }
@@ -57,25 +57,26 @@ pub struct WatchStream {
     sending: Option<Sending>,
 }
 
-/// Events that are being handed out, watcher by watcher.
+/// Events that are being sent, watcher by watcher.
 #[derive(Debug)]
 struct Sending {
     header: Header,
     events: Bytes,
     event_count: usize,
     watch_ids: Arc<Vec<i64>>,
-    /// The watcher in turn.
+    /// The index of the current watcher.
     at: usize,
-    /// Where each event ends; absent unless responses are split.
+    /// The end of each event; absent unless responses are split.
     ends: Option<Arc<[usize]>>,
-    /// Events that the watcher in turn has been sent.
+    /// The number of events that the current watcher has been sent.
     sent_count: usize,
-    /// What follows when every watcher has been sent these: the same, from a later event on.
+    /// The remainder, sent after every watcher has received this part: the same events, from a
+    /// later one on.
     rest: Option<(Events, usize)>,
 }
 
 impl Hub {
-    /// Opens a stream. Responses of watchers that ask for it are split to stay below
+    /// Opens a stream. Responses of watchers that ask for fragments are split to stay below
     /// `fragment_bytes_max`.
     #[must_use]
     pub fn open_stream(&self, fragment_bytes_max: usize) -> WatchStream {
@@ -85,9 +86,9 @@ impl Hub {
 }
 
 impl WatchStream {
-    /// Takes a create request. `authorize` is asked for READ on the range, with key and range end as
-    /// they are then; what it says instead of yes becomes the cancel reason. Returns the watcher's id, if there is one
-    /// now.
+    /// Handles a create request. `authorize` is asked for READ on the range, with the normalized
+    /// key and range end; its error becomes the cancel reason. Returns the watcher's id if a
+    /// watcher was created.
     pub fn create(
         &mut self,
         mut request: WatchCreateRequest,
@@ -113,7 +114,7 @@ impl WatchStream {
         }
     }
 
-    /// Takes a cancel request; an unknown id is ignored.
+    /// Handles a cancel request. An unknown id is ignored.
     pub fn cancel(&mut self, watch_id: i64) {
         let mut state = self.hub.lock();
         if state.unregister(self.handle, watch_id) {
@@ -123,8 +124,7 @@ impl WatchStream {
         }
     }
 
-    /// Takes a progress request: answered if every watcher has been sent everything up to now, else
-    /// dropped.
+    /// Handles a progress request. It is answered if every watcher is synced, else dropped.
     pub fn request_progress(&mut self) {
         let mut state = self.hub.lock();
         let stream = state.streams.get(self.handle).expect("a stream is open until dropped");
@@ -138,8 +138,8 @@ impl WatchStream {
         state.wakers.extend(waker);
     }
 
-    /// Tells progress to the watchers that asked for it and had no events since the last time. To be
-    /// called once per interval.
+    /// Queues a progress notification for each watcher that asked for them and had no events since
+    /// the last tick. The caller runs this once in each interval.
     pub fn tick_progress(&mut self) {
         let mut state = self.hub.lock();
         let current = state.current;
@@ -168,13 +168,14 @@ impl WatchStream {
         }
     }
 
-    /// Whether more requests should be read from the client. While not, responses must be taken.
+    /// Whether the caller should read more requests from the client. While this is false, the
+    /// caller must take responses.
     #[must_use]
     pub fn accepts_requests(&self) -> bool {
         self.queue.control_count() < CONTROL_BACKLOG_MAX
     }
 
-    /// The next response. There is always another one to come; the stream ends by being dropped.
+    /// Waits for the next response. A stream has no last response; it ends when it is dropped.
     pub fn poll_next(
         &mut self,
         cx: &Context<'_>,
@@ -208,7 +209,7 @@ impl WatchStream {
         }
     }
 
-    /// Begins with the events from the one at `first` on.
+    /// Begins to send the events from index `first` on.
     fn begin(&self, events: Events, first: usize, header: Header) -> Result<Sending, HistoryFault> {
         let bytes_max = self.hub.catch_up_limits().response_bytes;
         let encoded = events.set.encoded(events.form, first, bytes_max, || self.hub.latest())?;
@@ -248,7 +249,7 @@ impl WatchStream {
 }
 
 impl Sending {
-    /// The next response's events for the watcher in turn, how many they are, and whether more of them follow.
+    /// The next events for the current watcher, their number, and whether more of them follow.
     fn next_piece(&mut self, watch_id: i64, bytes_max: usize) -> (Bytes, usize, bool) {
         let around = self.header.len() + number_len(watch_id);
         let fits_whole = self.sent_count == 0 && around + self.events.len() < bytes_max;
@@ -256,7 +257,7 @@ impl Sending {
             return (self.events.clone(), self.event_count, false);
         };
         let start = self.sent_count.checked_sub(1).map_or(0, |last| ends[last]);
-        // As many events as fit with the mark that more follow, and one in any case.
+        // As many events as fit together with the mark that more follow, and at least one.
         let fits = |end: &usize| around + 2 + (end - start) < bytes_max;
         let rest = &ends[self.sent_count..];
         let count = rest.partition_point(fits).max(1);
@@ -285,7 +286,7 @@ fn check(
         [] => None,
         [0] => Some(RangeEnd::Unbounded),
         end if request.key[..] >= *end => return Err(CreateRefusal::EmptyRange),
-        // What is kept must not keep the request's whole buffer.
+        // A copy, so that the watcher does not keep the request's whole buffer in memory.
         end => Some(RangeEnd::Before(Bytes::copy_from_slice(end))),
     };
     let filters = |kind: FilterType| request.filters.contains(&(kind as i32));

@@ -1,4 +1,5 @@
-//! The watch service rule by rule; `random` holds it against a model of what every watcher must see.
+//! The watch service rule by rule; `random` compares it with a model of what every watcher must
+//! receive.
 
 mod bounds;
 mod catching_up;
@@ -19,7 +20,7 @@ use super::*;
 
 const HEADER: HeaderFields = HeaderFields { cluster_id: 7, member_id: u64::MAX, raft_term: 3 };
 
-/// A change as the model keeps it.
+/// A change in the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
     revision: i64,
@@ -28,7 +29,7 @@ struct Change {
     record: KeyValue,
 }
 
-/// All history, and what of it can still be read.
+/// All history, and how much of it can still be read.
 #[derive(Clone, Default)]
 struct Keyspace(Arc<Mutex<Facts>>);
 
@@ -298,7 +299,7 @@ fn filters_and_previous_records() {
             "1@3: put a=1",
             "1@5: put a=2",
             "1@6: put a=3",
-            // History at the revisions before is gone by the time of sending.
+            // The history before these revisions is compacted by the time they are sent.
             "3@3: put a=1",
             "3@4: delete a=",
             "3@5: put a=2",
@@ -452,7 +453,7 @@ fn progress_is_told_to_those_who_are_quiet_and_synced() {
     watch(&mut stream, quiet(b"b", 9));
     watch(&mut stream, create(b"c", b"", 0));
     keyspace.put(&hub, b"a", b"2");
-    // In the same group as watcher 0, but had no event itself.
+    // In the same group as watcher 0, but without an event of its own.
     watch(&mut stream, quiet(b"a", 0));
     drain(&mut stream);
     stream.tick_progress();
@@ -563,7 +564,7 @@ fn watchers_survive_an_installed_store() {
     assert_eq!(shown(&mut stream), ["1@9: put a=9", "0@0: canceled 8 "]);
 }
 
-/// A hub of the installed store's own, at its present revision.
+/// A separate hub of the installed store, at the store's current revision.
 fn elsewhere_at(keyspace: &Keyspace) -> Hub {
     let current = keyspace.0.lock().current;
     Hub::new(Arc::new(keyspace.clone()), current, WatchLimits::default())

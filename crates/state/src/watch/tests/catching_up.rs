@@ -1,12 +1,12 @@
-//! Watchers that are behind by more than one response, or one moment under the lock, may hold.
+//! Watchers that are behind by more than one response, or one read under the lock, may hold.
 
 use super::*;
 
-/// A keyspace that notes how much of it is read while the hub is locked.
+/// A keyspace that records how much of it is read while the hub is locked.
 struct Observed {
     keyspace: Keyspace,
     hub: Arc<Mutex<Option<Hub>>>,
-    /// The largest reading.
+    /// The largest read.
     locked_bytes: Arc<AtomicUsize>,
 }
 
@@ -55,7 +55,7 @@ impl History for ObservedFacts {
     }
 }
 
-/// Catches up, with a reader that takes everything at once; what it was sent, as numbers of revisions.
+/// Catches up with a client that reads everything at once. Returns the received revision numbers.
 fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
     let mut told = Vec::new();
     loop {
@@ -144,7 +144,7 @@ fn values_from_before_count_for_the_size_of_a_response() {
     }
     let mut stream = hub.open_stream(1 << 20);
     let request = |filters| WatchCreateRequest { prev_kv: true, filters, ..create(b"", b"\0", 2) };
-    // Deletions alone are small; two watchers of a group get the same parts.
+    // Deletions alone are small. Two watchers of a group receive the same parts.
     watch(&mut stream, request(vec![0]));
     watch(&mut stream, request(vec![0]));
     super::catch_up(&hub);

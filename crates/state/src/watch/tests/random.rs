@@ -1,5 +1,5 @@
-//! Writers, slow readers, cancels, compactions and reopened streams at random, against a model that knows
-//! what every watcher must see: exactly its events, in order, each once.
+//! Random writers, slow readers, cancels, compactions and reopened streams, compared with a model
+//! that computes what every watcher must receive: exactly its events, in order, each once.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What is written are keys and the sizes of their values; without one, the key is deleted.
+/// A write has keys and the sizes of their values; a key without a size is deleted.
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<(u8, Option<usize>)>),
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Limits that the sizes of values fall short of and exceed.
+/// Limits that some values exceed and others do not.
 fn limits() -> impl Strategy<Value = WatchLimits> {
     let queue = (1..1500usize, 1..6usize);
     let catch_up = (1..6usize, 0..800usize, 1..20usize, 0..8i64, 0..900usize);
@@ -60,7 +60,7 @@ fn limits() -> impl Strategy<Value = WatchLimits> {
     })
 }
 
-/// What one watcher asked for and has received.
+/// The request of one watcher and the events it has received.
 #[derive(Debug)]
 struct Seen {
     range: (Vec<u8>, Option<Vec<u8>>),
@@ -70,7 +70,7 @@ struct Seen {
     prev_kv: bool,
     fragment: bool,
     received: Vec<Change>,
-    /// The revision whose pieces are still coming.
+    /// The revision whose fragments are still arriving.
     partial: Option<i64>,
     created: bool,
     compacted: bool,
@@ -162,7 +162,7 @@ impl Seen {
             }
             self.received.push(Change { revision, deleted, key, record });
         }
-        // A revision is told in one response, unless in pieces.
+        // A revision arrives in one response, unless it is fragmented.
         let first = self.received[self.received.len() - response.events.len()].revision;
         assert!(self.partial.is_none_or(|revision| first <= revision));
         let last = self.received.last().unwrap().revision;
@@ -194,7 +194,8 @@ proptest! {
         full in any::<bool>(),
     ) {
         let (keyspace, hub) = setup_with(limits);
-        // Others may leave lying as much as there may be, from beginning to end.
+        // With a bound, streams that do not read may keep the held bytes at their maximum
+        // throughout.
         let bounded = limits.held_bytes_max < usize::MAX;
         let _held = hub.hold(if full && bounded { limits.held_bytes_max } else { 0 });
         let mut clients: Vec<Client> =
