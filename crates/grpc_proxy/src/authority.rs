@@ -1,14 +1,16 @@
-//! Whether members ask who their clients are: what this proxy answers by itself depends on it.
+//! Detects that the members have turned authentication on, because the proxy may then no longer answer
+//! anonymous clients itself.
 //!
-//! An answer from the cache, or about a key that this proxy owns, is as good as a member's only while a member would give
-//! it to the same client. A request with a token is checked at a member each time (`kv`). Requests without one are not,
-//! while authentication is off. So a member is asked, again and again, whether it still answers without a token. Once it
-//! refuses, all that is kept is dropped, and nothing is owned.
+//! An answer from the cache, or about a key that this proxy owns, is valid only while a member would give the
+//! same answer to the same client. A request with a token is checked with a member each time (`kv`). A
+//! request without a token is not checked while authentication is off. The proxy therefore polls a member
+//! with an anonymous read. Once a member refuses that read, the proxy drops all cached answers and all owned
+//! keys.
 //!
 //! # Bound
 //!
-//! After authentication was turned on by another way than this proxy, an answer from here may be up to [`INTERVAL`] late,
-//! and the time that a member takes to answer.
+//! If authentication is turned on without going through this proxy, the proxy may answer anonymous clients
+//! for up to [`INTERVAL`] plus the response time of a member.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +29,13 @@ use crate::leasing::Leasing;
 use crate::relay;
 use crate::upstream::Upstream;
 
-/// Between two questions to a member.
+/// Pause between two polls.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a member may take to answer; then another one is asked.
+/// How long a member may take to answer. After that, another member is asked.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Asks as long as the proxy is there, while there is anything that it would answer by itself.
+/// Polls until the proxy ends. It pauses while the proxy has no cached answers and no owned keys.
 pub(crate) async fn keep_asking(upstream: Arc<Upstream>, kv: Kv, leasing: Option<Arc<Leasing>>) {
     let mut was_refused = false;
     loop {
@@ -58,7 +60,8 @@ pub(crate) async fn keep_asking(upstream: Arc<Upstream>, kv: Kv, leasing: Option
     }
 }
 
-/// Whether a member refuses a linearizable read of one key without a user. A member that does not answer says nothing.
+/// Returns whether a member refuses an anonymous linearizable read of one key. A member that does not answer
+/// counts as not refusing.
 async fn is_refused(upstream: &Upstream) -> bool {
     let request = RangeRequest {
         key: Bytes::from_static(b"\0"),

@@ -1,20 +1,22 @@
-//! Answers to ranges, for those who take one that may be old.
+//! A cache of answers to serializable ranges.
 //!
-//! An answer is given again to whoever asks the same, as the same user. It goes when something in its range is written
-//! through this proxy; what is written by other ways it does not learn of, as etcd's does not: an answer that may be old
-//! may be as old as it likes.
+//! A cached answer is given to the same user for the same request. A write through this proxy removes the
+//! answers whose range it touches. As in etcd's proxy, writes that do not pass through this proxy do not
+//! invalidate the cache: a serializable answer may be arbitrarily old.
 //!
 //! # Guarantees
 //!
-//! * What was asked before a write through this proxy, and is answered after it, is not kept.
-//! * What one user may read is not given to another.
-//! * After `clear` nothing is given that was asked for before it.
+//! * An answer is not cached if its request was sent before a write through this proxy and the answer arrived
+//!   after that write.
+//! * An answer that one user may read is never given to another user.
+//! * After `clear`, no answer whose request was sent before `clear` is returned.
 //!
-//! Whether the same user may still read it is checked by `kv`.
+//! `kv` checks whether the same user may still read the answer.
 //!
 //! # Bound
 //!
-//! [`ENTRIES_MAX`] answers of [`BYTES_MAX`] together. Those go first that were asked for longest ago.
+//! [`ENTRIES_MAX`] answers and [`BYTES_MAX`] bytes in total. The least recently requested answers are evicted
+//! first.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,28 +26,28 @@ use parking_lot::Mutex;
 use crate::call::Asker;
 use crate::span::Span;
 
-/// As etcd's.
+/// The same limit as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
 
-/// With what they are the answers to.
+/// The bytes of all answers and their requests.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Of a single answer.
+/// The longest answer that is cached.
 pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
-/// What is asked, and by whom.
+/// The key of a cache entry: the request and the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
     pub(crate) asker: Asker,
-    /// The encoded request, as one that may be answered from here.
+    /// The encoded request, in its serializable form.
     pub(crate) request: Bytes,
 }
 
-/// An answer that was kept.
+/// A cached answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) answer: Bytes,
-    /// Of the member when it answered.
+    /// The member's revision when it answered.
     pub(crate) revision: i64,
 }
 
@@ -53,7 +55,7 @@ pub(crate) struct Kept {
 struct Entry {
     question: Question,
     span: Span,
-    /// Of the past that was asked for; 0 for the present.
+    /// The past revision that the request named; 0 for the current revision.
     asked_revision: i64,
     kept: Kept,
 }
@@ -64,7 +66,7 @@ impl Entry {
     }
 }
 
-/// A question that is on its way to a member.
+/// A request that was sent to a member and has no answer yet.
 #[derive(Debug)]
 pub(crate) struct Filling(u64);
 
@@ -75,16 +77,16 @@ struct Pending {
     is_outdated: bool,
 }
 
-/// See the module.
+/// The cache. Its bounds and guarantees are in the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By when they were asked for.
+    /// Entries in the order of their last request.
     entries: BTreeMap<u64, Entry>,
     places: HashMap<Question, u64>,
-    /// Answers about the present: of single keys, and of ranges.
+    /// Answers about the current revision: for single keys, and for ranges.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
     of_ranges: Vec<u64>,
     bytes: usize,
@@ -93,7 +95,7 @@ struct State {
 }
 
 impl Cache {
-    /// The answer to a question, if it is here.
+    /// Returns the cached answer to a request.
     pub(crate) fn get(&self, question: &Question) -> Option<Kept> {
         let mut state = self.0.lock();
         let place = *state.places.get(question)?;
@@ -103,7 +105,7 @@ impl Cache {
         Some(kept)
     }
 
-    /// Begins to ask; until it is answered it is seen what is written.
+    /// Registers a request that is sent to a member. Until it is answered, writes to its range are recorded.
     pub(crate) fn begin(&self, span: Span, asker: Asker) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
@@ -111,12 +113,12 @@ impl Cache {
         Filling(number)
     }
 
-    /// Ends without an answer to keep.
+    /// Ends a request whose answer is not cached.
     pub(crate) fn give_up(&self, filling: &Filling) {
         self.0.lock().pending.remove(&filling.0);
     }
 
-    /// Keeps an answer, unless it is outdated already or too long.
+    /// Caches an answer, unless it is too long or a write has outdated it.
     pub(crate) fn keep(
         &self,
         filling: &Filling,
@@ -141,7 +143,7 @@ impl Cache {
         }
     }
 
-    /// Something is written there.
+    /// Removes the answers that a write to `span` outdates.
     pub(crate) fn outdate(&self, span: &Span) {
         let mut state = self.0.lock();
         for pending in state.pending.values_mut() {
@@ -163,7 +165,7 @@ impl Cache {
         }
     }
 
-    /// What was there before this revision is not any more.
+    /// Removes the answers about revisions before `revision`, which are compacted.
     pub(crate) fn compact(&self, revision: i64) {
         let mut state = self.0.lock();
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
@@ -174,12 +176,13 @@ impl Cache {
         }
     }
 
-    /// Drops all answers, those that are on their way included.
+    /// Removes all answers. Answers to requests that are in flight will not be cached.
     pub(crate) fn clear(&self) {
         self.remove_of(|_| true);
     }
 
-    /// Drops the answers for whoever this holds of, those that are on their way included.
+    /// Removes the answers of the callers that `is_meant` selects. Answers to their requests that are in
+    /// flight will not be cached.
     pub(crate) fn remove_of(&self, is_meant: impl Fn(&Asker) -> bool) {
         let mut state = self.0.lock();
         let meant: Vec<u64> = state
@@ -194,7 +197,7 @@ impl Cache {
         state.pending.retain(|_, pending| !is_meant(&pending.asker));
     }
 
-    /// How many answers there are, and of how many bytes.
+    /// Returns the number of answers and their bytes.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.entries.len(), state.bytes)

@@ -1,4 +1,4 @@
-//! A call of a client: what its head says, and how it is counted until its end.
+//! A call of a client: the caller that its headers identify, and the metrics of the call until it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Code;
 use tonic::body::Body;
 
-/// Field lines that are about the way to this proxy, and no matter of the members'.
+/// Headers that concern the connection between client and proxy only and are not forwarded.
 const OF_THE_WAY: [&str; 11] = [
     "host",
     "te",
@@ -26,7 +26,7 @@ const OF_THE_WAY: [&str; 11] = [
     "date",
 ];
 
-/// The field lines that members are handed: who asks and for how long, and whatever else the client says.
+/// Returns the headers that are forwarded to members: the token, the deadline and the client's own metadata.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = headers.clone();
     for name in OF_THE_WAY {
@@ -35,7 +35,8 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     forwarded
 }
 
-/// Who asks, and of whom: what calls have to have in common that are asked as one.
+/// The identity of the caller and the options that requests must share before the proxy may merge them into
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Asker {
     token: Option<HeaderValue>,
@@ -44,7 +45,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Whoever sent these.
+    /// Reads the caller from request headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let of = |name| headers.get(name).cloned();
         Self {
@@ -54,7 +55,7 @@ impl Asker {
         }
     }
 
-    /// The field lines that say so.
+    /// Returns the headers that carry this identity.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let lines = [("token", &self.token), ("authorization", &self.authorization)];
@@ -69,12 +70,12 @@ impl Asker {
         headers
     }
 
-    /// Whether it is not said who asks.
+    /// Returns whether the caller sent no token.
     pub(crate) const fn is_nobody(&self) -> bool {
         self.token.is_none() && self.authorization.is_none()
     }
 
-    /// Whether a member without a leader will not do.
+    /// Returns whether the caller requires a member that has a leader.
     pub(crate) const fn requires_leader(&self) -> bool {
         self.requires_leader
     }
@@ -87,7 +88,7 @@ pub(crate) struct Calls {
     pub(crate) under_way: AtomicU64,
 }
 
-/// A call from its beginning to its end, which is counted once, however it ends.
+/// A call in the metrics. It is counted once, however it ends.
 #[derive(Debug)]
 pub(crate) struct Counted {
     metrics: Arc<ProxyMetrics>,
@@ -115,7 +116,7 @@ impl Counted {
         }
     }
 
-    /// The answer, with whose end the call ends.
+    /// Returns the answer with the call attached: the call ends with its body.
     pub(crate) fn until(self, answer: Response<Body>) -> Response<Body> {
         let (head, body) = answer.into_parts();
         let body = Body::new(Observed::new(&head.headers, body, Some(self)));
@@ -126,7 +127,7 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // A call that was dropped before its answer was given up by its client.
+        // A call that is dropped before its answer was cancelled by its client.
         let code = self.code.unwrap_or(Code::Cancelled as i32);
         let (service, method) = self.method;
         self.metrics.grpc.at(service, method).handled(code, self.begun.elapsed());

@@ -1,8 +1,9 @@
-//! The proxies of a cluster, as its clients see them in place of the members: how this one registers itself, and how it
-//! learns of the others.
+//! The proxies of a cluster, which clients see instead of the members: how this proxy registers itself and
+//! discovers the others.
 //!
-//! A proxy is a key below `--resolver-prefix` whose value is what etcd's naming library writes, with a lease that lasts
-//! as long as the proxy is there. What one kind of proxy registers the other reads.
+//! A proxy is registered as a key below `--resolver-prefix`. Its value has the format of etcd's naming
+//! library, and its lease lives as long as the proxy. Quorate's and etcd's proxies read each other's
+//! registrations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,25 +29,25 @@ use crate::namespace::Namespace;
 use crate::relay;
 use crate::upstream::Upstream;
 
-/// Between two attempts to register.
+/// Pause between two attempts to register.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A session is renewed so often within its time to live.
+/// How often a session is renewed within its TTL.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// See the module.
+/// The registered proxies and this proxy's own registration.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     upstream: Arc<Upstream>,
     namespace: Option<Namespace>,
-    /// Of this proxy; empty where the members are not hidden.
+    /// The address that this proxy advertises; empty if clients see the members themselves.
     advertised: String,
     registration: Option<Registration>,
-    /// Those that are registered, by key.
+    /// The registered proxies, by key.
     proxies: Mutex<BTreeMap<Vec<u8>, Proxy>>,
 }
 
-/// One that is registered.
+/// A registered proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Proxy {
     address: String,
@@ -63,7 +64,7 @@ impl Cluster {
         Self { upstream, namespace, advertised, registration, proxies: Mutex::default() }
     }
 
-    /// The list of members as clients get it; `None` if it is the members' own.
+    /// Returns the member list that clients get, or `None` if they get the members' own list.
     pub(crate) fn members(&self) -> Option<MemberListResponse> {
         if self.advertised.is_empty() {
             return None;
@@ -76,13 +77,13 @@ impl Cluster {
         let proxies = self.proxies.lock();
         let mut members: Vec<Member> = proxies.values().map(member).collect();
         if members.is_empty() {
-            // Until others are known this one is alone.
+            // Until other proxies are known, the list has this proxy only.
             members.push(member(&Proxy { address: self.advertised.clone(), name: host_name() }));
         }
         Some(MemberListResponse { members, ..MemberListResponse::default() })
     }
 
-    /// Keeps the registration, as long as the proxy is there.
+    /// Keeps this proxy registered for as long as it runs.
     pub(crate) async fn keep_registered(self: Arc<Self>, leases: Arc<Leases>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {
@@ -124,7 +125,7 @@ impl Cluster {
         Ok(granted.id)
     }
 
-    /// Renews the lease until it is gone.
+    /// Renews the lease until it has expired or was revoked.
     async fn renew(&self, leases: &Arc<Leases>, lease: i64, registration: &Registration) {
         let secs = u64::try_from(registration.ttl_secs).unwrap_or(1);
         let period = Duration::from_secs(secs) / RENEWALS_PER_TTL;
@@ -133,14 +134,14 @@ impl Cluster {
             leases.renew_own(lease).await;
             let asked = LeaseTimeToLiveRequest { id: lease, keys: false };
             let left = self.ask("/etcdserverpb.Lease/LeaseTimeToLive", &asked).await;
-            // Who cannot be asked cannot have ended it for good either.
+            // If no member answers, the lease may still be alive: keep renewing.
             if left.is_ok_and(|left: LeaseTimeToLiveResponse| left.ttl <= 0) {
                 return;
             }
         }
     }
 
-    /// Learns who else is registered, again and again.
+    /// Polls the registrations of other proxies.
     pub(crate) async fn keep_looking(self: Arc<Self>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {
@@ -157,7 +158,7 @@ impl Cluster {
     }
 
     async fn look(&self, registration: &Registration) -> Result<BTreeMap<Vec<u8>, Proxy>, Status> {
-        // Those below the prefix: `/` is followed by `0`.
+        // The keys that start with the prefix and `/`. `0` is the byte after `/`.
         let mut range = RangeRequest {
             key: format!("{}/", registration.prefix).into(),
             range_end: format!("{}0", registration.prefix).into(),
@@ -175,7 +176,7 @@ impl Cluster {
         Ok(proxies.collect())
     }
 
-    /// Follows the members' own list, for who asks them.
+    /// Follows the member list of the cluster and dials the client URLs in it.
     pub(crate) async fn keep_in_step(self: Arc<Self>, interval: Duration) {
         loop {
             sleep(interval).await;
@@ -188,7 +189,7 @@ impl Cluster {
                     continue;
                 }
             };
-            // Learners answer next to nothing, and who has not started has no URLs.
+            // Learners serve almost no requests, and a member that has not started has no client URLs.
             let members = listed.members.into_iter().filter(|member| !member.is_learner);
             let urls: Vec<String> = members.flat_map(|member| member.client_urls).collect();
             if urls.is_empty() || urls == self.upstream.endpoints() {
@@ -216,7 +217,7 @@ impl Cluster {
 }
 
 impl Proxy {
-    /// What a proxy has registered of itself; `None` if it is something else.
+    /// Reads a registration. Returns `None` if the value is something else.
     fn read(value: &[u8]) -> Option<Self> {
         let value: serde_json::Value = serde_json::from_slice(value).ok()?;
         let metadata = value.get("Metadata")?.as_str()?;
@@ -228,7 +229,7 @@ impl Proxy {
     }
 }
 
-/// What this machine is called.
+/// Returns the host name of this machine.
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Messages that are passed on: they are read as bytes, and sent in bodies of one message each.
+//! Messages as raw bytes: decoding from streams, and bodies of a single message.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ use tonic::body::Body;
 use tonic::codec::{DecodeBuf, Decoder, Streaming};
 use tonic::{Code, Status};
 
-/// Takes messages as they are.
+/// A decoder that returns each message as bytes.
 #[derive(Debug)]
 struct Raw;
 
@@ -28,10 +28,10 @@ impl Decoder for Raw {
     }
 }
 
-/// Messages one behind the other.
+/// A stream of undecoded messages.
 pub(crate) type Messages = Streaming<Bytes>;
 
-/// The messages of a request.
+/// Returns the messages of a request.
 pub(crate) fn requests<B>(headers: &HeaderMap, body: B, bytes_max: usize) -> Messages
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -40,7 +40,7 @@ where
     Streaming::new_request(Raw, body, compression(headers), Some(bytes_max))
 }
 
-/// The messages of an answer; one that failed before any is an error at once.
+/// Returns the messages of an answer. An answer that failed before its first message is an error.
 pub(crate) fn replies<B>(answer: Response<B>, bytes_max: usize) -> Result<Messages, Status>
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -55,17 +55,17 @@ where
     Ok(Streaming::new_response(Raw, body, head.status, compression(&head.headers), Some(bytes_max)))
 }
 
-/// Reads a message as the services read theirs.
+/// Decodes a message with the same error texts as the services.
 pub(crate) fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
     quorate_api::codec::decode(bytes)
 }
 
-/// The body of a request that is one message.
+/// Returns a request body with one message.
 pub(crate) fn whole(message: Bytes) -> Body {
     Body::new(Pieces { pieces: [Some(head_of(&message)), Some(message)], end: None })
 }
 
-/// The answer to a call: one message, and that it went well.
+/// Returns a successful answer with one message.
 pub(crate) fn answer(message: Bytes) -> Response<Body> {
     let pieces = [Some(head_of(&message)), Some(message)];
     ending::answer(Body::new(Pieces { pieces, end: Some(Status::ok("")) }))
@@ -79,7 +79,7 @@ fn head_of(message: &Bytes) -> Bytes {
 #[derive(Debug)]
 struct Pieces {
     pieces: [Option<Bytes>; 2],
-    /// How the call went, if this is an answer.
+    /// The status, if this body is an answer.
     end: Option<Status>,
 }
 
@@ -102,7 +102,7 @@ impl HttpBody for Pieces {
     }
 }
 
-/// The address of a method at a member.
+/// Returns the URI of a method at a member.
 pub(crate) fn at(base: &Uri, path: &'static str) -> Uri {
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(path));

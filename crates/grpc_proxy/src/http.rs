@@ -1,4 +1,4 @@
-//! What is answered over HTTP/1: health and metrics, of the members and of this proxy.
+//! The HTTP/1 pages: health and metrics of the members and of this proxy.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,16 +24,16 @@ use tonic::{Code, Status};
 use crate::relay;
 use crate::router::Services;
 
-/// How long a member may take to say that it is well.
+/// How long a member may take to answer the health check.
 const HEALTH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long a member may take to answer a scrape.
 const SCRAPE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The key that is asked for to see whether anything is answered.
+/// The key that the health check reads.
 const HEALTH_KEY: &[u8] = b"a";
 
-/// The pages of the proxy.
+/// The HTTP/1 service of the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     services: Arc<Services>,
@@ -45,7 +45,7 @@ impl Pages {
         Self { services, profiles: None }
     }
 
-    /// The same, with profiles of this process.
+    /// Adds the profiles of this process.
     pub(crate) fn with_profiles(self) -> Self {
         Self { profiles: Some(Arc::default()), ..self }
     }
@@ -93,7 +93,7 @@ impl Pages {
         }
     }
 
-    /// Why nothing is answered.
+    /// Returns why the cluster is unhealthy, or `None` if it is healthy.
     async fn unhealthy(&self) -> Option<String> {
         let message =
             RangeRequest { key: Bytes::from_static(HEALTH_KEY), ..RangeRequest::default() };
@@ -105,11 +105,11 @@ impl Pages {
             Ok(Err(status)) => status,
             Err(_) => Status::deadline_exceeded("context deadline exceeded"),
         };
-        // Who is refused has been answered.
+        // A member that answers "permission denied" is healthy.
         (status.code() != Code::PermissionDenied).then(|| format!("GET ERROR:{}", status.message()))
     }
 
-    /// The metrics of a member.
+    /// Fetches the metrics of a member.
     async fn scrape(&self) -> Option<Bytes> {
         let target = self.services.upstream.any_target()?;
         let scraping = async {

@@ -1,4 +1,4 @@
-//! Answers to ranges on their way to a client, which are kept for others once they have passed.
+//! Fills the cache with answers while they pass to the client.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question};
 use crate::leasing::Latest;
 use crate::span::Span;
 
-/// A question that is on its way to a member, with what becomes of its answer. It is given up unless the answer is kept,
-/// however its call ends.
+/// A request that was sent to a member and whose answer may be cached. Dropping it without an answer ends the
+/// request in the cache.
 #[derive(Debug)]
 pub(crate) struct Asking {
     cache: Arc<Cache>,
@@ -44,19 +44,19 @@ impl Asking {
         Self { cache, metrics, filling, question, asked_revision, latest }
     }
 
-    /// The answer is there.
+    /// Caches the answer.
     pub(crate) fn keep(&self, kept: Kept) {
         self.cache.keep(&self.filling, self.question.clone(), self.asked_revision, kept);
         tell_load(&self.cache, &self.metrics);
     }
 
-    /// An answer that is kept when it has passed.
+    /// Returns a body that caches the answer once it has passed completely.
     pub(crate) fn keep_passing(self, inner: Body) -> Body {
         Observed::of_body(inner, Passing { held: Some(BytesMut::new()), asking: self })
     }
 }
 
-/// Says how much there is in the cache.
+/// Sets the metrics of the cache size.
 pub(crate) fn tell_load(cache: &Cache, metrics: &ProxyMetrics) {
     let (count, bytes) = cache.load();
     metrics.cache_keys.set_unsigned(count as u64);
@@ -65,7 +65,7 @@ pub(crate) fn tell_load(cache: &Cache, metrics: &ProxyMetrics) {
 
 #[derive(Debug)]
 struct Passing {
-    /// What has passed; nothing any more of an answer that is too long.
+    /// The bytes that have passed; `None` once the answer is too long to cache.
     held: Option<BytesMut>,
     asking: Asking,
 }
@@ -90,7 +90,7 @@ impl Observer for Passing {
         let is_compressed = held.first().is_none_or(|flag| *flag != 0);
         if !is_compressed && whole_message(&held).is_some() {
             held.advance(HEAD_BYTES);
-            // Its revision matters only where answers are looked at before they pass.
+            // The revision is needed only for answers that are decoded before they pass.
             self.asking.keep(Kept { answer: held.freeze(), revision: 0 });
         }
     }

@@ -1,12 +1,13 @@
-//! The KV service: requests in the namespace, if there is one, and ranges from the cache where that will do, or of keys
-//! that this proxy owns.
+//! The KV service: adds the namespace prefix, and answers ranges from the cache or from keys that this proxy
+//! owns where that is allowed.
 //!
 //! # Guarantees
 //!
-//! * A client that has written through this proxy is not answered from before its write, unless it writes by other ways too.
-//! * An answer from the cache is given to a client with a token only if a member would answer him at that moment. For clients
-//!   without one see `authority`.
-//! * With `--experimental-serializable-ordering` no range is answered from before another that was.
+//! * A client that writes only through this proxy never gets an answer from before its last write.
+//! * A cached answer is given to a client with a token only if a member would answer that client at the same
+//!   moment. `authority` covers clients without a token.
+//! * With `--experimental-serializable-ordering`, no range is answered from an older revision than an earlier
+//!   range was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -34,20 +35,20 @@ use crate::relay;
 use crate::span::{Span, written};
 use crate::upstream::Upstream;
 
-/// How often each member is asked for an answer that is not older than another.
+/// How often each member is asked for an answer that is recent enough.
 const ATTEMPTS_PER_MEMBER: usize = 5;
 
-/// Between two looks for a cluster that answers.
+/// Pause between two attempts to find the current revision.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The KV service of the proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Kv {
     upstream: Arc<Upstream>,
     metrics: Arc<ProxyMetrics>,
     namespace: Option<Namespace>,
     cache: Arc<Cache>,
-    /// The latest revision that a range was answered from, where that matters.
+    /// The latest revision that answered a range; present only if answers must not go back.
     seen: Option<Arc<AtomicI64>>,
     leasing: Option<Arc<Leasing>>,
 }
@@ -64,7 +65,7 @@ impl Kv {
         Self { upstream, metrics, namespace, cache: Arc::default(), seen, leasing }
     }
 
-    /// Learns how far the cluster is, before anybody is answered who could have known.
+    /// Reads the current revision of the cluster before the first range is answered.
     pub(crate) async fn recover_order(&self, range: &'static Method) {
         if self.seen.is_none() {
             return;
@@ -109,7 +110,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Asks a member for one message, and takes note of how far the store is.
+    /// Sends a request to a member and records the revision of the answer.
     async fn ask(
         &self,
         method: &'static Method,
@@ -170,7 +171,7 @@ impl Kv {
         let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
         let asking = Asking::begin(cache, span, question, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
-            // However long it is, it passes at the pace of its client.
+            // The answer passes at the speed of its client, however long it is.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
             return Ok(answer.map(|body| asking.keep_passing(body)));
         }
@@ -183,7 +184,7 @@ impl Kv {
         Ok(framing::answer(answer))
     }
 
-    /// Asks members, until one answers that is not behind what others have answered, where that matters.
+    /// Asks members until one returns an answer that is recent enough, if answers must not go back.
     async fn ask_range(
         &self,
         method: &'static Method,
@@ -207,7 +208,8 @@ impl Kv {
         Err(Status::unknown(text))
     }
 
-    /// Asks a member whether a client may still read a range, by its token: with a question whose answer is short.
+    /// Asks a member whether the client's token still permits the range, with a request whose answer is
+    /// short.
     async fn check_right(
         &self,
         method: &'static Method,
@@ -228,19 +230,19 @@ impl Kv {
         self.ask(method, headers, question.encode_to_vec().into()).await.map(drop)
     }
 
-    /// Drops all answers: who may read what has changed.
+    /// Drops all cached answers because permissions have changed.
     pub(crate) fn drop_answers(&self) {
         self.cache.clear();
         tell_load(&self.cache, &self.metrics);
     }
 
-    /// Drops the answers that clients without a user got: members would not answer them any more.
+    /// Drops the cached answers of anonymous clients, because members now refuse anonymous reads.
     pub(crate) fn drop_answers_for_nobody(&self) {
         self.cache.remove_of(Asker::is_nobody);
         tell_load(&self.cache, &self.metrics);
     }
 
-    /// Whether no answer is kept.
+    /// Returns whether the cache is empty.
     pub(crate) fn keeps_nothing(&self) -> bool {
         self.cache.load().0 == 0
     }
@@ -256,7 +258,7 @@ impl Kv {
         message: Bytes,
         mut request: Request,
     ) -> Result<Response<Body>, Status> {
-        // A transaction may claim to know what it does not write.
+        // The conditions of a transaction also reveal keys that it does not write.
         let writing = Writing { kv: self, spans: written(&request, true) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
@@ -268,7 +270,7 @@ impl Kv {
             if self.leasing.is_some() {
                 return Ok(framing::answer(self.ask(method, headers, message).await?));
             }
-            // What it answers, and in how many pieces, is the member's affair; it has written by then.
+            // The answer may have any form and length. The member has written by the time it answers.
             return relay::relay(&self.upstream, method, forwarded(headers), message).await;
         };
         namespace.request(&mut request)?;
@@ -285,7 +287,7 @@ impl Kv {
     }
 }
 
-/// The answer of this proxy, where keys have owners and it has one.
+/// Returns this proxy's own answer if leasing is on and the keys are owned.
 async fn leased(
     leasing: &Leasing,
     headers: &HeaderMap,
@@ -314,7 +316,8 @@ fn encoded(request: &Request) -> Bytes {
     }
 }
 
-/// A write: what it is about is outdated before it, for what is kept already, and after it, for what was asked meanwhile.
+/// A write in progress. Its keys are invalidated before it is sent, for existing answers, and after it ends,
+/// for answers that arrived meanwhile.
 struct Writing<'a> {
     kv: &'a Kv,
     spans: Vec<Span>,
@@ -330,13 +333,13 @@ impl Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
-    // Also where its client has given it up: it may be carried out all the same.
+    // This also covers writes that the client cancelled: members may still carry them out.
     fn drop(&mut self) {
         self.outdate();
     }
 }
 
-/// An answer with its keys as clients know them.
+/// Removes the namespace prefix from the keys of an answer.
 fn stripped<M: prost::Message + prost::Name + Default + 'static>(
     answer: Bytes,
     strip: impl FnOnce(&mut M),

@@ -1,12 +1,14 @@
-//! Keep-alives: those of all clients for a lease are one for a member, as long as that is under way.
+//! Keep-alives: while a keep-alive of a lease is in flight, the keep-alives of other clients for that lease
+//! share it.
 //!
-//! There is one stream to a member for all who ask in the same way. A stream that is lost is begun again, and what was
-//! not answered is asked again: to renew a lease twice does no harm. A lease that is no more is told by the member,
-//! with a time to live of zero.
+//! All callers with the same identity share one stream to a member. A stream that is lost is opened again,
+//! and unanswered keep-alives are sent again, which is harmless because renewing a lease twice has no effect.
+//! For a lease that has expired the member answers with a TTL of zero.
 //!
 //! # Bound
 //!
-//! A client has [`OUTSTANDING_MAX`] keep-alives under way; no more of its requests are read until one is answered.
+//! A client may have [`OUTSTANDING_MAX`] keep-alives in flight. Further requests of the client are not read
+//! until one is answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,20 +39,20 @@ use crate::upstream::{Upstream, told};
 
 const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// Keep-alives of one client that wait for their answer.
+/// Unanswered keep-alives of one client.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Requests to a member that are not on their way yet.
+/// Requests that are queued for the stream to a member.
 const AHEAD: usize = 64;
 
-/// A stream on which nothing was asked for so long is ended.
+/// A stream without requests for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Before a stream is begun again: at first, and at most.
+/// Pause before a stream is opened again: the first and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The Lease keep-alive service of the proxy.
 #[derive(Debug)]
 pub(crate) struct Leases {
     upstream: Arc<Upstream>,
@@ -58,20 +60,21 @@ pub(crate) struct Leases {
     renewers: Mutex<HashMap<Asker, Renewer>>,
 }
 
-/// The keep-alives of those who ask in the same way.
+/// The shared stream of all callers with the same identity.
 #[derive(Debug, Default)]
 struct Renewer {
-    /// By lease, who waits.
+    /// The clients that wait for an answer, by lease.
     waiting: HashMap<i64, Vec<Arc<Client>>>,
     unsent: VecDeque<i64>,
     wake: Arc<Notify>,
 }
 
-/// Whoever waits for an answer.
+/// One client stream that sends keep-alives.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    /// Its requests by lease, in their order, with the answers that have come before those of earlier ones.
+    /// The client's requests by lease, in order, with the answers that arrived before those of earlier
+    /// requests.
     outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 
@@ -84,7 +87,8 @@ impl Client {
         self.outstanding.lock().len()
     }
 
-    /// One of its requests for the lease is answered. Its client is told in the order of its requests, as by a member.
+    /// Records the answer to one request for the lease. The client gets answers in the order of its requests,
+    /// as from a member.
     fn answered(&self, lease: i64, message: &Bytes) {
         let mut outstanding = self.outstanding.lock();
         let mut waiting =
@@ -107,7 +111,7 @@ impl Leases {
         Self { upstream, metrics, renewers: Mutex::default() }
     }
 
-    /// Answers a call.
+    /// Serves a keep-alive call.
     pub(crate) fn serve(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Response<Body> {
         let client = Arc::new(Client::default());
         let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
@@ -139,7 +143,7 @@ impl Leases {
         }
     }
 
-    /// Renews a lease of this proxy's own, as well as it can be done.
+    /// Tries to renew a lease of this proxy itself.
     pub(crate) async fn renew_own(self: &Arc<Self>, lease: i64) {
         let client = Arc::new(Client::default());
         self.renew(&Asker::default(), lease, &client);
@@ -148,11 +152,11 @@ impl Leases {
                 client.outbox.woken().await;
             }
         };
-        // Who does not answer in time is asked again later; meanwhile the lease may last.
+        // Without an answer in time, the caller tries again later. The lease may still be alive.
         drop(tokio::time::timeout(PAUSE_MAX, answered).await);
     }
 
-    /// Renews a lease for a client, with another's keep-alive if there is one under way.
+    /// Renews a lease for a client, or joins a keep-alive of the lease that is in flight.
     fn renew(self: &Arc<Self>, asker: &Asker, lease: i64, client: &Arc<Client>) {
         client.asks(lease);
         let mut renewers = self.renewers.lock();
@@ -163,7 +167,7 @@ impl Leases {
         }
         let Some(renewer) = renewers.get_mut(asker) else { return };
         let waiting = renewer.waiting.entry(lease).or_default();
-        // Those who have gone meanwhile are not kept.
+        // Drop clients that have disconnected.
         waiting.retain(|other| !other.outbox.is_closed());
         if waiting.is_empty() {
             renewer.unsent.push_back(lease);
@@ -174,7 +178,7 @@ impl Leases {
         waiting.push(Arc::clone(client));
     }
 
-    /// The task of a renewer, until nothing was asked for a while.
+    /// The task of a shared stream. It ends when the stream has been idle.
     async fn keep_renewing(self: Arc<Self>, asker: Asker, wake: Arc<Notify>) {
         let mut pause = PAUSE;
         loop {
@@ -204,7 +208,7 @@ impl Leases {
         }
     }
 
-    /// What was asked on a stream that is lost is to be asked on the next.
+    /// Marks all unanswered keep-alives to be sent again on the next stream.
     fn send_again(&self, asker: &Asker) {
         if let Some(renewer) = self.renewers.lock().get_mut(asker) {
             renewer.waiting.retain(|_, clients| {
@@ -216,7 +220,7 @@ impl Leases {
         }
     }
 
-    /// Sends what there is to ask, until nobody asks any more.
+    /// Sends queued keep-alives until the stream has been idle.
     async fn write(
         &self,
         asker: &Asker,
@@ -236,7 +240,7 @@ impl Leases {
                 let Some(id) = next else { break };
                 let request = framed(&LeaseKeepAliveRequest { id });
                 if frames.send(Ok(Frame::data(request))).await.is_err() {
-                    // The stream is lost, which its other half says.
+                    // The stream is lost. The reading half reports why.
                     return std::future::pending().await;
                 }
             }
@@ -264,7 +268,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Takes a renewer away for which nobody waits.
+    /// Removes a shared stream that has no waiting clients.
     fn retire(&self, asker: &Asker) -> bool {
         let mut renewers = self.renewers.lock();
         let is_idle = renewers.get(asker).is_none_or(|renewer| renewer.waiting.is_empty());
@@ -274,7 +278,7 @@ impl Leases {
         is_idle
     }
 
-    /// Ends the streams of all who wait.
+    /// Ends the streams of all waiting clients with this status.
     fn fail(&self, asker: &Asker, status: &Status) {
         let renewer = self.renewers.lock().remove(asker);
         for client in renewer.into_iter().flat_map(|it| it.waiting.into_values()).flatten() {
@@ -283,7 +287,7 @@ impl Leases {
     }
 }
 
-/// Whether another member, or the same one later, may answer.
+/// Returns whether another member, or the same member later, may answer.
 fn is_passing(status: &Status, requires_leader: bool) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(requires_leader && has_no_leader)
@@ -300,7 +304,7 @@ mod tests {
             client.asks(lease);
         }
         assert_eq!(client.outstanding(), 3);
-        // Both keep-alives of the first lease were one for the member.
+        // The member received one keep-alive for both requests of the first lease.
         client.answered(5, &Bytes::from_static(b"five"));
         client.answered(5, &Bytes::from_static(b"five"));
         assert_eq!(client.outstanding(), 2, "the last waits for the second");

@@ -1,17 +1,17 @@
-//! `etcd grpc-proxy`: calls of clients, passed on to the members of a cluster.
+//! `etcd grpc-proxy`: forwards the calls of clients to the members of a cluster.
 //!
 //! ```text
-//! main ─► line (flags) ─► start ─► router (where calls lead) ─► relay (as they are)
-//!                            │                            ├───► kv (namespace, cache, leasing)
-//!                            │                            ├───► watch, lease (many as one; outbox)
-//!                            │                            └───► cluster (proxies in place of members)
+//! main ─► line (flags) ─► start ─► router (dispatch) ─► relay (forwards unchanged)
+//!                            │                     ├──► kv (namespace, cache, leasing)
+//!                            │                     ├──► watch, lease (merge streams of many clients; outbox)
+//!                            │                     └──► cluster (lists proxies instead of members)
 //!                            └───► http (health, metrics)               │
 //!                                                         upstream (connections to members: target)
 //! ```
 //!
 //! # Not here
 //!
-//! Listening and telling protocols apart (`net`), TLS (`tls`), SRV records (`tcp_gateway`).
+//! Listening and protocol detection (`net`), TLS (`tls`), SRV records (`tcp_gateway`).
 
 mod authority;
 mod cache;
@@ -76,7 +76,7 @@ const START: Command<Run> = Command {
     ..Command::EMPTY
 };
 
-/// Why the proxy does not serve.
+/// Why the proxy cannot start.
 #[derive(Debug, Error)]
 enum ProxyError {
     #[error(transparent)]
@@ -85,7 +85,7 @@ enum ProxyError {
     Start(#[from] StartError),
 }
 
-/// Runs the program; the first argument is its name, the second `grpc-proxy`.
+/// Runs the program. The first argument is its name and the second is `grpc-proxy`.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut output, mut errors) = (std::io::stdout(), std::io::stderr());
     let begun = begin_of_server(&ROOT, args, (&mut output, &mut errors));
@@ -106,7 +106,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(matches: &Matches) -> Result<(), ProxyError> {
     let options = Options::of(matches)?;
     let level = if options.is_debugged { log::Level::Debug } else { log::Level::Info };
-    // Standard error takes lines whatever happens.
+    // Logging to standard error cannot fail to start.
     drop(log::init(&log::Settings { level, ..log::Settings::default() }));
     Ok(start::run(&options)?)
 }

@@ -1,4 +1,4 @@
-//! The command line: etcd's flags, and which of their values do not go together.
+//! The command line: etcd's flags and the checks of their combinations.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const fn list(name: &'static str, default: &'static str, usage: &'static str) ->
     Flag { name, short: None, kind: Kind::List, default, usage }
 }
 
-/// All of them, by name.
+/// All flags, by name.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag::text(
         "advertise-client-url",
@@ -159,7 +159,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Values that do not go together; the texts are etcd's where it has them.
+/// Invalid combinations of values. The texts are etcd's where etcd has the check.
 #[derive(Debug, Error)]
 pub(crate) enum LineError {
     #[error("invalid resolver-ttl {0}")]
@@ -185,7 +185,7 @@ pub(crate) struct Registration {
     pub(crate) ttl_secs: i64,
 }
 
-/// How members are dialed.
+/// TLS settings for connections to members.
 #[derive(Clone, Debug)]
 pub(crate) struct MemberSecurity {
     pub(crate) authorities: String,
@@ -193,7 +193,7 @@ pub(crate) struct MemberSecurity {
     pub(crate) skips_verification: bool,
 }
 
-/// How clients are served.
+/// TLS settings for connections from clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSecurity {
     pub(crate) pair: Option<Pair>,
@@ -205,7 +205,7 @@ pub(crate) struct ClientSecurity {
     pub(crate) versions: Versions,
 }
 
-/// What the flags say.
+/// The validated flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) listen_addr: String,
@@ -245,7 +245,7 @@ fn pair(matches: &Matches, cert: &str, key: &str) -> Option<Pair> {
     (!cert.is_empty() || !key.is_empty()).then(|| Pair::new(cert, key))
 }
 
-/// A list without what is between two commas that have nothing between them.
+/// Removes empty items from a list.
 fn named(list: Vec<String>) -> Vec<String> {
     list.into_iter().filter(|name| !name.is_empty()).collect()
 }

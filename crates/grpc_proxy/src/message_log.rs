@@ -1,7 +1,7 @@
-//! `--experimental-enable-grpc-logging`: every message of every call as a line of the log, in JSON.
+//! `--experimental-enable-grpc-logging`: logs every message of every call in JSON.
 //!
-//! Passwords and tokens are not shown: of messages that have any, only the length is. So it is with compressed messages,
-//! and those over [`SHOWN_BYTES_MAX`].
+//! Messages with passwords or tokens, compressed messages and messages over [`SHOWN_BYTES_MAX`] are logged by
+//! their length only.
 
 use std::net::SocketAddr;
 
@@ -12,20 +12,20 @@ use quorate_json::Conversion;
 use quorate_telemetry::log;
 use tonic::body::Body;
 
-/// The longest message that is shown; it is held until it is whole.
+/// The longest message that is logged in full. It is buffered until it is complete.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
 
-/// Methods whose messages have secrets.
+/// Methods whose messages contain passwords or tokens.
 const SECRET: [&str; 3] = ["Authenticate", "UserAdd", "UserChangePassword"];
 
-/// Which side says it.
+/// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Request,
     Response,
 }
 
-/// A call whose messages are shown.
+/// A call whose messages are logged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) service: &'static str,
@@ -34,7 +34,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// A body whose messages are shown as they pass.
+    /// Returns a body whose messages are logged as they pass.
     pub(crate) fn body(self, side: Side, inner: Body) -> Body {
         let held = BytesMut::new();
         Observed::of_body(inner, Shower { call: self, side, held, passed_over: 0 })
@@ -80,9 +80,9 @@ impl Shown {
 struct Shower {
     call: Shown,
     side: Side,
-    /// The message that is not whole yet, with its head.
+    /// The incomplete message, with its gRPC prefix.
     held: BytesMut,
-    /// Bytes still to come of one that is not shown.
+    /// How many bytes of a message that is not logged in full are still to come.
     passed_over: usize,
 }
 

@@ -1,13 +1,14 @@
-//! Namespaces: a prefix before the keys of requests, which is taken off those of answers.
+//! Namespaces: a prefix that is added to the keys in requests and removed from the keys in answers.
 //!
 //! # Guarantees
 //!
-//! * No request reaches a key without the prefix: ranges to the end of all keys end where the prefix does, and a request
-//!   without a key is refused before the prefix would make it one.
+//! * No request reaches a key without the prefix. A range to the end of all keys ends at the end of the
+//!   prefix, and a request with an empty key is refused before the prefix would make the key valid.
 //!
 //! # Not here
 //!
-//! Locks and elections: their names are keys that members make, and as with etcd's proxy they are everybody's.
+//! Locks and elections. Members create keys from their names, so as with etcd's proxy they are shared by all
+//! clients.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
@@ -22,12 +23,12 @@ use tonic::Status;
 
 use crate::span::{OPEN_END, after};
 
-/// See the module.
+/// A namespace: its prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Vec<u8>);
 
 impl Namespace {
-    /// With this prefix; `None` where it is empty.
+    /// Returns the namespace with this prefix, or `None` if the prefix is empty.
     pub(crate) fn new(prefix: &str) -> Option<Self> {
         (!prefix.is_empty()).then(|| Self(prefix.as_bytes().to_vec()))
     }
@@ -91,21 +92,21 @@ impl Namespace {
         }
     }
 
-    /// A watch without a key is one of the first there could be.
+    /// Adds the prefix to a watch. An empty key means the first possible key.
     pub(crate) fn watch(&self, request: &mut WatchCreateRequest) {
         let key: &[u8] = if request.key.is_empty() { OPEN_END } else { &request.key };
         request.key = self.key(key);
         request.range_end = self.end(&request.range_end);
     }
 
-    /// A key as clients know it; `None` for one that is not theirs.
+    /// Removes the prefix from a key. Returns `None` if the key is outside the namespace.
     pub(crate) fn strip(&self, key: &Bytes) -> Option<Bytes> {
         key.starts_with(&self.0).then(|| key.slice(self.0.len()..))
     }
 
     fn strip_record(&self, record: &mut KeyValue) {
         let fields = record.fields();
-        // What is not of the namespace was not asked for; its key is shown as it is.
+        // A record outside the namespace was not requested; its key is returned unchanged.
         if let Some(key) = fields.key.strip_prefix(&*self.0) {
             *record = KeyValue::new(&Fields { key, ..fields });
         }

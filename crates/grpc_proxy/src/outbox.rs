@@ -1,12 +1,13 @@
-//! What is to be sent to a client on a stream that goes on: messages in their order, and the end.
+//! The queue of messages for a client's stream, ending with a status.
 //!
-//! Whoever has something for the client puts it here, from any thread, and does not wait; the transport takes it when the
-//! client has room. Long messages are shared by the outboxes that they are in.
+//! Any thread can add a message without waiting. The transport takes messages when the client has
+//! flow-control credit. Outboxes share the bytes of long messages.
 //!
 //! # Bound
 //!
-//! [`BYTES_MAX`], and one message. What is put beyond that is refused where the one who puts it can go without
-//! ([`Outbox::offer`]); answers to the client's own requests are taken, and no request is read while it is full.
+//! [`BYTES_MAX`] plus one message. When the outbox is full, messages that the caller can drop are refused
+//! ([`Outbox::offer`]). Answers to the client's own requests are accepted, but no more requests are read
+//! until the outbox has space again.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -23,28 +24,28 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-/// Of messages that wait for the client.
+/// The bytes of messages that wait for the client.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// Short messages are gathered up to this before they are handed to the transport.
+/// Short messages are collected up to this size before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Longer ones are handed on as they are, not copied.
+/// Longer messages are handed to the transport without a copy.
 const COPIED_BYTES_MAX: usize = 8 << 10;
 
-/// What a message takes besides its bytes.
+/// The overhead of a message.
 const ENTRY_BYTES: usize = 64;
 
-/// A message: fields of this client's own, and the others.
+/// A message: fields for this client only, and shared fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Letter {
-    /// Field 2 of what is sent to watchers; 0 for none.
+    /// Field 2 of a `WatchResponse`; 0 if there is none.
     pub(crate) watch_id: i64,
     pub(crate) shared: Bytes,
 }
 
 impl Letter {
-    /// A message that is the same for everybody.
+    /// A message that all clients receive unchanged.
     pub(crate) const fn of(shared: Bytes) -> Self {
         Self { watch_id: 0, shared }
     }
@@ -53,7 +54,7 @@ impl Letter {
         self.shared.len() + ENTRY_BYTES
     }
 
-    /// Writes the head, and the fields of this client's own.
+    /// Writes the gRPC prefix and the fields for this client.
     fn begin(&self, chunk: &mut BytesMut) {
         let has_id = self.watch_id != 0;
         let own = if has_id { int64::encoded_len(WATCH_ID_FIELD, &self.watch_id) } else { 0 };
@@ -65,14 +66,14 @@ impl Letter {
     }
 }
 
-/// `watch_id` in a `WatchResponse`.
+/// The field number of `watch_id` in a `WatchResponse`.
 const WATCH_ID_FIELD: u32 = 2;
 
-/// See the module.
+/// The outbox of one client stream.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Somebody is to look: there is room again, or the one who looks has something to do.
+    /// Wakes the stream's task: the outbox has space again, or there is other work.
     woken: Notify,
 }
 
@@ -86,7 +87,7 @@ struct State {
 }
 
 impl Outbox {
-    /// Puts a message in, however full it is.
+    /// Adds a message even if the outbox is full.
     pub(crate) fn put(&self, letter: Letter) {
         let waker = {
             let mut state = self.state.lock();
@@ -102,7 +103,7 @@ impl Outbox {
         }
     }
 
-    /// Puts a message in, unless it is full.
+    /// Adds a message unless the outbox is full. Returns whether it was added.
     pub(crate) fn offer(&self, letter: Letter) -> bool {
         let has_room = !self.is_full();
         if has_room {
@@ -115,7 +116,7 @@ impl Outbox {
         self.state.lock().bytes >= BYTES_MAX
     }
 
-    /// Ends the stream behind what is there.
+    /// Ends the stream after the queued messages.
     pub(crate) fn end(&self, status: Status) {
         let waker = {
             let mut state = self.state.lock();
@@ -127,12 +128,12 @@ impl Outbox {
         }
     }
 
-    /// Whether the client has gone.
+    /// Returns whether the client has disconnected.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().is_closed
     }
 
-    /// Waits until [`Self::wake`] is called or there is room again.
+    /// Waits until [`Self::wake`] is called or the outbox has space again.
     pub(crate) async fn woken(&self) {
         self.woken.notified().await;
     }
@@ -141,17 +142,17 @@ impl Outbox {
         self.woken.notify_one();
     }
 
-    /// The body that takes from here; `task` ends with it.
+    /// Returns the response body that takes messages from the outbox. Dropping the body aborts `task`.
     pub(crate) fn body(self: &Arc<Self>, task: AbortHandle) -> OutboxBody {
         OutboxBody { outbox: Arc::clone(self), next: None, has_ended: false, task }
     }
 }
 
-/// See [`Outbox::body`].
+/// The response body of [`Outbox::body`].
 #[derive(Debug)]
 pub(crate) struct OutboxBody {
     outbox: Arc<Outbox>,
-    /// The rest of a long message.
+    /// The second part of a long message.
     next: Option<Bytes>,
     has_ended: bool,
     task: AbortHandle,
@@ -205,7 +206,7 @@ impl HttpBody for OutboxBody {
             return Poll::Ready(Some(Ok(Frame::data(chunk.freeze()))));
         }
         if let Some(status) = state.end.take() {
-            // Nothing is taken after the end.
+            // No message is accepted after the end.
             state.is_closed = true;
             self.has_ended = true;
             return Poll::Ready(Some(trailers(&status)));

@@ -1,11 +1,11 @@
-//! Calls that are passed on as they are: one message in, and whatever the member answers out.
+//! Forwards calls unchanged: one request message, and the member's answer of any form.
 //!
-//! The message is not looked at, and what comes back is passed on frame by frame, so that a snapshot takes no more
-//! memory here than what is on its way.
+//! The request message is not decoded. The answer passes frame by frame, so a snapshot occupies only the
+//! memory of the frames in flight.
 //!
 //! # Bound
 //!
-//! A request has [`REQUEST_BYTES_MAX`], as grpc-go's servers have it where nothing else is said.
+//! A request has at most [`REQUEST_BYTES_MAX`] bytes, the default of grpc-go's servers.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -28,13 +28,13 @@ use crate::upstream::{Asked, Upstream, broken, told};
 /// The longest request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// As the library refuses a request without a message.
+/// The error text of the gRPC library for a request without a message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// What a member may answer where nothing is said: as much as a message can be long.
+/// The limit for answers if none is configured: the longest possible message.
 const UNLIMITED_BYTES: usize = i32::MAX as usize;
 
-/// Reads the one message of a request.
+/// Reads the single message of a request.
 pub(crate) async fn only(kind: Kind, mut messages: Messages) -> Result<Bytes, Status> {
     match messages.message().await {
         Ok(Some(message)) => Ok(message),
@@ -43,7 +43,7 @@ pub(crate) async fn only(kind: Kind, mut messages: Messages) -> Result<Bytes, St
     }
 }
 
-/// Asks a member, and answers with what it answers.
+/// Sends the request to a member and returns its answer.
 pub(crate) async fn relay(
     upstream: &Upstream,
     method: &'static Method,
@@ -61,7 +61,7 @@ pub(crate) async fn relay(
     Ok(answer)
 }
 
-/// Asks a member for one message.
+/// Sends the request to a member and returns the one message of its answer.
 pub(crate) async fn ask(
     upstream: &Upstream,
     method: &'static Method,
@@ -72,7 +72,7 @@ pub(crate) async fn ask(
     let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
     let message = messages.message().await.map_err(told)?;
     let message = message.ok_or_else(|| Status::internal("grpc: the answer has no message"))?;
-    // What comes after it says whether it counts.
+    // The answer is valid only if its trailers say so.
     messages.trailers().await.map_err(told)?;
     Ok(message)
 }
@@ -87,7 +87,7 @@ async fn answered(
     upstream.ask(&asked).await
 }
 
-/// What a member sends, for a client.
+/// The body of a member's answer, passed to a client.
 #[derive(Debug)]
 struct Passed(Incoming);
 
@@ -101,7 +101,7 @@ impl HttpBody for Passed {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match Pin::new(&mut self.0).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
-                // The client is told as by a member that ends its stream.
+                // The client gets the status that a member would send when it ends the stream.
                 Poll::Ready(Some(trailers(&broken(&error))))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
@@ -119,7 +119,7 @@ impl HttpBody for Passed {
     }
 }
 
-/// The same, where messages have to be short enough.
+/// The body of a member's answer, with a limit on the size of its messages.
 #[derive(Debug)]
 struct Weighed {
     messages: Messages,

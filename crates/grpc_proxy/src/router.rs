@@ -1,6 +1,6 @@
-//! Calls: where each leads, and the checks that all have in common.
+//! Dispatches calls to their services, and makes the checks that all calls share.
 //!
-//! Most are relayed as bytes. Those that this proxy answers itself, or looks into, have files of their own.
+//! Most calls are relayed as bytes. The services that the proxy implements itself have modules of their own.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -35,7 +35,7 @@ use crate::span::Span;
 use crate::upstream::Upstream;
 use crate::watch::{self, Hub};
 
-/// What calls are answered with.
+/// The services of the proxy.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) upstream: Arc<Upstream>,
@@ -46,15 +46,15 @@ pub(crate) struct Services {
     pub(crate) leases: Arc<Leases>,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) leasing: Option<Arc<Leasing>>,
-    /// Whether every message is a line of the log.
+    /// Whether every message is logged.
     pub(crate) logs_messages: bool,
 }
 
-/// See the module.
+/// The HTTP/2 service of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Router {
     services: Arc<Services>,
-    /// Those of the connection.
+    /// The calls of the connection.
     calls: Arc<Calls>,
     ends: Ends,
 }
@@ -180,7 +180,7 @@ impl Services {
             ("etcdserverpb.Auth", "Authenticate") => self.relay(method, headers, message).await,
             ("etcdserverpb.Auth", "AuthEnable") => {
                 if let Some(leasing) = &self.leasing {
-                    // While members still let everybody do so.
+                    // The leasing session ends while members still accept anonymous requests.
                     leasing.leave().await;
                 }
                 let answer = self.relay(method, headers, message).await;
@@ -207,7 +207,8 @@ impl Services {
         }
     }
 
-    /// Has a member put a key below a name, which it does without a look at who owns it.
+    /// Forwards a request of the lock or election service. Members create its key below a name without
+    /// checking who owns that key.
     async fn queue(
         &self,
         method: &'static Method,
@@ -215,7 +216,7 @@ impl Services {
         message: Bytes,
         name: &[u8],
     ) -> Result<Response<Body>, Status> {
-        // In a namespace there are none of these keys.
+        // These keys are outside a namespace, so no proxy with a namespace can own them.
         let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
         let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
         let below = Span::below(&[name, b"/"].concat().into());

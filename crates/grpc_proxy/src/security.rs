@@ -1,4 +1,4 @@
-//! TLS as the flags ask for it, to clients and to members. All files are read once here.
+//! TLS setup from the flags, for clients and for members. All files are read once, here.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::line::Options;
 use crate::target::{Connectors, Targets};
 
-/// Why TLS cannot be done as asked.
+/// Why TLS cannot be set up.
 #[derive(Debug, Error)]
 pub(crate) enum SecurityError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ fn trust(authorities: &str) -> Trust {
     }
 }
 
-/// How clients are accepted; `None` in plaintext.
+/// Returns the TLS acceptor for clients, or `None` for plaintext.
 pub(crate) fn acceptor(options: &Options) -> Result<Option<Acceptor>, SecurityError> {
     let flags = &options.clients;
     let (pair, clients) = match &flags.pair {
@@ -71,13 +71,13 @@ pub(crate) fn acceptor(options: &Options) -> Result<Option<Acceptor>, SecurityEr
     Ok(Some(Acceptor::new(settings)?))
 }
 
-/// How members are dialed.
+/// Returns the TLS settings for connections to members.
 pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     let flags = &options.members;
     if let Some(pair) = &flags.pair {
         let name = pair.common_name()?;
         if !name.is_empty() {
-            // A member would take whoever asks through this proxy for the user of that name.
+            // A member would authenticate every client of this proxy as the user of that name.
             return Err(SecurityError::CommonName { name, path: pair.cert.display().to_string() });
         }
     }
@@ -102,7 +102,7 @@ pub(crate) fn targets(options: &Options) -> Result<Targets, SecurityError> {
     let connectors = || Ok(Connectors { grpc: connector(true)?, http1: connector(false)? });
     let connectors = match connectors() {
         Ok(connectors) => Ok(connectors),
-        // The endpoints may all be in plaintext; one that is not is refused with this reason.
+        // All endpoints may be plaintext, so this is an error only for an endpoint that uses TLS.
         Err(error @ SetupError::Material(_)) if !is_asked_for => Err(error.to_string()),
         Err(error) => return Err(error.into()),
     };

@@ -1,22 +1,22 @@
-//! The keys that a request is about: one, or all from one to before another.
+//! The keys of a request: a single key, or the range from one key up to but excluding another.
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::{Compare, RequestOp};
 
-/// What stands for the end of all keys, and for the first key.
+/// The encoding of "end of all keys", and the first possible key.
 pub(crate) const OPEN_END: &[u8] = b"\0";
 
-/// See the module.
+/// A single key or a range of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     key: Bytes,
-    /// None for a single key; empty for all behind the first.
+    /// `None` for a single key; empty for a range to the end of all keys.
     end: Option<Bytes>,
 }
 
 impl Span {
-    /// As requests say it.
+    /// Reads a span in the encoding of requests.
     pub(crate) fn new(key: &Bytes, range_end: &Bytes) -> Self {
         let end = match &**range_end {
             [] => None,
@@ -26,27 +26,27 @@ impl Span {
         Self { key: key.clone(), end }
     }
 
-    /// A single key.
+    /// Returns the span of a single key.
     pub(crate) const fn of(key: Bytes) -> Self {
         Self { key, end: None }
     }
 
-    /// All keys with this prefix.
+    /// Returns the span of all keys with this prefix.
     pub(crate) fn below(prefix: &Bytes) -> Self {
         Self::new(prefix, &after(prefix))
     }
 
-    /// The first key.
+    /// Returns the first key.
     pub(crate) const fn key(&self) -> &Bytes {
         &self.key
     }
 
-    /// None for a single key; empty for all behind the first.
+    /// Returns the end of the range: `None` for a single key; empty for the end of all keys.
     pub(crate) const fn end(&self) -> Option<&Bytes> {
         self.end.as_ref()
     }
 
-    /// Its end as requests say it.
+    /// Returns the end in the encoding of requests.
     pub(crate) fn range_end(&self) -> Bytes {
         match &self.end {
             None => Bytes::new(),
@@ -55,7 +55,7 @@ impl Span {
         }
     }
 
-    /// The keys that are in both; `None` if there are none.
+    /// Returns the intersection, or `None` if it is empty.
     pub(crate) fn common(&self, other: &Self) -> Option<Self> {
         if !self.overlaps(other) {
             return None;
@@ -73,13 +73,13 @@ impl Span {
         Some(Self { key: key.clone(), end })
     }
 
-    /// The shortest span that has all of both.
+    /// Returns the smallest span that contains both.
     pub(crate) fn hull(&self, other: &Self) -> Self {
         if self == other {
             return self.clone();
         }
         let last = |span: &Self| match &span.end {
-            // The first key behind a single one.
+            // The successor of a single key.
             None => [&span.key, &[0][..]].concat().into(),
             Some(end) => end.clone(),
         };
@@ -88,17 +88,17 @@ impl Span {
         Self { key: self.key.clone().min(other.key.clone()), end: Some(end) }
     }
 
-    /// Whether a key is one of them.
+    /// Returns whether the span contains the key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         &*self.key <= key && self.passes(key)
     }
 
-    /// Whether it is one key.
+    /// Returns whether the span is a single key.
     pub(crate) const fn is_single(&self) -> bool {
         self.end.is_none()
     }
 
-    /// Whether it goes beyond this key.
+    /// Returns whether the span extends beyond this key.
     pub(crate) fn passes(&self, key: &[u8]) -> bool {
         match &self.end {
             None => self.key == key,
@@ -116,7 +116,8 @@ impl Span {
     }
 }
 
-/// All that a request may write; and all that its conditions are about, if they are wanted too.
+/// Returns all spans that a request may write and, with `with_conditions`, also those that its conditions
+/// read.
 pub(crate) fn written(request: &Request, with_conditions: bool) -> Vec<Span> {
     let mut spans = Vec::new();
     add_written(request, with_conditions, &mut spans);
@@ -144,7 +145,7 @@ fn add_written(request: &Request, with_conditions: bool, spans: &mut Vec<Span>) 
     }
 }
 
-/// The first key behind all with a prefix; the end of all keys, if there is none.
+/// Returns the first key after all keys with this prefix, or the end of all keys.
 pub(crate) fn after(prefix: &[u8]) -> Bytes {
     let mut after = prefix.to_vec();
     while let Some(last) = after.last_mut() {

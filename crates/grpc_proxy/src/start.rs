@@ -1,4 +1,5 @@
-//! From flags to a proxy at work: what is read, dialed, listened on and told, in this order.
+//! Starts the proxy: reads files, connects to members, listens, and starts the background tasks, in this
+//! order.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -34,7 +35,7 @@ use crate::target::TargetError;
 use crate::upstream::Upstream;
 use crate::watch::Hub;
 
-/// Why the proxy does not start.
+/// Why the proxy cannot start.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -87,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let (leasing, runtime) = (services.leasing.clone(), runtimes.first().clone());
     let leave = move || {
         if let Some(leasing) = leasing {
-            // Who waits for its keys waits no longer than it has to.
+            // Other proxies that wait for this proxy's keys need not wait for the TTL.
             runtime.block_on(leasing.leave());
         }
         log::flush();
@@ -124,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     log::info!("started gRPC proxy", "address" = options.listen_addr);
     init_system::notify_ready();
     drop(alive);
-    // The listeners hold it for as long as they accept.
+    // The listeners hold the sender for as long as they accept connections.
     gone.blocking_recv();
     Ok(())
 }
@@ -162,13 +163,13 @@ fn services(
     })
 }
 
-/// The methods as metrics count their calls.
+/// The methods whose calls are counted in the metrics.
 fn counted_methods() -> Vec<GrpcService> {
     let counted = |service: &Service| GrpcService { name: service.name, methods: service.labels() };
     OF_ETCD.iter().map(counted).collect()
 }
 
-/// What goes on beside the calls of clients.
+/// Starts the background tasks.
 fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
     let cluster = || Arc::clone(&services.cluster);
     runtime.spawn(cluster().keep_registered(Arc::clone(&services.leases)));
@@ -186,7 +187,7 @@ fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
     }
 }
 
-/// Where the additional listener is, and whether it is secured.
+/// Parses the URL of the additional metrics listener. Returns its address and whether it uses TLS.
 fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
     if url.is_empty() {
         return Ok(None);
@@ -202,7 +203,7 @@ fn metrics_address(url: &str) -> Result<Option<(String, bool)>, StartError> {
 
 fn listen(address: &str, acceptor: Option<&Acceptor>) -> Result<Listener, StartError> {
     let failed = |source| StartError::Listen { address: address.to_owned(), source };
-    // Without a host it is all addresses of this machine.
+    // An address without a host means all addresses of this machine.
     let full =
         if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
     let found: Vec<SocketAddr> = full.to_socket_addrs().map_err(failed)?.collect();

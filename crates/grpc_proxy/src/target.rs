@@ -1,10 +1,10 @@
-//! Endpoints as they are written, and the way to each.
+//! Endpoints: parsing them and connecting to them.
 
 use http::Uri;
 use quorate_tls::{ChannelConnector, Connector, Place};
 use thiserror::Error;
 
-/// An endpoint that leads nowhere.
+/// An invalid endpoint.
 #[derive(Debug, Error)]
 pub(crate) enum TargetError {
     #[error("error parsing endpoint {0:?}")]
@@ -18,13 +18,13 @@ pub(crate) enum TargetError {
     NoAuthorities { endpoint: String, reason: String },
 }
 
-/// What endpoints are secured with.
+/// TLS settings for endpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets {
-    /// Why there are none where the system has no CA certificates and no flag says anything about TLS: such a proxy
-    /// reaches endpoints in plaintext and refuses the others.
+    /// The connectors, or why there are none. There are none if the system has no CA certificates and no flag
+    /// configures TLS. The proxy then connects to plaintext endpoints and refuses the others.
     pub(crate) connectors: Result<Connectors, String>,
-    /// Whether the flags say anything about how: then endpoints without a scheme are secured.
+    /// Whether a flag configures TLS. Endpoints without a scheme then use TLS.
     pub(crate) is_asked_for: bool,
 }
 
@@ -34,20 +34,20 @@ pub(crate) struct Connectors {
     pub(crate) http1: Connector,
 }
 
-/// One endpoint.
+/// A parsed endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// As it was given.
+    /// The endpoint as it was given.
     pub(crate) text: String,
-    /// What requests are addressed to.
+    /// The base URI of requests.
     pub(crate) uri: Uri,
     pub(crate) connector: ChannelConnector,
-    /// For HTTP/1.
+    /// The connector for HTTP/1.
     pub(crate) http_connector: ChannelConnector,
 }
 
 impl Target {
-    /// A place, as an error tells it.
+    /// Returns an address in the form used in errors.
     pub(crate) fn shown(place: &Place) -> String {
         match place {
             Place::Host(authority) => authority.clone(),
@@ -57,7 +57,7 @@ impl Target {
 }
 
 impl Targets {
-    /// Reads what etcd takes for an endpoint.
+    /// Parses an endpoint in any form that etcd accepts.
     pub(crate) fn target(&self, endpoint: &str) -> Result<Target, TargetError> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {

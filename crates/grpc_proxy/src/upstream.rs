@@ -1,21 +1,21 @@
-//! The way to the members: one connection to each, and who gets the next call.
+//! Connections to the members: one connection to each endpoint, and the choice of a member for each call.
 //!
-//! Each endpoint has a task that keeps a connection to it, as long as the endpoint is wanted. Calls go to those that are
-//! connected, in turn. A call that finds nobody waits until everybody has been dialed once more, and then fails as
-//! grpc-go has it.
+//! Each endpoint has a task that keeps it connected while the endpoint is configured. Calls are distributed
+//! over the connected members in turn. If no member is connected, a call waits until every endpoint has been
+//! dialed again, and then fails with grpc-go's status.
 //!
 //! # Guarantees
 //!
-//! * A request that may have reached a member is not sent again, unless it only reads.
+//! * A request that may have reached a member is sent again only if it is read-only.
 //!
 //! # Bound
 //!
-//! What members have sent and clients have not taken: [`STREAM_WINDOW_BYTES`] of a call, [`CONNECTION_WINDOW_BYTES`] of a
-//! member.
+//! Data that members have sent and clients have not read: [`STREAM_WINDOW_BYTES`] for a call,
+//! [`CONNECTION_WINDOW_BYTES`] for a member.
 //!
 //! # Not here
 //!
-//! What is asked (`relay`, `kv`, `watch`, `lease`).
+//! The content of requests (`relay`, `kv`, `watch`, `lease`).
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -44,37 +44,37 @@ use tonic::{Code, Status};
 use crate::framing;
 use crate::target::{Target, TargetError, Targets};
 
-/// Between two dials to an endpoint that cannot be reached: the first pause, and the longest.
+/// Pause between two dials of an unreachable endpoint: the first and the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 
-/// How long a dial may take, handshakes included.
+/// How long a dial may take, including handshakes.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What a member may send ahead on one call, and on all of a connection: so many calls whose clients take nothing leave
-/// room for the others.
+/// Flow-control windows of a call and of a connection. A connection has space for many calls whose clients do
+/// not read.
 const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 20;
 
-/// How connections are looked after.
+/// Keep-alive settings for connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeepAlive {
-    /// Without a sign of the member, until it is asked for one; zero for never.
+    /// Time without data from the member until it is pinged; zero disables pings.
     pub(crate) time: Duration,
-    /// Until that is answered.
+    /// How long to wait for the answer to a ping.
     pub(crate) timeout: Duration,
-    /// Also while nothing is under way.
+    /// Whether to ping also when no call is in flight.
     pub(crate) without_calls: bool,
 }
 
-/// Largest messages to members and from them.
+/// The largest messages to and from members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_bytes: usize,
     pub(crate) receive_bytes: usize,
 }
 
-/// See the module.
+/// The connections to all members.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     targets: Targets,
@@ -82,9 +82,9 @@ pub(crate) struct Upstream {
     pub(crate) limits: Limits,
     links: RwLock<Vec<Arc<Link>>>,
     turn: AtomicUsize,
-    /// Changes whenever a link does.
+    /// Changes whenever the state of a link changes.
     changes: watch::Sender<u64>,
-    /// Where connections live.
+    /// The runtime that drives the connections.
     runtime: Handle,
 }
 
@@ -99,7 +99,7 @@ struct Link {
 #[derive(Debug, Default)]
 struct LinkState {
     connection: Option<SendRequest<Body>>,
-    /// Dials that failed so far, and why the last one did.
+    /// The number of failed dials and the error of the last one.
     failures: u64,
     reason: String,
 }
@@ -112,18 +112,18 @@ impl Drop for Link {
     }
 }
 
-/// A request that members are sent: where to, with what, and one message.
+/// A request to a member: the method, the headers and one message.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) path: &'static str,
     pub(crate) headers: HeaderMap,
     pub(crate) message: Bytes,
-    /// Whether it may be asked again of another where an answer fails to come.
+    /// Whether the request may be sent to another member if no answer arrives.
     pub(crate) only_reads: bool,
 }
 
 impl Upstream {
-    /// Begins to dial these endpoints.
+    /// Starts to dial these endpoints.
     pub(crate) fn new(
         endpoints: &[String],
         targets: Targets,
@@ -144,7 +144,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// Replaces the endpoints; connections to those that stay stay.
+    /// Replaces the endpoints. Connections to endpoints that remain are kept.
     pub(crate) fn set_endpoints(self: &Arc<Self>, endpoints: &[String]) -> Result<(), TargetError> {
         let mut old: BTreeMap<String, Arc<Link>> = {
             let links = self.links.read();
@@ -169,7 +169,7 @@ impl Upstream {
                     drop(link);
                     changes.send_modify(|count| *count = count.wrapping_add(1));
                     match connection {
-                        // How it ended is seen by the calls on it.
+                        // The calls on the connection report the error.
                         Some(connection) => drop(connection.await),
                         None => sleep(pause).await,
                     }
@@ -186,24 +186,24 @@ impl Upstream {
         Ok(())
     }
 
-    /// The endpoints as they were given.
+    /// Returns the endpoints as they were given.
     pub(crate) fn endpoints(&self) -> Vec<String> {
         self.links.read().iter().map(|link| link.target.text.clone()).collect()
     }
 
-    /// Any endpoint, for who speaks HTTP/1 with it.
+    /// Returns any endpoint, for HTTP/1 requests.
     pub(crate) fn any_target(&self) -> Option<Target> {
         let links = self.links.read();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         links.get(turn % links.len().max(1)).map(|link| link.target.clone())
     }
 
-    /// How many members there are to ask.
+    /// Returns the number of endpoints.
     pub(crate) fn count(&self) -> usize {
         self.links.read().len()
     }
 
-    /// The next connection.
+    /// Chooses the next connected member.
     fn choose(&self) -> Option<(SendRequest<Body>, Uri)> {
         let links = self.links.read();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -214,7 +214,7 @@ impl Upstream {
         })
     }
 
-    /// Waits for a connection, until each endpoint has been dialed in vain.
+    /// Waits for a connection until every endpoint has been dialed without success.
     async fn connection(&self) -> Result<(SendRequest<Body>, Uri), Status> {
         let failures = || -> BTreeMap<String, u64> {
             let links = self.links.read();
@@ -250,7 +250,7 @@ impl Upstream {
         Status::unavailable(reason.unwrap_or_else(|| "no endpoints available".to_owned()))
     }
 
-    /// Asks a member; the answer is what it is, its body still to come.
+    /// Sends a request to a member. Returns its answer as soon as the headers have arrived.
     pub(crate) async fn ask(&self, asked: &Asked) -> Result<Response<Incoming>, Status> {
         let limit = self.limits.send_bytes;
         let length = asked.message.len();
@@ -273,7 +273,7 @@ impl Upstream {
         }
     }
 
-    /// Sends a request whose body is a stream of its own.
+    /// Sends a request with a streaming body.
     pub(crate) async fn open(
         &self,
         path: &'static str,
@@ -309,14 +309,14 @@ impl Upstream {
 
 const USER_AGENT: &str = concat!("quorate-grpc-proxy/", env!("CARGO_PKG_VERSION"));
 
-/// A request without an answer.
+/// A request that got no answer.
 struct Failed {
     status: Status,
     may_have_arrived: bool,
 }
 
 impl Link {
-    /// Takes note of how a dial went; the connection is to be driven.
+    /// Records the result of a dial. The caller must drive the returned connection.
     fn dialed(&self, dialed: Result<Dialed, String>, pause: &mut Duration) -> Option<Driven> {
         let mut state = self.state.lock();
         match dialed {
@@ -380,7 +380,7 @@ async fn dial(connector: &ChannelConnector, keep_alive: KeepAlive) -> Result<Dia
     }
 }
 
-/// What a failure of the transport is told as.
+/// Returns the status for a transport error.
 pub(crate) fn broken(error: &hyper::Error) -> Status {
     Status::unavailable(format!("error reading from server: {}", innermost(error)))
 }
@@ -393,13 +393,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-/// Tells a status that was made here, of an error of the transport, as grpc-go tells it.
+/// Rewrites a status of the gRPC library for a transport error in grpc-go's words.
 pub(crate) fn told(status: Status) -> Status {
     match (status.source(), status.code()) {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))
         }
-        // Whatever the kind of call, grpc-go reads answers as it reads streams.
+        // grpc-go reads the answers of all kinds of calls like streams.
         _ => in_grpc_gos_words(status, Kind::ServerStream),
     }
 }

@@ -1,7 +1,7 @@
-//! Answers made of records that this proxy owns, as a member makes them.
+//! Builds answers from the records of owned keys, identical to those of a member.
 //!
-//! What cannot be told from single records (other ranges, the past, nested transactions) or is not well formed is left to
-//! members, who also have the words for what is wrong with it.
+//! Requests that single records cannot answer (other ranges, past revisions, nested transactions) and
+//! malformed requests are forwarded to members, which also return the right error text.
 
 use std::cmp::Ordering;
 
@@ -16,10 +16,10 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::record::{Fields, KeyValue};
 
-/// What is known of a key: its record, or that it has none.
+/// The known state of a key: its record, or `None` if the key does not exist.
 pub(super) type Known = Option<KeyValue>;
 
-/// Whether a request can be answered from the record of its key.
+/// Returns whether the record of one key can answer the request.
 pub(super) fn is_of_one_record(request: &RangeRequest) -> bool {
     !request.key.is_empty()
         && request.range_end.is_empty()
@@ -28,7 +28,7 @@ pub(super) fn is_of_one_record(request: &RangeRequest) -> bool {
         && SortTarget::try_from(request.sort_target).is_ok()
 }
 
-/// What a member answers whose store has this record.
+/// Returns the answer of a member whose store has this record.
 pub(super) fn range(
     request: &RangeRequest,
     record: Option<&KeyValue>,
@@ -43,7 +43,7 @@ pub(super) fn range(
     }
 }
 
-/// The record as far as the request wants it.
+/// Returns the parts of the record that the request selects.
 fn shown(request: &RangeRequest, record: &KeyValue) -> Option<KeyValue> {
     let fields = record.fields();
     let is_within =
@@ -64,7 +64,7 @@ fn shown(request: &RangeRequest, record: &KeyValue) -> Option<KeyValue> {
     })
 }
 
-/// Whether a transaction only reads single records of the present.
+/// Returns whether a transaction only reads single records at the current revision.
 pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
     let is_plain = |RequestOp { request }: &RequestOp| matches!(request, Some(Request::RequestRange(range)) if is_of_one_record(range));
     let asks = !request.compare.is_empty() || !request.success.is_empty();
@@ -72,7 +72,7 @@ pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
         && request.success.iter().chain(&request.failure).all(is_plain)
 }
 
-/// The answer to a transaction that only reads, if all that it depends on is known.
+/// Returns the answer to a read-only transaction, if all records that it depends on are known.
 pub(super) fn txn(
     request: &TxnRequest,
     header: &ResponseHeader,
@@ -98,7 +98,7 @@ pub(super) fn txn(
     Some(TxnResponse { header: Some(*header), succeeded, responses })
 }
 
-/// Has an answer say that it is as of this revision at least.
+/// Raises the revision in the headers of an answer to at least `revision`.
 pub(super) fn raise(answer: &mut TxnResponse, revision: i64) {
     let inner = answer.responses.iter_mut().filter_map(|it| match &mut it.response {
         Some(Response::ResponseRange(range)) => range.header.as_mut(),
@@ -109,10 +109,10 @@ pub(super) fn raise(answer: &mut TxnResponse, revision: i64) {
     }
 }
 
-/// Whether a record fulfils a condition; `None` where the condition is not well formed.
+/// Returns whether a record meets a condition, or `None` if the condition is malformed.
 pub(super) fn holds(compare: &Compare, record: Option<&KeyValue>) -> Option<bool> {
     let target = CompareTarget::try_from(compare.target).ok()?;
-    // A key that is not there has no value, but it has numbers: zero.
+    // A missing key has no value, but its numbers (version, revisions, lease) are zero.
     let fields = record.map(KeyValue::fields).unwrap_or_default();
     let ordering: Ordering = match (target, compare.target_union.as_ref()?) {
         (CompareTarget::Version, TargetUnion::Version(wanted)) => fields.version.cmp(wanted),

@@ -1,10 +1,11 @@
-//! The clock that leases are held by.
+//! The clock that lease deadlines are measured with.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time since the machine began, with what it has slept: a lease runs out meanwhile, and the clock of `Instant` stands.
+/// Returns the time since boot, including time in which the machine slept. Leases run out during sleep, but
+/// `Instant` does not advance.
 pub(super) fn now() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let secs = u64::try_from(now.tv_sec).unwrap_or_default();

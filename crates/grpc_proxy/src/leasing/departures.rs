@@ -1,4 +1,4 @@
-//! Leasing keys that somebody waits for to go.
+//! Waits for leasing keys of other owners to be deleted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,22 +7,23 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// See the module. Nobody depends on it: who waits looks again after a while.
+/// The waiters by leasing key. A lost notification only costs time, because a waiter checks again after a
+/// timeout.
 #[derive(Debug, Default)]
 pub(super) struct Departures(Mutex<HashMap<Bytes, Vec<oneshot::Sender<()>>>>);
 
-/// Somebody who waits.
+/// A waiter for several leasing keys.
 #[derive(Debug)]
 pub(super) struct Waiting(Vec<oneshot::Receiver<()>>);
 
 impl Departures {
-    /// Begins to look at these.
+    /// Registers a waiter for these leasing keys.
     pub(super) fn watch<'a>(&self, names: impl Iterator<Item = &'a Bytes>) -> Waiting {
         let mut waiting = self.0.lock();
         let watch = |name: &Bytes| {
             let (gone, receiver) = oneshot::channel();
             let others = waiting.entry(name.clone()).or_default();
-            // Those who have given up are not kept.
+            // Drop waiters that have given up.
             others.retain(|other| !other.is_closed());
             others.push(gone);
             receiver
@@ -30,15 +31,15 @@ impl Departures {
         Waiting(names.map(watch).collect())
     }
 
-    /// A leasing key is gone.
+    /// Notifies the waiters of a leasing key that was deleted.
     pub(super) fn tell(&self, name: &Bytes) {
         for waiting in self.0.lock().remove(name).unwrap_or_default() {
-            // Who has given up need not know.
+            // The waiter may have given up.
             _ = waiting.send(());
         }
     }
 
-    /// Forgets those who have given up, of keys that have not gone.
+    /// Drops waiters that have given up, for all keys.
     pub(super) fn tidy(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
@@ -48,11 +49,11 @@ impl Departures {
 }
 
 impl Waiting {
-    /// Until all are gone, or time is up.
+    /// Waits until all keys are deleted or the time is up.
     pub(super) async fn until_gone(self, time: Duration) {
         let all = async {
             for one in self.0 {
-                // One whose sender is lost is looked at again.
+                // A dropped sender counts as deleted: the waiter checks the key again.
                 drop(one.await);
             }
         };

@@ -1,7 +1,8 @@
-//! What becomes of all leasing keys, as one watch tells it: this proxy is asked to give keys up, and others have.
+//! Watches all leasing keys: learns when another proxy asks this one to release a key, and when others have
+//! released theirs.
 //!
-//! That it is late costs time, and never truth: a leasing key that this proxy has made is there until it has deleted it,
-//! or until its lease has ended.
+//! A late event costs time but never correctness: a leasing key that this proxy created exists until this
+//! proxy deletes it or its lease ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,31 +31,31 @@ use crate::upstream::told;
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Why a watch has ended.
+/// Why a watch ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It may go on elsewhere, or later.
+    /// It can continue at another member or later.
     Lost,
-    /// What it would have told is not there any more.
+    /// The events that it needs are compacted.
     Missed,
 }
 
-/// Whether the watch is what it seems: it is asked, and has to answer.
+/// Checks that the watch is alive: the member is asked for progress and must answer.
 #[derive(Debug, Default)]
 pub(super) struct Ear {
     pub(super) has_heard: AtomicBool,
-    /// A member is to say how far the watch is.
+    /// Triggers a progress request to the member.
     pub(super) asks: Notify,
-    /// It has not said anything: the watch is to be begun again.
+    /// The member did not answer: the watch must be opened again.
     pub(super) is_deaf: Notify,
 }
 
-/// Where a watch has got to.
+/// The position of a watch.
 #[derive(Debug)]
 pub(super) struct Following {
-    /// The first revision that it has not told.
+    /// The first revision whose events have not arrived.
     pub(super) next: i64,
-    /// Of this proxy's own leasing keys.
+    /// The lease of this proxy's own leasing keys.
     pub(super) lease: i64,
 }
 
@@ -69,7 +70,7 @@ impl Leasing {
         let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
         send(&frames, self.create_request(following.next));
         let mut headers = HeaderMap::new();
-        // A member that hears of no leader hears of no change either.
+        // A member without a leader receives no changes.
         headers.insert(HAS_LEADER, HeaderValue::from_static("true"));
         let upstream = &self.members.upstream;
         let answer = upstream.open(PATH, &headers, body).await?;
@@ -116,7 +117,7 @@ impl Leasing {
 }
 
 impl<S: Store> Leasing<S> {
-    /// Something has become of a leasing key.
+    /// Processes an event of a leasing key.
     pub(super) fn tell(&self, event: &Event, following: &mut Following) {
         let Some(record) = &event.kv else { return };
         let revision = record.fields().mod_revision;
@@ -129,7 +130,7 @@ impl<S: Store> Leasing<S> {
             return;
         }
         if found.created < revision || found.lease != following.lease {
-            // It is not what its owner has made.
+            // The leasing key is no longer the one that this proxy created.
             self.holdings.lose(&key, revision);
             if found.lease == following.lease {
                 self.holdings.give_up(&key, found.created, self.members.now());
@@ -140,6 +141,6 @@ impl<S: Store> Leasing<S> {
 
 fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
-    // A question that finds no room is asked again.
+    // If the queue is full, the request is sent again later.
     drop(frames.try_send(Ok(Frame::data(framed(&request)))));
 }

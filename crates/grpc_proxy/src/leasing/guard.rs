@@ -1,12 +1,13 @@
-//! Writes with a condition: that nobody but this proxy owns what they write.
+//! Conditional writes: a write succeeds only if no other proxy owns the keys that it writes.
 //!
-//! A write becomes a transaction that compares the leasing keys of all it may write. Those that this proxy owns have to be
-//! the ones that it made; of all others none may have a lease, since what has none has no owner. Where the conditions
-//! hold, the write is done, and what it made of owned keys is read behind it; where they do not, the leasing keys that
-//! are there are read instead.
+//! A write becomes a transaction that compares the leasing keys of all keys it may write. The leasing keys of
+//! this proxy must have the revision at which this proxy created them. No other leasing key may have a lease,
+//! because a leasing key without a lease has no owner. If the conditions hold, the transaction performs the
+//! write and then reads the owned keys that it changed. Otherwise it reads the leasing keys that exist.
 //!
-//! A transaction of a client stays whole inside, where its own conditions have their own branches. One without
-//! conditions is laid out flat, because members bound the operations of all levels together.
+//! A client's transaction with conditions is nested unchanged, so that its conditions select its own
+//! branches. A transaction without conditions is flattened, because members limit the number of operations
+//! over all nesting levels.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,16 +26,16 @@ use super::answer::Known;
 use super::names::{Names, REVOKE};
 use crate::span::Span;
 
-/// Operations of a transaction, as members take them where nothing else is said.
+/// The largest number of operations in a transaction: the members' default.
 const OPERATIONS_MAX: usize = 128;
 
-/// Leasing keys that are read at a time: others are met at the next attempt.
+/// How many leasing keys one attempt reads. The next attempt finds the others.
 const LISTED_MAX: i64 = 256;
 
-/// Leasing keys that one transaction changes.
+/// How many leasing keys one transaction changes.
 pub(super) const CHANGED_MAX: usize = 32;
 
-/// A leasing key that is there.
+/// A leasing key that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeasingKey {
     pub(super) name: Bytes,
@@ -43,38 +44,39 @@ pub(super) struct LeasingKey {
     pub(super) is_revoked: bool,
 }
 
-/// Keys that this proxy owns, and the revisions that made their leasing keys.
+/// Owned keys with the revisions that created their leasing keys.
 pub(super) type Owned = BTreeMap<Bytes, i64>;
 
-/// A write on its way: how its answer is to be read.
+/// A guarded write that was sent, and how to read its answer.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    /// How many of the answers are the client's; `None` if its transaction is one inside.
+    /// How many of the responses belong to the client; `None` if the client's transaction is nested.
     flat: Option<usize>,
-    /// What is read behind it.
+    /// The owned keys that are read after the write.
     refreshed: Vec<Bytes>,
 }
 
-/// How it went.
+/// The result of a guarded write.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Done),
-    /// Nothing was done: these leasing keys were there.
+    /// The write was not performed because these leasing keys exist.
     Owned(Vec<LeasingKey>),
 }
 
-/// What came of a write.
+/// The result of a performed write.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) response: Response,
     pub(super) header: ResponseHeader,
-    /// What owned keys have come to.
+    /// The new state of owned keys.
     pub(super) refreshed: Vec<(Bytes, Known)>,
 }
 
 impl Guarded {
-    /// A write of these spans, some of whose single keys are owned. With few conditions there is one for all of it, which
-    /// nothing owned fulfils.
+    /// Builds the transaction for a write to these spans, some of whose single keys are owned by this proxy.
+    /// With `has_few_conditions`, one condition covers all spans; it fails if any key there has an owner,
+    /// including this proxy.
     pub(super) fn new(
         names: &Names,
         request: Request,
@@ -111,7 +113,7 @@ impl Guarded {
         (TxnRequest { compare, success, failure }, Self { flat, refreshed })
     }
 
-    /// What a member has answered.
+    /// Interprets a member's answer.
     pub(super) fn outcome(&self, answer: TxnResponse) -> Result<Outcome, Status> {
         let header = answer.header.unwrap_or_default();
         let mut responses = answer.responses.into_iter().filter_map(|it| it.response);
@@ -149,7 +151,7 @@ impl Guarded {
     }
 }
 
-/// A response of a transaction as that of a call of its own.
+/// Adds the header that the response would have if it answered a call of its own.
 fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     let own = Some(header);
     match &mut response {
@@ -161,7 +163,8 @@ fn with_header(mut response: Response, header: ResponseHeader) -> Response {
     response
 }
 
-/// The spans of leasing keys that matter, once each; with the revision that made it where this proxy has made it.
+/// Returns the spans of leasing keys to compare, without duplicates, and the creation revision of those that
+/// this proxy created.
 fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64>)> {
     let mut guards: Vec<(Span, Option<i64>)> = Vec::new();
     let mut known = HashSet::new();
@@ -180,7 +183,7 @@ fn guards(names: &Names, spans: &[Span], owned: &Owned) -> Vec<(Span, Option<i64
     guards
 }
 
-/// One span that has all of these.
+/// Returns the smallest span that contains all spans.
 fn hull<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<Span> {
     spans.cloned().reduce(|one, other| one.hull(&other)).into_iter().collect()
 }
@@ -200,12 +203,12 @@ fn condition(
     }
 }
 
-/// That none of these keys has a lease.
+/// A condition that no key in the span has a lease.
 pub(super) fn without_owner(span: &Span) -> Compare {
     condition(span, CompareResult::Equal, CompareTarget::Lease, TargetUnion::Lease(0))
 }
 
-/// That the key is there since this revision; or not at all, for zero.
+/// A condition that the key was created at this revision; zero means that it does not exist.
 pub(super) fn made_at(key: &Bytes, revision: i64) -> Compare {
     let union = TargetUnion::CreateRevision(revision);
     condition(&Span::of(key.clone()), CompareResult::Equal, CompareTarget::Create, union)
@@ -231,7 +234,7 @@ pub(super) fn leasing_key(record: &KeyValue) -> LeasingKey {
     }
 }
 
-/// Becomes the owner of a key, if nobody is, and if it cannot end by itself; and reads it.
+/// Builds the transaction that acquires a key and reads it, if the key has no owner and no lease.
 pub(super) fn acquire(names: &Names, key: &Bytes, lease: i64) -> TxnRequest {
     let (span, name) = (Span::of(key.clone()), names.leasing_key(key));
     let put = PutRequest { key: name.clone(), lease, ..PutRequest::default() };
@@ -243,7 +246,7 @@ pub(super) fn acquire(names: &Names, key: &Bytes, lease: i64) -> TxnRequest {
     }
 }
 
-/// Asks the owners of these to give them up.
+/// Builds the transaction that asks the owners to release these keys.
 pub(super) fn revoke(keys: &[LeasingKey]) -> TxnRequest {
     each(keys.iter().map(|key| {
         let put = PutRequest {
@@ -256,7 +259,7 @@ pub(super) fn revoke(keys: &[LeasingKey]) -> TxnRequest {
     }))
 }
 
-/// Gives these up: leasing keys, and the revisions that made them.
+/// Builds the transaction that deletes these leasing keys if they have these creation revisions.
 pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     each(keys.iter().map(|(name, created)| {
         let delete = DeleteRangeRequest { key: name.clone(), ..DeleteRangeRequest::default() };
@@ -264,7 +267,7 @@ pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     }))
 }
 
-/// Operations with a condition each, which do not depend on each other.
+/// Builds independent operations, each with its own condition.
 fn each(operations: impl Iterator<Item = (Compare, Request)>) -> TxnRequest {
     let one = |(compare, request)| {
         let success = vec![RequestOp { request: Some(request) }];
@@ -331,7 +334,7 @@ mod tests {
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
         let wanted = ["own/a.. free", "own/b.. of 7", "own/c..own/e free", "own/z..own0 free"];
         assert_eq!(conditions, wanted);
-        // The transaction as it is, and what became of the owned key.
+        // The client's transaction unchanged, then the read of the owned key.
         assert_eq!(asked.success.len(), 2);
         assert_eq!(asked.failure.len(), 4);
         let (asked, _) = guarded(request, &owned, true);
@@ -390,7 +393,7 @@ mod tests {
         };
         assert_eq!(put.header, Some(header));
         assert_eq!(refreshed, [(bytes("a"), Some(record))]);
-        // Where somebody owns it, these are the leasing keys that are there, once each.
+        // If another proxy owns the key, the answer lists the existing leasing keys without duplicates.
         let fields = Fields {
             key: b"own/a",
             create_revision: 3,

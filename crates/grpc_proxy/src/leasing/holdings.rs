@@ -1,21 +1,24 @@
-//! What this proxy owns: records by key, and whether they may be told.
+//! The keys that this proxy owns, with their records, and whether the records may be used in answers.
 //!
 //! # Guarantees
 //!
-//! * What is told of a key was so at some moment between the question and its answer: its leasing key was this proxy's,
-//!   the lease was certainly alive, and no write through this proxy was on its way. The clock is read after the
-//!   record: a process that was stopped in between finds that its time is up.
-//! * A key that is written while it is being acquired is not owned: what was read with it may be outdated.
-//! * What is not held any more has its leasing key given up, unless that is gone by itself.
+//! * A returned record was current at some moment between the request and the answer: the leasing key
+//!   belonged to this proxy, the lease was certainly alive, and no write through this proxy was in flight.
+//!   The clock is read after the record, so a process that was suspended in between notices that the lease
+//!   may have expired.
+//! * A key that is written while it is being acquired does not become owned, because the record that was read
+//!   may be outdated.
+//! * When ownership of a key ends, its leasing key is queued for deletion, unless it is already deleted.
 //!
 //! # Bound
 //!
-//! [`HELD_BYTES_MAX`] of keys and records; what was not asked for the longest is given up. [`GIVEN_UP_MAX`] leasing keys
-//! may wait to be given up, and [`RESTING_MAX`] keys be left alone for a while, until no more are acquired.
+//! [`HELD_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. While
+//! [`GIVEN_UP_MAX`] leasing keys wait for deletion, or [`RESTING_MAX`] keys are excluded from acquisition, no
+//! more keys are acquired.
 //!
 //! # Not here
 //!
-//! Asking members: what is given up is put in a queue (`session`), and what is sent for is said (`guard`).
+//! Requests to members: `session` sends the queued deletions, and `guard` builds the transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -29,79 +32,80 @@ use super::guard::Owned;
 use super::names::Names;
 use crate::span::Span;
 
-/// Of keys and records, with what it takes to hold them.
+/// The bytes of keys and records, with the overhead.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Of one key and its record.
+/// The bytes of one key and its record.
 const RECORD_BYTES_MAX: usize = HELD_BYTES_MAX / 16;
 
-/// What it takes to hold a record, beside the record.
+/// The overhead of one record.
 const OVERHEAD_BYTES: usize = 256;
 
-/// Leasing keys that wait to be given up.
+/// Leasing keys that wait for deletion.
 const GIVEN_UP_MAX: usize = 4096;
 
-/// Keys that are not to be acquired for a while.
+/// Keys that are excluded from acquisition for a while.
 const RESTING_MAX: usize = 8192;
 
-/// How long a key is left to others that could not be acquired, or was given up as somebody else had asked.
+/// How long a key is excluded after it could not be acquired or was released on request.
 const REST: Duration = Duration::from_secs(2);
 
-/// See the module.
+/// The owned keys and the session that owns them.
 #[derive(Debug)]
 pub(super) struct Holdings {
     names: Names,
     state: Mutex<State>,
-    /// There is something to give up.
+    /// Signals that a leasing key was queued for deletion.
     pub(super) has_given_up: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The lease of the session; 0 while there is none.
+    /// The lease of the session; 0 if there is no session.
     lease: i64,
-    /// Until when it is certainly alive.
+    /// The time until which the lease is certainly alive.
     until: Duration,
     held: BTreeMap<Bytes, Holding>,
-    /// By when they were asked for last.
+    /// Owned keys in the order of their last request.
     by_use: BTreeMap<u64, Bytes>,
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
     writing: BTreeMap<u64, Vec<Span>>,
     resting: HashMap<Bytes, Duration>,
-    /// Leasing keys, and the revisions that made them.
+    /// Leasing keys to delete, with their creation revisions.
     given_up: BTreeMap<Bytes, i64>,
     next: u64,
 }
 
 #[derive(Debug)]
 struct Holding {
-    /// The revision that made its leasing key.
+    /// The creation revision of its leasing key.
     made: i64,
     known: Known,
-    /// The revision at which that is known to be so; it is for all since, as nobody else may write.
+    /// The revision at which the record was read. It is current since then, because no other proxy may write
+    /// the key.
     as_of: i64,
-    /// Writes through this proxy that are on their way.
+    /// How many writes through this proxy are in flight.
     writers: usize,
     used: u64,
 }
 
-/// A key that is on its way to be owned.
+/// A key that is being acquired.
 #[derive(Debug)]
 struct Acquiring {
     key: Bytes,
     lease: i64,
-    /// Something has become of it since: what was made before this revision is not to be held.
+    /// The latest event on the leasing key: a leasing key created before this revision does not count.
     outdated_at: i64,
 }
 
-/// See [`Holdings::begin_acquiring`].
+/// A key that is being acquired; dropping it ends the attempt. [`Holdings::begin_acquiring`] creates it.
 #[derive(Debug)]
 pub(super) struct Acquisition<'a> {
     holdings: &'a Holdings,
     number: u64,
     pub(super) key: Bytes,
-    /// Of the session.
+    /// The lease of the session.
     pub(super) lease: i64,
 }
 
@@ -111,18 +115,19 @@ impl Drop for Acquisition<'_> {
     }
 }
 
-/// A write through this proxy. Unless it is known what came of it, what it may have written is not held any more.
+/// A write through this proxy in progress. If it is dropped without a result, the proxy releases the owned
+/// keys that it may have written.
 #[derive(Debug)]
 pub(super) struct Writing<'a> {
     holdings: &'a Holdings,
     number: u64,
-    /// The single keys of it that are owned.
+    /// The owned keys among its single keys.
     pub(super) owned: Owned,
     /// All owned keys that it may write.
     touched: Owned,
 }
 
-/// What is held, all at one moment.
+/// A consistent view of the owned keys.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     state: &'a mut State,
@@ -130,7 +135,7 @@ pub(super) struct View<'a> {
 }
 
 impl View<'_> {
-    /// The record of a key that is owned and not being written.
+    /// Returns the state of a key that is owned and not being written.
     pub(super) fn known(&mut self, key: &[u8]) -> Option<Known> {
         let used = self.state.number();
         let holding = self.state.held.get_mut(key).filter(|it| it.writers == 0)?;
@@ -147,8 +152,8 @@ impl Holdings {
         Self { names, state: Mutex::default(), has_given_up: Notify::new() }
     }
 
-    /// Reads what is held, and gives it back with the latest revision that any of it is as of; nothing if time is up by
-    /// a clock that is read at the end.
+    /// Runs `read` on a consistent view. Returns its result with the latest revision of any record it used,
+    /// or `None` if the lease may have expired by the clock that is read afterwards.
     pub(super) fn read<T>(
         &self,
         clock: impl FnOnce() -> Duration,
@@ -161,20 +166,20 @@ impl Holdings {
         (state.lease != 0 && clock() < state.until).then_some((found, as_of))
     }
 
-    /// A session has begun, whose lease is alive until then.
+    /// Starts a session whose lease is alive until `until`.
     pub(super) fn begin_session(&self, lease: i64, until: Duration) {
         let mut state = self.state.lock();
         state.lease = lease;
         state.until = until;
     }
 
-    /// The lease is certainly alive until then.
+    /// Extends the time until which the lease is certainly alive.
     pub(super) fn prolong(&self, until: Duration) {
         let mut state = self.state.lock();
         state.until = state.until.max(until);
     }
 
-    /// The lease is no more, or will not be any longer: nothing is owned.
+    /// Ends the session: the lease has ended or is about to end. No key is owned afterwards.
     pub(super) fn end_session(&self) {
         let mut state = self.state.lock();
         *state = State {
@@ -186,12 +191,12 @@ impl Holdings {
         };
     }
 
-    /// The lease of the session, if there is one.
+    /// Returns the lease of the session, if there is one.
     pub(super) fn lease(&self) -> Option<i64> {
         Some(self.state.lock().lease).filter(|lease| *lease != 0)
     }
 
-    /// Begins to acquire a key, unless there is a reason not to.
+    /// Starts to acquire a key. Returns `None` if the key must not be acquired now.
     pub(super) fn begin_acquiring(&self, key: &Bytes, now: Duration) -> Option<Acquisition<'_>> {
         let mut state = self.state.lock();
         let is_alive = state.lease != 0 && now < state.until;
@@ -210,7 +215,7 @@ impl Holdings {
         Some(Acquisition { holdings: self, number, key, lease })
     }
 
-    /// Begins a write of these keys.
+    /// Starts a write of these keys.
     pub(super) fn begin_writing(&self, spans: &[Span]) -> Writing<'_> {
         let mut state = self.state.lock();
         let number = state.number();
@@ -233,12 +238,13 @@ impl Holdings {
         Writing { holdings: self, number, owned, touched }
     }
 
-    /// Something has become of a key's leasing key: what was made before this revision does not count any more.
+    /// Processes an event on a leasing key: leasing keys created before `revision` no longer count.
     pub(super) fn lose(&self, key: &[u8], revision: i64) {
         self.state.lock().lose(key, revision);
     }
 
-    /// A leasing key is to be given up that was made at a revision, and its key left to others for a while.
+    /// Queues the leasing key that was created at `made` for deletion, and excludes the key from acquisition
+    /// for a while.
     pub(super) fn give_up(&self, key: &[u8], made: i64, now: Duration) {
         let mut state = self.state.lock();
         state.lose(key, made + 1);
@@ -251,7 +257,7 @@ impl Holdings {
         self.has_given_up.notify_one();
     }
 
-    /// Leasing keys that are to be given up, a few at a time.
+    /// Takes up to `count` leasing keys from the deletion queue.
     pub(super) fn take_given_up(&self, count: usize) -> Vec<(Bytes, i64)> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
@@ -263,7 +269,7 @@ impl Holdings {
         taken
     }
 
-    /// They could not be.
+    /// Returns leasing keys to the queue because their deletion failed.
     pub(super) fn give_back(&self, taken: Vec<(Bytes, i64)>, lease: i64) {
         let mut state = self.state.lock();
         if state.lease == lease {
@@ -274,13 +280,13 @@ impl Holdings {
         }
     }
 
-    /// How many keys are owned, and what they take.
+    /// Returns the number of owned keys and their bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.held.len(), state.bytes)
     }
 
-    /// Holds no more than there is room for.
+    /// Releases keys until the byte limit is met.
     fn fit(&self, state: &mut State) {
         while state.bytes > HELD_BYTES_MAX {
             let Some(key) = state.by_use.first_key_value().map(|(_, key)| key.clone()) else {
@@ -294,12 +300,13 @@ impl Holdings {
 }
 
 impl Acquisition<'_> {
-    /// The leasing key is there, made at this revision, at which the record was so.
+    /// Completes the acquisition: the leasing key was created at `made`, and the record was read at that
+    /// revision.
     pub(super) fn succeed(self, made: i64, known: Known, now: Duration) {
         let mut state = self.holdings.state.lock();
         let Some(acquiring) = state.acquiring.remove(&self.number) else { return };
         if acquiring.lease != state.lease {
-            // It goes with its session.
+            // The leasing key ends with its session.
             return;
         }
         let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
@@ -314,14 +321,14 @@ impl Acquisition<'_> {
         self.holdings.fit(&mut state);
     }
 
-    /// The key cannot be owned now.
+    /// Ends the acquisition without ownership.
     pub(super) fn decline(self, now: Duration) {
         self.holdings.state.lock().resting.insert(self.key.clone(), now + REST);
     }
 }
 
 impl Writing<'_> {
-    /// It was carried out at this revision, and this is what it has made of owned keys.
+    /// Ends a write that was performed at `revision` and left the owned keys in this state.
     pub(super) fn done(mut self, revision: i64, refreshed: Vec<(Bytes, Known)>) {
         let mut state = self.holdings.state.lock();
         for (key, known) in refreshed {
@@ -332,7 +339,7 @@ impl Writing<'_> {
                 continue;
             }
             if lease != 0 || !fits {
-                // It could end without anybody's asking for it, or takes too much.
+                // The new record has a lease and could expire at any time, or it is too large.
                 state.remove(&key);
                 self.holdings.queue(&mut state, &key, made);
             } else {
@@ -342,7 +349,7 @@ impl Writing<'_> {
         self.holdings.fit(&mut state);
     }
 
-    /// It was not carried out.
+    /// Ends a write that was not performed.
     pub(super) fn nothing(mut self) {
         let mut state = self.holdings.state.lock();
         for (key, made) in std::mem::take(&mut self.touched) {
@@ -365,7 +372,8 @@ impl Drop for Writing<'_> {
 }
 
 fn bytes_of(key: &[u8], known: &Known) -> usize {
-    // The key is there for the order of use too, which shares it, and for its leasing key when it is given up.
+    // The key is stored for the map and the order of use, which share it, and for the leasing key when it is
+    // queued.
     OVERHEAD_BYTES + key.len() + known.as_ref().map_or(0, |record| record.encoded().len())
 }
 
@@ -419,7 +427,7 @@ impl State {
         }
     }
 
-    /// A write of a key has ended; whether it is still owned as it was then.
+    /// Ends a write of a key. Returns whether the key is still owned under the same leasing key.
     fn settle(&mut self, key: &[u8], made: i64) -> bool {
         match self.held.get_mut(key).filter(|holding| holding.made == made) {
             Some(holding) => {
@@ -430,7 +438,7 @@ impl State {
         }
     }
 
-    /// What a write has made of a key, unless a later one is known.
+    /// Stores the record that a write produced, unless a later record is known.
     fn replace(&mut self, key: &[u8], known: Known, revision: i64) {
         let Some(holding) = self.held.get_mut(key) else { return };
         if revision > holding.as_of {
@@ -498,7 +506,7 @@ mod tests {
     fn what_is_asked_for_goes_and_is_left_alone_for_a_while() {
         let holdings = holdings();
         own(&holdings, &key(1), 7, 10);
-        // News of an earlier owner.
+        // An event of an earlier owner.
         holdings.lose(&key(1), 6);
         assert!(is_owned(&holdings, &key(1), NOW));
         holdings.lose(&key(1), 9);
@@ -525,7 +533,7 @@ mod tests {
         holdings.begin_writing(&[Span::of(key(1))]).nothing();
         acquisition.succeed(7, known(1), NOW);
         assert!(!is_owned(&holdings, &key(1), NOW));
-        // What was made with the lease of another session goes with that.
+        // A leasing key created with the lease of another session ends with that session.
         let acquisition = holdings.begin_acquiring(&key(2), NOW).unwrap();
         holdings.end_session();
         holdings.begin_session(6, NOW + REST);
@@ -549,7 +557,8 @@ mod tests {
         other.nothing();
         let read = holdings.read(|| NOW, |view| view.known(&key(1)));
         assert_eq!(read, Some((known(20), 9)));
-        // One that is overtaken tells nothing, and one that is given up tells that nothing is known.
+        // A write that was overtaken does not replace the record. A write without a result makes the key
+        // unknown.
         holdings.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
         assert_eq!(holdings.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
         drop(holdings.begin_writing(&[Span::of(key(1))]));
@@ -563,7 +572,7 @@ mod tests {
         let bytes = RECORD_BYTES_MAX - 1000;
         for number in 0..20 {
             own(&holdings, &key(number), 7, bytes);
-            // The first is asked for all the time.
+            // The first key is requested all the time.
             assert!(is_owned(&holdings, &key(0), NOW));
         }
         let (count, held) = holdings.load();

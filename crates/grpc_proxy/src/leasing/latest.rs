@@ -1,8 +1,8 @@
-//! How far the store is, as far as this proxy knows.
+//! The latest revision that this proxy has seen.
 //!
-//! A client that was told of a revision is not told of an earlier one by an answer that no member has given: such an
-//! answer says the latest revision that anybody was told by this proxy. It is true of it, because what is owned does not
-//! change but by this proxy.
+//! A client must not see the revision go back because the proxy, not a member, answered. Answers of the proxy
+//! therefore carry the latest revision that the proxy has sent to any client. This is correct because owned
+//! keys change only through this proxy.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -10,15 +10,15 @@ use prost::Message as _;
 use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_grpc::framing::HEAD_BYTES;
 
-/// The field that all answers begin with, as it stands before a header.
+/// The tag of field 1, the header, with which all answers begin.
 const HEADER_TAG: u8 = 0x0a;
 
-/// See the module.
+/// The response header with the latest revision.
 #[derive(Debug, Default)]
 pub(crate) struct Latest(Mutex<ResponseHeader>);
 
 impl Latest {
-    /// A member has said so.
+    /// Records the header of an answer from a member.
     pub(crate) fn see(&self, header: Option<&ResponseHeader>) {
         let Some(header) = header else { return };
         let mut latest = self.0.lock();
@@ -27,15 +27,15 @@ impl Latest {
         }
     }
 
-    /// The same, where an answer passes as bytes; whether enough of it has passed.
+    /// Records the header of an answer that passes as framed bytes. Returns whether enough bytes have passed.
     pub(crate) fn see_frame(&self, passed: &[u8]) -> bool {
         passed.get(HEAD_BYTES..).is_some_and(|message| self.see_message(message))
     }
 
-    /// The same of a message.
+    /// Records the header of an unframed message. Returns whether enough bytes have passed.
     pub(crate) fn see_message(&self, message: &[u8]) -> bool {
         let Some((&HEADER_TAG, rest)) = message.split_first() else { return !message.is_empty() };
-        // A header is shorter than what one byte can say the length of.
+        // The length of a header fits in one byte.
         let Some((&length, rest)) = rest.split_first() else { return false };
         let Some(header) = rest.get(..usize::from(length)) else { return false };
         if length < 0x80
@@ -46,13 +46,13 @@ impl Latest {
         true
     }
 
-    /// The header of an answer from here.
+    /// Returns the header for an answer of this proxy.
     pub(super) fn header(&self) -> ResponseHeader {
         *self.0.lock()
     }
 }
 
-/// The header of an answer about what was so at this revision.
+/// Returns the header with its revision raised to at least `revision`.
 pub(super) fn at_least(header: ResponseHeader, revision: i64) -> ResponseHeader {
     ResponseHeader { revision: header.revision.max(revision), ..header }
 }

@@ -1,4 +1,4 @@
-//! Questions of this proxy to members: in the namespace, like those of its clients.
+//! Requests of the proxy itself to members, in the same namespace as those of its clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::namespace::Namespace;
 use crate::relay;
 use crate::upstream::{Upstream, told};
 
-/// How long a question in this proxy's own name may take.
+/// How long a request of the proxy itself may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Sends requests of the proxy to members.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     pub(super) upstream: Arc<Upstream>,
@@ -30,7 +30,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Asks in this proxy's own name, and does not wait for long.
+    /// Sends a request of the proxy itself, with a timeout.
     pub(super) async fn ask<M: Message, R: Message + Name + Default + 'static>(
         &self,
         path: &str,
@@ -39,7 +39,7 @@ impl Members {
         in_time(self.ask_for(path, HeaderMap::new(), request)).await
     }
 
-    /// Renews a lease once, and says for how long.
+    /// Renews a lease once and returns its TTL.
     pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Status> {
         let request = LeaseKeepAliveRequest { id }.encode_to_vec().into();
         let path = "/etcdserverpb.Lease/LeaseKeepAlive";
@@ -67,16 +67,16 @@ impl Members {
     }
 }
 
-/// What keys are owned in: the members; in tests a model of them.
+/// The store in which keys are owned: the members, or a model of them in tests.
 pub(crate) trait Store: Send + Sync + 'static {
-    /// Carries out a transaction, for who sent these headers.
+    /// Runs a transaction for the caller that these headers identify.
     fn txn(
         &self,
         headers: HeaderMap,
         request: TxnRequest,
     ) -> impl Future<Output = Result<TxnResponse, Status>> + Send;
 
-    /// By the clock that leases are held by.
+    /// Returns the time of the clock that lease deadlines are measured with.
     fn now(&self) -> Duration;
 }
 
@@ -102,7 +102,7 @@ impl Store for Members {
     }
 }
 
-/// A question in this proxy's own name is not waited for too long.
+/// Limits the time of a request of the proxy itself.
 pub(super) async fn in_time<T>(
     asking: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
@@ -110,7 +110,7 @@ pub(super) async fn in_time<T>(
     answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")))
 }
 
-/// Whether nothing has come of a request that failed like this, and nothing will.
+/// Returns whether a request that failed with this status certainly had no effect.
 pub(super) fn is_refusal(status: &Status) -> bool {
     match status.code() {
         Code::InvalidArgument

@@ -1,28 +1,31 @@
-//! Leasing: keys that this proxy owns, which it can tell of without asking a member.
+//! Leasing: the proxy owns keys and answers reads of them without asking a member.
 //!
 //! ```text
-//! kv ─► range ─► holdings (what is owned) ─── not there ──► acquire ──► members
-//!   └─► write ─► guard (on condition that nobody else owns it) ───────► members
-//!                  ▲ owners are asked to give up; departures tells when they have
-//! session (the lease) ─► follow (what others ask for) ─► holdings
+//! kv ─► range ─► holdings (owned keys) ──────── not owned ──► acquire ──► members
+//!   └─► write ─► guard (on condition that no other proxy owns them) ────► members
+//!                  ▲ owners are asked to release keys; departures waits until they have
+//! session (the lease) ─► follow (requests of other proxies) ─► holdings
 //! ```
 //!
-//! The protocol is that of etcd's client library, so that proxies of either program do it together, and clients that use
-//! the library by themselves. A key is owned by whoever has made its leasing key (`--experimental-leasing-prefix` and
-//! the key) with the lease of his session. While that is there, nobody else who keeps to the protocol writes the key: he
-//! puts `REVOKE` into the leasing key, and waits until its owner has deleted it, or until its lease has ended.
+//! The protocol is that of etcd's client library. Proxies of both programs and clients of that library can
+//! use it together. A client or proxy owns a key if it has created the leasing key
+//! (`--experimental-leasing-prefix` followed by the key) with the lease of its session. While the leasing key
+//! exists, other participants in the protocol do not write the key. To write it they put `REVOKE` into the
+//! leasing key, and wait until the owner has deleted the leasing key or the owner's lease has ended.
 //!
 //! # Guarantees
 //!
-//! * Among all who write by the protocol an answer from here is as good as one of a member: see `holdings` and `session`.
-//! * Only who says nothing of who he is, which members ask for when authentication is on, is told what is owned here.
-//!   While it is on nothing is owned; that it was turned on by another way than this proxy, `authority` finds out.
-//! * A client is not told of an earlier revision than it was told of before by this proxy: see `latest`.
+//! * Among all participants in the protocol, an answer of the proxy is as current as the answer of a member:
+//!   `holdings` and `session` give the reasons.
+//! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
+//!   key. `authority` detects that authentication was turned on without going through this proxy.
+//! * A client never sees a revision that is older than one it has seen from this proxy: `latest`.
 //!
 //! # Not here
 //!
-//! What is written by other ways (by clients that ask members; by members, for locks, but see `make_way`): as with etcd's, who owns
-//! a key does not learn of it. Keys that have a lease, and the leasing keys themselves, are not owned.
+//! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that
+//! connect to members directly, or writes of members for locks (except those that `make_way` handles). Keys
+//! with a lease and the leasing keys themselves cannot be owned.
 
 mod answer;
 mod clock;
@@ -51,7 +54,7 @@ use self::names::Names;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
 
-/// See the module.
+/// The leasing state of a proxy. `S` is the store in which keys are owned.
 #[derive(Debug)]
 pub(crate) struct Leasing<S = Members> {
     members: S,
@@ -60,7 +63,7 @@ pub(crate) struct Leasing<S = Members> {
     departures: Departures,
     latest: Arc<Latest>,
     metrics: Arc<ProxyMetrics>,
-    /// The session is to end.
+    /// Signals that the session must end.
     is_over: Notify,
 }
 
@@ -89,12 +92,12 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// What all answers are shown to that have a revision.
+    /// Returns the latest revision. Every answer with a header is recorded there.
     pub(crate) const fn latest(&self) -> &Arc<Latest> {
         &self.latest
     }
 
-    /// Says how much is owned.
+    /// Sets the metrics of the owned keys.
     fn tell_load(&self) {
         let (count, bytes) = self.holdings.load();
         self.metrics.owned_keys.set_unsigned(count as u64);

@@ -1,13 +1,13 @@
-//! What leasing keys are called: the prefix, and the key that they are about.
+//! The names of leasing keys: the prefix followed by the key.
 
 use bytes::Bytes;
 
 use crate::span::{Span, after};
 
-/// What a leasing key holds once somebody asks its owner to give it up; etcd's word.
+/// The value that asks the owner of a leasing key to release it. The same text as in etcd.
 pub(super) const REVOKE: &[u8] = b"REVOKE";
 
-/// See the module.
+/// Converts between keys and leasing keys.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: Bytes,
@@ -18,22 +18,22 @@ impl Names {
         Self { prefix: Bytes::copy_from_slice(prefix.as_bytes()) }
     }
 
-    /// The leasing key of a key.
+    /// Returns the leasing key of a key.
     pub(super) fn leasing_key(&self, key: &[u8]) -> Bytes {
         [&self.prefix, key].concat().into()
     }
 
-    /// The key that a leasing key is about.
+    /// Returns the key that a leasing key belongs to.
     pub(super) fn key(&self, leasing_key: &Bytes) -> Option<Bytes> {
         leasing_key.starts_with(&self.prefix).then(|| leasing_key.slice(self.prefix.len()..))
     }
 
-    /// All leasing keys.
+    /// Returns the span of all leasing keys.
     pub(super) fn all(&self) -> Span {
         Span::below(&self.prefix)
     }
 
-    /// The leasing keys of a span.
+    /// Returns the span of the leasing keys of a span.
     pub(super) fn of(&self, span: &Span) -> Span {
         let key = self.leasing_key(span.key());
         match span.end() {
@@ -43,7 +43,7 @@ impl Names {
         }
     }
 
-    /// Where a write touches the leasing keys themselves.
+    /// Returns the part of a write's span that contains leasing keys.
     pub(super) fn touched(&self, span: &Span) -> Option<Span> {
         span.common(&self.all())
     }

@@ -1,4 +1,4 @@
-//! Reads: of what is owned, and of what becomes so.
+//! Reads of owned keys, and of keys that the read acquires.
 
 use http::HeaderMap;
 use quorate_api::etcdserverpb::response_op::Response;
@@ -11,7 +11,7 @@ use super::{Leasing, answer, latest};
 use crate::call::{Asker, forwarded};
 
 impl<S: Store> Leasing<S> {
-    /// The answer to a range, if it can be told from here or with what is acquired for it.
+    /// Answers a range from an owned key, or acquires the key and answers from that.
     pub(crate) async fn range(
         &self,
         headers: &HeaderMap,
@@ -20,7 +20,8 @@ impl<S: Store> Leasing<S> {
         if !Asker::of(headers).is_nobody() || !answer::is_of_one_record(request) {
             return None;
         }
-        // Before what is owned is looked at: it is true of that, and may not be of what is seen later.
+        // The header is read before the records: a later header could claim a revision at which the records
+        // are not known to be current.
         let header = self.latest.header();
         let held = self.holdings.read(|| self.members.now(), |view| view.known(&request.key));
         if let Some((known, as_of)) = held {
@@ -36,7 +37,7 @@ impl<S: Store> Leasing<S> {
         self.acquire(acquisition, headers, request).await
     }
 
-    /// Tries to own a key, and tells of it, whether it could be owned or not.
+    /// Tries to acquire a key. Returns its record whether or not the key could be acquired.
     async fn acquire(
         &self,
         acquisition: Acquisition<'_>,
@@ -45,7 +46,7 @@ impl<S: Store> Leasing<S> {
     ) -> Option<RangeResponse> {
         let asked = guard::acquire(&self.names, &acquisition.key, acquisition.lease);
         let Ok(answer) = self.members.txn(forwarded(headers), asked).await else {
-            // Why the key cannot be read is told if it is asked for by itself.
+            // The plain request that follows returns the reason why the key cannot be read.
             acquisition.decline(self.members.now());
             return None;
         };
@@ -62,7 +63,7 @@ impl<S: Store> Leasing<S> {
         } else {
             let own = other.map(|it| leasing_key(&it)).filter(|it| it.lease == acquisition.lease);
             if let Some(own) = own {
-                // Left over from an attempt whose outcome was not heard of.
+                // A leftover of an earlier attempt whose answer was lost.
                 self.holdings.give_up(&acquisition.key, own.created, self.members.now());
             }
             acquisition.decline(self.members.now());
@@ -70,7 +71,7 @@ impl<S: Store> Leasing<S> {
         Some(answer::range(request, known.as_ref(), header))
     }
 
-    /// The answer to a transaction that only reads, if it can be told from here.
+    /// Answers a read-only transaction, if all its keys are owned.
     pub(crate) fn txn(&self, headers: &HeaderMap, request: &TxnRequest) -> Option<TxnResponse> {
         if !Asker::of(headers).is_nobody() || !answer::only_reads_records(request) {
             return None;

@@ -1,13 +1,15 @@
-//! The lease that owned keys live by, and all that has to go on for anything to be owned.
+//! The session: the lease under which keys are owned, and the tasks that must run while any key is owned.
 //!
 //! # Guarantees
 //!
-//! * A lease is taken for alive until [`MARGIN_PER_TTL`] before it can have ended: from the moment that it was asked to
-//!   be renewed at, and by a clock that goes on while the machine sleeps. The margin is for clocks that go at different
-//!   speeds, and for a leader that has renewed it as it was none any more, which another counts from its election on.
-//! * A session ends with its lease, with a watch that has missed something, and when members are found to want to know
-//!   who asks: then nothing is owned.
-//! * Who does not hear what is asked of it does not renew: others wait no longer than the lease lasts.
+//! * A lease is considered alive until [`MARGIN_PER_TTL`] of its TTL before the earliest time at which it can
+//!   have ended. The time counts from when the renewal was sent, by a clock that also advances while the
+//!   machine sleeps. The margin covers clocks that run at different speeds, and a renewal that was granted by
+//!   a leader that had already been deposed: the new leader counts the TTL from its election.
+//! * A session ends with its lease, when its watch has missed events, and when members require
+//!   authentication. No key is owned after that.
+//! * A proxy whose watch receives nothing does not renew its lease, so other proxies wait for at most the
+//!   TTL.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,23 +30,23 @@ use super::follow::{Ear, Ended, Following};
 use super::guard::{self, CHANGED_MAX};
 use super::members::{Store, in_time, is_refusal};
 
-/// As etcd's.
+/// The TTL of the session, as in etcd.
 const TTL_SECS: i64 = 60;
 
-/// A lease is renewed so often within its time to live.
+/// How often the lease is renewed within its TTL.
 const RENEWALS_PER_TTL: u32 = 4;
 
-/// This part of its time to live a lease is not relied on.
+/// The part of the TTL that is the safety margin.
 const MARGIN_PER_TTL: u32 = 6;
 
-/// Between two attempts at what has failed.
+/// Pause after a failed attempt.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Before a watch is begun again: at first, and at most.
+/// Pause before a watch is opened again: the first and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Periods in which nothing is heard, until a session is given up.
+/// A session ends after this many renewal periods without an event from the watch.
 const SILENCE_MAX: u32 = 3;
 
 /// A lease that was granted.
@@ -52,11 +54,12 @@ const SILENCE_MAX: u32 = 3;
 struct Granted {
     lease: i64,
     ttl: Duration,
-    /// What is made with it is made after this revision.
+    /// The revision of the grant. Leasing keys of this lease are created after it.
     revision: i64,
 }
 
-/// Until when a lease of which this was said is certainly alive.
+/// Returns the time until which the lease is certainly alive, from when the renewal was sent and the TTL that
+/// was returned.
 fn until(asked_at: Duration, ttl: Duration) -> Duration {
     asked_at + ttl - ttl / MARGIN_PER_TTL
 }
@@ -66,7 +69,7 @@ fn ttl_of(secs: i64) -> Duration {
 }
 
 impl Leasing {
-    /// Has a session as long as the proxy is there.
+    /// Runs sessions for as long as the proxy runs.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut has_told = false;
         loop {
@@ -97,7 +100,7 @@ impl Leasing {
         }
     }
 
-    /// Owns nothing any more, and lets members know.
+    /// Releases all keys and revokes the lease.
     pub(crate) async fn leave(&self) {
         if let Some(lease) = self.holdings.lease() {
             self.holdings.end_session();
@@ -107,12 +110,12 @@ impl Leasing {
         }
     }
 
-    /// Whether keys may be owned now.
+    /// Returns whether keys may be owned now.
     pub(crate) fn has_session(&self) -> bool {
         self.holdings.lease().is_some()
     }
 
-    /// A member has refused a client without a user: owns nothing any more, at once.
+    /// Ends the session at once because a member refused an anonymous client.
     pub(crate) fn end_for_authentication(&self) {
         if self.has_session() {
             self.holdings.end_session();
@@ -121,7 +124,7 @@ impl Leasing {
         }
     }
 
-    /// Whether keys may be owned is to be looked at anew.
+    /// Ends the session so that the next one checks again whether keys may be owned.
     pub(crate) fn look_again(&self) {
         self.is_over.notify_one();
     }
@@ -140,20 +143,21 @@ impl Leasing {
         Ok(Some(Granted { lease: granted.id, ttl, revision }))
     }
 
-    /// Whether members want to know who asks. What they would not tell everybody this proxy must not tell either.
+    /// Returns whether members require authentication. The proxy must not answer what members would refuse to
+    /// anonymous clients.
     async fn is_authentication_on(&self) -> Result<bool, Status> {
         let asking = self.members.ask("/etcdserverpb.Auth/AuthStatus", &AuthStatusRequest {});
         match asking.await {
             Ok(AuthStatusResponse { enabled, .. }) => Ok(enabled),
             Err(status) => match status.code() {
-                // They want to know it for this question too.
+                // The status request itself was refused for lack of a token.
                 Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument => Ok(true),
                 _ => Err(status),
             },
         }
     }
 
-    /// Does all that a session takes, until it has ended; and says why it has.
+    /// Runs the tasks of a session until it ends. Returns the reason.
     async fn attend(&self, granted: &Granted) -> &'static str {
         let ear = Ear::default();
         tokio::select! {
@@ -164,7 +168,7 @@ impl Leasing {
         }
     }
 
-    /// Ends a session, with its lease if that is still there: who waits for it need not.
+    /// Ends a session and revokes its lease, so that other proxies need not wait for the TTL.
     async fn end(&self, granted: &Granted) {
         let ended_at = clock::now() + granted.ttl;
         while clock::now() < ended_at {
@@ -183,7 +187,7 @@ impl Leasing {
         Ok(())
     }
 
-    /// Renews the lease until it is gone.
+    /// Renews the lease until it has ended.
     async fn renew(&self, granted: &Granted, ear: &Ear) -> &'static str {
         let mut silent_periods = 0;
         loop {
@@ -203,7 +207,7 @@ impl Leasing {
                 match self.renew_once(granted).await {
                     Ok(None) => break,
                     Ok(Some(reason)) => return reason,
-                    // Nothing is told of owned keys once time is up.
+                    // Owned keys are no longer used in answers after the deadline.
                     Err(status) => {
                         let error = status.message();
                         log::debug!("failed to renew the leasing session", "error" = error);
@@ -214,7 +218,7 @@ impl Leasing {
         }
     }
 
-    /// Renews the lease; or says why that was the end of it.
+    /// Renews the lease once. Returns the reason if the session must end.
     async fn renew_once(&self, granted: &Granted) -> Result<Option<&'static str>, Status> {
         if self.is_authentication_on().await? {
             return Ok(Some("authentication is on"));
@@ -228,7 +232,7 @@ impl Leasing {
         Ok(None)
     }
 
-    /// Hears what is asked for, until something may have been missed.
+    /// Watches the leasing keys until events may have been missed.
     async fn listen(&self, granted: &Granted, ear: &Ear) -> &'static str {
         let mut following = Following { next: granted.revision + 1, lease: granted.lease };
         let mut pause = PAUSE;
@@ -253,7 +257,7 @@ impl Leasing {
 }
 
 impl<S: Store> Leasing<S> {
-    /// Gives up what is to be given up.
+    /// Deletes the leasing keys that are queued for deletion.
     pub(super) async fn give_up(&self, lease: i64) {
         loop {
             self.holdings.has_given_up.notified().await;
@@ -271,7 +275,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Carries out a transaction in this proxy's own name.
+    /// Runs a transaction of the proxy itself.
     pub(super) async fn own_txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         in_time(self.members.txn(HeaderMap::new(), request)).await
     }

@@ -1,5 +1,5 @@
-//! Proxies that own keys of a model of members, in virtual time: clients read and write by way of them, answers get lost,
-//! watches are late, and proxies stand still for longer than their leases.
+//! Proxies that own keys of a model cluster, in virtual time. Clients read and write through the proxies,
+//! answers get lost, watches are late, and proxies are suspended for longer than their leases.
 
 mod store;
 
@@ -26,18 +26,18 @@ use super::*;
 
 const KEYS: u64 = 4;
 const TTL: Duration = Duration::from_secs(2);
-/// Ends now and then.
+/// A lease of clients, which ends from time to time.
 const LEASE_OF_CLIENTS: i64 = 7;
 const RUN: Duration = Duration::from_secs(60);
 
-/// One proxy, and what its clients were told.
+/// A proxy and the latest revision that its clients have seen.
 #[derive(Debug)]
 struct Proxy {
     model: Arc<Model>,
     leasing: Leasing<Way>,
-    /// It does nothing by itself; who asks it is answered all the same.
+    /// The proxy's tasks are suspended, but its clients still get answers.
     stands_still: AtomicBool,
-    /// The latest revision that a client was told.
+    /// The latest revision that a client has seen.
     told: AtomicI64,
     sessions: AtomicUsize,
 }
@@ -109,7 +109,7 @@ impl Proxy {
         }
     }
 
-    /// A read as a client has it.
+    /// A read as a client sends it.
     async fn read(&self, key: &Bytes) {
         let request = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let (from, told) = (self.model.revision(), self.told.load(Ordering::SeqCst));
@@ -200,7 +200,7 @@ fn delete(key: &'static str, end: &'static str) -> Request {
     })
 }
 
-/// Writes one key, and another if the first has a value.
+/// Writes one key, and a second key if the first one has a value.
 fn txn(keys: [&Bytes; 2], value: u64) -> Request {
     let compare = Compare {
         key: keys[0].clone(),
@@ -228,7 +228,7 @@ async fn client(proxy: Arc<Proxy>) {
         match model.below(100) {
             0..60 => {
                 let patience = Duration::from_millis(20 + model.below(200));
-                // Some do not wait for their answers.
+                // Some clients do not wait for their answers.
                 drop(timeout(patience, proxy.read(&one)).await);
             }
             60..70 => proxy.read_both([&one, &other]).await,
@@ -240,7 +240,7 @@ async fn client(proxy: Arc<Proxy>) {
                 proxy.write(Request::RequestDeleteRange(delete)).await;
             }
             97 => proxy.write(delete("k1", "k3")).await,
-            // All leasing keys, and no other.
+            // All leasing keys, and only those.
             98 => proxy.write(delete("l", "\0")).await,
             _ => proxy.write(delete("a", "\0")).await,
         }

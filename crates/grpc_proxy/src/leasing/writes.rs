@@ -1,4 +1,4 @@
-//! Writes: done on condition that nobody else owns what they write, and owners asked to give it up where they do.
+//! Writes: performed on condition that no other proxy owns the keys, after asking the owners to release them.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use super::members::{Store, is_refusal};
 use crate::call::forwarded;
 use crate::span::{Span, written};
 
-/// How long somebody else is waited for, before it is looked again: at first, and at most. It is told earlier if he gives
-/// up what was asked for.
+/// How long to wait for other owners before checking again: the first and the longest. A waiter is notified
+/// earlier if the owners release the keys.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_secs(2);
 
-/// See [`Leasing::make_way`].
+/// Prevents this proxy from acquiring the keys while it exists. [`Leasing::make_way`] creates it.
 #[derive(Debug)]
 pub(crate) struct Way<'a> {
     _writing: Writing<'a>,
 }
 
 impl<S: Store> Leasing<S> {
-    /// Carries out a write, once nobody else owns what it writes; nothing if it writes nothing, or if its user may do
-    /// nothing about it: then it is as any other call.
+    /// Performs a write once no other proxy owns its keys. Returns `None` if the request writes nothing, or
+    /// if its user has no access to the leasing keys. The request is then forwarded like any other.
     pub(crate) async fn write(
         &self,
         headers: &HeaderMap,
@@ -46,17 +46,18 @@ impl<S: Store> Leasing<S> {
         }))
     }
 
-    /// Sees to it that nobody owns these keys, which a member is going to write by itself, and that this proxy owns none of
-    /// them until what is returned is dropped.
+    /// Makes sure that these keys, which a member is about to write, have no owner, and that this proxy does
+    /// not acquire them until the returned value is dropped.
     pub(crate) async fn make_way(&self, headers: &HeaderMap, span: Span) -> Option<Way<'_>> {
         let nothing = Request::RequestTxn(TxnRequest::default());
         let spans = [span];
-        // What cannot be asked of members now they will say to who asks them for more.
+        // If members refuse this request, they will refuse the client's own request with the same reason.
         let (writing, _) = self.carry_out(headers, nothing, &spans).await.ok().flatten()?;
         Some(Way { _writing: writing })
     }
 
-    /// Has a write of these keys done, once nobody else owns them; nothing if its user may do nothing about that.
+    /// Runs a guarded write once no other proxy owns the keys. Returns `None` if the user has no access to
+    /// the leasing keys.
     async fn carry_out(
         &self,
         headers: &HeaderMap,
@@ -80,7 +81,7 @@ impl<S: Store> Leasing<S> {
                     }
                     return may_go_without(status).map(|()| None);
                 }
-                // What was owned of it is not any more.
+                // The outcome is unknown, so dropping the write releases the owned keys.
                 Err(status) => return Err(status),
             };
             self.latest.see(answer.header.as_ref());
@@ -97,7 +98,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// What was taken for owned, and is not as was found.
+    /// Drops ownership of the keys whose leasing keys were not as expected.
     fn forget_what_is_not(&self, writing: Writing<'_>, found: &[LeasingKey]) {
         let owned = writing.owned.clone();
         writing.nothing();
@@ -110,7 +111,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Sees to it that these leasing keys go, as far as it can be done for now.
+    /// Asks the owners to delete these leasing keys, and waits for a limited time.
     async fn clear(
         &self,
         headers: &HeaderMap,
@@ -144,12 +145,12 @@ impl<S: Store> Leasing<S> {
     }
 }
 
-/// A write whose user may not look at leasing keys is as any other: it is a matter between members and him.
+/// A write whose user has no access to leasing keys is forwarded unguarded: members check its permissions.
 fn may_go_without(status: Status) -> Result<(), Status> {
     if status.code() == Code::PermissionDenied { Ok(()) } else { Err(status) }
 }
 
-/// Whether members take no transaction of so many operations.
+/// Returns whether members refuse a transaction because it has too many operations.
 fn is_too_long(status: &Status) -> bool {
     status.message() == "etcdserver: too many operations in txn request"
 }

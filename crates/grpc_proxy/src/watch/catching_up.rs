@@ -1,7 +1,7 @@
-//! A group that is told of the past: a stream for its watch alone, until it has caught up.
+//! A stream for the watch of a single group that is behind, until it has caught up.
 //!
-//! It tells as fast as the member can read, and whether it has come to an end a member says only of a whole stream. Once it
-//! has, the group goes on with the others, on a feed.
+//! Such a watch delivers history as fast as the member can read it. It has its own stream because a member
+//! reports progress only for a whole stream. When the group has caught up, it moves to a feed.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::room::{Follower, Room};
 use super::rooms::Rooms;
 use crate::framing::Messages;
 
-/// See the module.
+/// A group that is catching up, and its stream.
 #[derive(Debug)]
 pub(super) struct CatchingUp {
     pub(super) members: Arc<Members>,
@@ -30,7 +30,7 @@ pub(super) struct CatchingUp {
     pub(super) group: u64,
 }
 
-/// Follows the group's watch, as long as what is returned is there.
+/// Follows the group's watch until the returned value is dropped.
 pub(super) fn follow(catching_up: CatchingUp) -> impl Follower {
     Task(tokio::spawn(catching_up.run()).abort_handle())
 }
@@ -39,7 +39,7 @@ pub(super) fn follow(catching_up: CatchingUp) -> impl Follower {
 struct Task(AbortHandle);
 
 impl Follower for Task {
-    /// It asks by itself, again and again.
+    /// The task asks for progress repeatedly anyway.
     fn ask_progress(&self) {}
 }
 
@@ -49,11 +49,11 @@ impl Drop for Task {
     }
 }
 
-/// How a stream ended that did not fail for good.
+/// Why a stream ended without a fatal error.
 enum Ended {
-    /// The group has joined others, or all have left it.
+    /// The group has joined another group, or has no watchers left.
     NotWanted,
-    /// It is where the store is.
+    /// The group has reached the current revision.
     CaughtUp,
     Lost {
         has_told: bool,
@@ -61,7 +61,7 @@ enum Ended {
 }
 
 impl CatchingUp {
-    /// Begins the watch, and again where it has got to whenever a member is lost.
+    /// Opens the watch. After an error it opens the watch again at the group's position.
     async fn run(self) {
         let Self { room, group, .. } = &self;
         let mut pause = PAUSE;
@@ -69,7 +69,7 @@ impl CatchingUp {
             match self.stream(start).await {
                 Ok(Ended::NotWanted) => break,
                 Ok(Ended::CaughtUp) => {
-                    // With the follower that was there this task is ended, which is done.
+                    // This replaces the group's follower, which aborts this task. The task has finished.
                     room.followed_by(*group, Box::new(self.feeds.seat(room, *group)));
                     break;
                 }
@@ -94,7 +94,7 @@ impl CatchingUp {
         let (frames, body) = requests();
         let mut first = BytesMut::new();
         write(&mut first, create_request(&self.room.wish, 0, start));
-        // There is room for one.
+        // The channel is empty, so this fits.
         drop(frames.try_send(Ok(Frame::data(first.freeze()))));
         let messages = self.members.open(&self.room.wish.asker, body).await?;
         self.read(messages, &frames).await
@@ -110,7 +110,7 @@ impl CatchingUp {
                 () = sleep_until(next_question), if has_told => {
                     let mut asked = BytesMut::new();
                     write(&mut asked, progress_request());
-                    // Where there is no room, one waits to be asked.
+                    // If the channel is full, a progress request is already queued.
                     drop(frames.try_send(Ok(Frame::data(asked.freeze()))));
                     next_question = Instant::now() + question;
                     question = (question * 2).min(QUESTION_MAX);

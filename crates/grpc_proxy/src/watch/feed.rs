@@ -1,16 +1,18 @@
-//! Streams that carry many watches of a member: those of groups that have caught up.
+//! Streams that carry many watches: those of groups that have caught up.
 //!
-//! A feed has the watches of one asker. Its task opens the stream, begins each watch where its group is, hands on what the member
-//! tells, and does the same at another member when that one is lost. A group has a seat on a feed; when it lets go of
-//! it, its watch is cancelled.
+//! A feed carries the watches of one caller. Its task opens the stream, creates each watch at its group's
+//! position, and delivers the events. If the member is lost, it repeats this at another member. A group has a
+//! seat on a feed; dropping the seat cancels the watch.
 //!
 //! # Bound
 //!
-//! [`WATCHES_MAX`] on a feed; with more there is another one. What is to be sent is made when there is room for it.
+//! [`WATCHES_MAX`] on a feed; beyond that another feed is opened. Requests are encoded only when the stream
+//! accepts them.
 //!
 //! # Locks
 //!
-//! Rooms let go of seats while they are locked. So nothing here asks a room while it has locked a feed.
+//! Rooms drop seats while they are locked. Therefore this module never calls a room while it holds the lock
+//! of a feed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,13 +34,13 @@ use super::room::{Follower, Room};
 use super::rooms::Rooms;
 use crate::call::Asker;
 
-/// Watches on a feed. A member that is lost, or an answer how far all are, is about so many.
+/// Watches on a feed. The loss of a member, or a progress response, concerns this many watches at once.
 const WATCHES_MAX: usize = 1024;
 
-/// Requests are gathered up to this before they are handed to the transport.
+/// Requests are collected up to this size before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// All feeds, by who asks.
+/// All feeds, by caller.
 #[derive(Debug)]
 pub(super) struct Feeds {
     members: Arc<Members>,
@@ -49,23 +51,23 @@ pub(super) struct Feeds {
 #[derive(Debug, Default)]
 struct Feed {
     state: Mutex<State>,
-    /// There is something to send, or nobody is here any more.
+    /// Signals that there are requests to send, or that the feed is empty.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the ids that members know their watches by.
+    /// The groups on the feed, by the watch id that the member uses.
     seated: BTreeMap<i64, Seated>,
     last_id: i64,
-    /// Whose watches are to be begun.
+    /// The watches that must be created.
     fresh: BTreeSet<i64>,
-    /// Whose watches the member has been asked for and has not answered, in that order.
+    /// The watches whose creation the member has not answered, in the order of the requests.
     unanswered: VecDeque<i64>,
-    /// Watches that nobody wants any more.
+    /// The watches to cancel.
     ended: Vec<i64>,
     is_progress_wanted: bool,
-    /// Whether the member has been asked and has not answered.
+    /// Whether a progress request is unanswered.
     is_progress_due: bool,
 }
 
@@ -73,13 +75,13 @@ struct State {
 struct Seated {
     room: Arc<Room>,
     group: u64,
-    /// Whether the member has been told of the watch.
+    /// Whether the create request was sent.
     is_begun: bool,
-    /// Whether it has answered.
+    /// Whether the member has created the watch.
     is_created: bool,
 }
 
-/// A group's place on a feed.
+/// A group's watch on a feed.
 #[derive(Debug)]
 pub(super) struct Seat {
     feed: Arc<Feed>,
@@ -114,7 +116,7 @@ impl Feeds {
         Self { members, rooms, by_asker: Mutex::default() }
     }
 
-    /// Has a group followed on a feed, as long as its seat is there.
+    /// Adds a group to a feed. The feed follows the group's watch until the seat is dropped.
     pub(super) fn seat(self: &Arc<Self>, room: &Arc<Room>, group: u64) -> Seat {
         let asker = &room.wish.asker;
         let seated = Seated { room: Arc::clone(room), group, is_begun: false, is_created: false };
@@ -134,7 +136,7 @@ impl Feeds {
         Seat { feed, id }
     }
 
-    /// Takes a feed away on which nobody is; false if somebody is.
+    /// Removes a feed that is empty. Returns whether it was empty.
     fn take_empty(&self, asker: &Asker, feed: &Arc<Feed>) -> bool {
         let mut by_asker = self.by_asker.lock();
         if !feed.state.lock().seated.is_empty() {
@@ -149,7 +151,7 @@ impl Feeds {
         true
     }
 
-    /// Follows all watches of a feed, as long as there are any.
+    /// Follows all watches of a feed until it is empty.
     async fn follow(self: Arc<Self>, asker: Asker, feed: Arc<Feed>) {
         let mut pause = PAUSE;
         while !self.take_empty(&asker, &feed) {
@@ -198,7 +200,7 @@ impl State {
         self.last_id
     }
 
-    /// On a new stream nothing has been asked yet.
+    /// Resets the state for a new stream, on which no request was sent.
     fn begin(&mut self) {
         self.fresh = self.seated.keys().copied().collect();
         self.unanswered.clear();
@@ -209,11 +211,11 @@ impl State {
         }
     }
 
-    /// Whom an answer is for, and what it says of the watch.
+    /// Returns the group that a response is for, and records whether its watch is created.
     fn answered(&mut self, response: &WatchResponse) -> Option<&Seated> {
         let mut id = response.watch_id;
         if response.created {
-            // A refusal has no id. But answers come in the order of what was asked.
+            // The response to a refused watch has no id, but responses come in the order of the requests.
             let place = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
             id = self.unanswered.remove(place)?;
         }
@@ -224,7 +226,7 @@ impl State {
 }
 
 impl Feed {
-    /// What the member is to be asked next, up to a chunk.
+    /// Encodes the next requests to the member, up to a chunk.
     fn requests(&self) -> BytesMut {
         let mut chunk = BytesMut::new();
         while chunk.len() < CHUNK_BYTES {
@@ -240,7 +242,7 @@ impl Feed {
                 })
             };
             let Some((id, room, group)) = fresh else { break };
-            // Also for a group that has gone meanwhile: its end comes behind it.
+            // This also creates the watch of a group that is already gone: the cancel request follows.
             let start = room.start(group).unwrap_or_default();
             write(&mut chunk, create_request(&room.wish, id, start));
         }
@@ -255,7 +257,8 @@ impl Feed {
         chunk
     }
 
-    /// Tells groups what is for them. One whose watch a member has ended leaves its room, which may be empty then.
+    /// Delivers a response to its groups. A group whose watch the member has cancelled leaves its room, which
+    /// is removed if it is empty.
     fn deliver(&self, rooms: &Rooms, response: WatchResponse) {
         let place = |seated: &Seated| (Arc::clone(&seated.room), seated.group);
         let is_about_all = response.watch_id < 0 && !response.created;
@@ -268,7 +271,7 @@ impl Feed {
                 state.answered(&response).map(place).into_iter().collect()
             }
         };
-        // Who does not want its watch any more has left its seat.
+        // A group that no longer wants its watch has dropped its seat.
         let tell = |(room, group): &(Arc<Room>, u64), response| {
             if !room.deliver(*group, response) {
                 rooms.tidy(room);
@@ -279,7 +282,7 @@ impl Feed {
         tell(last, response);
     }
 
-    /// Ends all groups, and their watchers' streams.
+    /// Ends all groups and the streams of their watchers.
     fn fail(&self, rooms: &Rooms, status: &Status) {
         let all: Vec<Seated> = self.state.lock().seated.values().cloned().collect();
         for seated in all {
@@ -288,14 +291,14 @@ impl Feed {
         }
     }
 
-    /// Sends what is to be asked, until nobody is there for whom to ask.
+    /// Sends requests until the feed is empty.
     async fn send(&self, frames: Frames) {
         let mut question = QUESTION;
         loop {
             let chunk = self.requests();
             if !chunk.is_empty() {
                 if frames.send(Ok(Frame::data(chunk.freeze()))).await.is_err() {
-                    // How the stream has ended the other direction tells.
+                    // The reading half reports how the stream ended.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -354,7 +357,7 @@ mod tests {
         seat_of(feed, Arc::new(Room::new(wish(), metrics())), 1)
     }
 
-    /// What the member is asked, in short.
+    /// Returns a short form of the requests to the member.
     fn asked(feed: &Feed) -> Vec<String> {
         let chunk = feed.requests();
         let mut rest = &chunk[..];

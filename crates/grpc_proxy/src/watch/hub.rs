@@ -1,4 +1,5 @@
-//! Where watchers come in: to the room of those who want the same, and where nobody is told so yet, to what follows a watch for them.
+//! The entry point for watchers: adds a watcher to the room of identical watchers, and opens a watch at a
+//! member if the room has none to share.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::leasing::Latest;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
 
-/// See the module.
+/// Adds watchers to rooms.
 #[derive(Debug)]
 pub(crate) struct Hub {
     members: Arc<Members>,
@@ -38,7 +39,7 @@ impl Hub {
         self.members.namespace.as_ref()
     }
 
-    /// Lets a watcher in.
+    /// Adds a watcher.
     pub(super) fn enter(&self, wish: Wish, watcher: Watcher) -> (Arc<Room>, u64) {
         let begins_now = watcher.next == 0;
         match self.rooms.enter(wish, watcher) {
@@ -62,7 +63,7 @@ impl Hub {
         }
     }
 
-    /// Takes a room away in which nobody is.
+    /// Removes the room if it is empty.
     pub(super) fn tidy(&self, room: &Arc<Room>) {
         self.rooms.tidy(room);
     }

@@ -1,4 +1,4 @@
-//! What rooms have for a client's stream: messages for the client, and notices for the stream's own task.
+//! The messages of rooms for a client's stream: responses for the client and notices for the stream's task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,25 +8,27 @@ use quorate_api::etcdserverpb::ResponseHeader;
 
 use crate::outbox::Outbox;
 
-/// What has become of a watcher.
+/// A change in the state of a watcher.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
-    /// A member has cancelled it, and its client knows; one that never was leaves no trace.
+    /// A member cancelled the watch, and the client was notified. A watcher that was never created leaves no
+    /// state.
     Cancelled { was_there: bool },
-    /// There was no room for an event of this revision; everything before it was told.
+    /// An event of this revision did not fit in the outbox. All earlier events were delivered.
     Behind { next: i64 },
-    /// Everything up to the header's revision was told, as somebody had asked.
+    /// All events up to the header's revision were delivered. This answers a progress request.
     Progressed { header: Option<ResponseHeader> },
 }
 
-/// News of a watcher, by its serial number: ids are given out again.
+/// A notice about a watcher. It has the serial number because watch ids are reused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) serial: u64,
     pub(super) news: News,
 }
 
-/// See the module. There is at most one notice of each kind for a watcher, and for a question.
+/// The messages for one client stream. There is at most one notice of each kind for a watcher and for a
+/// progress request.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) outbox: Arc<Outbox>,
@@ -38,13 +40,13 @@ impl Mailbox {
         Self { outbox, notices: Mutex::default() }
     }
 
-    /// Leaves a notice.
+    /// Adds a notice.
     pub(super) fn notify(&self, serial: u64, news: News) {
         self.notices.lock().push_back(Notice { serial, news });
         self.outbox.wake();
     }
 
-    /// The oldest notice.
+    /// Takes the oldest notice.
     pub(super) fn next(&self) -> Option<Notice> {
         self.notices.lock().pop_front()
     }

@@ -1,4 +1,4 @@
-//! Streams of watches at members: what is sent on them, and what comes.
+//! Watch streams at members: requests and responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,36 +25,36 @@ use crate::upstream::{Upstream, told};
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
-/// Before a stream that has ended is begun again: at first, and at most.
+/// Pause before a stream is opened again: the first and the longest.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Between two questions how far a stream's watches are, which members pass over while one is not there yet: at first, and at
-/// most.
+/// Pause between two progress requests, which members ignore while a watch of the stream is behind: the first
+/// and the longest.
 pub(super) const QUESTION: Duration = Duration::from_millis(100);
 pub(super) const QUESTION_MAX: Duration = Duration::from_secs(10);
 
-/// What a stream sends to a member.
+/// The requests of a stream.
 pub(super) type Frames = mpsc::Sender<Result<Frame<Bytes>, Status>>;
 
-/// The members, as watches know them.
+/// Opens watch streams at members.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) upstream: Arc<Upstream>,
     pub(super) namespace: Option<Namespace>,
-    /// Is shown how far the store is.
+    /// Records the latest revision.
     pub(super) latest: Option<Arc<Latest>>,
 }
 
 impl Members {
-    /// Opens a stream of watches at one of them.
+    /// Opens a watch stream at a member.
     pub(super) async fn open(&self, asker: &Asker, body: Body) -> Result<Messages, Status> {
         let answer = self.upstream.open(PATH, &asker.headers(), body).await?;
         framing::replies(answer, self.upstream.limits.receive_bytes)
     }
 
-    /// What the member tells next, as clients of the namespace know it; `None` where the stream has ended and may be begun
-    /// again.
+    /// Returns the next response, with keys as clients of the namespace see them. Returns `None` if the
+    /// stream has ended and may be opened again.
     pub(super) async fn next(
         &self,
         asker: &Asker,
@@ -77,25 +77,26 @@ impl Members {
     }
 }
 
-/// Whether another member, or the same one later, may go on.
+/// Returns whether another member, or the same member later, may continue the watch.
 pub(super) fn is_passing(status: &Status, asker: &Asker) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(asker.requires_leader() && has_no_leader)
 }
 
-/// The body of a call, and what it is made of.
+/// Creates the body of a stream and the sender of its requests.
 pub(super) fn requests() -> (Frames, Body) {
     let (frames, receiver) = mpsc::channel(1);
     (frames, Body::new(StreamBody::new(ReceiverStream::new(receiver))))
 }
 
-/// A watch that tells from a revision on; 0 for now.
+/// A request for a watch from `start_revision` on; 0 means from now on.
 pub(super) fn create_request(wish: &Wish, watch_id: i64, start_revision: i64) -> RequestUnion {
     RequestUnion::CreateRequest(WatchCreateRequest {
         key: wish.key.clone(),
         range_end: wish.range_end.clone(),
         start_revision,
-        // Whoever is far behind in revisions of other keys learns it, and can join others.
+        // A watch whose keys change rarely learns from progress notifications that it has caught up, and can
+        // join other groups.
         progress_notify: true,
         filters: wish.filters.clone(),
         prev_kv: wish.prev_kv,
@@ -104,17 +105,17 @@ pub(super) fn create_request(wish: &Wish, watch_id: i64, start_revision: i64) ->
     })
 }
 
-/// The end of a watch.
+/// A request to cancel a watch.
 pub(super) const fn cancel_request(watch_id: i64) -> RequestUnion {
     RequestUnion::CancelRequest(WatchCancelRequest { watch_id })
 }
 
-/// The question how far the stream's watches are.
+/// A progress request.
 pub(super) const fn progress_request() -> RequestUnion {
     RequestUnion::ProgressRequest(WatchProgressRequest {})
 }
 
-/// Writes a request behind others.
+/// Appends an encoded request.
 pub(super) fn write(chunk: &mut BytesMut, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
     chunk.extend_from_slice(&framed(&request));

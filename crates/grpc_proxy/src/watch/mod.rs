@@ -1,28 +1,29 @@
-//! The Watch service: watchers of clients that want the same share one watch of a member.
+//! The Watch service: identical watchers of different clients share one watch at a member.
 //!
 //! ```text
-//! session (one client's stream) ─► hub ─► room (all who want the same) ─► feed (watches of a member, on one stream)
-//!    ▲                                        │                       └► catching_up (one watch, of the past)
+//! session (one client's stream) ─► hub ─► room (all identical watchers) ─► feed (many watches on one stream)
+//!    ▲                                        │                        └► catching_up (one watch that is behind)
 //!    └──── events and notices, by `mailbox` ◄─┘
 //! ```
 //!
-//! The watchers of one watch of a member are a `Group`. A new watcher begins one, so that a member checks its token and its
-//! right to the range. Once the member has made the watch, the group is joined to another as soon as that can be done without
-//! losing anything. A watcher whose client is slow leaves its group, and begins where it was when the client has caught
-//! up: others never wait for it. Watches that tell what happens now share streams, so that a member sees few of them;
-//! one that tells of the past has its own until it has caught up.
+//! The watchers that share one watch at a member form a `Group`. A new watcher starts in a group of its own,
+//! so that a member checks its token and its permission for the range. Once the member has created the watch,
+//! the group joins another group as soon as no event can be lost. A watcher whose client is slow leaves its
+//! group, so that the other watchers do not wait for it. It enters again at its old position when the client
+//! has caught up. Watches that have caught up share streams, so that a member has few streams of a proxy. A
+//! watch that is behind has its own stream until it has caught up.
 //!
 //! # Guarantees
 //!
-//! * Every watcher is told every event from its start on, once and in order, whatever groups it has been in and
-//!   whichever members were lost meanwhile; or it is told that it was cancelled, and why.
-//! * Watchers share a watch only if the same user asks, by the same token: what he may see is the member's to judge, for each
-//!   new watcher once more. As at a member, a watcher goes on when its token is withdrawn later.
+//! * Every watcher gets every event from its start revision on, once and in order, regardless of the groups
+//!   it has been in and of members that were lost. Otherwise it gets a cancellation with the reason.
+//! * Watchers share a watch only if they have the same user and token. A member checks the permissions of
+//!   each new watcher. As at a member, a watcher continues when its token is revoked later.
 //!
 //! # Bound
 //!
-//! What waits for a client is bounded by its outbox; what is shared is held once. A group reads without waiting for
-//! anybody.
+//! The outbox limits the data that waits for a client, and shared messages are stored once. A group reads
+//! events without waiting for any client.
 
 mod catching_up;
 mod feed;

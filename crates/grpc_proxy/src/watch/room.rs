@@ -1,8 +1,9 @@
-//! All watchers who want the same, in groups that each follow a watch of a member.
+//! All identical watchers, in groups that each follow one watch at a member.
 //!
-//! A group has a position: its watchers have been told everything before it, and its watch will tell everything from it
-//! on. A watcher who has been told everything before a revision can therefore move to any group whose position is not
-//! beyond it, and passes over what it knows. That is the whole of coalescing.
+//! A group has a position: its watchers have received all events before it, and its watch delivers all events
+//! from it on. A watcher that has received all events before a revision can therefore move to any group whose
+//! position is at most that revision, and skips the events that it has already received. Groups are merged by
+//! this rule alone.
 //!
 //! # Invariants
 //!
@@ -10,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Talking to members (`feed`, `catching_up`).
+//! Communication with members (`feed`, `catching_up`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,55 +27,56 @@ use super::response;
 use crate::call::Asker;
 use crate::outbox::Letter;
 
-/// Watchers for whom this is the same can share a watch.
+/// The parameters of a watch. Watchers with equal parameters can share a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Wish {
     pub(super) asker: Asker,
-    /// As members know them.
+    /// The key, with the namespace prefix.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
     pub(super) filters: Vec<i32>,
     pub(super) prev_kv: bool,
 }
 
-/// One watcher of a client.
+/// A watcher of a client.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) mailbox: Arc<Mailbox>,
-    /// Among the watchers of its stream, those of the past included.
+    /// A number that is unique on its stream, including watchers that have ended.
     pub(super) serial: u64,
-    /// What its client knows it by.
+    /// The watch id that the client uses.
     pub(super) watch_id: i64,
-    /// The first revision that it has not been told; 0 while it is to be the one after its creation.
+    /// The first revision that the watcher has not received; 0 until the watch is created, if it starts at
+    /// the current revision.
     pub(super) next: i64,
     pub(super) wants_progress: bool,
-    /// Whether its client knows that it is there.
+    /// Whether the client was notified that the watch is created.
     pub(super) is_created: bool,
-    /// Whether its stream has asked how far it is, and waits for the answer.
+    /// Whether the stream has sent a progress request to this watcher and waits for the answer.
     pub(super) awaits_progress: bool,
 }
 
-/// Those who follow the same watch of a member.
+/// The watchers that share one watch at a member.
 #[derive(Debug)]
 struct Group {
-    /// What the watch was or will be begun with.
+    /// The start revision of the watch.
     start: i64,
-    /// `None` until a member has made the watch.
+    /// `None` until a member has created the watch.
     position: Option<i64>,
-    /// Whether it tells what happens now, and not long ago.
+    /// Whether the watch has caught up with the current revision.
     is_current: bool,
     header: Option<ResponseHeader>,
     watchers: BTreeMap<u64, Watcher>,
     follower: Option<Box<dyn Follower>>,
 }
 
-/// What follows a group's watch, until it is dropped.
+/// Follows a group's watch until it is dropped.
 pub(super) trait Follower: std::fmt::Debug + Send {
-    /// Has the member asked how far the watch is.
+    /// Sends a progress request for the watch.
     fn ask_progress(&self);
 }
 
-/// See the module.
+/// All watchers with the same parameters.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) wish: Wish,
@@ -86,18 +88,18 @@ pub(super) struct Room {
 struct State {
     groups: BTreeMap<u64, Group>,
     next: u64,
-    /// What was last added to the gauge.
+    /// The value that was last added to the gauge.
     coalescing: i64,
 }
 
-/// Where a new watcher is.
+/// The group that a new watcher entered.
 pub(super) enum Entered {
     Joined(u64),
-    /// In a group of its own, which nobody follows yet.
+    /// A new group that has no follower.
     Alone {
         watcher: u64,
         group: u64,
-        /// Whether there is another group that it can join as soon as a member has made its watch.
+        /// Whether the group can join another group as soon as a member has created its watch.
         has_company: bool,
     },
 }
@@ -111,8 +113,9 @@ impl Room {
         self.state.lock().groups.is_empty()
     }
 
-    /// Lets a watcher in. A new one has a watch of its own until a member has made it: whether its token is good, and still
-    /// opens the range, is for a member to say. One that has been there before joins a group at once where it can.
+    /// Adds a watcher. A new watcher gets a watch of its own until a member has created it, because the
+    /// member must check the token and its permission for the range. A watcher that returns joins an existing
+    /// group at once if possible.
     pub(super) fn enter(&self, watcher: Watcher) -> Entered {
         let mut state = self.state.lock();
         let number = state.number();
@@ -143,7 +146,7 @@ impl Room {
         Entered::Alone { watcher: number, group, has_company }
     }
 
-    /// The group is followed by this from now on.
+    /// Sets the follower of a group.
     pub(super) fn followed_by(&self, group: u64, follower: Box<dyn Follower>) {
         if let Some(group) = self.state.lock().groups.get_mut(&group) {
             group.follower = Some(follower);
@@ -151,12 +154,12 @@ impl Room {
         }
     }
 
-    /// Where the group's watch is to begin; `None` if the group is no more.
+    /// Returns the revision at which the group's watch starts, or `None` if the group is gone.
     pub(super) fn start(&self, group: u64) -> Option<i64> {
         let state = self.state.lock();
         let group = state.groups.get(&group)?;
-        // Not beyond what is known of the store: as long as a watch is to begin later, members do not say how far its stream is.
-        // What that tells once more watchers pass over.
+        // The start is limited to the latest known revision, because members do not report progress on a
+        // stream with a watch that starts in the future. Watchers skip events that they receive twice.
         let begun = |position: i64| match group.revision() {
             0 => position,
             known => position.min(known),
@@ -164,12 +167,12 @@ impl Room {
         Some(group.position.map_or(group.start, begun))
     }
 
-    /// Whether the group's watch tells what happens now.
+    /// Returns whether the group's watch has caught up.
     pub(super) fn is_current(&self, group: u64) -> bool {
         self.state.lock().groups.get(&group).is_some_and(|group| group.is_current)
     }
 
-    /// Takes a watcher out.
+    /// Removes a watcher.
     pub(super) fn leave(&self, watcher: u64) -> Option<ResponseHeader> {
         let mut state = self.state.lock();
         let (&number, group) =
@@ -183,7 +186,7 @@ impl Room {
         header
     }
 
-    /// Has a watcher's group ask how far it is.
+    /// Sends a progress request for a watcher's group.
     pub(super) fn ask_progress(&self, watcher: u64) {
         let mut state = self.state.lock();
         for group in state.groups.values_mut() {
@@ -205,7 +208,7 @@ impl Room {
         state.tell(&self.metrics);
     }
 
-    /// Tells a group's watchers what its watch told. Says whether the watch is still wanted.
+    /// Delivers a response to the watchers of a group. Returns whether the watch is still needed.
     pub(super) fn deliver(&self, number: u64, told: WatchResponse) -> bool {
         let mut state = self.state.lock();
         let Some(group) = state.groups.get_mut(&number) else { return false };
@@ -238,7 +241,7 @@ impl State {
         self.next
     }
 
-    /// Joins a group to another that is where it is, or behind it by what is under way.
+    /// Merges a group into another current group whose position is not beyond its own.
     fn coalesce(&mut self, number: u64) {
         let Some(position) = self.groups.get(&number).and_then(|group| group.position) else {
             return;
@@ -272,7 +275,7 @@ impl Group {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// Asks how far its watch is, if somebody awaits that.
+    /// Sends a progress request if a watcher waits for progress.
     fn ask_progress(&self) {
         let is_awaited = self.watchers.values().any(|watcher| watcher.awaits_progress);
         if let Some(follower) = self.follower.as_ref().filter(|_| is_awaited) {
@@ -280,7 +283,7 @@ impl Group {
         }
     }
 
-    /// The member has made the watch, for the first time or once more.
+    /// The member has created the watch, for the first time or again.
     fn created(&mut self) {
         if self.position.is_none() {
             self.is_current = self.start == 0;
@@ -292,7 +295,7 @@ impl Group {
         }
     }
 
-    /// Everything before the header's revision, and at it, has been told.
+    /// All events up to and including the header's revision were delivered.
     fn progressed(&mut self, told: &WatchResponse) {
         self.position = self.position.max(Some(self.revision() + 1));
         self.is_current = true;
@@ -305,7 +308,7 @@ impl Group {
                     watcher.mailbox.notify(watcher.serial, News::Progressed { header });
                 }
             } else if watcher.wants_progress {
-                // Who has no room for it will be told the next.
+                // A watcher whose outbox is full gets the next notification.
                 watcher.offer(response::progress(header));
             }
         }
@@ -351,24 +354,24 @@ impl Watcher {
         }
     }
 
-    /// Leaves its group, which has told it everything before `position`.
+    /// Leaves the group, which has delivered all events before `position`.
     fn fall_behind(&self, position: i64) {
         let next = self.next.max(position);
         self.mailbox.notify(self.serial, News::Behind { next });
     }
 
-    /// Tells its client something, if there is room for it.
+    /// Queues a response for the client. Returns whether it fit.
     fn offer(&self, shared: Bytes) -> bool {
         self.mailbox.outbox.offer(Letter { watch_id: self.watch_id, shared })
     }
 
     fn tell_cancelled(&self, told: &WatchResponse) {
-        // Only who was never there is told that in one.
+        // A watch that was never created gets one response that is both `created` and `canceled`.
         let is_refused = told.created && !self.is_created;
         let shared =
             response::encode(WatchResponse { created: is_refused, watch_id: 0, ..told.clone() });
         let watch_id = if is_refused { told.watch_id } else { self.watch_id };
-        // Its client may use the id again as soon as it knows.
+        // The notice comes first, because the client may reuse the id as soon as it has the response.
         self.mailbox.notify(self.serial, News::Cancelled { was_there: !is_refused });
         self.mailbox.outbox.put(Letter { watch_id, shared });
     }

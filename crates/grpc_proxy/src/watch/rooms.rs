@@ -1,4 +1,4 @@
-//! All rooms, by what is wanted in them.
+//! All rooms, by the watch parameters of their watchers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use quorate_telemetry::metrics::ProxyMetrics;
 
 use super::room::{Entered, Room, Watcher, Wish};
 
-/// See the module.
+/// The rooms of the proxy.
 #[derive(Debug)]
 pub(super) struct Rooms {
     metrics: Arc<ProxyMetrics>,
@@ -21,7 +21,7 @@ impl Rooms {
         Self { metrics, rooms: Mutex::default() }
     }
 
-    /// Lets a watcher into the room of those who want the same.
+    /// Adds a watcher to the room with its parameters.
     pub(super) fn enter(&self, wish: Wish, watcher: Watcher) -> (Arc<Room>, Entered) {
         let mut rooms = self.rooms.lock();
         let room = match rooms.entry(wish) {
@@ -31,7 +31,7 @@ impl Rooms {
                 Arc::clone(vacant.insert(Arc::new(room)))
             }
         };
-        // Before the rooms are let go of: an empty one may be taken away.
+        // The watcher is added while the map is locked, because an empty room may be removed at any time.
         let entered = room.enter(watcher);
         (room, entered)
     }
@@ -41,7 +41,7 @@ impl Rooms {
         self.rooms.lock().is_empty()
     }
 
-    /// Takes a room away in which nobody is.
+    /// Removes the room if it is empty.
     pub(super) fn tidy(&self, room: &Arc<Room>) {
         let mut rooms = self.rooms.lock();
         let is_it = rooms.get(&room.wish).is_some_and(|found| Arc::ptr_eq(found, room));

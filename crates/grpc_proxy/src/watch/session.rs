@@ -1,6 +1,6 @@
-//! A client's stream of watches: its requests, and what becomes of its watchers.
+//! A client's watch stream: its requests and the state of its watchers.
 //!
-//! All of it is the affair of one task. Rooms leave notices, which are looked at before each request.
+//! One task owns all of this state. It processes the notices from rooms before each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::framing::{self, Messages};
 use crate::outbox::{Letter, Outbox};
 use crate::relay::REQUEST_BYTES_MAX;
 
-/// In place of the id of a watcher that there is none of.
+/// The watch id in responses that concern no watcher.
 const NO_WATCHER: i64 = -1;
 
-/// One client's stream.
+/// A client's watch stream.
 struct Session {
     hub: Arc<Hub>,
     mailbox: Arc<Mailbox>,
@@ -36,40 +36,40 @@ struct Session {
     progress: Progress,
 }
 
-/// A watcher, as its stream knows it.
+/// The state of a watcher.
 struct Known {
     serial: u64,
     place: Place,
     wants_progress: bool,
 }
 
-/// Where a watcher is.
+/// The location of a watcher.
 enum Place {
     In {
         room: Arc<Room>,
         watcher: u64,
     },
-    /// Nowhere, and never again; its id is taken until its client cancels it too, as with members.
+    /// The watch has ended. Its id stays reserved until the client cancels it, as at a member.
     Gone,
-    /// Nowhere: its client is to take first what it has been told.
+    /// The watcher is in no room until the client has read what is queued for it.
     Behind {
         wish: Wish,
         next: i64,
     },
 }
 
-/// The question how far all watchers of the stream have been told.
+/// A progress request for all watchers of the stream.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Those who have not answered, by their serial numbers.
+    /// The watchers that have not answered, by serial number.
     asked: BTreeSet<u64>,
-    /// The answer that is furthest behind.
+    /// The answer with the lowest revision.
     least: Option<ResponseHeader>,
-    /// Whether it was asked once more since.
+    /// Whether another progress request arrived meanwhile.
     is_asked_again: bool,
 }
 
-/// Answers a call.
+/// Serves a watch call.
 pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response<Body> {
     let outbox = Arc::new(Outbox::default());
     let session = Session {
@@ -86,7 +86,7 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
     ending::answer(Body::new(outbox.body(task.abort_handle())))
 }
 
-/// The end of the task, which is that of the stream, takes the watchers out of their rooms.
+/// Dropping the session, at the end of the stream, removes its watchers from their rooms.
 impl Drop for Session {
     fn drop(&mut self) {
         for known in std::mem::take(&mut self.watchers).into_values() {
@@ -114,7 +114,7 @@ impl Session {
                     Ok(request) => self.handle(request),
                     Err(status) => outbox.end(status),
                 },
-                // Watchers of a client that asks for nothing more go on.
+                // The watchers continue after the client has closed its side of the stream.
                 Some(Ok(None)) => is_open = false,
                 Some(Err(status)) => {
                     is_open = false;
@@ -147,7 +147,7 @@ impl Session {
                     known.place = Place::Behind { wish: room.wish.clone(), next };
                     hub.tidy(&room);
                 }
-                // How far all are is for nobody to answer now.
+                // The progress request cannot be answered while a watcher is behind.
                 self.progress = Progress::default();
             }
             News::Progressed { header } => {
@@ -220,7 +220,7 @@ impl Session {
         }
     }
 
-    /// Takes a watcher out of what is known, and of the question how far all are.
+    /// Removes a watcher, also from a progress request in flight.
     fn forget(&mut self, watch_id: i64) -> Option<Known> {
         let known = self.watchers.remove(&watch_id)?;
         if self.progress.asked.remove(&known.serial) {
@@ -236,7 +236,7 @@ impl Session {
         header
     }
 
-    /// Lets those in again who had fallen behind.
+    /// Adds the watchers that fell behind to their rooms again.
     fn catch_up(&mut self) {
         let is_behind = |known: &Known| matches!(known.place, Place::Behind { .. });
         let behind: Vec<i64> =
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Asks all watchers' rooms how far they are, unless one is not there to answer.
+    /// Sends a progress request to all watchers' rooms, unless a watcher is behind.
     fn ask_progress(&mut self) {
         let are_there =
             self.watchers.values().all(|known| !matches!(known.place, Place::Behind { .. }));
@@ -294,7 +294,7 @@ impl Session {
         }
     }
 
-    /// The id that a client wants, or one that is free; `None` if it is taken.
+    /// Returns the requested id or a free one, or `None` if the requested id is in use.
     fn new_id(&mut self, wanted: i64) -> Option<i64> {
         if wanted != 0 {
             return (!self.watchers.contains_key(&wanted)).then_some(wanted);

@@ -1,4 +1,4 @@
-//! A model of members: one store, its history, leases that end, and answers that get lost.
+//! A model of a cluster: one store with its history, leases that expire, and answers that get lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::leasing::answer::{Known, holds};
 use crate::leasing::members::Store;
 use crate::span::Span;
 
-/// What all proxies share.
+/// The model, shared by all proxies.
 #[derive(Debug)]
 pub(super) struct Model {
     start: Instant,
@@ -36,10 +36,10 @@ pub(super) struct Model {
 struct State {
     revision: i64,
     records: BTreeMap<Bytes, KeyValue>,
-    /// What each key has been, from which revision on.
+    /// The states of each key, with the revision at which each began.
     history: BTreeMap<Bytes, Vec<(i64, Known)>>,
     events: Vec<Event>,
-    /// When they end.
+    /// The time at which each lease expires.
     leases: BTreeMap<i64, Duration>,
 }
 
@@ -57,7 +57,7 @@ impl Model {
         self.random.lock().below(bound)
     }
 
-    /// Lets some time go by.
+    /// Waits for a random time.
     pub(super) async fn pause(&self, millis_max: u64) {
         let millis = self.below(millis_max);
         sleep(Duration::from_millis(millis)).await;
@@ -71,7 +71,7 @@ impl Model {
         self.state.lock().revision
     }
 
-    /// Whether a key was like this at that revision.
+    /// Returns whether a key had this state at that revision.
     pub(super) fn was(&self, key: &Bytes, known: &Known, revision: i64) -> bool {
         let state = self.state.lock();
         let versions = state.history.get(key).map_or(&[][..], Vec::as_slice);
@@ -86,7 +86,7 @@ impl Model {
         lease
     }
 
-    /// Renews a lease, if it is there.
+    /// Renews a lease, if it exists.
     pub(super) fn renew(&self, lease: i64, until: Duration) -> bool {
         let mut state = self.state.lock();
         let Some(end) = state.leases.get_mut(&lease).filter(|end| **end > Duration::ZERO) else {
@@ -96,7 +96,7 @@ impl Model {
         true
     }
 
-    /// Ends leases whose time is up; how many.
+    /// Ends the leases that have expired and returns their number.
     pub(super) fn expire(&self) -> usize {
         let now = self.now();
         let mut state = self.state.lock();
@@ -108,7 +108,7 @@ impl Model {
             .map(|(lease, _)| *lease)
             .collect();
         for lease in &over {
-            // It stays known, so that none is granted twice.
+            // The id stays in the map, so that it is not granted again.
             state.leases.insert(*lease, Duration::ZERO);
             state.end(*lease);
         }
@@ -120,7 +120,7 @@ impl Model {
         self.state.lock().end(lease);
     }
 
-    /// What has happened since the first so many events.
+    /// Returns the events from number `from` on.
     pub(super) fn events(&self, from: usize) -> Vec<Event> {
         self.state.lock().events.get(from..).unwrap_or_default().to_vec()
     }
@@ -138,7 +138,7 @@ impl Model {
 }
 
 impl State {
-    /// Removes the keys of a lease.
+    /// Deletes the keys of a lease.
     fn end(&mut self, lease: i64) {
         let of = |(key, record): (&Bytes, &KeyValue)| {
             (record.fields().lease == lease).then(|| key.clone())
@@ -223,7 +223,7 @@ impl State {
     }
 }
 
-/// The way to it: questions and answers take their time, and some get lost.
+/// The network to the model: requests and answers take time, and some are lost.
 #[derive(Debug)]
 pub(super) struct Way(pub(super) Arc<Model>);
 
@@ -238,7 +238,7 @@ impl Store for Way {
             return lost();
         }
         if chance < 6 {
-            // It may come later than its answer is waited for.
+            // The request may arrive after its sender has stopped waiting.
             let model = Arc::clone(&self.0);
             tokio::spawn(async move {
                 model.pause(200).await;

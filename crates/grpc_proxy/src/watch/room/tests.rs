@@ -1,4 +1,4 @@
-//! Groups that meet and part, without members: what a watch would tell is handed in.
+//! Tests of groups that merge and split. There are no members: the tests pass in the responses.
 
 use http_body_util::BodyExt as _;
 use quorate_api::mvccpb::Event;
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// What the client has been told since, in short.
+    /// Returns a short form of the responses that the client received since.
     async fn told(mut self) -> Vec<String> {
         self.mailbox.outbox.end(Status::ok(""));
         let mut wire = Vec::new();
@@ -113,7 +113,7 @@ async fn who_begins_now_joins_those_who_are_behind_by_what_is_under_way() {
     let group = alone(room.enter(first.watcher(1, 0)));
     assert!(room.deliver(group, created(10)));
     assert!(room.deliver(group, events(&[11])));
-    // The member has made revision 13 by then, which the first group has not been told.
+    // The member has created the watch at revision 13, which the first group has not reached.
     let other = alone(room.enter(second.watcher(1, 0)));
     assert!(!room.deliver(other, created(13)), "its watch is not wanted any more");
     assert_eq!(room.metrics.watchers_coalescing.value(), 1);
@@ -145,7 +145,7 @@ async fn nobody_is_joined_who_is_still_told_of_the_past() {
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
     let group = alone(room.enter(past.watcher(1, 5)));
     assert!(room.deliver(group, created(20)));
-    // The watch tells from 5 on, and nobody knows for how long.
+    // The watch delivers from revision 5 on, and it is unknown when it will catch up.
     let other = alone(room.enter(now.watcher(1, 0)));
     assert!(room.deliver(other, created(20)));
     assert!(!room.deliver(group, progress(20)), "it is where the other one is");
@@ -174,7 +174,7 @@ async fn a_new_watcher_that_a_member_refuses_is_told_nothing_of_others() {
     assert!(room.deliver(group, events(&[11])));
     let refusal = WatchResponse { canceled: true, watch_id: -1, ..created(11) };
     assert!(!room.deliver(other, refusal));
-    // Who was there before, and was slow, is not new.
+    // A watcher that was created before and fell behind is not new.
     let returned = Watcher { is_created: true, ..back.watcher(1, 12) };
     assert!(matches!(room.enter(returned), Entered::Joined(_)));
     assert!(room.deliver(group, events(&[12])));
@@ -191,7 +191,7 @@ async fn a_watch_that_is_begun_again_goes_on_where_it_was() {
     assert_eq!(room.start(group), Some(0));
     assert!(room.deliver(group, created(10)));
     assert!(room.deliver(group, events(&[12])));
-    // Where the store was last seen, so that it is no watch of the future.
+    // The latest known revision, so that the watch does not start in the future.
     assert_eq!(room.start(group), Some(12));
     // Another member, which is behind.
     assert!(room.deliver(group, created(8)));
