@@ -1,4 +1,4 @@
-//! Commands about users, roles and the switch.
+//! Commands about users and roles, and the commands that enable and disable authentication.
 
 use quorate_api::etcdserverpb as pb;
 
@@ -6,7 +6,8 @@ use super::{AuthCommand, EntryMeta, Fault, Refusal, Response, State};
 use crate::auth::{AuthRefusal, Caller, PlainPassword, Tokens};
 
 impl State {
-    /// Guards have passed: of most commands, that the caller administers.
+    /// Applies a command that has passed the guards. Most commands require an administrator, which
+    /// the guards have checked.
     pub(super) fn apply_auth(
         &mut self,
         entry: &EntryMeta,
@@ -59,8 +60,8 @@ impl State {
         })
     }
 
-    /// The password was looked at before. An entry that brings no text for a token gives none out: the member
-    /// that was asked signs one.
+    /// The member that received the request has checked the password. An entry without a text for a
+    /// token creates none: the receiving member signs a token (JWT).
     fn authenticate(
         &self,
         entry: &EntryMeta,
@@ -82,7 +83,7 @@ impl State {
         Ok(Response::Authenticated { response, auth_revision: view.revision() })
     }
 
-    /// Users may look at themselves.
+    /// A user may read the user's own record.
     fn user_get(&self, caller: Caller<'_>, name: &str) -> Result<Response, Refusal> {
         let view = self.auth.view();
         if let Err(refusal) = view.check_admin(caller)
@@ -95,7 +96,7 @@ impl State {
         Ok(Response::AuthUserGet(pb::AuthUserGetResponse { header: self.header(), roles }))
     }
 
-    /// Users may look at roles that they have.
+    /// A user may read the roles that the user has.
     fn role_get(&self, caller: Caller<'_>, role: &str) -> Result<Response, Refusal> {
         let view = self.auth.view();
         if let Err(refusal) = view.check_admin(caller)

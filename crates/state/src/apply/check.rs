@@ -1,4 +1,5 @@
-//! Whether a request is valid: pure functions of the request, for the code that takes requests from clients.
+//! Validation of requests: pure functions of the request, for the code that accepts requests from
+//! clients.
 
 use std::collections::BTreeSet;
 
@@ -40,11 +41,12 @@ pub const fn check_delete_range(request: &DeleteRangeRequest) -> Result<(), Requ
     if request.key.is_empty() { Err(RequestRefusal::EmptyKey) } else { Ok(()) }
 }
 
-/// Operations and conditions that a transaction may hold in all, those of nested transactions included, unless one
-/// list of it may hold more.
+/// The maximum number of operations and conditions in a whole transaction, including nested
+/// transactions. A transaction with one list may hold more, if the limit for one list is higher.
 ///
-/// The number of operations in a list is limited as in etcd, and so is the depth, but a tree of lists may hold any number. A
-/// request of the usual length holds as many only if each takes less than a hundred bytes.
+/// As in etcd, the number of operations in a list is limited, and so is the depth; but without this
+/// limit a tree of lists could hold any number. A request of the usual length reaches this limit
+/// only if its operations take less than a hundred bytes each.
 pub const OPERATIONS_MAX: usize = 16_384;
 
 /// Checks a transaction with lists of at most `operation_count_max` operations: first its structure, then that no
@@ -54,7 +56,8 @@ pub fn check_txn(request: &TxnRequest, operation_count_max: usize) -> Result<(),
     check_overlap(request)
 }
 
-/// Checks the structure of a transaction, and returns the number of operations and conditions in all of it.
+/// Checks the structure of a transaction. Returns the number of operations and conditions in it,
+/// nested transactions included.
 pub fn check_structure(
     request: &TxnRequest,
     operation_count_max: usize,
@@ -72,7 +75,7 @@ fn check_lists(
 ) -> Result<(), RequestRefusal> {
     let TxnRequest { compare, success, failure } = request;
     let count = compare.len().max(success.len()).max(failure.len());
-    // The operations of an outer transaction count against the limit of those inside.
+    // The operations of an outer transaction count against the limit of nested ones.
     let Some(count_left) = count_max.checked_sub(count) else {
         return Err(RequestRefusal::TooManyOperations);
     };
@@ -108,8 +111,9 @@ struct Footprint<'a> {
 }
 
 impl<'a> Footprint<'a> {
-    /// Collects the keys that a branch writes, and refuses a branch that puts a key twice, or puts and deletes it. The
-    /// two branches of a nested transaction may put the same key: only one of them is taken.
+    /// Collects the keys that a branch writes. Refuses a branch that puts a key twice, or puts and
+    /// deletes it. The two branches of a nested transaction may put the same key, because only one
+    /// of them is executed.
     fn of(operations: &'a [RequestOp]) -> Result<Self, RequestRefusal> {
         let requests = || operations.iter().filter_map(|operation| operation.request.as_ref());
         let mut all = Self::default();
@@ -119,7 +123,8 @@ impl<'a> Footprint<'a> {
                 all.deletes.insert(if range_end.is_empty() {
                     KeyRange::One(key)
                 } else {
-                    // As in etcd, a deletion of all keys from one on is an empty range here, and conflicts with nothing.
+                    // As in etcd, a deletion of all keys from a key on is an empty range here and
+                    // conflicts with nothing.
                     KeyRange::Between(key, range_end)
                 });
             }
@@ -145,14 +150,15 @@ impl<'a> Footprint<'a> {
         Ok(all)
     }
 
-    /// Whether a nested branch puts a key that is put or deleted here. Its deletions may touch any key.
+    /// Whether a nested branch puts a key that is put or deleted here. Deletions of the nested
+    /// branch may include any key.
     fn conflicts_with(&self, nested: &Self) -> bool {
         let (few, many) = by_size(&self.puts, &nested.puts);
         few.iter().any(|key| many.contains(key)) || self.deletes.contains_any(&nested.puts)
     }
 
-    /// Adds the keys of a nested branch. Of two sets the smaller is copied into the larger, so that a key is copied
-    /// O(log n) times, however deep it stands.
+    /// Adds the keys of a nested branch. The smaller set is copied into the larger one, so that a
+    /// key is copied O(log n) times, whatever its depth.
     fn merge(&mut self, mut nested: Self) {
         if self.puts.len() < nested.puts.len() {
             std::mem::swap(&mut self.puts, &mut nested.puts);

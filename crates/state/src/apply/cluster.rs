@@ -1,4 +1,4 @@
-//! Commands about the cluster: alarms, versions, what members tell of themselves.
+//! Commands about the cluster: alarms, versions, names and client URLs of members.
 
 use quorate_api::etcdserverpb::{AlarmResponse, AlarmType, alarm_request::AlarmAction};
 
@@ -8,7 +8,7 @@ use crate::units::MemberId;
 use crate::versions::{Downgrade, Version};
 
 impl State {
-    /// An unknown action has no effect and an empty answer.
+    /// Applies an alarm command. An unknown action has no effect and an empty response.
     pub(super) fn alarm(&mut self, command: &AlarmCommand) -> Response {
         let AlarmCommand { request, cause } = command;
         let alarm = Alarm { member: MemberId(request.member_id), kind: request.alarm };
@@ -33,7 +33,7 @@ impl State {
         Response::Alarm(AlarmResponse { header: self.header(), alarms })
     }
 
-    /// Takes over a fact about the cluster, and stores it unless it is stored already.
+    /// Updates a fact about the cluster. It is written to the batch only if `store` is set.
     pub(super) fn set_cluster_fact(
         &mut self,
         command: ClusterCommand,

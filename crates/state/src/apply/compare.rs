@@ -1,7 +1,7 @@
-//! The conditions of a transaction, and which of its branches they choose.
+//! Evaluates the conditions of a transaction and selects its branches.
 //!
-//! All conditions, those of nested transactions included, are decided against one state before anything
-//! is written.
+//! All conditions, those of nested transactions included, are evaluated against one state before
+//! anything is written.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -14,14 +14,14 @@ use quorate_api::etcdserverpb::{
 
 use crate::mvcc::{Fault, KeyRange, Snapshot, Version};
 
-/// The branches that were chosen.
+/// The selected branches.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) succeeded: bool,
     pub(super) operations: &'a [RequestOp],
-    /// One for each nested transaction among the operations, in order.
+    /// One plan for each nested transaction among the operations, in order.
     pub(super) nested: Vec<Self>,
-    /// Conditions that were looked at, those of nested transactions included.
+    /// The number of evaluated conditions, those of nested transactions included.
     pub(super) compared: u64,
 }
 
@@ -48,8 +48,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether every key of the range fulfils the condition. A range without keys is compared as one key
-/// that was never written, except that no value compares with a missing one.
+/// Whether every key of the range fulfils the condition. A range without keys is compared as one
+/// key that was never written; but a comparison of values with a missing key is always false.
 fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     let by_value = compare.target == CompareTarget::Value as i32;
     let mut is_empty = true;
@@ -72,7 +72,7 @@ fn holds(compare: &Compare, snapshot: &Snapshot<'_>) -> Result<bool, Fault> {
     Ok(accepts(compare.result, ordering(compare, None, snapshot)?))
 }
 
-/// How the key stands to the operand. An operand of another kind than the target counts as none.
+/// Compares the key with the operand. An operand of another kind than the target counts as missing.
 fn ordering(
     compare: &Compare,
     version: Option<Version>,
@@ -133,12 +133,13 @@ fn ordering(
             let record = record()?.unwrap_or_default();
             Ok(record.value().cmp(wanted.unwrap_or_default()))
         }
-        // A target of the future compares equal.
+        // An unknown target, which a later version may define, compares equal.
         Err(_) => Ok(Ordering::Equal),
     }
 }
 
-/// A result of the future accepts everything.
+/// Whether the condition accepts this ordering. An unknown result, which a later version may
+/// define, accepts every ordering.
 fn accepts(result: i32, ordering: Ordering) -> bool {
     match CompareResult::try_from(result) {
         Ok(CompareResult::Equal) => ordering.is_eq(),

@@ -1,21 +1,22 @@
-//! Conf changes: judged and applied to the members; consensus is told what came of it.
+//! Applies conf changes to the membership and returns the change that consensus must apply.
 
 use quorate_api::raftpb::{ConfChange, ConfState};
 
 use super::{EntryMeta, Fault, State};
 use crate::members::{MemberChange, MembershipRefusal, conf_state_json};
 
-/// What applying a conf change came to.
+/// The result of applying a conf change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfChangeApplied {
-    /// The change's id, by which its proposer waits.
+    /// The change's id, which identifies the waiting proposer.
     pub request_id: u64,
-    /// What changed, or why nothing did; `None` if the entry was applied before, and consensus knows its
-    /// effect from the members.
+    /// The change, or why it was refused; `None` if the entry was applied before, in which case
+    /// consensus has its effect from the stored members.
     pub outcome: Option<Result<MemberChange, MembershipRefusal>>,
-    /// What consensus must be given in place of the entry: a refused change names no node.
+    /// The change that consensus applies in place of the entry. If the change was refused, it names
+    /// no node.
     pub change: ConfChange,
-    /// Voters and learners after it.
+    /// Voters and learners after the change.
     pub conf_state: ConfState,
 }
 

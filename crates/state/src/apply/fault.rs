@@ -1,41 +1,42 @@
-//! What stops a member while it applies the log.
+//! Failures that stop a member while it applies the log.
 
 use super::request::RequestFault;
 use crate::members::MembershipFault;
 use crate::mvcc;
 use crate::versions::Version;
 
-/// This member cannot go on. Never the outcome of an entry.
+/// A failure that stops this member. It is never the outcome of an entry.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] mvcc::Fault),
-    /// A committed entry cannot be understood.
+    /// A committed entry cannot be decoded.
     #[error(transparent)]
     Request(#[from] RequestFault),
-    /// A committed conf change makes no sense.
+    /// A committed conf change is invalid.
     #[error(transparent)]
     Membership(#[from] MembershipFault),
-    /// The cluster has moved on without this server.
+    /// The cluster version is above the version of this server.
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {own} < {cluster}"
     )]
     ServerTooOld {
-        /// This server's.
+        /// The version of this server.
         own: Version,
-        /// The cluster's.
+        /// The cluster version.
         cluster: Version,
     },
-    /// A password that the log holds as it is. Hashing it here would draw another salt on every member.
+    /// The log holds a password in plain text. Hashing it while applying would use another salt on
+    /// every member.
     #[error(
         "entry {index} sets a password that is not hashed, which members before 3.5 leave to each other"
     )]
     PlainPassword {
-        /// The entry.
+        /// The log index of the entry.
         index: u64,
     },
-    /// A cluster version that is none.
+    /// The cluster version in the log is not a version.
     #[error("cluster version {0:?} in the log is no version")]
     ClusterVersion(String),
 }

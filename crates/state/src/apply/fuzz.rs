@@ -1,8 +1,8 @@
-//! Target of the fuzzer: entries of the log, as protobuf bytes.
+//! Fuzz target: log entries as protobuf bytes.
 //!
-//! Two states get the same entries and stay equal, although one of them answers, and the other goes through its file
-//! now and then and clears garbage at its own pace. A simple model says what puts, deletions, ranges and transactions
-//! answer.
+//! Two states apply the same entries and must stay equal. The first one builds responses; the
+//! second one is sometimes rebuilt from its file and deletes compacted records at other times. A
+//! simple model computes the expected responses of puts, deletions, ranges and transactions.
 
 mod model;
 
@@ -24,21 +24,23 @@ use super::{
 use crate::backend::Backend;
 use crate::units::Millis;
 
-/// In front of an entry's length in two bytes, and of the entry. Everything but the next two is one.
+/// A step that applies an entry: this byte, the entry's length in two bytes, the entry. Every byte
+/// but the two below begins such a step.
 #[cfg(test)]
 const ENTRY: u8 = 0;
-/// The second state is built anew from its file.
+/// A step that rebuilds the second state from its file.
 const RESTART: u8 = 1;
-/// Some garbage goes.
+/// A step that deletes some compacted records.
 const CLEAR: u8 = 2;
 
-/// Operations that a transaction may have.
+/// The maximum number of operations in a transaction.
 const TXN_OPS_MAX: usize = 128;
 
-/// What is so short is nested no deeper than any stack takes: a thread for each would make the fuzzer slow.
+/// Shorter inputs cannot be nested too deeply for an ordinary stack. They run without a thread of
+/// their own, which would slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
-/// Runs the steps that the bytes say, on a stack for the deepest transactions.
+/// Runs the steps in `data`, on a stack that is large enough for the deepest transactions.
 pub fn entries(folder: &Path, data: &[u8]) {
     if data.len() <= SHALLOW_BYTES_MAX {
         return run(folder, data);
@@ -68,7 +70,7 @@ fn run(folder: &Path, data: &[u8]) {
             (_, [low, high, tail @ ..]) => {
                 let len = usize::from(u16::from_le_bytes([*low, *high])).min(tail.len());
                 let (entry, tail) = tail.split_at(len);
-                // One that cannot be carried out stops a member, and there is nothing after it.
+                // An entry that cannot be applied stops a member, so the run ends here.
                 match pair.apply(Bytes::copy_from_slice(entry)) {
                     Applied::Whole => tail,
                     Applied::Not => break,
@@ -84,17 +86,17 @@ fn run(folder: &Path, data: &[u8]) {
     }
 }
 
-/// What became of an entry.
+/// The result of applying an entry.
 enum Applied {
-    /// It was carried out, or refused.
+    /// The entry was executed or refused.
     Whole,
-    /// It is no request.
+    /// The entry is not a request.
     Not,
     /// Neither state may be used any more.
     Stopped,
 }
 
-/// The two states, and what is expected of the first.
+/// The two states, and the model of the first.
 struct Pair {
     first: State,
     second: State,
@@ -110,7 +112,7 @@ impl Pair {
         Self { first, second, backend: None, model: Model::new(), index: 0 }
     }
 
-    /// Applies an entry to both.
+    /// Applies an entry to both states.
     fn apply(&mut self, data: Bytes) -> Applied {
         let Ok(request) = Request::decode(data) else { return Applied::Not };
         self.index += 1;
@@ -139,7 +141,7 @@ impl Pair {
         assert_eq!(applied.notice, other.notice);
         match outcome {
             Ok(response) if is_proposed(&command) => self.model.check(&command, response),
-            // No edge lets it through; another program's may.
+            // Quorate does not propose such an entry, but another implementation may.
             Ok(_) => self.model.adopt(self.first.store().current_revision(), all(&self.first)),
             Err(_) => assert_eq!(self.first.store().current_revision(), before),
         }
@@ -153,12 +155,12 @@ impl Pair {
         while self.second.compaction_step(100).more {}
     }
 
-    /// Commits what the second state has collected, and builds it anew from the file.
+    /// Commits the batch of the second state and rebuilds the state from the file.
     fn restart(&mut self, folder: &Path) {
         let backend = self.backend.get_or_insert_with(|| {
             let disk: Arc<dyn Disk> = Arc::new(RealDisk);
             let path = folder.join("db");
-            // Of the case before.
+            // The file of the previous case.
             drop(RealDisk.remove_file(&path));
             let mut options = Options::default();
             (options.no_sync, options.growth_bytes, options.map_bytes_min) =
@@ -173,7 +175,7 @@ impl Pair {
         self.compare();
     }
 
-    /// Both states say the same of everything that is replicated.
+    /// Asserts that both states agree about everything that is replicated.
     fn compare(&mut self) {
         self.first.publish();
         self.second.publish();
@@ -203,7 +205,7 @@ fn all(state: &State) -> Vec<KeyValue> {
     }
 }
 
-/// Whether an edge would have proposed it.
+/// Whether a member of Quorate would have proposed the command.
 fn is_proposed(command: &Command) -> bool {
     match command {
         Command::Range(request) => check_range(request).is_ok(),

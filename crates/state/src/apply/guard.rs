@@ -1,4 +1,4 @@
-//! What stands between an entry and its effect, in the order in which it is asked.
+//! Guards: the checks that an entry must pass before it is executed, in this order.
 
 use super::{Command, Permission, Refusal, Request, State};
 use crate::auth::{Access, Caller};
@@ -6,14 +6,15 @@ use crate::quota;
 use crate::units::LeaseId;
 
 impl State {
-    /// Asks all guards.
+    /// Runs all guards.
     pub(super) fn guard(&self, request: &Request) -> Result<(), Refusal> {
         self.refuse_if_corrupt(&request.command)?;
         self.refuse_if_out_of_space(&request.command)?;
         if self.auth.view().is_enabled() { self.refuse_if_forbidden(request) } else { Ok(()) }
     }
 
-    /// What the caller may not do has no effect on any member, as users and roles are by now.
+    /// Refuses a request that the caller has no permission for. Permissions are checked against the
+    /// users and roles at this entry, so that every member decides alike.
     fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
         let caller = Caller { name: &request.username, revision: request.auth_revision };
         let auth = self.auth.view();
@@ -27,7 +28,8 @@ impl State {
                 permission.check_lease(Access::Write, LeaseId(revoke.id))
             }
             Command::Auth(command) if command.is_for_admins() => auth.check_admin(caller),
-            // What the member that was asked has looked at, or members say among themselves.
+            // Either the member that received the request has checked it, or members propose it
+            // themselves.
             Command::Auth(_)
             | Command::Compaction(_)
             | Command::LeaseGrant(_)
@@ -39,7 +41,7 @@ impl State {
         Ok(checked?)
     }
 
-    /// While members disagree about the data, nothing touches it.
+    /// Refuses commands that read or write data while an alarm says that the members' data differ.
     fn refuse_if_corrupt(&self, command: &Command) -> Result<(), Refusal> {
         let touches_data = match command {
             Command::Range(_)
@@ -58,13 +60,13 @@ impl State {
         if touches_data && self.alarms.is_corrupt() { Err(Refusal::Corrupt) } else { Ok(()) }
     }
 
-    /// While a member is out of space, nothing grows.
+    /// Refuses commands that add data while an alarm says that a member is out of space.
     fn refuse_if_out_of_space(&self, command: &Command) -> Result<(), Refusal> {
         let full = self.alarms.is_out_of_space();
         if full && Self::cost(command) > 0 { Err(Refusal::NoSpace) } else { Ok(()) }
     }
 
-    /// What a command adds to the file, by the quota's measure.
+    /// The bytes that a command adds to the file, as the quota counts them.
     fn cost(command: &Command) -> u64 {
         match command {
             Command::Put(request) => quota::put_cost(request),

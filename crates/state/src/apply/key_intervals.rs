@@ -1,7 +1,8 @@
-//! A set of keys, as disjoint intervals in order.
+//! A set of keys, stored as disjoint intervals in order.
 //!
-//! The checks of transactions collect the keys that a transaction deletes here. Every operation costs O(log n) steps
-//! for n intervals; adding one also removes the intervals that it joins with, each of which was added before.
+//! The validation of transactions collects here the keys that a transaction deletes. Every
+//! operation takes O(log n) steps for n intervals. Adding an interval also removes those that it
+//! merges with, each of which was added before.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,12 @@ use crate::steps;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position<'a> {
     key: &'a [u8],
-    /// Whether the position comes after the key, and not before it.
+    /// Whether the position is after the key; otherwise it is before the key.
     after: bool,
 }
 
 impl<'a> Position<'a> {
-    /// The position before a key, which also stands for the key in a set of keys.
+    /// The position before a key. In a set of keys it represents the key.
     pub(super) const fn before(key: &'a [u8]) -> Self {
         Self { key, after: false }
     }
@@ -42,17 +43,17 @@ impl PartialOrd for Position<'_> {
     }
 }
 
-/// The position at which an interval ends. The order is that of the keyspace.
+/// The position at which an interval ends. Ends are in the order of the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End<'a> {
     At(Position<'a>),
     Unbounded,
 }
 
-/// A set of keys; see the module.
+/// A set of keys, as disjoint intervals.
 #[derive(Debug, Default)]
 pub(super) struct KeyIntervals<'a> {
-    /// Ends by starts. No interval is empty, and no two meet.
+    /// Interval ends by interval starts. No interval is empty, and no two intervals touch.
     ends: BTreeMap<Position<'a>, End<'a>>,
 }
 
@@ -114,7 +115,7 @@ impl<'a> KeyIntervals<'a> {
         self.interval_of(Position::before(key)).is_some()
     }
 
-    /// Whether the set holds any of these keys. The cost follows the smaller of the two sets.
+    /// Whether the set holds any of these keys. The cost depends on the smaller of the two sets.
     pub(super) fn contains_any(&self, keys: &BTreeSet<Position<'a>>) -> bool {
         if keys.len() <= self.len() {
             return keys.iter().any(|key| self.interval_of(*key).is_some());
@@ -150,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Checks a set against the keys that it should hold of [`KEYS`].
+    /// Asserts that the set holds exactly the expected keys of [`KEYS`].
     fn assert_holds(set: &KeyIntervals<'_>, expected: &BTreeSet<&[u8]>) {
         for key in KEYS {
             assert_eq!(set.contains(key), expected.contains(key), "{key:?} in {set:?}");

@@ -1,4 +1,5 @@
-//! Commands about keys, and the one way in which keys are written: together with their leases.
+//! Commands about keys. All writes of keys go through [`Writer`], which keeps leases and keys
+//! consistent.
 
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
@@ -12,7 +13,8 @@ use crate::mvcc::{KeyRange, MvccError, RangeQuery, RangeResult, Snapshot, WriteT
 use crate::quota::put_cost;
 use crate::units::LeaseId;
 
-/// What a read came to: the state may refuse, the machine may fail.
+/// The result of a read: the inner error is a refusal by the state, the outer one a fault of this
+/// machine.
 pub(super) type Answer<T> = Result<Result<T, Refusal>, Fault>;
 
 impl State {
@@ -70,11 +72,11 @@ impl State {
     }
 }
 
-/// Writes keys of one entry, and keeps leases and keys in step. What it writes has been checked.
+/// Writes the keys of one entry and updates their leases. Everything has been validated before.
 pub(super) struct Writer<'a> {
     pub(super) txn: WriteTxn<'a>,
     lessor: &'a mut Lessor,
-    /// Whether the responses will be read.
+    /// Whether a client waits for the responses.
     pub(super) reply_wanted: bool,
 }
 
@@ -111,7 +113,7 @@ impl Writer<'_> {
         Ok(DeleteRangeResponse { header: self.header(), deleted, prev_kvs })
     }
 
-    /// Sees what was written so far, unless the request names a revision.
+    /// Reads what this entry has written so far, unless the request names a revision.
     pub(super) fn range(&mut self, query: &RangeQuery) -> Answer<RangeResponse> {
         if !self.reply_wanted {
             return Ok(Ok(RangeResponse { header: self.header(), ..RangeResponse::default() }));
@@ -130,7 +132,7 @@ impl Writer<'_> {
     }
 }
 
-/// A put names no lease, or one that exists.
+/// Refuses a put that names a lease which does not exist.
 pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), Refusal> {
     let lease = LeaseId(request.lease);
     if lease.is_none() || lessor.contains(lease) {
@@ -140,7 +142,7 @@ pub(super) fn check_lease(lessor: &Lessor, request: &PutRequest) -> Result<(), R
     }
 }
 
-/// A put that keeps something needs something to keep.
+/// Refuses a put that keeps the value or lease of a key that does not exist.
 pub(super) const fn check_kept(request: &PutRequest, is_live: bool) -> Result<(), Refusal> {
     if (request.ignore_value || request.ignore_lease) && !is_live {
         Err(Refusal::KeyNotFound)
@@ -149,8 +151,8 @@ pub(super) const fn check_kept(request: &PutRequest, is_live: bool) -> Result<()
     }
 }
 
-/// A range inside a transaction reads a revision that exists. This is stricter than for a range by
-/// itself: there, every negative revision is the newest.
+/// Refuses a range inside a transaction at a revision that does not exist. This is stricter than
+/// for a range outside of a transaction, where every negative revision means the newest.
 pub(super) fn check_revision(snapshot: &Snapshot<'_>, revision: i64) -> Result<(), Refusal> {
     if revision == 0 {
         Ok(())
@@ -163,7 +165,7 @@ pub(super) fn check_revision(snapshot: &Snapshot<'_>, revision: i64) -> Result<(
     }
 }
 
-/// Parts what the state refuses from what fails on this machine.
+/// Separates refusals from faults.
 pub(super) fn answer<T>(result: Result<T, MvccError>) -> Answer<T> {
     match result {
         Ok(value) => Ok(Ok(value)),

@@ -55,7 +55,7 @@ impl State {
         entry: &EntryMeta,
         request: &LeaseCheckpointRequest,
     ) -> Response {
-        // Members below 3.6 do not know the field in the file.
+        // Members before 3.6 do not know this field in the file.
         let since = Version::new(3, 6);
         let persist = self.options.checkpoint_persist
             || self.versions.cluster().is_some_and(|version| version >= since);

@@ -1,8 +1,8 @@
 //! Applying the log: one entry in, one outcome out, the same on every member.
 //!
-//! [`State`] owns everything the log decides. The applier thread feeds it entries in order, publishes
-//! after each batch of them, and hands the collected [`Batch`] to the commit thread. All others hold
-//! [`Readers`].
+//! [`State`] owns everything that the log decides. The applier thread passes entries to it in
+//! order, publishes after each batch of entries, and passes the collected [`Batch`] to the commit
+//! thread. All other threads use [`Readers`].
 //!
 //! ```text
 //! entry ─► Request::decode ─► State::apply: guards, then one match ─► Applied { outcome, notice }
@@ -12,16 +12,17 @@
 //!
 //! # Invariants
 //!
-//! * An outcome depends on the entry and on the state before it. Time, the file's size and what this
-//!   member was configured with reach leases' clocks and the quota's answer, which decide nothing that is
-//!   replicated.
-//! * An entry changes everything it is to change or nothing; what would fail half way is refused first.
-//! * An entry at or below the consistent index has no effect on what is stored.
+//! * An outcome depends only on the entry and on the state before it. Time, the size of the file
+//!   and this member's configuration affect only the clocks of leases and the answer of the quota.
+//!   Nothing replicated depends on those.
+//! * An entry makes all its changes or none. Everything that could fail half way is checked first.
+//! * An entry at or below the consistent index does not change stored data.
 //! * A failure of this machine is a [`Fault`], never an outcome.
 //!
 //! # Not here
 //!
-//! Who waits for outcomes, when batches are committed, what becomes of a notice (the server).
+//! The server decides who receives outcomes, when batches are committed, and how notices are
+//! handled.
 
 mod auth;
 mod check;
@@ -78,73 +79,76 @@ use crate::units::{MemberId, Millis};
 use crate::versions::{Version, Versions};
 use crate::watch::{Hub, WatchLimits};
 
-/// What a state is told once, at start.
+/// Options of a state, set once at start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StateOptions {
-    /// Memory of the keyspace.
+    /// Memory limits of the keyspace.
     pub store: StoreOptions,
     /// Lease lifetimes and checkpoints.
     pub lessor: LessorOptions,
-    /// Whether checkpoints are stored whatever the cluster version.
+    /// Whether checkpoints are stored even if the cluster version is below 3.6.
     pub checkpoint_persist: bool,
     /// The configured quota, see [`Quota::new`].
     pub quota_bytes: i64,
-    /// How many learners the cluster may have: to be configured alike on every member.
+    /// The maximum number of learners in the cluster. It must be the same on every member.
     pub learner_count_max: usize,
-    /// What is read and kept for watchers.
+    /// Limits of the watch service.
     pub watch: WatchLimits,
-    /// How long a client's token is good after it was last shown, in milliseconds; 0 for the usual time.
+    /// The lifetime of a client's token after its last use, in milliseconds; 0 for the default.
     pub token_ttl_millis: u64,
 }
 
-/// What comes with an entry besides its data.
+/// The context of an entry besides its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryMeta {
-    /// Its log index.
+    /// The entry's log index.
     pub index: u64,
-    /// Its term.
+    /// The entry's term.
     pub term: u64,
-    /// Now, for the clocks of leases.
+    /// The current time, for the clocks of leases.
     pub now: Millis,
-    /// Size of the backend file, for the quota.
+    /// The size of the backend file, for the quota.
     pub file_bytes: u64,
-    /// Whether anybody here waits for the outcome. If not, what only an answer needs is left out.
+    /// Whether a client of this member waits for the outcome. If not, work that only the response
+    /// needs is skipped.
     pub reply_wanted: bool,
 }
 
-/// What applying an entry came to.
+/// The result of applying an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// The request, by which its proposer waits.
+    /// The request's id, which identifies the waiting proposer.
     pub request_id: u64,
-    /// The answer; `None` if there is none to give, because the entry was applied before.
+    /// The response or refusal; `None` if the entry was applied before.
     pub outcome: Option<Result<Response, Refusal>>,
-    /// What the server must look at.
+    /// An event that the server must handle.
     pub notice: Option<Notice>,
 }
 
-/// What changed beyond keys and leases.
+/// A change beyond keys and leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The cluster version was set. When it was lowered, the server takes a snapshot to the disk.
+    /// The cluster version was set. If it was lowered, the server writes a snapshot to the disk.
     ClusterVersion {
-        /// Before.
+        /// The previous version.
         from: Option<Version>,
-        /// Now.
+        /// The new version.
         to: Version,
     },
-    /// A member told its name and client URLs.
+    /// A member published its name and client URLs.
     MemberAttributes(MemberId),
     /// A downgrade began or ended.
     Downgrade,
-    /// A compaction was accepted: commit the batch, then work with [`State::compaction_step`].
+    /// A compaction was accepted: the server commits the batch, then calls
+    /// [`State::compaction_step`].
     Compaction(Compaction),
-    /// This entry found the quota exceeded, and no alarm says so yet: the server proposes one.
+    /// This entry found the quota exceeded, and no alarm has been raised yet: the server proposes
+    /// one.
     OutOfSpace,
 }
 
-/// An answer. Headers carry a revision where the answer has one; cluster, member and term are filled in
-/// by the server.
+/// A response. A header carries a revision where the response has one; the server fills in cluster,
+/// member and term.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the response of that name")]
 pub enum Response {
@@ -158,7 +162,8 @@ pub enum Response {
     LeaseCheckpoint(pb::LeaseCheckpointResponse),
     Alarm(pb::AlarmResponse),
     AuthStatus(pb::AuthStatusResponse),
-    /// The token is empty where the entry gave none out. The revision is that at which the user was told apart.
+    /// The token is empty if the entry created none. The revision is that of the auth store at
+    /// which the user was authenticated.
     Authenticated {
         response: pb::AuthenticateResponse,
         auth_revision: u64,
@@ -167,13 +172,13 @@ pub enum Response {
     AuthUserList(pb::AuthUserListResponse),
     AuthRoleGet(pb::AuthRoleGetResponse),
     AuthRoleList(pb::AuthRoleListResponse),
-    /// A change of users, roles or the switch.
+    /// A change of users or roles was made, or authentication was enabled or disabled.
     AuthDone(Option<pb::ResponseHeader>),
-    /// Nothing to say.
+    /// An empty response.
     Empty,
 }
 
-/// Everything the log decides.
+/// Everything that the log decides.
 #[derive(Debug)]
 pub struct State {
     store: Store,
@@ -188,15 +193,15 @@ pub struct State {
     /// Index and term of the last entry applied.
     applied: (u64, u64),
     batch: Batch,
-    /// Changes that watchers have not been told of.
+    /// Changes that are not delivered to watchers yet.
     unpublished: Vec<Arc<Changes>>,
     facts_changed: bool,
     readers: Readers,
 }
 
 impl State {
-    /// Applies an entry that holds a request. After a fault neither the state nor what it has collected
-    /// may be used: the entry may stand half in it.
+    /// Applies an entry that holds a request. After a fault, neither the state nor its batch may be
+    /// used: the entry may be applied in part.
     pub fn apply(&mut self, entry: EntryMeta, request: Request) -> Result<Applied, Fault> {
         let request_id = request.id;
         if entry.index <= self.applied.0 {
@@ -218,7 +223,7 @@ impl State {
         Ok(Applied { request_id, outcome: Some(outcome), notice })
     }
 
-    /// Applies an empty entry, which a new leader starts its term with.
+    /// Applies an empty entry, with which a new leader begins its term.
     pub fn apply_noop(&mut self, entry: EntryMeta) {
         if entry.index > self.applied.0 {
             self.advance(&entry);
@@ -237,7 +242,7 @@ impl State {
         &self.members
     }
 
-    /// Users, roles and the switch as applied.
+    /// Users and roles as applied, and whether authentication is enabled.
     #[must_use]
     pub const fn auth(&self) -> &Auth {
         &self.auth
@@ -255,36 +260,36 @@ impl State {
         &self.alarms
     }
 
-    /// The keyspace as the applier sees it.
+    /// The keyspace as applied.
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The keyspace, for telling it about commits.
+    /// The keyspace, which the caller notifies of commits.
     pub const fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// What has collected since the last call, to be committed: whole entries, with the index they bring
-    /// the file to.
+    /// Takes the changes that were collected since the last call. They are those of whole entries,
+    /// together with the consistent index that covers them.
     #[must_use]
     pub fn take_batch(&mut self) -> Batch {
         std::mem::take(&mut self.batch)
     }
 
-    /// What has collected so far, to decide whether it is time.
+    /// The changes collected so far, so that the caller can decide when to commit.
     #[must_use]
     pub const fn pending_batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Adds to the batch what does not come from an entry: storage version, repaired rows.
+    /// Adds changes that come from no entry to the batch: the storage version, repaired rows.
     pub const fn batch_mut(&mut self) -> &mut Batch {
         &mut self.batch
     }
 
-    /// Does one step of the compactions accepted, of at most `count_max` records.
+    /// Runs one step of the accepted compactions, of at most `count_max` records.
     pub fn compaction_step(&mut self, count_max: usize) -> GarbageStep {
         self.store.next_garbage(count_max, &mut self.batch)
     }
@@ -295,7 +300,7 @@ impl State {
         self.batch.set_consistent_index(entry.index, entry.term);
     }
 
-    /// The effects of every command. Guards have passed.
+    /// Executes a command that has passed the guards.
     fn execute(
         &mut self,
         entry: &EntryMeta,
@@ -332,8 +337,8 @@ impl State {
         Ok(outcome)
     }
 
-    /// What an entry that is in the file already still does: facts about the cluster are taken over
-    /// anew, in memory alone.
+    /// The effect of an entry that the file already contains: facts about the cluster are updated
+    /// in memory only.
     fn refresh(&mut self, command: Command) -> Result<Option<Notice>, Fault> {
         match command {
             Command::Cluster(command) => self.set_cluster_fact(command, false),
@@ -351,7 +356,7 @@ impl State {
         }
     }
 
-    /// A header that says the revision.
+    /// A header that carries the revision.
     fn header(&self) -> Option<pb::ResponseHeader> {
         let revision = self.store.current_revision();
         Some(pb::ResponseHeader { revision, ..pb::ResponseHeader::default() })

@@ -1,13 +1,15 @@
-//! Which rights a request about keys needs: checked when an entry is applied, and by a member for the requests that it
-//! answers from its own state.
+//! The permissions that a request about keys needs. They are checked when an entry is applied, and
+//! by a member for requests that it answers from its own state.
 //!
-//! A request that attaches a key to a lease, ends the lease or renews it needs the permission to write all keys of
-//! the lease, because they are deleted with it. A user with the role root may do all of it.
+//! A request that attaches a key to a lease, or that revokes or renews the lease, needs the
+//! permission to write all keys of the lease, because they are deleted with it. A user with the
+//! role root has every permission.
 //!
 //! # Cost
 //!
-//! A key or range costs one binary search in the user's ranges. A lease costs one for each of the user's ranges that
-//! holds keys of the lease, however many these are, and a transaction checks each lease once.
+//! A key or range costs one binary search in the user's ranges. A lease costs one search for each
+//! of the user's ranges that holds keys of the lease, whatever the number of keys. A transaction
+//! checks each lease once.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +21,7 @@ use crate::auth::{Access, AuthRefusal, Caller, View};
 use crate::lease::Leases;
 use crate::units::LeaseId;
 
-/// A caller, and the state that decides what the caller may do.
+/// A caller, and the state that determines the caller's permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct Permission<'a> {
     /// Users and roles.
@@ -31,22 +33,22 @@ pub struct Permission<'a> {
 }
 
 impl Permission<'_> {
-    /// A request that any user may make.
+    /// Checks a request that any user may make.
     pub const fn check_user(&self) -> Result<(), AuthRefusal> {
         self.auth.check_authenticated(self.caller)
     }
 
-    /// A range, by itself or in a transaction.
+    /// Checks a range, on its own or in a transaction.
     pub fn check_range(&self, request: &RangeRequest) -> Result<(), AuthRefusal> {
         self.check(Access::Read, &request.key, &request.range_end)
     }
 
-    /// A put.
+    /// Checks a put.
     pub fn check_put(&self, request: &PutRequest) -> Result<(), AuthRefusal> {
         self.check_put_once(request, &mut BTreeSet::new())
     }
 
-    /// A put; leases whose keys have been checked are not checked again.
+    /// Checks a put, but not the leases whose keys have been checked already.
     fn check_put_once(
         &self,
         request: &PutRequest,
@@ -60,14 +62,14 @@ impl Permission<'_> {
         if request.prev_kv { self.check(Access::Read, &request.key, &[]) } else { Ok(()) }
     }
 
-    /// A deletion by itself.
+    /// Checks a deletion outside of a transaction.
     pub fn check_delete_range(&self, request: &DeleteRangeRequest) -> Result<(), AuthRefusal> {
         let DeleteRangeRequest { key, range_end, prev_kv } = request;
         self.check(Access::Write, key, range_end)?;
         if *prev_kv { self.check(Access::Read, key, range_end) } else { Ok(()) }
     }
 
-    /// A transaction: everything in it, whichever branch will be taken.
+    /// Checks every operation of a transaction, in both branches.
     pub fn check_txn(&self, request: &TxnRequest) -> Result<(), AuthRefusal> {
         self.check_txn_once(request, &mut BTreeSet::new())
     }
@@ -84,7 +86,7 @@ impl Permission<'_> {
         operations.try_for_each(|one| self.check_operation(one, checked))
     }
 
-    /// All keys of a lease. A lease that does not exist has no keys.
+    /// Checks all keys of a lease. A lease that does not exist has no keys.
     pub fn check_lease(&self, access: Access, lease: LeaseId) -> Result<(), AuthRefusal> {
         if self.auth.check_admin(self.caller).is_ok() {
             return Ok(());
@@ -101,7 +103,7 @@ impl Permission<'_> {
             Some(Request::RequestRange(range)) => self.check_range(range),
             Some(Request::RequestPut(put)) => self.check_put_once(put, checked),
             Some(Request::RequestDeleteRange(delete)) => {
-                // Here the previous pairs come first.
+                // In a transaction, etcd checks the previous pairs first.
                 if delete.prev_kv {
                     self.check(Access::Read, &delete.key, &delete.range_end)?;
                 }

@@ -1,4 +1,4 @@
-//! What everybody but the applier sees of the state, and the moment it becomes visible.
+//! The published state: what other threads than the applier read, and the step that publishes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,29 +15,29 @@ use crate::quota::Quota;
 use crate::versions::Versions;
 use crate::watch::Hub;
 
-/// What changes rarely: replaced as a whole.
+/// Rarely changing state, replaced as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Raised alarms.
     pub alarms: Alarms,
-    /// Who is in the cluster.
+    /// The members of the cluster.
     pub members: Members,
-    /// Cluster version and downgrade.
+    /// The cluster version and downgrade.
     pub versions: Versions,
 }
 
-/// Handles to everything published, for any thread.
+/// Handles to the published state, for any thread.
 #[derive(Clone, Debug)]
 pub struct Readers {
-    /// Leases; these are not published but always current.
+    /// Leases. They are not published in steps: reads always see the current leases.
     pub leases: Leases,
-    /// Users, what they may do, and their tokens.
+    /// Users, their permissions, and their tokens.
     pub auth: AuthReader,
     /// Watchers.
     pub hub: Hub,
     /// The effective quota.
     pub quota: Quota,
-    /// Another one when a snapshot replaces the store.
+    /// The reader of the store. It is replaced when a snapshot replaces the store.
     pub(super) store: Arc<ArcSwap<StoreReader>>,
     pub(super) facts: Arc<ArcSwap<Facts>>,
     pub(super) applied: Arc<Applied>,
@@ -51,30 +51,30 @@ pub(super) struct Applied {
 }
 
 impl Readers {
-    /// The keyspace as published last.
+    /// The keyspace as last published.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
         self.store.load().view()
     }
 
-    /// Members, alarms and versions as published last.
+    /// Members, alarms and versions as last published.
     #[must_use]
     pub fn facts(&self) -> Arc<Facts> {
         self.facts.load_full()
     }
 
-    /// Looks at them where they are: for what every request asks.
+    /// Calls a function with the facts, without cloning them: for checks that every request makes.
     pub fn look<T>(&self, look: impl FnOnce(&Facts) -> T) -> T {
         look(&self.facts.load())
     }
 
-    /// Index of the last entry whose effects can be read here.
+    /// Index of the last entry whose effects are published.
     #[cfg(test)]
     pub(crate) fn applied_index(&self) -> u64 {
         self.applied.index.load(Ordering::Acquire)
     }
 
-    /// Term of that entry, or of one after it.
+    /// Term of that entry, or of a later entry.
     #[must_use]
     pub fn applied_term(&self) -> u64 {
         self.applied.term.load(Ordering::Acquire)
@@ -82,13 +82,13 @@ impl Readers {
 }
 
 impl State {
-    /// What was done to the keyspace since this was asked last.
+    /// The counts of operations on the keyspace since the last call.
     pub fn take_tally(&mut self) -> Tally {
         self.store.take_tally()
     }
 
-    /// Makes everything applied so far visible, and tells watchers. Call it after each batch of entries,
-    /// before their outcomes are given out.
+    /// Publishes everything applied so far and delivers events to watchers. The applier calls this
+    /// after each batch of entries, before their outcomes are returned.
     pub fn publish(&mut self) {
         self.auth.begin_publication();
         let mut publication = self.hub.publication();
@@ -106,7 +106,7 @@ impl State {
         self.readers.applied.index.store(index, Ordering::Release);
     }
 
-    /// The handles for everybody else.
+    /// The handles for other threads.
     #[must_use]
     pub fn readers(&self) -> Readers {
         self.readers.clone()

@@ -11,21 +11,21 @@ use super::txn::check_at_start;
 use super::{Fault, Refusal, RequestRefusal};
 use crate::mvcc::{RangeQuery, Tally, View};
 
-/// Whether a transaction only reads, by its form: then it need not go through the log. One with a nested
-/// transaction never does.
+/// Whether a transaction only reads, so that it need not go through the log. This depends on its
+/// form alone. A transaction with a nested one always goes through the log.
 #[must_use]
 pub fn is_read_only(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some())
 }
 
-/// Whether a transaction that only reads may be answered from what this member has: all its ranges say
-/// so. Without any range it always may.
+/// Whether a read-only transaction may be answered from this member's state without a read barrier:
+/// all its ranges are serializable. A transaction without ranges always may.
 #[must_use]
 pub fn is_serializable(request: &TxnRequest) -> bool {
     operations(request).all(|operation| as_range(operation).is_some_and(|range| range.serializable))
 }
 
-/// Answers a range request that was checked with `check_range`.
+/// Answers a range request that was validated with `check_range`.
 pub fn read_range(view: &View, request: &RangeRequest) -> Answer<RangeResponse> {
     let Some(query) = RangeQuery::from_request(request) else {
         return Ok(Err(RequestRefusal::InvalidSortOption.into()));
@@ -33,7 +33,7 @@ pub fn read_range(view: &View, request: &RangeRequest) -> Answer<RangeResponse> 
     Ok(answer(view.range(&query))?.map(range_response))
 }
 
-/// Answers a transaction that only reads, and says what it has looked at.
+/// Answers a read-only transaction, and counts its reads.
 pub fn read_txn(
     view: &View,
     request: &TxnRequest,
@@ -49,7 +49,7 @@ pub fn read_txn(
     Ok((outcome, Tally::of_reads(looks)))
 }
 
-/// Carries out a checked plan, and counts the ranges.
+/// Executes a checked plan, and counts the ranges.
 fn execute(view: &View, plan: &Plan<'_>, looks: &mut u64) -> Answer<TxnResponse> {
     let mut responses = Vec::with_capacity(plan.operations.len());
     for range in plan.operations.iter().filter_map(as_range) {

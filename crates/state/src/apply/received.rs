@@ -1,15 +1,16 @@
-//! Which snapshot a received image is of.
+//! Determines which snapshot a received image belongs to.
 //!
-//! A leader of this program sends an image that contains exactly the entries of its snapshot. So does one of etcd, except
-//! after a restart: etcd then counts entries as applied again that its backend file already contains, and may send that
-//! file with a snapshot of a few entries before. Refusing the image until the leader has caught up is no way out, because
-//! the leader may need the receiver's vote to get on.
+//! A Quorate leader sends an image that contains exactly the entries of its snapshot. An etcd
+//! leader does too, except after a restart. After a restart, etcd counts entries as applied again
+//! although its backend file already contains them, and may send that file with a snapshot that is
+//! a few entries older. Refusing the image until the leader has caught up is not possible, because
+//! the leader may need the receiver's vote to make progress.
 //!
 //! # Invariants
 //!
-//! * Snapshot and image agree in index, term and membership. Consensus applies no membership change that the image
-//!   contains: the state machine would not judge it again.
-//! * An image that is older than its snapshot, or that names no index, is refused.
+//! * Snapshot and image agree in index, term and membership. Consensus does not apply a membership
+//!   change that the image already contains: the state machine would not validate it again.
+//! * An image that is older than its snapshot, or that has no index, is refused.
 
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ use crate::versions::{StorageVersionError, are_members_complete, detect_storage_
 pub struct SnapshotPosition {
     /// The last entry that the snapshot contains.
     pub index: u64,
-    /// Its term.
+    /// The term of that entry.
     pub term: u64,
     /// Voters, ascending.
     pub voters: Vec<u64>,
@@ -34,26 +35,27 @@ pub struct SnapshotPosition {
 /// Why an image is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceivedFault {
-    /// It cannot be used as an image, or contains other entries than the snapshot.
+    /// The file is not a valid image, or it contains other entries than the snapshot.
     #[error(transparent)]
     Image(#[from] ImageFault),
-    /// It cannot be read.
+    /// The image cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Fault),
-    /// Its members cannot be read.
+    /// The members in the image cannot be read.
     #[error("the members cannot be read: {0}")]
     Members(#[from] RecoverError),
-    /// Its version cannot be read.
+    /// The version in the image cannot be read.
     #[error(transparent)]
     Version(#[from] StorageVersionError),
-    /// It is newer than the snapshot, and of a version that does not store all changes of members.
+    /// The image is newer than the snapshot, and of a version that does not store all membership
+    /// changes.
     #[error(
         "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and its members are not \
          complete before version 3.6; it is taken when the leader has applied the entries between the two",
         path.display()
     )]
     MembersUnknown {
-        /// The image.
+        /// The path of the image.
         path: PathBuf,
         /// The last entry that it contains.
         index: u64,
@@ -62,8 +64,8 @@ pub enum ReceivedFault {
     },
 }
 
-/// Returns the position of the snapshot that this image is of if it is newer than `named`, the index and term that its
-/// sender names, and `None` if they agree.
+/// Returns the position of the snapshot that this image belongs to, if it is newer than `named`,
+/// the index and term that the sender names. Returns `None` if they agree.
 pub fn newer_position(
     image: &BackendView,
     named: (u64, u64),

@@ -1,4 +1,5 @@
-//! Building the state from what the file holds: at start, and when a leader's snapshot replaced the file.
+//! Builds the state from the backend file: at start, and after a leader's snapshot has replaced the
+//! file.
 
 use std::sync::Arc;
 
@@ -22,34 +23,34 @@ use crate::versions::{
 };
 use crate::watch::Hub;
 
-/// The file cannot be taken over.
+/// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Store(#[from] Fault),
-    /// Its members cannot be read.
+    /// The members in the file cannot be read.
     #[error(transparent)]
     Members(#[from] MembershipFault),
-    /// Its versions cannot be read.
+    /// The versions in the file cannot be read.
     #[error(transparent)]
     Versions(#[from] VersionsError),
-    /// It was written by a server too far from this one.
+    /// The storage version is not supported by this server.
     #[error(transparent)]
     StorageVersion(#[from] StorageVersionError),
-    /// The cluster has moved on without this server.
+    /// The cluster version is above the version of this server.
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {own} < {cluster}"
     )]
     ServerTooOld {
-        /// This server's.
+        /// The version of this server.
         own: Version,
-        /// The cluster's.
+        /// The cluster version.
         cluster: Version,
     },
 }
 
-/// What a file holds besides the keyspace's window.
+/// The content of a file besides the keyspace.
 struct Loaded {
     store: Store,
     leases: Vec<LeaseRecord>,
@@ -64,7 +65,7 @@ struct Loaded {
 }
 
 impl State {
-    /// The state before the first entry, with nothing in the file.
+    /// The state before the first entry, without a file.
     #[must_use]
     pub fn new(options: StateOptions) -> Self {
         let loaded = Loaded {
@@ -81,15 +82,15 @@ impl State {
         Self::assemble(loaded, options)
     }
 
-    /// The state as the file holds it. A compaction that was under way goes on with
-    /// [`State::compaction_step`].
+    /// Recovers the state from the file. [`State::compaction_step`] continues a compaction that was
+    /// interrupted.
     pub fn recover(backend: &Backend, options: StateOptions) -> Result<Self, RecoverError> {
         Ok(Self::assemble(load(backend, options)?, options))
     }
 
-    /// Takes over a file that a leader's snapshot has put in place of this member's. What collected for
-    /// the old file is dropped; handles stay valid, watchers go on from where they are, clocks of leases
-    /// stop.
+    /// Switches to a file that a leader's snapshot has put in place of this member's. Changes that
+    /// were collected for the old file are dropped. Handles stay valid, watchers continue from
+    /// their positions, clocks of leases stop.
     pub fn install(&mut self, backend: &Backend) -> Result<(), RecoverError> {
         let loaded = load(backend, self.options)?;
         self.batch = Batch::new();
@@ -100,7 +101,7 @@ impl State {
         self.members = loaded.members;
         self.versions = loaded.versions;
         self.auth.replace(loaded.auth);
-        // Nobody reads the new store by the old permissions.
+        // From here on, no reader may use the new store with the old permissions.
         self.auth.begin_publication();
         self.applied = loaded.applied;
         self.facts_changed = true;
@@ -110,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// Puts other members in place of the stored ones: those that an older version failed to store.
+    /// Replaces the stored members: an older version did not store all of them.
     pub fn repair_members(&mut self, members: Members) {
         if members != self.members {
             members.rewrite(&self.members, &mut self.batch);
@@ -125,7 +126,7 @@ impl State {
         let store = loaded.store;
         let mut batch = Batch::new();
         if !loaded.has_auth_revision {
-            // The first revision is written by whoever opens a file without one.
+            // The server that opens a file without an auth revision writes the first one.
             let first = Bytes::copy_from_slice(&loaded.auth.revision().to_be_bytes());
             batch.put(Bucket::Auth, auth::REVISION, first);
         }
@@ -163,7 +164,7 @@ impl State {
     }
 }
 
-/// The members that a file holds, without the rest of its state.
+/// Reads the members from a file, without the rest of the state.
 pub fn stored_members(file: &BackendView) -> Result<Members, RecoverError> {
     let members = file.entries(Bucket::Members)?;
     let removed = file.entries(Bucket::MembersRemoved)?;

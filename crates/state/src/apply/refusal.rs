@@ -1,34 +1,34 @@
-//! Why an entry, or a request before it becomes one, is turned down: the same answer on every member.
+//! Why an entry, or a request before it is proposed, is refused. Every member decides alike.
 
 use crate::auth::AuthRefusal;
 use crate::lease::LeaseRefusal;
 use crate::mvcc::MvccRefusal;
 
-/// A deterministic answer other than success, in etcd's words.
+/// A deterministic response other than success, with etcd's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The request itself is not valid.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestRefusal),
-    /// The revision's history is gone.
+    /// The revision has been compacted.
     #[error("etcdserver: mvcc: required revision has been compacted")]
     Compacted,
-    /// The revision has not happened yet.
+    /// The revision is above the current one.
     #[error("etcdserver: mvcc: required revision is a future revision")]
     FutureRevision,
-    /// A put that keeps value or lease needs a key that is there.
+    /// A put that keeps value or lease needs an existing key.
     #[error("etcdserver: key not found")]
     KeyNotFound,
-    /// A member is out of space, or the entry made it so.
+    /// A member is out of space, or this entry would exceed the quota.
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
-    /// Members disagree about the data.
+    /// An alarm says that the members' data differ.
     #[error("etcdserver: corrupt cluster")]
     Corrupt,
-    /// About a lease.
+    /// A refusal of a lease request.
     #[error(transparent)]
     Lease(#[from] LeaseRefusal),
-    /// About authentication.
+    /// A refusal of an auth request, or a missing permission.
     #[error(transparent)]
     Auth(#[from] AuthRefusal),
 }
@@ -42,28 +42,28 @@ impl From<MvccRefusal> for Refusal {
     }
 }
 
-/// A request that asks for something impossible, whatever the state.
+/// A request that is invalid in every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRefusal {
-    /// No key.
+    /// The key is missing.
     #[error("etcdserver: key is not provided")]
     EmptyKey,
-    /// An operation of a transaction that is none.
+    /// A transaction has an empty operation.
     #[error("etcdserver: key not found")]
     EmptyOperation,
-    /// A value with `ignore_value`.
+    /// A put has both a value and `ignore_value`.
     #[error("etcdserver: value is provided")]
     ValueProvided,
-    /// A lease with `ignore_lease`.
+    /// A put has both a lease and `ignore_lease`.
     #[error("etcdserver: lease is provided")]
     LeaseProvided,
-    /// A sort that does not exist.
+    /// The sort order or target is unknown.
     #[error("etcdserver: invalid sort option")]
     InvalidSortOption,
-    /// A transaction that is too large.
+    /// The transaction has too many operations.
     #[error("etcdserver: too many operations in txn request")]
     TooManyOperations,
-    /// A transaction that writes a key twice.
+    /// The transaction writes a key twice.
     #[error("etcdserver: duplicate key given in txn request")]
     DuplicateKey,
 }

@@ -1,12 +1,12 @@
-//! What a log entry of a normal proposal asks for: one command, and whose it is.
+//! Decodes the log entry of a normal proposal into one command and its caller.
 //!
-//! Besides the form of today this reads the bare v2 requests that members of 3.5 still propose for their
-//! attributes and the cluster version; other v2 requests are about data that no longer exists, and ask
-//! for nothing.
+//! Besides the current encoding this reads bare v2 requests, which members of 3.5 still propose for
+//! their attributes and the cluster version. Other v2 requests are about data that no longer
+//! exists; they become [`Command::Nothing`].
 //!
 //! # Not here
 //!
-//! Conf changes (`conf_change`) and empty entries, which no one proposed.
+//! Conf changes (`conf_change`), and empty entries, which the leader appends itself.
 
 use bytes::Bytes;
 use prost::Message;
@@ -19,23 +19,24 @@ use quorate_api::membershippb::{
 use crate::alarm::Cause;
 use crate::members::{Member, parse_id};
 
-/// The methods a bare v2 request can have. None of them is a nested message of one.
+/// The methods of a bare v2 request. None of these texts decodes as a nested message.
 const V2_METHODS: [&[u8]; 7] = [b"PUT", b"POST", b"DELETE", b"QGET", b"GET", b"HEAD", b"SYNC"];
 
 /// A proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// By which its proposer waits for the outcome.
+    /// Identifies the proposer that waits for the outcome.
     pub id: u64,
-    /// Who asked, as the receiving member authenticated it; empty without authentication.
+    /// The user, as authenticated by the member that received the request; empty without
+    /// authentication.
     pub username: String,
-    /// Auth store revision at which permissions were taken.
+    /// Revision of the auth store at which the request was authenticated.
     pub auth_revision: u64,
-    /// What is asked.
+    /// The command.
     pub command: Command,
 }
 
-/// Everything the log can ask of the state machine.
+/// Every command that a log entry can hold.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
 pub enum Command {
@@ -50,20 +51,21 @@ pub enum Command {
     Alarm(AlarmCommand),
     Auth(AuthCommand),
     Cluster(ClusterCommand),
-    /// A test's mark, or what was meant for the v2 store: has no effect.
+    /// A test's mark, or a request for the v2 store: it has no effect.
     Nothing,
 }
 
-/// A request about alarms, with what members add to those that they propose themselves.
+/// A request about alarms, with a cause that members add to the requests that they propose
+/// themselves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlarmCommand {
     /// The request.
     pub request: pb::AlarmRequest,
-    /// Why the alarm is to be raised.
+    /// Why the alarm is raised.
     pub cause: Cause,
 }
 
-/// What the log can ask about users and roles.
+/// Every command about users and roles.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
 pub enum AuthCommand {
@@ -87,7 +89,8 @@ pub enum AuthCommand {
 }
 
 impl AuthCommand {
-    /// Whether only who administers may ask for it. The others decide by themselves whom they answer.
+    /// Whether the guards require an administrator for it. The other commands check the caller
+    /// themselves.
     #[must_use]
     pub const fn is_for_admins(&self) -> bool {
         match self {
@@ -108,8 +111,8 @@ impl AuthCommand {
         }
     }
 
-    /// Whether it sets a password that is not hashed. Members since 3.5 hash before they propose, and this one
-    /// cannot carry it out.
+    /// Whether it sets a password that is not hashed. Members since 3.5 hash passwords before they
+    /// propose; Quorate cannot apply such an entry.
     #[must_use]
     pub fn has_plain_password(&self) -> bool {
         match self {
@@ -139,7 +142,7 @@ impl AuthCommand {
     }
 }
 
-/// Facts about the cluster: these are taken over from every entry replayed, stored already or not.
+/// Facts about the cluster. Every replayed entry updates them, whether it is stored already or not.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each is the request of that name")]
 pub enum ClusterCommand {
@@ -148,25 +151,26 @@ pub enum ClusterCommand {
     DowngradeInfoSet(DowngradeInfoSetRequest),
 }
 
-/// An entry that was committed cannot be understood. No member could go on from here.
+/// A committed entry cannot be decoded. No member could apply it.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestFault {
-    /// Not a proposal.
+    /// The entry is not a proposal.
     #[error("the entry is no request: {0}")]
     Undecodable(#[from] prost::DecodeError),
-    /// Nothing tells whose it is.
+    /// The request has no id.
     #[error("the request has neither a header nor an id")]
     NoHeader,
-    /// A kind of request this version does not know.
+    /// A kind of request that this version does not know.
     #[error("request {id} asks for nothing this version knows")]
     UnknownCommand {
-        /// The request.
+        /// The id of the request.
         id: u64,
     },
 }
 
 impl Request {
-    /// Reads an entry's data. Keys and values are slices of it. Wants a stack of [`deep_txn::STACK_BYTES`].
+    /// Decodes an entry. Keys and values are slices of `data`. It needs a stack of
+    /// [`deep_txn::STACK_BYTES`].
     pub fn decode(data: Bytes) -> Result<Self, RequestFault> {
         match Self::decode_shallow(data.clone()) {
             Err(RequestFault::Undecodable(error)) => match deep_txn::decode_entry(&data) {
@@ -177,8 +181,8 @@ impl Request {
         }
     }
 
-    /// The same for whoever has no use for transactions: very deep ones cannot be read, and any stack will
-    /// do.
+    /// Decodes an entry on an ordinary stack, for callers that do not need transactions: very deep
+    /// transactions cannot be decoded.
     pub fn decode_shallow(data: Bytes) -> Result<Self, RequestFault> {
         match pb::InternalRaftRequest::decode(data.clone()) {
             Ok(request) if request.v2.is_empty() => Self::from_message(request),
@@ -210,7 +214,7 @@ impl Request {
     }
 }
 
-/// The one request that is set. Should there be several, the order is that of etcd.
+/// The one request that is set. If several are set, etcd's order decides.
 fn command(mut request: pb::InternalRaftRequest) -> Option<Command> {
     if let Some(command) = cluster_command(&mut request) {
         return Some(Command::Cluster(command));
@@ -324,7 +328,7 @@ mod tests {
     }
 
     fn v2(method: &str, path: &str, val: &str) -> pb::Request {
-        // As Go writes them, with every field present.
+        // As Go encodes it, with every field present.
         pb::Request {
             id: Some(77),
             method: Some(method.into()),

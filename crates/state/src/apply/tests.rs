@@ -1,4 +1,4 @@
-//! The apply path: guards, transactions, outcomes, and what reaches watchers and leases.
+//! The apply path: guards, transactions, outcomes, watchers and leases.
 
 mod alarms;
 mod checks;

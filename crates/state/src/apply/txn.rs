@@ -1,8 +1,9 @@
-//! Transactions: choose branches, check everything, then write.
+//! Transactions: select branches, check everything, then write.
 //!
-//! Nothing is written before every operation has been checked, first against the state the transaction
-//! starts from, which finds what etcd finds and in its order; then against what the operations before it
-//! will do, so that a transaction that writes never fails half way.
+//! Nothing is written before every operation has been checked. The first check is against the state
+//! in which the transaction starts; it finds the same errors as etcd, in the same order. The second
+//! check includes the effects of earlier operations, so that a transaction that writes never fails
+//! half way.
 
 use quorate_api::etcdserverpb::{
     ResponseHeader, ResponseOp, TxnRequest, TxnResponse, request_op::Request,
@@ -37,7 +38,8 @@ impl State {
     }
 }
 
-/// Checks the operations of a plan in order, each as if it were the first. Without a lessor nothing is put.
+/// Checks the operations of a plan in order, each as if it were the first. Without a lessor, the
+/// plan has no puts.
 pub(super) fn check_at_start(
     plan: &Plan<'_>,
     snapshot: &Snapshot<'_>,
@@ -77,7 +79,8 @@ struct Effects<'a> {
 }
 
 impl<'a> Effects<'a> {
-    /// Adds a plan that was checked at its start, unless it keeps something of a key that it deletes.
+    /// Adds the operations of a plan. Refuses a put that keeps the value or lease of a key which an
+    /// earlier operation deletes.
     fn add(&mut self, plan: &Plan<'a>) -> Result<(), Refusal> {
         let mut nested = plan.nested.iter();
         for operation in plan.operations {
@@ -99,7 +102,7 @@ impl<'a> Effects<'a> {
     }
 }
 
-/// Carries out a checked plan. The header is left to the caller: those of nested answers stay empty.
+/// Executes a checked plan. The caller sets the header; headers of nested responses stay empty.
 fn execute(plan: &Plan<'_>, writer: &mut Writer<'_>) -> Result<TxnResponse, Fault> {
     let mut nested = plan.nested.iter();
     let mut responses = Vec::with_capacity(plan.operations.len());

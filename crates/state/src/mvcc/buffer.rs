@@ -1,12 +1,14 @@
-//! Where encoded records are put side by side, so that few allocations carry many of them.
+//! Buffers in which encoded records are packed side by side, so that many records need few
+//! allocations.
 
 use bytes::{Bytes, BytesMut};
 use quorate_api::record::Fields;
 
-/// A slice that is held for long keeps no more than this alive, or its own record if that is longer.
+/// The size of an allocation. A slice that is kept for long keeps no more than this alive, or its
+/// own record if that is larger.
 const ALLOCATION_BYTES: usize = 64 << 10;
 
-/// Makes records, each a slice of an allocation it shares with its neighbours.
+/// Encodes records as slices of shared allocations.
 #[derive(Debug, Default)]
 pub(super) struct RecordBuffer {
     free: BytesMut,
@@ -17,13 +19,13 @@ impl RecordBuffer {
     pub(super) fn encode(&mut self, fields: &Fields<'_>) -> Bytes {
         let len = fields.encoded_len();
         self.reserve(len);
-        // A slice takes bytes faster than a buffer that could grow.
+        // Taking a slice of a buffer with its full length is faster than growing the buffer.
         self.free.resize(len, 0);
         fields.encode(&mut &mut self.free[..]);
         self.free.split().freeze()
     }
 
-    /// Copies a record that was encoded before.
+    /// Copies an encoded record.
     pub(super) fn copy(&mut self, record: &[u8]) -> Bytes {
         self.reserve(record.len());
         self.free.extend_from_slice(record);

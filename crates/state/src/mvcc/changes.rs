@@ -1,42 +1,42 @@
-//! What one entry changed, as watchers are told.
+//! The changes that one entry made, in the form that watchers need.
 
 use quorate_api::record::KeyValue;
 
 use crate::schema::Revision;
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was created or overwritten.
+    /// The key was created or overwritten.
     Put,
-    /// It was deleted.
+    /// The key was deleted.
     Delete,
 }
 
-/// Where the value before a change is found. It is the one before the whole entry, not one that the same
-/// entry wrote.
+/// Where to find the value before a change. It is the value before the whole entry, not one that
+/// the same entry wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {
-    /// There was none.
+    /// The key did not exist.
     Absent,
     /// In the record of this revision.
     At(Revision),
-    /// Nobody has looked yet: the index knows by the key.
+    /// Not looked up yet: the index finds it by the key.
     Unknown,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
-    /// The record; of a deletion, the key and the revision of the deletion alone.
+    /// The record. For a deletion, it has only the key and the revision of the deletion.
     pub record: KeyValue,
-    /// The value before; `View::previous_record` fetches it.
+    /// The value before the change; `View::previous_record` reads it.
     pub previous: Previous,
 }
 
-/// The changes of one main revision, in the order in which they happened.
+/// The changes of one main revision, in the order of their sub revisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// The main revision.
@@ -45,15 +45,16 @@ pub struct Changes {
     pub events: Vec<Change>,
 }
 
-/// A change as it is read back from history. Whoever keeps anything of it copies it.
+/// A change as read back from history. It borrows its bytes: a caller that keeps any of them copies
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub struct PastChange<'a> {
     /// The main revision.
     pub revision: i64,
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
-    /// Whose change it is.
+    /// The key.
     pub key: &'a [u8],
-    /// The record's encoding, as in [`Change`].
+    /// The encoded record, as in [`Change`].
     pub record: &'a [u8],
 }

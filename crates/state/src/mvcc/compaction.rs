@@ -1,21 +1,21 @@
-//! Forgetting history: what a compaction lets go of, found without a look at what stays.
+//! Compaction: finds and deletes superseded records, without visiting the records that remain.
 //!
-//! Garbage of a compaction at R is every change that a later one replaced at or below R, which stands at the
-//! front of the history, and every tombstone below R, which stands at the front of a queue kept here. A
-//! tombstone at R itself stays until the next compaction, as it does in etcd.
+//! The garbage of a compaction at R has two parts. Every change that a later change superseded at
+//! or below R is at the front of the history. Every tombstone below R is at the front of a queue in
+//! this module. A tombstone at R itself stays until the next compaction, as in etcd.
 //!
-//! The work is cut into steps. First the garbage is gathered in sorted runs, then the runs are merged and
-//! deleted from the file in revision order, which is the order of its pages.
+//! The work is divided into steps. First the garbage is collected in sorted runs. Then the runs are
+//! merged and deleted from the file in revision order, which is the order of its pages.
 //!
 //! # Invariants
 //!
-//! * No record is deleted before every older garbage record is: a file that was left in between never
-//!   shows a deleted key alive or an old value as the newest.
-//! * Compactions are worked off one after the other.
+//! * No record is deleted before every older garbage record is. A file after an interrupted
+//!   compaction therefore never shows a deleted key as live or an old value as the newest.
+//! * Compactions run one after the other.
 //!
 //! # Not here
 //!
-//! The pace of the steps (the server).
+//! The server decides how often a step runs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,23 +25,23 @@ use super::tree::Tree;
 use crate::backend::Batch;
 use crate::schema::{RecordKey, Revision, meta};
 
-/// Garbage sorted at once.
+/// The number of garbage records that are sorted together.
 const RUN_LEN: usize = 8192;
-/// Gathering a replaced change costs this much less than deleting its record.
+/// Collecting a superseded change costs this much less than deleting its record.
 const GATHER_FACTOR: usize = 16;
 
-/// What a step of a compaction did.
+/// The result of one step of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GarbageStep {
-    /// Records that the batch now deletes.
+    /// Records whose deletion was added to the batch.
     pub deleted_count: usize,
-    /// The compaction that the batch completes.
+    /// The revision of the compaction that the batch completes.
     pub finished: Option<i64>,
-    /// Whether there is more to do.
+    /// Whether a step remains.
     pub more: bool,
 }
 
-/// Compactions that were accepted, and the tombstones they will ask for.
+/// The accepted compactions, and the tombstones that later compactions delete.
 #[derive(Debug, Default)]
 pub(super) struct Compactor {
     pub(super) tombstones: TombstoneQueue,
@@ -60,11 +60,11 @@ enum Stage {
     Delete { runs: BinaryHeap<Reverse<Run>> },
 }
 
-/// Sorted garbage, the next to delete first.
+/// Sorted garbage. `next` is deleted next.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     next: RecordKey,
-    /// The rest, the next at the end.
+    /// The other records in descending order; the last one is deleted next.
     rest: Vec<RecordKey>,
 }
 
@@ -81,7 +81,7 @@ impl Compactor {
         self.jobs.push_back(Job { revision, stage: Stage::Gather { runs: Vec::new() } });
     }
 
-    /// Does one step of the oldest compaction.
+    /// Runs one step of the oldest compaction.
     pub(super) fn step(
         &mut self,
         tree: &mut Tree,
@@ -135,14 +135,14 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    /// Takes up some garbage; tells whether that was all.
+    /// Collects some garbage. Returns whether all garbage of the compaction is collected.
     fn step(&mut self, tombstones: &mut TombstoneQueue, count_max: usize) -> bool {
         let mut cost = 0;
         while cost < count_max {
             if let Some(front) =
                 self.history.front().filter(|front| front.superseded_by <= self.revision)
             {
-                // Tombstones have their own queue: one at the revision itself stays.
+                // Tombstones are in their own queue, because one at the revision itself stays.
                 if !front.tombstone {
                     self.push(RecordKey { revision: front.revision(), tombstone: false });
                 }
@@ -154,7 +154,7 @@ impl Gather<'_> {
                 self.tree.remove(key, |entry| entry.tombstone && entry.revision() == revision);
                 self.push(RecordKey { revision, tombstone: true });
                 tombstones.pop_front();
-                // The key leaves the index, which is a change of the tree like any other.
+                // The key is removed from the index, which costs as much as any change of the tree.
                 cost += GATHER_FACTOR;
             } else {
                 return true;
@@ -182,7 +182,7 @@ impl Run {
     }
 }
 
-/// Last things first: a run is taken from its end.
+/// Sorts a run in descending order, because records are taken from its end.
 fn sort_run(run: &mut [RecordKey]) {
     run.sort_unstable_by(|a, b| b.cmp(a));
 }
@@ -196,9 +196,9 @@ pub(super) struct TombstoneQueue {
 #[derive(Debug, Default)]
 struct TombstoneSegment {
     keys: Vec<u8>,
-    /// Each with the end of its key.
+    /// Each tombstone with the end of its key.
     tombstones: Vec<(Revision, usize)>,
-    /// How many were taken.
+    /// The number of tombstones that were removed.
     taken: usize,
 }
 

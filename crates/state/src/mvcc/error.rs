@@ -1,14 +1,14 @@
-//! Why the keyspace cannot answer: a refusal is the same on every member, a fault is this machine's.
+//! Errors of reads: a refusal is the same on every member, a fault is a failure of this machine.
 
 use crate::backend::Fault;
 
-/// A deterministic answer: the revision cannot be read.
+/// A deterministic refusal: the revision cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MvccRefusal {
-    /// The revision's history is gone.
+    /// The revision has been compacted.
     #[error("mvcc: required revision has been compacted")]
     Compacted,
-    /// The revision has not happened yet.
+    /// The revision is above the current one.
     #[error("mvcc: required revision is a future revision")]
     FutureRevision,
 }
@@ -16,10 +16,10 @@ pub enum MvccRefusal {
 /// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MvccError {
-    /// The same answer on every member.
+    /// A refusal, the same on every member.
     #[error(transparent)]
     Refusal(#[from] MvccRefusal),
-    /// This member's failure.
+    /// A failure of this machine.
     #[error(transparent)]
     Fault(#[from] Fault),
 }

@@ -1,20 +1,23 @@
-//! Hashes over the records, by which members compare what they hold.
+//! Hashes of the records, with which members compare their data.
 //!
-//! CRC-32C over the bucket's name and then over key and value of every record, in revision order, except
-//! what a compaction may already have deleted: the result depends on history and compaction alone, not on
-//! how far the deletion of garbage has come. (With no key alive at the revision hashed nothing is left
-//! out, so then it does. A key that was deleted at the revision hashed is not alive there, even if the same entry wrote
-//! it again. That is how etcd hashes, and members must agree.)
+//! The hash is CRC-32C over the bucket's name and then over key and value of every record, in
+//! revision order. It leaves out every record that a compaction may already have deleted. So the
+//! result depends on history and compaction alone, not on the progress of the deletion.
+//!
+//! One exception follows etcd, because members must agree: if no key is alive at the hashed
+//! revision, nothing is left out, and then the hash does depend on the progress of the deletion. A
+//! key that was deleted at the hashed revision is not alive there, even if the same entry wrote it
+//! again.
 //!
 //! # Invariants
 //!
-//! * Records are read once, in order, and none is kept: hashing needs memory for the revisions that are
-//!   visible below the compaction, not for records.
+//! * Records are read once, in order, and none is kept. The memory that hashing needs depends on
+//!   the number of revisions that are visible below the compaction, not on the size of records.
 //!
 //! # Not here
 //!
-//! When to compare and what to do about a difference (the server). The hash of the whole file
-//! (`backend`).
+//! The server decides when members compare hashes and what follows from a difference. `backend`
+//! computes the hash of the whole file.
 
 use std::ops::ControlFlow;
 
@@ -26,32 +29,35 @@ use super::view::View;
 use crate::backend::Fault;
 use crate::schema::{Bucket, RecordKey, Revision};
 
-/// A compaction that was accepted.
+/// An accepted compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
-    /// The revision below which nothing can be read any more.
+    /// Revisions below this one can no longer be read.
     pub revision: i64,
-    /// The one before, -1 for none.
+    /// The revision of the compaction before; -1 if there was none.
     pub previous_revision: i64,
-    /// Whether the deletions of the one before were complete. If not, nobody remembers a hash.
+    /// Whether the deletions of the compaction before were complete. If not, no hash is remembered.
     pub previous_finished: bool,
 }
 
 impl View {
-    /// The hash of everything up to a revision: 0 stands for the newest, and a negative one hashes nothing.
-    /// If a compaction at that revision left its hash, this is returned, with the compaction before.
+    /// The hash of everything up to a revision. Revision 0 means the newest; a negative revision
+    /// hashes nothing. If a compaction at that revision remembered its hash, that hash is returned,
+    /// together with the revision of the compaction before.
     pub fn hash_kv(&self, revision: i64) -> Result<HashKv, MvccError> {
         self.hash_kv_to_compare(revision, None)
     }
 
-    /// As [`View::hash_kv`], to be compared with the hash of a member that takes a compaction into account: if this is the
-    /// newest one, the hash is computed rather than the one returned that a compaction left.
+    /// As [`View::hash_kv`], but for a comparison with the hash of a member that takes the
+    /// compaction at `compact_revision` into account. If this is the newest compaction, the hash is
+    /// computed: a remembered hash of that revision would be that of the compaction before.
     pub fn hash_kv_to_compare(
         &self,
         revision: i64,
         compact_revision: Option<i64>,
     ) -> Result<HashKv, MvccError> {
-        // A compaction at 0, which is possible only before any other, leaves the hash of nothing.
+        // A compaction at 0, which is possible only as the first one, remembers the hash of
+        // nothing.
         if revision != 0
             && let Some(remembered) = self.shared.hashes.get(revision)
             && (compact_revision != Some(self.compacted)
@@ -71,7 +77,7 @@ impl View {
         Ok(HashKv { hash, compact_revision: self.compacted, hash_revision })
     }
 
-    /// The hash that a compaction leaves behind, and remembers it. The view must have been published before
+    /// Computes the hash of a compaction and remembers it. The view must have been published before
     /// the compaction's first deletion was committed.
     ///
     /// Nothing is hashed if the compaction before was not finished.
@@ -87,7 +93,7 @@ impl View {
         Ok(Some(hash))
     }
 
-    /// The hashes that the newest compactions left, oldest first.
+    /// The hashes of the newest compactions, oldest first.
     #[must_use]
     pub fn remembered_hashes(&self) -> Vec<HashKv> {
         self.shared.hashes.all()
@@ -109,16 +115,17 @@ impl View {
     }
 }
 
-/// What every member still has below a compaction.
+/// The records below a compaction that every member still has.
 struct Keep {
     /// Visible changes at or below the compaction, in order.
     visible: Vec<Revision>,
-    /// Whether any key is visible at the revision hashed.
+    /// Whether any key is visible at the hashed revision.
     any: bool,
 }
 
 impl Keep {
-    /// `with_tombstones`: keys that were deleted at the very revision hashed are visible, too.
+    /// `with_tombstones`: keys that were deleted at exactly the hashed revision count as visible,
+    /// too.
     fn new(snapshot: &Snapshot<'_>, compacted: i64, revision: i64, with_tombstones: bool) -> Self {
         let mut keep = Self { visible: Vec::new(), any: false };
         snapshot.walk(KeyRange::From(b""), 0, |key, entry| {

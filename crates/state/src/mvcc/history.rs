@@ -1,18 +1,19 @@
-//! Changes that a later change of the same key has replaced, in the order in which they were replaced.
+//! Superseded changes, in the order in which they were superseded.
 //!
-//! An entry of the key index points at the change before it, that one at the one before: reading a key at
-//! an older revision follows this chain. A compaction takes from the front, and what it takes is exactly
-//! the garbage: a change that was replaced at or below the compacted revision. Chains that reach below the
-//! front end there.
+//! An entry of the key index links to the change before it, that change to the one before, and so
+//! on. A read of a key at an older revision follows this chain. A compaction removes records from
+//! the front, and these are exactly the garbage: changes that were superseded at or below the
+//! compacted revision. A chain ends where it reaches below the front.
 //!
 //! # Invariants
 //!
-//! * Records never change once pushed; readers see those pushed before their view was published.
-//! * `superseded_by` never falls from one record to the next.
+//! * Records never change once pushed. Readers see the records that were pushed before their view
+//!   was published.
+//! * `superseded_by` never decreases from one record to the next.
 //!
 //! # Not here
 //!
-//! Keys (`tree`), tombstones that nothing has replaced yet (`compaction`).
+//! Keys (`tree`), tombstones that are not superseded (`compaction`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::schema::Revision;
 /// Records in one allocation.
 const SEGMENT_LEN: u64 = 8192;
 
-/// A change that was replaced.
+/// A superseded change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superseded {
     /// Main revision of the change.
@@ -31,9 +32,9 @@ pub(super) struct Superseded {
     pub(super) sub: u32,
     /// Whether the change deleted the key.
     pub(super) tombstone: bool,
-    /// Main revision of the change that replaced it.
+    /// Main revision of the change that superseded it.
     pub(super) superseded_by: i64,
-    /// The change before it: its position, plus one; 0 for none.
+    /// The change before it, as its position plus one; 0 for none.
     pub(super) previous: u64,
 }
 
@@ -57,17 +58,18 @@ pub(super) struct HistoryView {
 #[derive(Debug)]
 pub(super) struct History {
     view: HistoryView,
-    /// Position behind the newest record.
+    /// Position after the newest record.
     end: u64,
 }
 
-/// Written once per record, by the applier alone; whoever publishes a view orders the writes before it.
+/// A fixed number of records. The applier writes each record once; the publication of a view orders
+/// these writes before the reads.
 struct Segment {
     records: Box<[[AtomicU64; 4]]>,
 }
 
 impl HistoryView {
-    /// The record a chain points at, unless it was compacted. `link` is a position plus one.
+    /// The record at `link`, which is a position plus one; `None` if it was compacted.
     pub(super) fn get(&self, link: u64) -> Option<Superseded> {
         let position = link.checked_sub(1)?;
         if position < self.base {
@@ -122,7 +124,7 @@ impl History {
         if self.len() == 0 { None } else { self.view.get(self.view.base + 1) }
     }
 
-    /// Forgets the oldest record.
+    /// Removes the oldest record.
     pub(super) fn pop_front(&mut self) {
         assert!(self.len() > 0, "only what is there can be forgotten");
         self.view.base += 1;

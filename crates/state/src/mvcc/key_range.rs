@@ -1,21 +1,22 @@
-//! Which keys a request names.
+//! The keys that a request names.
 
 use super::tree::Bound;
 use crate::steps;
 
-/// The keys that a `key` and `range_end` of a request stand for.
+/// The keys that `key` and `range_end` of a request denote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRange<'a> {
     /// One key: `range_end` is empty.
     One(&'a [u8]),
-    /// From the first, up to but without the second; empty if the second is not above the first.
+    /// From the first key up to the second, exclusively; empty if the second is not above the
+    /// first.
     Between(&'a [u8], &'a [u8]),
-    /// From this key on: `range_end` is a single zero byte.
+    /// All keys from this one on: `range_end` is a single zero byte.
     From(&'a [u8]),
 }
 
 impl<'a> KeyRange<'a> {
-    /// Reads the two fields of a request.
+    /// Builds the range from the two fields of a request.
     #[must_use]
     pub const fn new(key: &'a [u8], range_end: &'a [u8]) -> Self {
         match range_end {
@@ -25,7 +26,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// Whether the range holds a key.
+    /// Whether the range contains a key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         steps::count();
@@ -36,7 +37,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// The two ends, for all but a single key.
+    /// The two bounds of a range; the key itself for a single key.
     pub(super) const fn bounds(self) -> Result<(Bound<'a>, Bound<'a>), &'a [u8]> {
         match self {
             Self::One(key) => Err(key),

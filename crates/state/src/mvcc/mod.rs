@@ -1,24 +1,25 @@
-//! The keyspace: every key's versions by revision, for reads at any revision that is not compacted.
+//! The keyspace: every version of every key, readable at any revision that is not compacted.
 //!
-//! The applier owns a [`Store`] and changes it through one [`WriteTxn`] per log entry; what must reach the
-//! file goes into the entry's `Batch` on the way. Once per batch of entries it publishes a [`View`], and
-//! that is all readers ever see: they take the newest view and never meet the applier.
+//! The applier owns a [`Store`] and changes it through one [`WriteTxn`] per log entry, which also
+//! adds the changes to the entry's `Batch` for the file. After each batch of entries it publishes a
+//! [`View`]. Readers use the newest published view and never wait for the applier.
 //!
 //! ```text
 //! tree     newest change of every key ──┐ previous
-//! history  changes that were replaced ◄─┘──┐ previous
+//! history  superseded changes         ◄─┘──┐ previous
 //!                              ◄───────────┘
 //! window   newest records, then the file
 //! ```
 //!
 //! # Invariants
 //!
-//! * Revisions, versions and records depend on the entries applied and on nothing else.
-//! * A view shows whole entries, and shows the same for ever.
+//! * Revisions, versions and records depend only on the applied entries.
+//! * A view shows whole entries, and its content never changes.
 //!
 //! # Not here
 //!
-//! Leases, watchers, permissions, quotas: `apply` carries the facts between them and the keyspace.
+//! Leases, watchers, permissions and quotas: `apply` carries the facts between them and the
+//! keyspace.
 
 mod buffer;
 mod changes;
@@ -69,13 +70,13 @@ pub use crate::backend::Fault;
 use crate::backend::{Backend, BackendView, Batch, Committed};
 use crate::schema::{Bucket, meta};
 
-/// How much memory the keyspace may take beyond its index.
+/// Memory limits of the keyspace besides its index.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes of records kept in memory once the file holds them. What is not there is read from the mapped
-    /// file, which costs a microsecond more for a record.
+    /// Bytes of records that stay in memory after the file contains them. Other records are read
+    /// from the mapped file, which costs a microsecond more for each record.
     pub window_bytes_max: usize,
-    /// Bytes of records that a restart reads into memory at once.
+    /// Bytes of records that a restart reads into memory.
     pub recovered_bytes_max: usize,
 }
 
@@ -93,33 +94,33 @@ pub struct Store {
     window: Window,
     compactor: Compactor,
     file: Option<BackendView>,
-    /// The newest main revision that `file` holds.
+    /// The newest main revision in `file`.
     persisted: i64,
     current: i64,
     compacted: i64,
     published: Arc<ArcSwap<View>>,
     shared: Arc<Shared>,
-    /// What was done since it was last asked for.
+    /// Operations since the last [`Store::take_tally`].
     tally: Tally,
 }
 
-/// What a restart found besides the keyspace itself.
+/// What recovery found besides the keyspace itself.
 #[derive(Debug)]
 pub struct Recovered {
     /// Keys that are attached to a lease, in key order.
     pub leases: Vec<(Bytes, i64)>,
-    /// A compaction whose garbage is not all gone: [`Store::next_garbage`] has work.
+    /// A compaction whose garbage is not all deleted: [`Store::next_garbage`] continues it.
     pub resume_compaction: Option<i64>,
 }
 
 impl Store {
-    /// An empty keyspace.
+    /// Creates an empty keyspace.
     #[must_use]
     pub fn new(options: StoreOptions) -> Self {
         Self::from_parts(Rebuild::default().finish(), options)
     }
 
-    /// The keyspace as the file holds it.
+    /// Builds the keyspace from the file.
     pub fn recover(backend: &Backend, options: StoreOptions) -> Result<(Self, Recovered), Fault> {
         let file = backend.read();
         let mut rebuild = Rebuild::default();
@@ -182,7 +183,7 @@ impl Store {
         self.current
     }
 
-    /// The revision below which nothing can be read, -1 if there never was a compaction.
+    /// Revisions below this one cannot be read; -1 before the first compaction.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
@@ -199,12 +200,12 @@ impl Store {
         WriteTxn::new(self, batch)
     }
 
-    /// Counts so many looks at the keyspace in one view.
+    /// Counts this number of reads in one view of the keyspace.
     pub fn count_reads(&mut self, ranges: u64) {
         self.tally.end_view(&Tally { ranges, ..Tally::default() });
     }
 
-    /// What was done since this was asked last.
+    /// Returns the counts of operations since the last call.
     pub fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
@@ -226,8 +227,8 @@ impl Store {
         }
     }
 
-    /// Accepts a compaction: from now on nothing below `revision` can be read. [`Store::next_garbage`] does
-    /// the work.
+    /// Accepts a compaction: from now on, revisions below `revision` cannot be read.
+    /// [`Store::next_garbage`] deletes the records.
     pub fn schedule_compaction(
         &mut self,
         revision: i64,
@@ -246,20 +247,20 @@ impl Store {
         Ok(Compaction { revision, previous_revision, previous_finished })
     }
 
-    /// Does one step of the compactions accepted: adds the deletion of at most `count_max` records to the
-    /// batch. Nothing is deleted before the batch that scheduled the compaction is committed, as long as
-    /// batches are committed in order.
+    /// Runs one step of the accepted compactions: adds the deletion of at most `count_max` records
+    /// to the batch. If batches are committed in order, nothing is deleted before the batch that
+    /// scheduled the compaction is committed.
     pub fn next_garbage(&mut self, count_max: usize, batch: &mut Batch) -> GarbageStep {
         self.compactor.step(&mut self.tree, &mut self.history, count_max, batch)
     }
 
-    /// Whether every compaction accepted is complete, as far as the batches filled go.
+    /// Whether every accepted compaction is complete, counting the batches filled so far.
     #[must_use]
     pub fn is_compaction_idle(&self) -> bool {
         self.compactor.is_idle()
     }
 
-    /// Shows readers everything applied so far.
+    /// Publishes everything applied so far to readers.
     pub fn publish(&mut self) {
         self.shared.pins.trim(self.current, self.compacted);
         self.published.store(Arc::new(View {
@@ -274,9 +275,9 @@ impl Store {
         }));
     }
 
-    /// Takes note that batches were committed, in the order in which they were filled: records that the
-    /// file holds now may leave memory. Readers follow with the next publication, and until then keep the
-    /// file's former state in place.
+    /// Records that batches were committed, in the order in which they were filled. Records that
+    /// the file now contains may be dropped from memory. Readers switch to the new state of the
+    /// file with the next publication; until then, the file keeps its former state for them.
     pub fn committed(&mut self, committed: Committed) {
         let newest = committed.last_revision.unwrap_or(0);
         assert!(newest <= self.current, "the file holds nothing that was not applied");
@@ -285,14 +286,14 @@ impl Store {
         self.window.trim(self.persisted);
     }
 
-    /// Takes the place of another store, whose readers see this one from now on: what a member does that
-    /// was sent a snapshot.
+    /// Replaces this store with another one, which the readers of this store see from now on. A
+    /// member does this after it received a snapshot.
     pub fn replace(&mut self, other: Self) {
         self.published = other.published;
         self.publish();
     }
 
-    /// What connection threads read from.
+    /// The handle from which other threads read.
     #[must_use]
     pub fn reader(&self) -> StoreReader {
         StoreReader { published: Arc::clone(&self.published) }

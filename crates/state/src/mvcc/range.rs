@@ -1,18 +1,18 @@
 //! Range requests: filters, sorts, limits and counts over a snapshot.
 //!
-//! The options do what etcd's do, oddities included: `count` ignores limit and filters, a limit without an
-//! explicit order is taken in key order before the sort, and keys without values are answered from the
-//! index alone, which knows no lease.
+//! The options behave exactly as in etcd. `count` ignores limit and filters. A limit without an
+//! explicit order is applied in key order before the sort. Keys without values are read from the
+//! index alone, so their lease is not set.
 //!
 //! # Invariants
 //!
-//! * A range at the snapshot's own revision that is read in key order touches no more of the index than
-//!   its answer, however large the range.
-//! * Equal sort values keep key order, so that every member answers alike.
+//! * A range in key order at the snapshot's own revision visits no more of the index than its
+//!   response, however large the range.
+//! * Keys with equal sort values stay in key order, so that every member responds alike.
 //!
 //! # Not here
 //!
-//! Checking a request (the server), cutting a range into a stream of answers (the server).
+//! The server validates requests, and divides a range into a stream of responses.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -27,10 +27,10 @@ use super::key_range::KeyRange;
 use super::snapshot::{Found, Snapshot};
 use crate::backend::Fault;
 
-/// In which order the answer comes.
+/// The order of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SortOrder {
-    /// None was asked for: ascending, and cheaper where there is a limit.
+    /// No order was requested: ascending, and cheaper with a limit.
     #[default]
     None,
     /// Smallest first.
@@ -39,13 +39,13 @@ pub enum SortOrder {
     Descend,
 }
 
-/// By what the answer is sorted.
+/// The field by which the response is sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SortTarget {
     /// The key.
     #[default]
     Key,
-    /// Changes since creation.
+    /// The number of changes since creation.
     Version,
     /// The revision of creation.
     Create,
@@ -62,43 +62,43 @@ pub struct RangeQuery {
     pub key: Bytes,
     /// The end of the range, see [`KeyRange::new`].
     pub range_end: Bytes,
-    /// Keys to return at most; 0 and below for all.
+    /// The maximum number of keys to return; 0 or less for all.
     pub limit: i64,
-    /// The revision to read; 0 and below for the newest.
+    /// The revision to read; 0 or less for the newest.
     pub revision: i64,
-    /// In which order.
+    /// The sort order.
     pub sort_order: SortOrder,
-    /// By what.
+    /// The sort target.
     pub sort_target: SortTarget,
-    /// Leave out values.
+    /// Whether values are left out.
     pub keys_only: bool,
-    /// Only count.
+    /// Whether only the count is returned.
     pub count_only: bool,
-    /// Drop keys modified before, unless 0.
+    /// Drops keys whose mod revision is lower, unless 0.
     pub min_mod_revision: i64,
-    /// Drop keys modified after, unless 0.
+    /// Drops keys whose mod revision is higher, unless 0.
     pub max_mod_revision: i64,
-    /// Drop keys created before, unless 0.
+    /// Drops keys whose create revision is lower, unless 0.
     pub min_create_revision: i64,
-    /// Drop keys created after, unless 0.
+    /// Drops keys whose create revision is higher, unless 0.
     pub max_create_revision: i64,
 }
 
-/// The answer to a [`RangeQuery`].
+/// The response to a [`RangeQuery`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResult {
     /// The newest revision at the time of reading.
     pub revision: i64,
     /// The records.
     pub kvs: Vec<KeyValue>,
-    /// Whether the limit cut something off.
+    /// Whether the limit excluded keys.
     pub more: bool,
-    /// Live keys in the range, whatever the limit and the filters.
+    /// The number of live keys in the range, before limit and filters.
     pub count: i64,
 }
 
 impl RangeQuery {
-    /// Reads a request; `None` if it names a sort that does not exist.
+    /// Builds the query of a request; `None` if the sort order or target is unknown.
     #[must_use]
     pub fn from_request(request: &RangeRequest) -> Option<Self> {
         let sort_order = match range_request::SortOrder::try_from(request.sort_order).ok()? {
@@ -129,7 +129,7 @@ impl RangeQuery {
         })
     }
 
-    /// The keys asked for.
+    /// The requested keys.
     #[must_use]
     pub fn range(&self) -> KeyRange<'_> {
         KeyRange::new(&self.key, &self.range_end)
@@ -151,15 +151,15 @@ impl RangeQuery {
         self.sort_target == SortTarget::Key && self.sort_order != SortOrder::Descend
     }
 
-    /// Whether the answer needs create revision and version of every candidate.
+    /// Whether every candidate needs its create revision and version.
     fn needs_generation(&self) -> bool {
         self.filters_create()
             || matches!(self.sort_target, SortTarget::Create | SortTarget::Version)
     }
 
-    /// How many candidates the index has to yield.
+    /// How many candidates the index must return.
     fn candidates(&self) -> Candidates {
-        // One more than the limit tells whether there is more.
+        // One candidate above the limit shows whether there are more.
         let wanted = self.limit().map_or(usize::MAX, |limit| limit.saturating_add(1));
         if self.filters_mod() || self.filters_create() {
             Candidates::First(usize::MAX)
@@ -180,7 +180,7 @@ enum Candidates {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Answers a range request.
+    /// Executes a range request.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         let revision = self.readable(query.revision)?;
         if query.count_only {
@@ -220,7 +220,7 @@ impl<'a> Snapshot<'a> {
         Ok(self.result(kvs, more, count))
     }
 
-    /// Answers for a single key, which needs no sort and no limit.
+    /// Executes a range of a single key, which needs no sort and no limit.
     fn range_one(
         &self,
         key: &[u8],
@@ -250,7 +250,7 @@ impl<'a> Snapshot<'a> {
         Ok(self.result(kvs, false, 1))
     }
 
-    /// Number of keys of a range that were live at a revision that can be read.
+    /// The number of keys of a range that were live at a readable revision.
     pub(super) fn count_at(&self, range: KeyRange<'_>, revision: i64) -> usize {
         if revision == self.tree_revision {
             return self.count(range);
@@ -310,7 +310,7 @@ impl<'a> Snapshot<'a> {
         Ok(records.into_iter().map(KeyValue::from_encoded).collect())
     }
 
-    /// Records made from the index: without value, and without lease.
+    /// Records built from the index, without value and without lease.
     fn keys_without_values(&self, found: &mut [Found<'_>]) -> Result<Vec<KeyValue>, Fault> {
         let mut buffer = RecordBuffer::default();
         found
@@ -348,7 +348,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// A bound of 0 is none.
+/// A bound of 0 does not apply.
 const fn within(value: i64, min: i64, max: i64) -> bool {
     (min == 0 || value >= min) && (max == 0 || value <= max)
 }
@@ -368,7 +368,7 @@ const fn in_order(order: SortOrder, ordering: Ordering) -> Ordering {
     }
 }
 
-/// Brings the first `limit` into order; candidates come in key order.
+/// Sorts so that the first `limit` are in order. Candidates are passed in key order.
 fn sort(found: &mut [Found<'_>], query: &RangeQuery, limit: usize) {
     let order = query.sort_order;
     let compare = |a: &Found<'_>, b: &Found<'_>| match query.sort_target {

@@ -1,8 +1,9 @@
-//! Where a record is found: in the window, else in the file.
+//! Reads records: from the window, or else from the file.
 //!
 //! # Invariants
 //!
-//! * Every record up to `persisted` that is not garbage is in the file, every newer one in the window.
+//! * Every record up to `persisted` that is not garbage is in the file, every newer one in the
+//!   window.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,7 +26,7 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Fetches the record of a put that the index knows of.
+    /// Reads the record of a put that is in the index.
     pub(super) fn get(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
@@ -33,8 +34,8 @@ impl Records<'_> {
         }
     }
 
-    /// Fetches a record for somebody who may keep it for long: the file would have to keep the page it
-    /// stands on, and all that were current with it.
+    /// Reads a record that the caller may keep for long, and copies it. A slice would keep its page
+    /// of the file in use, together with all pages of the same state of the file.
     pub(super) fn get_detached(&self, revision: Revision) -> Result<Bytes, Fault> {
         match self.window.record(revision) {
             Some(record) => Ok(record.clone()),
@@ -42,13 +43,13 @@ impl Records<'_> {
         }
     }
 
-    /// Fetches several records, in the order named.
+    /// Reads several records, in the given order.
     pub(super) fn get_all(
         &self,
         revisions: impl Iterator<Item = Revision>,
     ) -> Result<Vec<Bytes>, Fault> {
-        // First all places, then all references: counting a reference up is a barrier that the searches
-        // would otherwise have to wait for one by one.
+        // First all positions, then all references: incrementing a reference count is a barrier,
+        // and each search would have to wait for it.
         let places: Vec<_> =
             revisions.map(|revision| (revision, self.window.record(revision))).collect();
         let mut absent = Vec::new();
@@ -59,7 +60,8 @@ impl Records<'_> {
             }
             records.push(place.cloned().unwrap_or_default());
         }
-        // In the order of the file, so that neighbours share the pages on the way.
+        // In the order of the file, so that neighbouring records share the pages of the search
+        // path.
         absent.sort_unstable();
         let mut unanswered = absent.iter();
         if let Some(file) = self.file {
@@ -90,8 +92,8 @@ impl Records<'_> {
         Fault::MissingRecord { path, revision }
     }
 
-    /// Visits every record up to a main revision in order, with its key and value as they are stored.
-    /// Garbage is among them as long as it was not deleted.
+    /// Visits every record up to a main revision in order, with its stored key and value. Garbage
+    /// that is not deleted yet is included.
     pub(super) fn for_each(
         &self,
         last_main: i64,
@@ -118,7 +120,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Visits the changes from main revision `from` on, in order, until told to stop.
+    /// Visits the changes from main revision `from` on, in order, until `visit` breaks.
     pub(super) fn visit_changes(
         &self,
         from: i64,
@@ -148,8 +150,9 @@ fn put_key(revision: Revision) -> EncodedRecordKey {
     RecordKey { revision, tombstone: false }.encode()
 }
 
-/// Whether a record of the window is a deletion, and the part of it that the file stores. A deletion is
-/// kept as watchers see it, with its revision behind the key; it is the only record without a version.
+/// Whether a record of the window is a deletion, and the part of it that the file stores. A
+/// deletion is kept as watchers receive it, with its revision after the key. It is the only record
+/// without a version.
 fn as_stored(record: &[u8]) -> (bool, &[u8]) {
     let fields = Fields::decode(record).unwrap_or_default();
     if fields.version != 0 || record.is_empty() {
@@ -190,7 +193,7 @@ fn visit_changes_in_file(
             (ChangeKind::Put, found.value)
         };
         let change = PastChange { revision: main, kind, key: fields.key, record };
-        // The mark of a restore that compacted everything is no change of a key.
+        // A restore that compacted everything leaves a mark, which is not a change of a key.
         if !found.value.is_empty() && visit(&change).is_break() {
             return Ok(ControlFlow::Break(()));
         }

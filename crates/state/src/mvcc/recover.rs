@@ -1,8 +1,9 @@
-//! Building the keyspace anew from the records of the file.
+//! Rebuilds the keyspace from the records of the file.
 //!
-//! Records come in revision order, the index wants key order, and the history wants the order in which
-//! changes were replaced. So the records are listed as they come, sorted once by key eight bytes at a
-//! time, and then linked in revision order; the tree is built from the sorted list without a search.
+//! Records are read in revision order, the index needs key order, and the history needs the order
+//! in which changes were superseded. So the records are listed as read, sorted once by key, eight
+//! bytes at a time, and then linked in revision order. The tree is built from the sorted list
+//! without a search.
 //!
 //! # Not here
 //!
@@ -18,7 +19,7 @@ use super::window::Window;
 use crate::backend::{BackendView, Fault};
 use crate::schema::{Bucket, RecordKey, Revision};
 
-/// What is kept of each record until the index stands.
+/// What is kept of each record until the index is built.
 #[derive(Clone, Copy, Debug)]
 struct Scanned {
     key_at: usize,
@@ -31,14 +32,14 @@ struct Scanned {
     lease: i64,
 }
 
-/// Collects records.
+/// Collects records and builds the keyspace from them.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
     keys: Vec<u8>,
     records: Vec<Scanned>,
 }
 
-/// The keyspace's parts as the records say.
+/// The rebuilt parts of the keyspace.
 #[derive(Debug)]
 pub(super) struct Rebuilt {
     pub(super) tree: Tree,
@@ -51,7 +52,7 @@ pub(super) struct Rebuilt {
 }
 
 impl Rebuild {
-    /// Takes the next record as it is stored; on refusal says what is wrong with it.
+    /// Adds the next stored record. The error says what is wrong with it.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let RecordKey { revision, tombstone } =
             RecordKey::decode(key).ok_or("the key is no revision")?;
@@ -122,7 +123,7 @@ impl Rebuild {
         &self.keys[record.key_at..][..record.key_len]
     }
 
-    /// The records by key, those of one key by revision.
+    /// The records by key, and by revision for each key.
     fn sorted(&self) -> Vec<Sorted> {
         let count = self.records.len();
         let mut items: Vec<_> =
@@ -163,7 +164,7 @@ impl Rebuild {
         sorted
     }
 
-    /// Sorts records whose keys are alike up to `depth` by comparing the rest.
+    /// Sorts records whose keys are equal up to `depth` by comparing the rest.
     fn sort_small(&self, places: &mut [Sorted], depth: usize) {
         let rest = |place: &Sorted| &self.key(place.record)[depth..];
         places.sort_unstable_by(|a, b| rest(a).cmp(rest(b)).then(a.record.cmp(&b.record)));
@@ -173,8 +174,8 @@ impl Rebuild {
     }
 }
 
-/// Reads the newest records above main revision `after` into the window, so that what is read most is in
-/// memory again.
+/// Reads the newest records above main revision `after` into the window, because the newest records
+/// are read most often.
 pub(super) fn newest_records(
     file: &BackendView,
     after: i64,
@@ -217,12 +218,13 @@ pub(super) fn newest_records(
 #[derive(Clone, Copy, Debug)]
 struct Sorted {
     record: usize,
-    /// Whether the place before has the same key.
+    /// Whether the preceding item has the same key.
     same_key: bool,
 }
 
-/// Eight bytes of a key, how many bytes it had from there on (at most nine), and whose key it is. Among
-/// equal heads the shorter key is the smaller one: the head's end is padding.
+/// Eight bytes of a key, the number of bytes that the key had from there on (at most nine), and the
+/// index of its record. Among equal heads the shorter key is the smaller one, because the end of
+/// its head is padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     head: u64,
@@ -231,7 +233,8 @@ struct Item {
 }
 
 const HEAD_LEN: u8 = 8;
-/// Groups up to this length are compared whole: mostly the versions of a single key.
+/// Groups up to this length are sorted by comparing whole keys. Most are the versions of a single
+/// key.
 const SMALL_GROUP: usize = 12;
 
 impl Item {

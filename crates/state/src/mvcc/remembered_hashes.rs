@@ -1,21 +1,22 @@
-//! The hashes that compactions have left, the newest few of them.
+//! The hashes of the newest compactions.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-/// A hash, and what it covers.
+/// A hash, and the range of revisions that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKv {
     /// CRC-32C.
     pub hash: u32,
-    /// The compaction that was taken into account, -1 for none.
+    /// The compaction that was taken into account; -1 for none.
     pub compact_revision: i64,
-    /// The newest revision covered.
+    /// The newest covered revision.
     pub hash_revision: i64,
 }
 
-/// Hashes taken at compactions, by which members that are not equally far can still compare.
+/// Hashes that were computed at compactions. Members that have applied different numbers of entries
+/// compare these.
 #[derive(Debug, Default)]
 pub(super) struct RememberedHashes {
     newest_last: Mutex<VecDeque<HashKv>>,

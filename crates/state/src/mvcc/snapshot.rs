@@ -1,7 +1,7 @@
-//! The keyspace at one moment: what every read, compare and range is answered from.
+//! The keyspace at one moment, from which every read, compare and range is answered.
 //!
-//! A [`Snapshot`] borrows an index, the history behind it and the records; a published `View` lends one, and
-//! so does a write transaction for what it has written so far.
+//! A [`Snapshot`] borrows an index, the history and the records. A published `View` provides one,
+//! and so does a write transaction, including its own writes so far.
 //!
 //! # Not here
 //!
@@ -19,14 +19,14 @@ use super::tree::{Entry, Tree};
 use crate::backend::Fault;
 use crate::schema::Revision;
 
-/// What is known of a live key's newest change without its record.
+/// The facts about a live key's newest change that are known without its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The change itself.
+    /// The revision of the change.
     pub modified: Revision,
     /// Main revision at which the key was created.
     pub create_revision: i64,
-    /// Changes since, 1 for the creation.
+    /// The number of changes since then; 1 for the creation.
     pub version: i64,
 }
 
@@ -34,7 +34,7 @@ pub struct Version {
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     pub(super) tree: &'a Tree,
-    /// The revision whose newest state the index shows.
+    /// The revision of the state in the index.
     pub(super) tree_revision: i64,
     pub(super) history: &'a HistoryView,
     pub(super) records: Records<'a>,
@@ -42,12 +42,12 @@ pub struct Snapshot<'a> {
     pub(super) compacted: i64,
 }
 
-/// A key as it was at the revision read.
+/// A key as it was at the read revision.
 #[derive(Clone, Debug)]
 pub(super) struct Found<'a> {
     pub(super) key: &'a [u8],
     pub(super) modified: Revision,
-    /// Create revision and version; the history does not keep them, the record does.
+    /// Create revision and version. They are not in the history, but in the record.
     pub(super) generation: Option<(i64, i64)>,
 }
 
@@ -67,13 +67,13 @@ impl Entry {
 }
 
 impl<'a> Snapshot<'a> {
-    /// The newest revision there is.
+    /// The newest revision.
     #[must_use]
     pub const fn current_revision(&self) -> i64 {
         self.current
     }
 
-    /// The revision below which nothing can be read, -1 if there never was a compaction.
+    /// Revisions below this one cannot be read; -1 before the first compaction.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
@@ -85,7 +85,7 @@ impl<'a> Snapshot<'a> {
         self.tree.get(key)?.live()
     }
 
-    /// Visits the live keys of a range with their newest versions, in order, until told to stop.
+    /// Visits the live keys of a range with their newest versions, in order, until `visit` breaks.
     pub fn for_each_live(
         &self,
         range: KeyRange<'_>,
@@ -97,7 +97,7 @@ impl<'a> Snapshot<'a> {
         });
     }
 
-    /// Number of live keys in a range, now.
+    /// The number of live keys in a range at the newest revision.
     #[must_use]
     pub fn count(&self, range: KeyRange<'_>) -> usize {
         match range.bounds() {
@@ -106,24 +106,26 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// Fetches the record of a version.
+    /// Reads the record of a version.
     pub fn record(&self, modified: Revision) -> Result<KeyValue, Fault> {
         self.records.get(modified).map(KeyValue::from_encoded)
     }
 
-    /// The change of a key that showed at a revision that can be read, if the key was live.
+    /// The revision of the key's newest change at or below a readable revision, if the key was live
+    /// then.
     #[must_use]
     pub fn version_at(&self, key: &[u8], revision: i64) -> Option<Revision> {
         let entry = self.tree.get(key)?;
         self.visible(&[], entry, revision).map(|found| found.modified)
     }
 
-    /// Fetches a key's record as it was at a revision that can be read.
+    /// Reads a key's record as it was at a readable revision.
     pub fn record_at(&self, key: &[u8], revision: i64) -> Result<Option<KeyValue>, Fault> {
         self.version_at(key, revision).map(|modified| self.record(modified)).transpose()
     }
 
-    /// The revision that a request reads: 0 and below stand for the newest.
+    /// Resolves the revision of a request; 0 or less means the newest. Refuses a revision that
+    /// cannot be read.
     pub fn readable(&self, revision: i64) -> Result<i64, MvccRefusal> {
         if revision <= 0 {
             Ok(self.current)
@@ -154,7 +156,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The change of a key that shows at `revision`, unless it is a deletion.
+    /// The newest change of a key at or below `revision`, unless it is a deletion.
     pub(super) fn visible(&self, key: &'a [u8], entry: &Entry, revision: i64) -> Option<Found<'a>> {
         if entry.main <= revision {
             let version = entry.live()?;
@@ -165,7 +167,7 @@ impl<'a> Snapshot<'a> {
         (!older.tombstone).then(|| Found { key, modified: older.revision(), generation: None })
     }
 
-    /// The deletion of a key that shows at `revision`, if it is one that shows.
+    /// The newest change of a key at or below `revision`, if it is a deletion.
     pub(super) fn deletion(&self, entry: &Entry, revision: i64) -> Option<Revision> {
         if entry.main <= revision {
             return entry.tombstone.then(|| entry.revision());
@@ -174,7 +176,7 @@ impl<'a> Snapshot<'a> {
         older.tombstone.then(|| older.revision())
     }
 
-    /// Whether a key was deleted at exactly this revision, whatever else the same entry did with it.
+    /// Whether a key was deleted at exactly this revision, even if the same entry wrote it again.
     pub(super) fn is_deleted_at(&self, entry: &Entry, revision: i64) -> bool {
         let mut link = entry.previous;
         if entry.main <= revision {

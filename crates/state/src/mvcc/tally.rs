@@ -1,7 +1,7 @@
-//! What was done to the keyspace, in the units that `etcd_mvcc_*_total` count.
+//! Counts of operations on the keyspace, for the metrics `etcd_mvcc_*_total`.
 //!
-//! Every look at the keyspace counts as a range: a range, a condition of a transaction, and the record that a put or a
-//! deletion is to show as it was before.
+//! Every read counts as a range: a range request, a condition of a transaction, and the previous
+//! record that a put or a deletion returns.
 
 /// Counts of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,16 +10,16 @@ pub struct Tally {
     pub ranges: u64,
     /// Puts.
     pub puts: u64,
-    /// Deletions, those that found nothing too.
+    /// Deletions, including those that matched no key.
     pub deletes: u64,
-    /// Bytes of keys and values that were put.
+    /// Bytes of the keys and values of puts.
     pub put_bytes: u64,
-    /// Views of the keyspace in which more than one of these was done.
+    /// Views of the keyspace with more than one operation.
     pub txns: u64,
 }
 
 impl Tally {
-    /// One view of the keyspace, with so many looks at it.
+    /// The counts of one view of the keyspace with this number of reads.
     #[must_use]
     pub fn of_reads(ranges: u64) -> Self {
         let mut tally = Self::default();
@@ -27,7 +27,7 @@ impl Tally {
         tally
     }
 
-    /// Adds what was done in one view of the keyspace.
+    /// Adds the operations of one view of the keyspace.
     pub(super) const fn end_view(&mut self, view: &Self) {
         self.ranges += view.ranges;
         self.puts += view.puts;

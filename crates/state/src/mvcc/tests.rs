@@ -1,5 +1,5 @@
-//! The keyspace against a naive model, on a real file: writes, reads of every kind, compactions, commits
-//! and restarts in any order.
+//! The keyspace compared with a naive model, on a real file: writes, reads of every kind,
+//! compactions, commits and restarts in any order.
 
 mod cases;
 mod golden;
@@ -28,7 +28,7 @@ enum Write {
 enum Step {
     /// One entry.
     Entry(Vec<Write>),
-    /// How far below the current revision, and whether the deletion runs to its end.
+    /// The distance below the current revision, and whether the deletion runs to its end.
     Compact(i64, bool),
     Garbage,
     Commit,
@@ -135,7 +135,7 @@ fn open(path: &Path) -> Backend {
     Backend::open(&disk(), path, options).unwrap()
 }
 
-/// Records leave memory as soon as the file holds them.
+/// Records leave memory as soon as the file contains them.
 const OPTIONS: StoreOptions = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 300 };
 
 struct Bed {
@@ -145,7 +145,7 @@ struct Bed {
     batch: Batch,
     model: Model,
     held: Vec<(Arc<View>, Model)>,
-    /// Compactions whose garbage is not all gone.
+    /// Compactions whose garbage is not all deleted.
     unfinished: Vec<i64>,
 }
 
@@ -174,7 +174,7 @@ impl Bed {
             let at = Revision::new(main, sub);
             let state = self.model.at(main);
             match write {
-                // A put behind a deletion of the same key has a test of its own.
+                // A put after a deletion of the same key has a test of its own.
                 Write::Put(key, _, _) if touched.contains(key) => continue,
                 Write::Put(key, value, lease) => {
                     let put = txn.put(key, value, *lease);
@@ -281,7 +281,7 @@ impl Bed {
             .collect();
         assert_eq!(recovered.leases, leases);
         assert_eq!(recovered.resume_compaction, self.unfinished.last().copied());
-        // Only the last compaction is resumed; it does what those before had left.
+        // Only the last compaction is resumed; it also finishes the earlier ones.
         let mut kept = Vec::new();
         let records = self.backend.read();
         records
@@ -306,7 +306,7 @@ impl Bed {
         }
         let view = self.view();
         assert_range(view.range(&query), &self.model, &query);
-        // Again, now that a list cut short may have left its root.
+        // Again, because a limited range may have pinned its index.
         assert_range(view.range(&query), &self.model, &query);
     }
 
@@ -318,7 +318,7 @@ impl Bed {
     }
 }
 
-/// The lock on a file goes with its last handle, which held views keep.
+/// The last handle releases the lock on the file, and views that are still held are handles.
 fn open_again(bed: &Bed) -> Backend {
     let copy = bed.directory.path().join("copy");
     std::fs::copy(bed.backend.db().path(), &copy).unwrap();
@@ -344,7 +344,7 @@ fn assert_range(answer: Result<RangeResult, MvccError>, model: &Model, query: &R
     }
 }
 
-/// Everything a view can be asked without options.
+/// Checks every read that has no options.
 fn check_view(view: &View, model: &Model, garbage_gone: bool) {
     assert_eq!(view.current_revision(), model.current);
     let first = model.compacted.max(1);
@@ -358,7 +358,8 @@ fn check_view(view: &View, model: &Model, garbage_gone: bool) {
         assert_range(view.range(&query), model, &query);
         let hash = view.hash_kv(revision).unwrap();
         let remembered = view.remembered_hashes().iter().any(|hash| hash.hash_revision == revision);
-        // Without a live key the hash takes in garbage, which depends on how far its deletion is.
+        // Without a live key the hash includes garbage, so it depends on the progress of the
+        // deletion.
         if !remembered && (garbage_gone || !model.at(revision).is_empty()) {
             assert_eq!(hash.hash, model.hash(model.compacted, revision, false), "at {revision}");
             assert_eq!((hash.compact_revision, hash.hash_revision), (model.compacted, revision));
@@ -374,7 +375,7 @@ fn check_view(view: &View, model: &Model, garbage_gone: bool) {
     }
 }
 
-/// The changes of at most so many revisions, read back.
+/// The changes of at most `revisions_max` revisions, read back.
 fn changes_since(view: &View, from: i64, revisions_max: usize) -> Vec<Changes> {
     let mut found: Vec<Changes> = Vec::new();
     view.visit_changes(from, &mut |past| {

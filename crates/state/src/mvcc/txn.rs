@@ -1,13 +1,13 @@
-//! The changes of one log entry, applied to the keyspace as they are asked for.
+//! The changes of one log entry, applied to the keyspace immediately.
 //!
-//! All changes of an entry share one main revision and count their own sub revisions. An entry that changes
-//! nothing takes no revision. What a transaction wrote shows to its own reads at once, and to readers with
-//! the next publication.
+//! All changes of an entry share one main revision and have ascending sub revisions. An entry
+//! without changes uses no revision. A transaction's writes are visible to its own reads at once,
+//! and to readers with the next publication.
 //!
 //! # Not here
 //!
-//! Whether an entry may write (`apply` checks alarms, permissions, leases and compares first: a
-//! transaction cannot be taken back).
+//! `apply` decides whether an entry may write: it checks alarms, permissions, leases and compares
+//! first, because a write transaction cannot be rolled back.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::tree::Entry;
 use crate::backend::{Batch, Fault};
 use crate::schema::{RecordKey, Revision};
 
-/// An open write transaction. [`WriteTxn::finish`] yields what watchers are told.
+/// An open write transaction. [`WriteTxn::finish`] returns the changes for watchers.
 #[derive(Debug)]
 pub struct WriteTxn<'a> {
     store: &'a mut Store,
@@ -36,21 +36,21 @@ pub struct WriteTxn<'a> {
     done: Tally,
 }
 
-/// What a put did.
+/// The result of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
     /// The change.
     pub revision: Revision,
-    /// The version it replaced, if the key was live; [`WriteTxn::record`] fetches it.
+    /// The version that it replaced, if the key was live; [`WriteTxn::record`] reads its record.
     pub previous: Option<Version>,
 }
 
-/// A key that was deleted.
+/// A deleted key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
     /// The key.
     pub key: Bytes,
-    /// Its last version; [`WriteTxn::record`] fetches it.
+    /// Its last version; [`WriteTxn::record`] reads its record.
     pub previous: Version,
 }
 
@@ -59,13 +59,14 @@ impl<'a> WriteTxn<'a> {
         Self { store, batch, events: Vec::new(), done: Tally::default() }
     }
 
-    /// The newest revision as seen inside: one more than before once something was written.
+    /// The newest revision inside the transaction: once something is written, one above the
+    /// revision before.
     #[must_use]
     pub const fn revision(&self) -> i64 {
         self.store.current
     }
 
-    /// The keyspace with what was written so far.
+    /// The keyspace, including the writes so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_> {
         self.store.snapshot()
@@ -77,17 +78,17 @@ impl<'a> WriteTxn<'a> {
         self.store.snapshot().get(key)
     }
 
-    /// Fetches the record of a version.
+    /// Reads the record of a version.
     pub fn record(&self, modified: Revision) -> Result<KeyValue, Fault> {
         self.store.snapshot().record(modified)
     }
 
-    /// Counts a look at what is there before it is changed.
+    /// Counts a read of the state before a change.
     pub const fn count_look(&mut self) {
         self.done.ranges += 1;
     }
 
-    /// Answers a range request; without a revision it sees what was written so far.
+    /// Executes a range request. Without a revision, it includes the writes so far.
     pub fn range(&mut self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         self.done.ranges += 1;
         self.store.snapshot().range(query)
@@ -137,7 +138,7 @@ impl<'a> WriteTxn<'a> {
         if let KeyRange::One(key) = range {
             return self.get(key).map(|version| self.delete(key, version)).into_iter().collect();
         }
-        // The keys are set aside first: deleting changes the index that lists them.
+        // The keys are copied first, because deleting changes the index that lists them.
         let mut keys = Vec::new();
         let mut versions = Vec::new();
         self.snapshot().for_each_live(range, |key, version| {
@@ -155,7 +156,7 @@ impl<'a> WriteTxn<'a> {
             .collect()
     }
 
-    /// Ends the transaction. `None` if it changed nothing.
+    /// Ends the transaction. Returns `None` if it changed nothing.
     #[must_use]
     pub fn finish(self) -> Option<Arc<Changes>> {
         self.store.tally.end_view(&self.done);
@@ -176,7 +177,8 @@ impl<'a> WriteTxn<'a> {
             entry
         });
         compactor.tombstones.push(revision, key);
-        // Watchers are told key and revision; the stored record is the key alone, which comes first.
+        // Watchers receive key and revision. The file stores the key only, which is the first
+        // field.
         let fields = Fields { key, mod_revision: revision.main, ..Fields::default() };
         let record = window.append(revision, &fields);
         let stored = record.slice(..Fields { key, ..Fields::default() }.encoded_len());
@@ -201,7 +203,7 @@ impl<'a> WriteTxn<'a> {
     }
 }
 
-/// The entry of a change; what it replaces goes into the history.
+/// The index entry of a change. The superseded change is pushed to the history.
 fn new_entry(
     revision: Revision,
     create: i64,
@@ -222,7 +224,7 @@ fn new_entry(
     Entry { main: revision.main, create, version, previous, sub, tombstone: false }
 }
 
-/// Where the key stood before the entry that made this change.
+/// Where to find the value of the key before the entry that made this change.
 fn before_entry(entry: &Entry, history: &History) -> Previous {
     match history.view().at_or_below(entry.previous, entry.main - 1) {
         Some(before) if !before.tombstone => Previous::At(before.revision()),

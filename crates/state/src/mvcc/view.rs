@@ -1,10 +1,9 @@
-//! What connection threads read: the keyspace as of one publication, without a lock and for as long as they
-//! hold it.
+//! Published views: the keyspace as of one publication, readable on any thread without a lock.
 //!
 //! # Invariants
 //!
-//! * A view never changes, whatever is written, compacted or committed after it.
-//! * The roots that continue pages read are few: at most 16, none compacted, none far behind.
+//! * A view never changes, whatever is written, compacted or committed later.
+//! * At most 16 indexes are pinned for paged lists. Compacted and very old ones are dropped.
 //!
 //! # Not here
 //!
@@ -31,7 +30,7 @@ use super::tree::Tree;
 use super::window::WindowView;
 use crate::backend::{BackendView, Fault};
 
-/// Yields the newest published view. Clones share it.
+/// Returns the newest published view. Clones share it.
 #[derive(Clone, Debug)]
 pub struct StoreReader {
     pub(super) published: Arc<ArcSwap<View>>,
@@ -57,7 +56,7 @@ pub struct View {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What it is of, and nothing of what is in it.
+/// Shows the revisions of the view, not its content.
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = f.debug_struct("View");
@@ -66,7 +65,7 @@ impl fmt::Debug for View {
     }
 }
 
-/// What views add to, for those that come after.
+/// State that views share with later views.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) pins: Pins,
@@ -80,7 +79,7 @@ impl View {
         self.current
     }
 
-    /// The revision below which nothing can be read, -1 if there never was a compaction.
+    /// Revisions below this one cannot be read; -1 before the first compaction.
     #[must_use]
     pub const fn compacted_revision(&self) -> i64 {
         self.compacted
@@ -98,8 +97,8 @@ impl View {
         self.snapshot_of(&self.tree, self.current)
     }
 
-    /// Answers a range request. A list that was cut off at the newest revision keeps its index for the
-    /// pages that follow.
+    /// Executes a range request. A range that its limit cut off at the newest revision pins its
+    /// index for the following pages.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, MvccError> {
         if query.revision > 0
             && query.revision < self.current
@@ -114,8 +113,8 @@ impl View {
         Ok(result)
     }
 
-    /// Visits the changes from main revision `from` on, in order, until there are no more or `visit` says
-    /// to stop. Nothing is read ahead of it.
+    /// Visits the changes from main revision `from` on, in order, until there are no more or
+    /// `visit` breaks. No change is read before its turn.
     pub fn visit_changes(
         &self,
         from: i64,
@@ -127,8 +126,8 @@ impl View {
         Ok(self.snapshot().records.visit_changes(from, visit)?)
     }
 
-    /// The record before a change that happened at `revision`, unless there was none or it is compacted. It
-    /// may be kept for long.
+    /// The record before a change that happened at `revision`, unless the key did not exist or the
+    /// record is compacted. The caller may keep it for long.
     pub fn previous_record(
         &self,
         revision: i64,
@@ -170,7 +169,7 @@ impl View {
     }
 }
 
-/// Index roots kept for lists that go on page by page at one revision.
+/// Indexes that are pinned for lists whose pages are all read at one revision.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
     /// Oldest first.
@@ -202,7 +201,7 @@ impl Pins {
         drop(oldest);
     }
 
-    /// Lets go of roots that nobody may or will read.
+    /// Drops the indexes that are compacted or too old.
     pub(super) fn trim(&self, current: i64, compacted: i64) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,18 +1,19 @@
-//! The newest records, kept in memory in revision order.
+//! The window: the newest records in memory, in revision order.
 //!
-//! Records stand in buffers of some 64 KiB and leave as slices of them. A chunk is a fixed table of such
-//! slices; the applier fills the newest chunk while readers look at the part that was filled before their
-//! view was published, so that publishing costs two references however much was written. The oldest chunks
-//! fall out when the budget is spent, but never one that holds a record the file does not hold yet.
+//! Records are packed in buffers of about 64 KiB and returned as slices of them. A chunk is a fixed
+//! table of such slices. The applier fills the newest chunk while readers use the part that was
+//! filled before their view was published, so publishing costs two references, however much was
+//! written. The oldest chunks are dropped when the window exceeds its budget, but never a chunk
+//! with a record that is not in the file yet.
 //!
 //! # Invariants
 //!
-//! * Within a chunk main revisions follow each other without a gap.
+//! * Within a chunk, main revisions are consecutive.
 //! * Every record written since the file's last commit is in the window.
 //!
 //! # Not here
 //!
-//! Records that fell out (`records` reads them from the file).
+//! Records that were dropped (`records` reads them from the file).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,17 +26,18 @@ use crate::schema::Revision;
 
 /// Records in one chunk.
 const CHUNK_LEN: usize = 1024;
-/// A chunk that holds this many bytes is closed early.
+/// A chunk with this many bytes is sealed early.
 const CHUNK_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 struct Chunk {
     records: Box<[OnceLock<Bytes>]>,
-    /// By main revision, counted from the first: where its first record stands.
+    /// The position of the first record of each main revision, counted from the chunk's first
+    /// revision.
     starts: Box<[AtomicU32]>,
 }
 
-/// A chunk, and how much of it is there to be read.
+/// A chunk, and the number of its records that may be read.
 #[derive(Clone, Debug)]
 struct Part {
     first: Revision,
@@ -73,7 +75,7 @@ impl Chunk {
 }
 
 impl Part {
-    /// Where the first record of `main` stands.
+    /// The position of the first record of `main`.
     fn start(&self, main: i64) -> Option<usize> {
         let relative = usize::try_from(main.checked_sub(self.first.main)?).ok()?;
         let start = self.chunk.starts.get(relative)?.load(Ordering::Relaxed);
@@ -93,7 +95,7 @@ impl Part {
 
     fn record(&self, revision: Revision) -> Option<&Bytes> {
         if self.is_plain() {
-            // Spares a look at `starts`, which is seldom in a cache.
+            // This avoids a read of `starts`, which is seldom in a CPU cache.
             let position = usize::try_from(revision.main - self.first.main).ok()?;
             let found = revision.sub == 0 && position < self.filled;
             return if found { self.chunk.records[position].get() } else { None };
@@ -108,7 +110,7 @@ impl Part {
         self.chunk.records[position].get()
     }
 
-    /// Visits the records of `main` that stand in this part.
+    /// Visits the records of `main` in this part.
     fn records_of(&self, main: i64) -> impl Iterator<Item = (Revision, &Bytes)> {
         let start = self.start(main).unwrap_or(self.filled);
         let end = self.start(main + 1).unwrap_or(self.filled);
@@ -132,7 +134,7 @@ impl WindowView {
 
     /// The last sealed part that begins at or below a revision.
     fn sealed_part(&self, revision: Revision) -> Option<&Part> {
-        // Parts span about as many revisions each, so the first guess is mostly right.
+        // Parts span similar numbers of revisions, so the first guess is usually right.
         let (first, last) = (self.sealed.first()?, self.sealed.last()?);
         let span = last.last_main - first.first.main + 1;
         let offset = revision.main.checked_sub(first.first.main)?.clamp(0, span - 1);
@@ -156,7 +158,7 @@ impl WindowView {
         Some(oldest.first.main + i64::from(oldest.first.sub > 0))
     }
 
-    /// Records from main revision `from` on, in order, as far as they are in the window.
+    /// The records from main revision `from` on, in order, as far as they are in the window.
     pub(super) fn since(&self, from: i64) -> impl Iterator<Item = (Revision, &Bytes)> {
         let behind = self.sealed.partition_point(|part| part.last_main < from);
         self.sealed[behind..]
@@ -185,25 +187,25 @@ impl Window {
         &self.view
     }
 
-    /// Bytes of the records held.
+    /// Bytes of the records in the window.
     pub(super) const fn byte_count(&self) -> usize {
         self.byte_count
     }
 
-    /// Encodes a record and keeps it.
+    /// Encodes and adds a record.
     pub(super) fn append(&mut self, revision: Revision, fields: &Fields<'_>) -> Bytes {
         let record = self.buffer.encode(fields);
         self.keep(revision, record.clone());
         record
     }
 
-    /// Keeps a copy of a record that was encoded before.
+    /// Adds a copy of an encoded record.
     pub(super) fn append_encoded(&mut self, revision: Revision, record: &[u8]) {
         let record = self.buffer.copy(record);
         self.keep(revision, record);
     }
 
-    /// Keeps a record; revisions come in order.
+    /// Adds a record. Revisions must ascend.
     fn keep(&mut self, revision: Revision, record: Bytes) {
         let full = self.view.active.as_ref().is_some_and(|active| {
             active.filled == CHUNK_LEN
@@ -233,7 +235,7 @@ impl Window {
         active.filled += 1;
     }
 
-    /// Lets the oldest chunks fall out until the budget is kept, as far as the file holds their records.
+    /// Drops the oldest chunks until the budget is met, as long as the file contains their records.
     pub(super) fn trim(&mut self, persisted: i64) {
         let mut spare = 0;
         while self.byte_count > self.bytes_max
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn records_are_found_by_revision_across_chunks() {
-        // Entries of one and of several changes, one longer than two chunks, and a gap.
+        // Entries with one and with several changes, one longer than two chunks, and a gap.
         let mains = [(2, 3), (3, 1), (4, 3000), (5, 1), (9, 2)];
         let window = window_of(mains, usize::MAX);
         for (main, subs) in mains {

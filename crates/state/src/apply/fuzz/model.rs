@@ -1,4 +1,4 @@
-//! What requests answer, said by maps: one of all live records for each revision.
+//! A model of the responses to requests: for each revision, a map of all live records.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use quorate_api::record::{Fields, KeyValue};
 
 use crate::apply::{Command, Response};
 
-/// What a key is.
+/// The record of a key.
 #[derive(Clone, Debug, PartialEq)]
 struct Record {
     value: Bytes,
@@ -23,7 +23,7 @@ struct Record {
 
 type Keys = BTreeMap<Bytes, Record>;
 
-/// The keyspace, and what it was.
+/// The keyspace at every revision.
 pub(super) struct Model {
     revision: i64,
     live: Keys,
@@ -44,7 +44,7 @@ impl Model {
         self.live.iter().map(|(key, record)| stored(key, record)).collect()
     }
 
-    /// Takes over what a request did that no edge lets through.
+    /// Takes over the result of a request that Quorate would not propose.
     pub(super) fn adopt(&mut self, revision: i64, records: Vec<KeyValue>) {
         let read = |kv: &KeyValue| {
             let Fields { key, create_revision, mod_revision, version, value, lease } = kv.fields();
@@ -56,7 +56,7 @@ impl Model {
         self.end(revision);
     }
 
-    /// Carries out a command that was answered, and holds the answer against its own.
+    /// Executes a command that was answered, and compares the response with the model's.
     pub(super) fn check(&mut self, command: &Command, response: &Response) {
         let start = self.revision;
         let end = match (command, response) {
@@ -90,7 +90,7 @@ impl Model {
         self.past.insert(revision, self.live.clone());
     }
 
-    /// `now` is where the keyspace stands within the entry, which is what answers say.
+    /// `now` is the revision within the entry, which responses carry.
     fn range(&self, request: &pb::RangeRequest, now: i64, answer: &pb::RangeResponse) -> i64 {
         assert_eq!(revision(answer.header.as_ref()), now);
         let keys = if request.revision > 0 { &self.past[&request.revision] } else { &self.live };
@@ -153,7 +153,7 @@ impl Model {
         now
     }
 
-    /// Comparisons are all about the state before the entry.
+    /// All conditions are evaluated against the state before the entry.
     fn txn(
         &mut self,
         request: &pb::TxnRequest,
@@ -211,7 +211,8 @@ fn in_range<'a>(keys: &'a Keys, key: &[u8], end: &[u8]) -> Vec<(&'a Bytes, &'a R
     keys.iter().filter(|(live, _)| is_in(live)).collect()
 }
 
-/// A comparison of a range holds for all keys in it; one of a single key that is not there compares zeros, and no value.
+/// A condition on a range holds if it holds for every key in it. A condition on a missing key
+/// compares zeros; without a value, a comparison of values is false.
 fn holds(compare: &pb::Compare, keys: &Keys) -> bool {
     let found = in_range(keys, &compare.key, &compare.range_end);
     if found.is_empty() {
@@ -246,7 +247,7 @@ fn holds_for(compare: &pb::Compare, record: &Record) -> bool {
             Some(TargetUnion::Value(wanted)) => record.value.cmp(wanted),
             _ => record.value[..].cmp(&[]),
         },
-        // Nothing is compared, and what is equal is not unequal, greater or less.
+        // With an unknown target nothing is compared, and the ordering is equal.
         Err(_) => std::cmp::Ordering::Equal,
     };
     match CompareResult::try_from(compare.result) {

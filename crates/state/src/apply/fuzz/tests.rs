@@ -1,4 +1,4 @@
-//! The target on samples in which every command occurs.
+//! Runs the fuzz target on samples in which every command occurs.
 
 use prost::Message as _;
 use quorate_api::membershippb::{ClusterVersionSetRequest, DowngradeInfoSetRequest};
@@ -6,7 +6,7 @@ use quorate_test_support::mutate::bounded;
 
 use super::*;
 
-/// Steps put together.
+/// A sequence of encoded steps.
 #[derive(Default)]
 struct Steps(Vec<u8>);
 

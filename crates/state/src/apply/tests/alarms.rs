@@ -1,4 +1,4 @@
-//! What alarms and the quota forbid, for every command that could care.
+//! The commands that alarms and the quota refuse, for every command.
 
 use super::*;
 use crate::alarm::Cause;
@@ -21,11 +21,11 @@ fn alarms(outcome: Result<Response, Refusal>) -> Vec<(u64, i32)> {
 
 fn txn(operations: Vec<pb::request_op::Request>) -> Command {
     let operations = operations.into_iter().map(|op| pb::RequestOp { request: Some(op) });
-    // In the branch that is not taken.
+    // In the branch that is not executed.
     Command::Txn(pb::TxnRequest { failure: operations.collect(), ..pb::TxnRequest::default() })
 }
 
-/// Each command, and whether a full and a corrupt cluster carry it out.
+/// Each command, and whether it is executed while an alarm for space or corruption is raised.
 fn commands() -> Vec<(&'static str, Command, bool, bool)> {
     use pb::request_op::Request as Op;
     let grant = Command::LeaseGrant(pb::LeaseGrantRequest { id: 100, ttl: 60 });

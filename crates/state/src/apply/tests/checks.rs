@@ -1,4 +1,4 @@
-//! Which requests are refused whatever the state: the tables of structure and overlap.
+//! Requests that are refused in every state: tables of structure and overlap.
 
 use quorate_api::etcdserverpb::request_op::Request as Op;
 
@@ -59,7 +59,7 @@ fn structure() {
         (txn_of(4, vec![], vec![]), Err(TooManyOperations)),
         (txn_of(0, many(4), vec![]), Err(TooManyOperations)),
         (txn_of(0, vec![], many(4)), Err(TooManyOperations)),
-        // The outer transaction leaves two for the inner one.
+        // The outer transaction leaves two operations for the inner one.
         (txn_of(0, ops([txn(puts(&["a", "b"]), vec![])]), vec![]), Ok(())),
         (txn_of(0, ops([txn(puts(&["a", "b", "c"]), vec![])]), vec![]), Err(TooManyOperations)),
         (txn_of(0, ops([txn(vec![], puts(&["a", "b", "c"]))]), vec![]), Err(TooManyOperations)),
@@ -72,7 +72,7 @@ fn structure() {
     }
     let no_key = pb::TxnRequest {
         compare: vec![pb::Compare::default()],
-        // Found later, although it stands deeper.
+        // The inner error is found later, although it is deeper.
         success: vec![pb::RequestOp { request: None }],
         failure: vec![],
     };
@@ -100,7 +100,7 @@ fn operations_are_bounded_in_all() {
     };
     assert_eq!(check_structure(&request(128, 127), 256), Ok(OPERATIONS_MAX));
     assert_eq!(check_structure(&request(128, 128), 256), Err(TooManyOperations));
-    // A single list may be as long as it was configured.
+    // A single list may be as long as configured.
     let list = pb::TxnRequest { success: ops(puts(&vec!["k"; 20_000])), ..Default::default() };
     assert_eq!(check_structure(&list, 20_000), Ok(20_000));
     assert_eq!(check_structure(&list, 19_999), Err(TooManyOperations));

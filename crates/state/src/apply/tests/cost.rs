@@ -1,6 +1,7 @@
-//! Checks of client input take steps in proportion to the length of the input, but for a logarithm.
+//! The validation of client input takes a number of steps proportional to the input, up to a
+//! logarithm.
 //!
-//! Steps are counted (`steps`), not timed: they are the same on every run and every machine.
+//! Steps are counted (`steps`), not timed: the count is the same in every run and on every machine.
 
 use quorate_api::authpb;
 use quorate_api::deep_txn::STACK_BYTES;
@@ -11,10 +12,11 @@ use crate::auth::{Access, Caller};
 use crate::steps;
 use crate::units::LeaseId;
 
-/// How many times as long the larger input is.
+/// The ratio of the larger input to the smaller one.
 const TIMES: usize = 4;
 
-/// Checks that work on an input of four times the size takes about four times as many steps, and not sixteen times.
+/// Asserts that an input of four times the size takes about four times as many steps, not sixteen
+/// times.
 fn is_near_linear(size: usize, work: impl Fn(usize) -> Box<dyn FnOnce()> + Send + Sync) {
     let run = || {
         let small = steps::of(work(size));
@@ -84,7 +86,7 @@ fn puts_that_keep_values_beside_deletions() {
     });
 }
 
-/// A lease with so many keys, and a user who may write them but not administer.
+/// A lease with `size` keys, and a user who may write them but is not an administrator.
 fn leased_keys(size: usize) -> Log {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 600 })).unwrap();

@@ -1,4 +1,4 @@
-//! Files that etcd wrote, taken over by this state: it must say what etcd said.
+//! Recovers files that etcd wrote and compares the state with what etcd reported.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::members::{CLUSTER_TOKEN_DEFAULT, V2Membership, cluster_id, member_id};
 use crate::units::LeaseId;
 
-/// A data directory of etcd's, unpacked, and what etcd said of it.
+/// An unpacked data directory of etcd, and etcd's own report of its content.
 struct Golden {
     name: String,
     folder: tempfile::TempDir,
@@ -56,7 +56,7 @@ fn recover(db: &Path) -> Result<State, RecoverError> {
     State::recover(&backend, StateOptions::default())
 }
 
-/// The snapshot without the checksum behind it.
+/// The snapshot without its trailing checksum.
 fn snapshot(golden: &Golden) -> State {
     let path = golden.folder.path().join("snapshot.db");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -143,7 +143,7 @@ fn members_and_ids_are_what_etcd_said() {
         let said = said_members(&golden);
         let v2 = v2_membership(&golden);
         assert_eq!(v2.members.iter().cloned().collect::<Vec<_>>(), said, "{}", golden.name);
-        // What 3.5 failed to store is repaired from the tree.
+        // Members that 3.5 did not store are repaired from the v2 store.
         state.repair_members(v2.members.clone());
         let members: Vec<Member> = state.members().iter().cloned().collect();
         assert_eq!(members, said);
@@ -182,7 +182,7 @@ fn rows_and_trees_are_written_as_etcd_wrote_them() {
     }
 }
 
-/// The users as a file has them.
+/// The rows of users in a file.
 fn user_rows(db: &Path) -> Vec<(Bytes, Bytes)> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, db, Options::default()).unwrap();
@@ -210,7 +210,7 @@ fn users_and_roles_are_those_that_etcd_told_of() {
             assert!(said.map(|role| role.as_str().unwrap()).eq(roles), "{name}");
         }
         let roles = golden.said["roles"].as_object().unwrap();
-        // etcdctl makes the role of root too, and nobody asked for it.
+        // etcdctl also creates the role root, which the script does not ask for.
         let others = view.role_names().filter(|name| *name != "root");
         assert!(others.eq(roles.keys().map(String::as_str)));
         for (name, said) in roles {
@@ -225,7 +225,7 @@ fn users_and_roles_are_those_that_etcd_told_of() {
                 assert_eq!(i64::from(permission.perm_type), kind);
             }
         }
-        // As the file has them, so they are written.
+        // Rows are written exactly as the file holds them.
         for (name, row) in rows {
             let user = view.user(std::str::from_utf8(&name).unwrap()).unwrap();
             assert_eq!(user.to_row(), row);

@@ -1,4 +1,5 @@
-//! Random transactions against a model of a few maps that does what the specification says, word by word.
+//! Random transactions, compared with a model of a few maps that follows the specification word by
+//! word.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +62,7 @@ impl Model {
         })
     }
 
-    /// Says what each operation answers.
+    /// Appends the response of each operation to `out`.
     fn run(&mut self, start: &Self, request: &pb::TxnRequest, out: &mut Vec<String>) {
         for operation in chosen(start, request) {
             match operation.request.as_ref().unwrap() {
@@ -212,7 +213,7 @@ fn transaction() -> impl Strategy<Value = pb::TxnRequest> {
     txn_of(prop_oneof![4 => op, 1 => nested].boxed())
 }
 
-/// A range that asked for "now" names the revision before the transaction.
+/// A range at the newest revision names the revision before the transaction.
 fn name_revision(request: &mut pb::TxnRequest, revision: i64) {
     for operation in request.success.iter_mut().chain(&mut request.failure) {
         match operation.request.as_mut().unwrap() {
@@ -241,7 +242,8 @@ proptest! {
             let outcome = log.outcome(Command::Txn(request.clone()));
             let Ok(Response::Txn(response)) = outcome else {
                 prop_assert_eq!(outcome, Err(Refusal::KeyNotFound));
-                // Refused also where the specification's program would have stopped half way.
+                // This also refuses transactions that the program in the specification would stop
+                // half way.
                 if model.check(&start, &request) {
                     let deletes_all = format!("{request:?}").contains("range_end: b\"\\0\"");
                     prop_assert!(deletes_all, "{:?}", request);

@@ -1,4 +1,4 @@
-//! Through the file and back: restarts, and files that a leader sent.
+//! Recovery from the file: restarts, and files that a leader sent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn commit(log: &mut Log, backend: &Backend) {
     log.state.store_mut().committed(committed);
 }
 
-/// A bit of everything.
+/// A state with keys, leases, users, alarms and members.
 fn busy() -> Log {
     let mut log = Log::new();
     let meta = log.meta();
@@ -97,7 +97,7 @@ fn a_restart_finds_what_was_applied() {
     assert_eq!((remaining(5), remaining(-6)), (Some(60), Some(30)));
     assert_eq!(before.hub.stats(), after.hub.stats());
 
-    // Entries that the file has are replayed without effect, the next one counts again.
+    // Entries that the file contains are replayed without effect; the next entry is applied.
     let mut log = Log { state, index: 0, file_bytes: 0 };
     assert_eq!(log.applied(Command::Put(put("x", ""))).outcome, None);
     log.index = log.state.applied().0;
@@ -120,14 +120,14 @@ fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
     log.put("a", "1");
     commit(&mut log, &backend);
 
-    // The process ends before the alarm is in the file: the log has it.
+    // The process ends before the alarm is in the file; the log contains it.
     log.outcome(raise.clone()).unwrap();
     let mut log = Log { state: recovered(&backend), index: 1, file_bytes: 0 };
     assert_eq!(due(&log.state), None);
     log.outcome(raise).unwrap();
     assert_eq!(due(&log.state), Some(AlarmAction::Deactivate));
 
-    // The file has it, and so does a member that gets the file.
+    // The file contains it, and so does a member that receives the file.
     let hash_before = backend.read().hash().unwrap();
     commit(&mut log, &backend);
     assert_eq!(due(&recovered(&backend)), Some(AlarmAction::Deactivate));
@@ -135,7 +135,7 @@ fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
     other.state.install(&backend).unwrap();
     assert_eq!(due(&other.state), Some(AlarmAction::Deactivate));
 
-    // The hash of the file is that of a member of etcd, which stores no cause.
+    // The hash of the file equals that of an etcd member, which does not store the cause.
     let hash = backend.read().hash().unwrap();
     assert_ne!(hash, hash_before);
     let theirs = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
     commit(&mut plain, &theirs);
     assert_eq!(theirs.read().hash().unwrap(), hash);
 
-    // Nothing of it stays when the alarm is taken back.
+    // Deactivating the alarm removes its cause too.
     log.outcome(alarm(AlarmAction::Deactivate, Cause::Other)).unwrap();
     commit(&mut log, &backend);
     assert_eq!(due(&recovered(&backend)), None);
@@ -208,7 +208,7 @@ fn a_file_from_the_leader_takes_the_place_of_ones_own() {
     {
         responses += usize::from(frame.unwrap().has_events());
     }
-    // Revisions 3 and 4 in one.
+    // Revisions 3 and 4 in one response.
     assert_eq!(responses, 1);
 }
 

@@ -1,4 +1,4 @@
-//! Transactions one rule at a time.
+//! Transactions, one rule at a time.
 
 use quorate_api::deep_txn;
 use quorate_api::etcdserverpb::{
@@ -67,7 +67,7 @@ fn conditions() {
         (compare("x", Less, Mod, Some(Is::ModRevision(1))), true),
         (compare("x", Equal, Value, is("")), false),
         (compare("x", NotEqual, Value, is("1")), false),
-        // An operand of another kind is none.
+        // An operand of another kind counts as missing.
         (compare("a", Equal, Version, Some(Is::ModRevision(2))), false),
         (compare("a", Greater, Version, Some(Is::Lease(9))), true),
         (pb::Compare { result: 9, ..compare("a", Equal, Version, None) }, true),
@@ -184,10 +184,10 @@ fn a_refused_operation_leaves_nothing_behind() {
         let nested = txn(&mut log, vec![first(), Op::RequestTxn(inner)]);
         assert_eq!(nested, Err(refusal));
     }
-    // What the transaction itself deletes is gone when a later operation wants to keep it.
+    // A key that the transaction itself deletes is missing when a later operation wants to keep it.
     let delete_all = || Op::RequestDeleteRange(delete("a", "\0"));
     assert_eq!(txn(&mut log, vec![delete_all(), keep("a")]), Err(Refusal::KeyNotFound));
-    // What can be said of the state as it is, is said first, as etcd does.
+    // As in etcd, errors in the current state are reported first.
     let leased = Op::RequestPut(pb::PutRequest { lease: 7, ..put("b", "") });
     for later in [leased.clone(), Op::RequestTxn(txn_of([leased]))] {
         let refused = txn(&mut log, vec![delete_all(), keep("a"), later]);

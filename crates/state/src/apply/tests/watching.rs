@@ -1,4 +1,4 @@
-//! Watchers of a real state: what is published reaches them, live and from history.
+//! Watchers of a real state: live and from history.
 
 use std::task::{Context, Poll, Waker};
 
@@ -128,7 +128,7 @@ fn compacted_history_is_not_told() {
     let mut stream = watch(&log, [create("a", "", 3), create("a", "", 4)]);
     assert_eq!(
         events(&log, &mut stream),
-        // The value before revision 4 is gone.
+        // The value before revision 4 is compacted.
         ["0 canceled 4", "1@4 put a=2", "1@5 delete a<2", "1@6 put a=3"]
     );
 }

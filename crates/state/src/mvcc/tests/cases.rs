@@ -1,4 +1,4 @@
-//! Single cases that a random run seldom or never meets.
+//! Single cases that a random run reaches seldom or never.
 
 use super::*;
 use crate::backend::BackendView;
@@ -63,7 +63,7 @@ fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
     assert_eq!(txn.delete_range(KeyRange::From(b"k")).len(), 1);
     txn.put(b"k", b"new", 0);
     let changes = txn.finish().unwrap();
-    // Both are told, and the value before the entry belongs to the deletion.
+    // Watchers receive both changes, and the value before the entry belongs to the deletion.
     let kinds: Vec<_> =
         changes.events.iter().map(|change| (change.kind, change.previous)).collect();
     let old = Revision::new(2, 0);
@@ -92,7 +92,8 @@ fn a_key_that_comes_back_in_one_entry_is_hashed_as_etcd_hashes_it() {
     bed.store.schedule_compaction(2, &mut bed.batch).unwrap();
     while bed.store.next_garbage(10, &mut bed.batch).more {}
     bed.commit();
-    // What etcd 3.5.16 says of this history: at that revision it takes the key for deleted, and leaves nothing out.
+    // etcd 3.5.16 gives this hash: at that revision it treats the key as deleted, and leaves
+    // nothing out.
     let at_once = bed.view().hash_kv(3).unwrap();
     assert_eq!((at_once.hash, at_once.compact_revision), (2_836_943_625, 2));
     let later = |bed: &mut Bed| bed.view().hash_kv(3).unwrap();
@@ -252,7 +253,7 @@ fn pages_of_a_list_read_the_root_that_the_first_one_left() {
     let page = store.reader().view().range(&next).unwrap();
     assert_eq!((page.kvs[0].value(), page.more, page.count), (&[10][..], true, 90));
     assert_eq!(page.revision, store.current_revision());
-    // A compaction takes the root along; the history still answers at the revision itself.
+    // A compaction drops the pinned index; the history still answers at the revision itself.
     store.schedule_compaction(first.revision + 50, &mut batch).unwrap();
     store.publish();
     let refused = store.reader().view().range(&next);

@@ -1,8 +1,9 @@
-//! Files written by etcd, and what etcd itself said of them: keys at three revisions, hashes, leases.
+//! Files written by etcd, compared with etcd's own answers: keys at three revisions, hashes,
+//! leases.
 //!
-//! `QUORATE_GOLDEN` names the folder; its `README.md` explains the fields. The servers were killed, so
-//! the file of the data directory may lack the last entries: what lies beyond it is not compared there. The
-//! snapshot was taken when everything was committed.
+//! `QUORATE_GOLDEN` names the folder; its `README.md` explains the fields. The servers were killed,
+//! so the file of the data directory may lack the last entries; revisions beyond it are not
+//! compared there. The snapshot was taken after everything was committed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ fn files_of_etcd_are_read_as_etcd_reads_them() {
     assert!(compared > 0, "{} holds no answers", folder.display());
 }
 
-/// Compares what the file holds with the answers, and returns its revision.
+/// Compares the content of the file with the answers, and returns its revision.
 fn check_file(path: &Path, answers: &Value) -> i64 {
     let backend = open(path);
     let (mut store, recovered) = Store::recover(&backend, StoreOptions::default()).unwrap();
@@ -52,7 +53,8 @@ fn check_file(path: &Path, answers: &Value) -> i64 {
         let found = recovered.leases.iter().map(|(key, lease)| (key.to_vec(), *lease));
         assert_eq!(found.collect::<BTreeSet<_>>(), expected);
     }
-    // Deleting what etcd had not deleted yet changes no answer, nor does reading without the window.
+    // Deleting garbage that etcd had not deleted yet changes no answer, nor does reading without
+    // the window.
     let mut batch = Batch::new();
     while store.next_garbage(1000, &mut batch).more {}
     store.committed(backend.commit(&batch).unwrap());

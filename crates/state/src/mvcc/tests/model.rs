@@ -1,4 +1,4 @@
-//! The keyspace as one would write it without a thought for speed: every key's whole history in a map.
+//! A naive model of the keyspace: the whole history of every key in a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(super) struct ModelRecord {
 
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    /// Every change ever made, by key and in order; `None` is a deletion.
+    /// Every change, by key and in order; `None` is a deletion.
     history: BTreeMap<Vec<u8>, Vec<(Revision, Option<ModelRecord>)>>,
     pub(super) current: i64,
     pub(super) compacted: i64,
@@ -25,7 +25,7 @@ pub(super) struct Model {
     gone: BTreeSet<Revision>,
 }
 
-/// Keys alive, with the revision of the newest change and what it wrote.
+/// The live keys, with the revision of the newest change and the record.
 type State = BTreeMap<Vec<u8>, (Revision, ModelRecord)>;
 
 impl Model {
@@ -56,7 +56,7 @@ impl Model {
         self.history.get_mut(key).unwrap().push((at, None));
     }
 
-    /// All changes with `from <= main <= to`, as watchers would be told.
+    /// All changes with `from <= main <= to`, as watchers would receive them.
     pub(super) fn changes(
         &self,
         from: i64,
@@ -133,7 +133,8 @@ impl Model {
         Ok((kvs.collect(), more, count))
     }
 
-    /// What a compaction at `revision` leaves of each key: the rule by generations, word for word.
+    /// What a compaction at `revision` keeps of each key: etcd's rule by generations, word for
+    /// word.
     fn keep(&self, revision: i64, with_closing_tombstone: bool) -> BTreeSet<Revision> {
         let mut keep = BTreeSet::new();
         for changes in self.history.values() {
@@ -170,7 +171,7 @@ impl Model {
         self.gone.extend(gone);
     }
 
-    /// The changes whose records are still there, in order.
+    /// The changes whose records still exist, in order.
     pub(super) fn kept(&self) -> Vec<Revision> {
         let all = self.history.values().flatten().map(|(at, _)| *at);
         let kept: BTreeSet<_> = all.filter(|at| !self.gone.contains(at)).collect();

@@ -4,9 +4,10 @@
 //! count u32 | prefix length u32 | prefix | heads: count × 8 bytes | ends: count × u32 LE | keys, whole
 //! ```
 //!
-//! A head is the eight bytes of a key behind the prefix that all keys of the block share, padded with
-//! zeros, so that a search compares integers that lie side by side and looks at a whole key once or twice.
-//! What it reads on the way lies together at the front: most blocks are in no cache when they are searched.
+//! A head is the eight bytes of a key after the prefix that all keys of the block share, padded
+//! with zeros. A search compares adjacent integers and reads a whole key only once or twice. The
+//! bytes that most searches read are together at the front, because most blocks are in no CPU cache
+//! when they are searched.
 //!
 //! # Invariants
 //!
@@ -14,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! What belongs to a key (`node`).
+//! The entries of the keys (`node`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl KeyBlock {
         })
     }
 
-    /// Finds a key, or the position it would take.
+    /// Finds a key, or the position at which it would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let count = self.len();
         if count == 0 {
@@ -100,7 +101,7 @@ impl KeyBlock {
         let prefix_len = self.prefix_len();
         let prefix = &self.bytes[HEADER_LEN..][..prefix_len];
         let Some((key_prefix, rest)) = key.split_at_checked(prefix_len) else {
-            // A key shorter than the prefix and equal as far as it goes sorts before all of them.
+            // A key that is a proper prefix of the common prefix sorts before all keys.
             return Err(if key > prefix { count } else { 0 });
         };
         match key_prefix.cmp(prefix) {
@@ -161,7 +162,7 @@ impl KeyBlock {
         Self::build(self.range(0..position).chain(self.range(position + 1..self.len())))
     }
 
-    /// The keys at `positions` alone.
+    /// A block with only the keys at `positions`.
     pub(super) fn slice(&self, positions: Range<usize>) -> Self {
         Self::build(self.range(positions))
     }

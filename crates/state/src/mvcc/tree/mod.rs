@@ -1,9 +1,9 @@
-//! The key index: every key that has history, in order, with what is known of its newest change.
+//! The key index: every key that has history, in order, with the facts about its newest change.
 //!
-//! A counting B-tree whose nodes are shared: cloning a [`Tree`] costs one reference, the clone never
-//! changes, and changing the original copies only the nodes on the way down that a clone still shows. Each
-//! inner node knows how many live keys stand below each child, so counting a range or finding the n-th key
-//! of it costs the depth of the tree.
+//! It is a counting B-tree with shared nodes. Cloning a [`Tree`] costs one reference, and the clone
+//! never changes: a change of the original copies the nodes on the search path that a clone still
+//! uses. Each inner node stores the number of live keys below each child, so counting a range or
+//! finding its n-th key costs the depth of the tree.
 //!
 //! The applier owns and changes one tree; readers hold clones.
 //!
@@ -29,9 +29,9 @@ pub(super) struct Entry {
     pub(super) main: i64,
     /// Main revision of the change that began the generation.
     pub(super) create: i64,
-    /// Changes since the generation began.
+    /// The number of changes since the generation began.
     pub(super) version: i64,
-    /// The change before it: its position in the history, plus one; 0 for none.
+    /// The change before it, as its position in the history plus one; 0 for none.
     pub(super) previous: u64,
     /// Sub revision of the change.
     pub(super) sub: u32,
@@ -46,7 +46,7 @@ pub(super) enum Bound<'a> {
     First,
     /// Before this key.
     Key(&'a [u8]),
-    /// Behind the last key.
+    /// After the last key.
     End,
 }
 
@@ -75,12 +75,12 @@ impl Tree {
         self.live
     }
 
-    /// What is known of a key, deleted or not.
+    /// The entry of a key, deleted or not.
     pub(super) fn get(&self, key: &[u8]) -> Option<&Entry> {
         self.root.find(key)
     }
 
-    /// The index's own copy of a key, with what is known of it.
+    /// The index's own copy of a key, with its entry.
     pub(super) fn get_key_value(&self, key: &[u8]) -> Option<(&[u8], &Entry)> {
         self.root.find_key_value(key)
     }
@@ -98,8 +98,8 @@ impl Tree {
         below.saturating_sub(above)
     }
 
-    /// Visits keys in order, deleted ones too, until told to stop. The first `skip` live keys of the range
-    /// are passed over, and deleted ones before them.
+    /// Visits keys in order, deleted ones too, until `visit` breaks. It skips the first `skip` live
+    /// keys of the range and the deleted keys before them.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
@@ -112,12 +112,12 @@ impl Tree {
         {
             return;
         }
-        // Whether the walk was stopped is the visitor's affair.
+        // The visitor knows whether it stopped the walk, so the result is dropped.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
             self.root.walk(from, to, &mut skip, &mut visit);
     }
 
-    /// Replaces what is known of a key, or adds the key.
+    /// Replaces the entry of a key, or adds the key.
     pub(super) fn update(&mut self, key: &[u8], mut change: impl FnMut(Option<&Entry>) -> Entry) {
         let changed = self.root.update(key, &mut change);
         self.live = self.live.strict_add_signed(changed.live);
@@ -129,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// Removes a key if `doomed` says so of what is known of it.
+    /// Removes a key if `doomed` returns true for its entry.
     pub(super) fn remove(&mut self, key: &[u8], mut doomed: impl FnMut(&Entry) -> bool) -> bool {
         let Some(live) = self.root.remove(key, &mut doomed) else { return false };
         self.live = self.live.strict_add_signed(live);
@@ -164,7 +164,7 @@ impl std::fmt::Debug for Tree {
     }
 }
 
-/// How full a node is when built at once: room for some keys before it splits.
+/// The fill of a new node: some keys can be added before it splits.
 const LEAF_FILL: usize = LEAF_MAX - LEAF_MAX / 8;
 const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
 
@@ -172,7 +172,7 @@ const INNER_FILL: usize = INNER_MAX - INNER_MAX / 8;
 struct Builder<'a> {
     keys: Vec<&'a [u8]>,
     entries: Vec<Entry>,
-    /// The leaves built, each with the separator before it.
+    /// The finished leaves, each with the separator before it.
     leaves: Vec<(Box<[u8]>, Child)>,
     last_key: &'a [u8],
     live: usize,
@@ -211,7 +211,7 @@ impl<'a> Builder<'a> {
         self.finish_leaf();
         let mut level = self.leaves;
         while level.len() > 1 {
-            // Spread evenly, so that no node is left with a single child.
+            // Children are distributed evenly, so that no node has only one.
             let parents = level.len().div_ceil(INNER_FILL);
             let (each, more) = (level.len() / parents, level.len() % parents);
             let mut nodes = level.into_iter();

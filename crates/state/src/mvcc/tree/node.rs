@@ -1,13 +1,14 @@
 //! Nodes of the key index, and the changes that keep them balanced.
 //!
-//! A leaf keeps its keys apart from what is known about them, so that overwriting a key copies a small
-//! array and shares the keys. A node that nobody else holds is changed in place; one that a published
-//! root still shows is copied first.
+//! A leaf stores its keys apart from their entries, so that overwriting a key copies a small array
+//! and shares the keys. A node with a single reference is changed in place; a node that a published
+//! root still uses is copied first.
 //!
 //! # Invariants
 //!
-//! * Separator `i` of an inner node is above every key of child `i` and not above any of child `i + 1`.
-//! * All leaves stand at the same depth, and no node but an empty root is empty.
+//! * Separator `i` of an inner node is above every key of child `i` and not above any key of child
+//!   `i + 1`.
+//! * All leaves are at the same depth, and no node but an empty root is empty.
 //! * A child's `live` is the number of keys below it that are not deleted.
 
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ use super::{Bound, Entry};
 
 pub(super) const LEAF_MAX: usize = 64;
 pub(super) const INNER_MAX: usize = 16;
-/// Below this, a node looks for a neighbour to merge with.
+/// A node with fewer keys is merged with a sibling, if possible.
 const LEAF_MIN: usize = LEAF_MAX / 4;
 const INNER_MIN: usize = INNER_MAX / 4;
 
@@ -46,7 +47,7 @@ pub(super) struct Child {
     pub(super) node: Node,
 }
 
-/// What a change below a node means for the node above.
+/// The effect of a change below a node on the node above.
 pub(super) struct Changed {
     pub(super) live: isize,
     pub(super) inserted: bool,
@@ -69,7 +70,7 @@ impl Leaf {
 }
 
 impl Inner {
-    /// The child in which a key stands, if it stands anywhere.
+    /// The child that contains a key, if the tree contains it.
     pub(super) fn child_of(&self, key: &[u8]) -> usize {
         self.separators.search(key).map_or_else(|position| position, |position| position + 1)
     }
@@ -92,7 +93,7 @@ fn live_count(entries: &[Entry]) -> usize {
 }
 
 impl Node {
-    /// Number of live keys before `bound`.
+    /// The number of live keys before `bound`.
     pub(super) fn rank(&self, bound: Bound<'_>) -> usize {
         let mut node = self;
         let mut before = 0;
@@ -111,7 +112,7 @@ impl Node {
         }
     }
 
-    /// Visits the keys between two bounds, after passing over the first `skip` live ones.
+    /// Visits the keys between two bounds, after skipping the first `skip` live ones.
     pub(super) fn walk<'a>(
         &'a self,
         from: Bound<'_>,
@@ -186,7 +187,8 @@ impl Node {
         }
     }
 
-    /// Removes a key if `doomed` says so of its entry; tells the change in live keys if it was removed.
+    /// Removes a key if `doomed` returns true for its entry. Returns the change in live keys if it
+    /// was removed.
     pub(super) fn remove(
         &mut self,
         key: &[u8],
@@ -208,7 +210,8 @@ impl Node {
             }
             Self::Inner(inner) => {
                 let position = inner.child_of(key);
-                // Looked at first: most tombstones were overwritten, and need no copy of the path.
+                // Checked first: most tombstones were overwritten, and then no path needs to be
+                // copied.
                 inner.children[position].node.find(key).filter(|entry| doomed(entry))?;
                 let inner = Arc::make_mut(inner);
                 let child = &mut inner.children[position];
@@ -241,7 +244,7 @@ impl Node {
         }
     }
 
-    /// Number of keys or children.
+    /// The number of keys or children.
     fn len(&self) -> usize {
         match self {
             Self::Leaf(leaf) => leaf.entries.len(),
@@ -278,7 +281,7 @@ fn insert_entry(
         }
         return None;
     }
-    // Keys that come in order leave full leaves behind.
+    // Keys that are inserted in order leave full leaves.
     let middle = if position == LEAF_MAX { LEAF_MAX } else { LEAF_MAX / 2 };
     let part = |positions: std::ops::Range<usize>| Leaf {
         keys: leaf.keys.slice(positions.clone()),
@@ -298,7 +301,7 @@ fn insert_entry(
     Some((separator, right))
 }
 
-/// Adds a child behind the one at `position`.
+/// Adds a child after the one at `position`.
 fn insert_child(
     inner: &mut Inner,
     position: usize,

@@ -1,4 +1,4 @@
-//! The index against a sorted map, through every change that splits, merges and shares nodes.
+//! The index compared with a sorted map, through every change that splits, merges and shares nodes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -31,7 +31,7 @@ fn listed(tree: &Tree, from: Bound<'_>, to: Bound<'_>, skip: usize) -> Vec<(Vec<
     found
 }
 
-/// Checks the invariants of the node header; returns depth, keys and live keys.
+/// Asserts the invariants in the header of `node`. Returns depth, keys and live keys.
 fn check_node(node: &Node, from: &[u8], to: Option<&[u8]>, root: bool) -> (usize, usize, usize) {
     let inside = |key: &[u8]| from <= key && to.is_none_or(|to| key < to);
     match node {
