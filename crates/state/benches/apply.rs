@@ -1,6 +1,7 @@
-//! How fast entries are applied and watchers served: `cargo bench -p quorate-state --bench apply`.
+//! Benchmark of applying entries and serving watchers: `cargo bench -p quorate-state --bench
+//! apply`.
 //!
-//! Prints microseconds of processor time of one thread.
+//! It prints microseconds of processor time of one thread.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -17,7 +18,7 @@ use quorate_state::apply::{EntryMeta, Request, State, StateOptions};
 use quorate_state::units::{LeaseId, Millis};
 use quorate_state::watch::{HeaderFields, WatchStream};
 
-/// Time spent on a processor, which a busy machine does not stretch; Linux counts it in nanoseconds.
+/// Processor time, which does not depend on other load; Linux counts it in nanoseconds.
 fn processor_seconds() -> f64 {
     let spent = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanoseconds = spent.split_whitespace().next().and_then(|spent| spent.parse().ok());
@@ -83,7 +84,7 @@ fn create(stream: &mut WatchStream, key: usize, range_end: &'static [u8], prev_k
     stream.create(request, |_, _| Ok(()));
 }
 
-/// Takes all that waits and encodes it as a connection would; returns the number of responses.
+/// Takes all waiting responses and encodes them as a connection would. Returns their number.
 fn drain(streams: &mut [WatchStream], buffer: &mut BytesMut) -> usize {
     let header = HeaderFields { cluster_id: 1 << 60, member_id: 1 << 61, raft_term: 3 };
     let mut count = 0;

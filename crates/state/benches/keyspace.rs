@@ -1,7 +1,8 @@
-//! How fast the keyspace is: `cargo bench -p quorate-state [-- KEYS]`, 100,000 keys unless told.
+//! Benchmark of the keyspace: `cargo bench -p quorate-state [-- KEYS]`, by default with 100,000
+//! keys.
 //!
-//! Prints microseconds of one thread per operation. Commits to the file happen on the way, without waiting
-//! for the disk, and are left out of the figures except where they are named.
+//! It prints microseconds of one thread per operation. Commits to the file run in between, without
+//! waiting for the disk. They are not part of the figures except where a figure names them.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark may fail")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
@@ -28,7 +29,7 @@ fn keys(count: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Time spent on a processor, which a busy machine does not stretch; Linux counts it in nanoseconds.
+/// Processor time, which does not depend on other load; Linux counts it in nanoseconds.
 struct Clock(f64);
 
 impl Clock {
@@ -38,7 +39,7 @@ impl Clock {
         Self(nanoseconds.unwrap_or(0.0) / 1e9)
     }
 
-    /// As if what took so long had not been.
+    /// Subtracts this time from the measurement.
     fn without(self, seconds: &mut f64) -> Self {
         Self(self.0 + std::mem::take(seconds))
     }
@@ -195,7 +196,8 @@ fn reads(view: &View, sorted: &[Vec<u8>]) {
     report("count of half the keys", rounds, &started);
 }
 
-/// Overwrites nothing and deletes half: the versions left by the puts before, and tombstones.
+/// Overwrites nothing and deletes half: the garbage is the versions of the earlier puts, and
+/// tombstones.
 fn compaction(load: &mut Load, doomed: &[Vec<u8>]) {
     for key in doomed {
         load.store.write(&mut load.batch).delete_range(KeyRange::One(key));

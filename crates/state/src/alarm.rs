@@ -1,20 +1,23 @@
-//! Alarms: what is wrong with the cluster, as the log says, and what it therefore must not do.
+//! Alarms: problems of members that the log has recorded, because of which the cluster refuses
+//! requests.
 //!
-//! An alarm is a fact about one member and one kind of trouble. Raised alarms are stored, so they survive
-//! restarts, and hold for the whole cluster until they are taken back one by one.
+//! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive
+//! restarts, and they apply to the whole cluster until each is deactivated.
 //!
-//! An alarm has a cause, because a member takes back the NOSPACE alarm that it raised for its own full disk, and
-//! no other. The cause comes with the log entry that raises the alarm and is stored as the value of the alarm's
-//! row. Members of etcd ignore the cause in the entry and the value of the row.
+//! An alarm has a cause, because a member deactivates the NOSPACE alarm that it raised for its own
+//! full disk, and no other. The cause is part of the log entry that raises the alarm, and is stored
+//! as the value of the alarm's row. Members of etcd ignore the cause in the entry and the value of
+//! the row.
 //!
 //! # Invariants
 //!
-//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the quota or an
-//!   operator has raised as well stays until an operator takes it back.
+//! * The cause is a full disk only if every entry that raised the alarm says so. An alarm that the
+//!   quota or an operator has raised as well stays until an operator deactivates it.
 //!
 //! # Not here
 //!
-//! What an alarm forbids (`apply`), and who raises one (quota checks and corruption checks in the server).
+//! The requests that an alarm refuses (`apply`). The server raises alarms: its quota checks and
+//! corruption checks.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +29,13 @@ use crate::backend::Batch;
 use crate::schema::{Bucket, alarm};
 use crate::units::MemberId;
 
-/// One raised alarm. The kind is a number: kinds this version does not know are kept like any other.
+/// One raised alarm. The kind is a number: a kind that this version does not know is stored like
+/// any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Alarm {
-    /// The member in trouble; 0 if it is not known which.
+    /// The member with the problem; 0 if the member is not known.
     pub member: MemberId,
-    /// Which trouble, as `AlarmType` numbers it.
+    /// The kind of problem, as `AlarmType` numbers it.
     pub kind: i32,
 }
 
@@ -50,7 +54,7 @@ impl Alarm {
 /// Why an alarm is raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
-    /// The quota, an operator, a corruption check, or not known.
+    /// The quota, an operator, a corruption check, or unknown.
     #[default]
     Other,
     /// The disk of the member has no room for its backend file.
@@ -66,7 +70,7 @@ impl Cause {
         }
     }
 
-    /// A value of an unknown form is the mark of another program.
+    /// A value of an unknown form was written by another program and counts as [`Cause::Other`].
     fn load(value: &[u8]) -> Self {
         if value == alarm::FULL_DISK { Self::FullDisk } else { Self::Other }
     }
@@ -93,7 +97,8 @@ impl Alarms {
         Some(alarms)
     }
 
-    /// Raises an alarm. One that is raised already changes only if a cause other than a full disk is added.
+    /// Raises an alarm. An alarm that is raised already changes only if the new cause is not a full
+    /// disk.
     pub fn activate(&mut self, alarm: Alarm, cause: Cause, batch: &mut Batch) {
         let is_new = match self.raised.get(&alarm) {
             None => true,
@@ -107,7 +112,7 @@ impl Alarms {
         }
     }
 
-    /// Takes an alarm back. Says whether it was raised.
+    /// Deactivates an alarm. Returns whether it was raised.
     pub fn deactivate(&mut self, alarm: Alarm, batch: &mut Batch) -> bool {
         let raised = self.raised.remove(&alarm).is_some();
         if raised {
@@ -123,8 +128,9 @@ impl Alarms {
         self.raised.keys().copied().filter(move |alarm| all || alarm.kind == kind)
     }
 
-    /// What a member does about its NOSPACE alarm: it raises the alarm while it `refuses_writes` for its full disk,
-    /// and takes it back afterwards if the disk is its only cause. `None` where there is nothing to do.
+    /// The action that a member proposes for its own NOSPACE alarm: it raises the alarm while it
+    /// `refuses_writes` for its full disk, and deactivates it afterwards if the disk is its only
+    /// cause. `None` if there is nothing to do.
     #[must_use]
     pub fn due_for_disk(&self, member: MemberId, refuses_writes: bool) -> Option<AlarmAction> {
         let own = Alarm { member, kind: AlarmType::Nospace as i32 };

@@ -1,18 +1,20 @@
-//! What the applied entries leave in the backend file, and how it gets there.
+//! The backend file of the state machine: collects the changes of applied entries and commits them.
 //!
-//! The applier collects the changes of whole entries in a [`Batch`]; the commit thread writes each batch in
-//! one transaction of the file, together with the raft index it brings the file to. A restart therefore
-//! finds the effect of all entries up to that index and of no other.
+//! The applier collects the changes of whole entries in a [`Batch`]. The commit thread writes each
+//! batch in one transaction of the file, together with the index of the last entry in it. After a
+//! restart, the file therefore contains the effects of all entries up to that index and of no other
+//! entry.
 //!
 //! # Invariants
 //!
-//! * A batch is written completely or not at all, and batches are written in the order they were filled.
-//! * The raft index travels with the changes it covers. A batch that nobody gave an index (the deletions
-//!   of a compaction) leaves the stored one alone.
+//! * A batch is written completely or not at all, and batches are written in the order in which
+//!   they were filled.
+//! * The raft index is written together with the changes that it covers. A batch without an index
+//!   (the deletions of a compaction) leaves the stored index unchanged.
 //!
 //! # Not here
 //!
-//! Pages, transactions and syncs (`quorate_storage::bolt`), when to commit (the server).
+//! Pages, transactions and syncs (`quorate_storage::bolt`). The server decides when to commit.
 
 mod batch;
 mod fault;
@@ -35,7 +37,7 @@ pub use self::image::{ImageFault, check_image, open_image};
 pub use self::view::BackendView;
 use crate::schema::{Bucket, RecordKey};
 
-/// The open backend file. Clones are handles to the same one, also after it was replaced.
+/// The open backend file. Clones are handles to the same file, also after it was replaced.
 #[derive(Clone, Debug)]
 pub struct Backend {
     db: Arc<ArcSwap<Db>>,
@@ -43,27 +45,27 @@ pub struct Backend {
     options: Options,
 }
 
-/// What a commit brought the file to.
+/// The result of a commit.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// The file's content after it.
+    /// The file's content after the commit.
     pub view: BackendView,
-    /// Main revision of the newest record written, if there was one.
+    /// Main revision of the newest written record, if a record was written.
     pub last_revision: Option<i64>,
-    /// Raft index and term that were written, if any were.
+    /// The written raft index and term, if they were written.
     pub consistent_index: Option<(u64, u64)>,
 }
 
 impl Backend {
-    /// Opens the file, creating it and its buckets as far as they are missing.
+    /// Opens the file. Creates the file and its buckets if they are missing.
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, mut options: Options) -> Result<Self, Fault> {
-        // No bucket of ours holds another one.
+        // No bucket of ours contains another bucket.
         options.flat = true;
         let db = open_db(disk, path, &options)?;
         Ok(Self { db: Arc::new(ArcSwap::from_pointee(db)), path: Arc::from(path), options })
     }
 
-    /// Opens the file that has been put in place of this one. Views of the old one stay as they are.
+    /// Opens the file that has replaced this one. Views of the old file stay valid and unchanged.
     pub fn reopen(&self, disk: &Arc<dyn Disk>) -> Result<(), Fault> {
         let db = open_db(disk, &self.path, &self.options)?;
         self.db.store(Arc::new(db));
@@ -76,8 +78,8 @@ impl Backend {
         BackendView::new(self.db.load().read(), Arc::clone(&self.path))
     }
 
-    /// Writes a batch in one transaction and makes it durable. It may be tried again where only room was missing
-    /// ([`BoltError::is_no_room`]).
+    /// Writes a batch in one transaction and makes it durable. The caller may retry if the only
+    /// problem is missing disk space ([`BoltError::is_no_room`]).
     pub fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
         let (last_revision, consistent_index) = (batch.last_revision(), batch.consistent_index());
         if !batch.is_empty() {
@@ -89,26 +91,26 @@ impl Backend {
         Ok(Committed { view: self.read(), last_revision, consistent_index })
     }
 
-    /// Sizes and readers, as of the last commit.
+    /// Sizes and open read transactions, as of the last commit.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.db.load().stats()
     }
 
-    /// Bytes of all pages up to the last one in use, free ones between them included: what counts against
-    /// the quota.
+    /// Bytes of all pages up to the last one in use, including the free pages among them. This size
+    /// counts against the quota.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.stats().size_bytes
     }
 
-    /// The part of [`Backend::size_bytes`] that holds something.
+    /// The part of [`Backend::size_bytes`] that is not free.
     #[must_use]
     pub fn size_in_use_bytes(&self) -> u64 {
         self.stats().in_use_bytes
     }
 
-    /// The engine of the present file: giving space back, checking, images.
+    /// The storage engine of the current file, for reclaiming space, checks and images.
     #[must_use]
     pub fn db(&self) -> Arc<Db> {
         self.db.load_full()
@@ -163,10 +165,10 @@ fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Deletes a run of records that nothing was put between.
+/// Deletes a run of records with no put in between.
 fn flush_deletions(tx: &mut WriteTx<'_>, keys: &mut Vec<RecordKey>) -> Result<(), Fault> {
     if !keys.is_empty() {
-        // Steps of two compactions may meet in one batch.
+        // The steps of two compactions may be in one batch.
         keys.sort_unstable();
         keys.dedup();
         let encoded: Vec<_> = keys.drain(..).map(RecordKey::encode).collect();

@@ -1,18 +1,19 @@
-//! The backend quota: how large the file may become, and what a request adds.
+//! The backend quota: the maximum size of the file, and the cost of requests.
 //!
-//! Checked twice: by the member that takes a request, before it proposes anything, and again when an
-//! entry is applied. The second check never changes what an entry does, only whether its proposer is told
-//! that space is short; what the cluster then refuses hangs on the alarm, which is in the log.
+//! The quota is checked twice: by the member that receives a request, before it proposes an entry,
+//! and again when the entry is applied. The second check never changes the effect of an entry. It
+//! decides only whether the proposer receives the error that space is exceeded. Later requests are
+//! refused by the alarm, which is in the log.
 
 use quorate_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest, request_op::Request};
 
-/// The quota when none is configured.
+/// The quota if none is configured.
 pub const QUOTA_BYTES_DEFAULT: u64 = 2 << 30;
 
-/// What a lease costs.
+/// The cost of a lease.
 pub const LEASE_COST: u64 = 64;
 
-/// What a put costs besides key and value.
+/// The cost of a put besides key and value.
 const PUT_COST: u64 = 256;
 
 /// The effective quota.
@@ -22,7 +23,8 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Reads the configured number: 0 stands for the default, negative numbers for none at all.
+    /// Builds the quota from the configured number: 0 means the default, a negative number means no
+    /// quota.
     #[must_use]
     pub fn new(configured: i64) -> Self {
         let bytes_max = match configured {
@@ -38,7 +40,8 @@ impl Quota {
         self.bytes_max
     }
 
-    /// Whether a file of `file_bytes` has room for `cost` more. What costs nothing always passes.
+    /// Whether a file of `file_bytes` has room for `cost` more bytes. A cost of 0 is always
+    /// allowed.
     #[must_use]
     pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
         match self.bytes_max {
@@ -48,13 +51,13 @@ impl Quota {
     }
 }
 
-/// What a put costs.
+/// The cost of a put.
 #[must_use]
 pub const fn put_cost(request: &PutRequest) -> u64 {
     PUT_COST + request.key.len() as u64 + request.value.len() as u64
 }
 
-/// What a transaction costs: its dearer branch, whichever is taken.
+/// The cost of a transaction: that of its more expensive branch, whichever is executed.
 #[must_use]
 pub fn txn_cost(request: &TxnRequest) -> u64 {
     branch_cost(&request.success).max(branch_cost(&request.failure))

@@ -1,17 +1,17 @@
-//! Buckets, keys and encodings of the backend file: the only place that knows them.
+//! Buckets, keys and encodings of the backend file. No other module knows them.
 //!
-//! The file is etcd's, so every name and byte here is fixed by what etcd reads and writes. Revisions are
-//! stored as `main` in eight big-endian bytes, `_`, `sub` in eight big-endian bytes; the record of a
-//! deletion carries a `t` behind that. Byte order is therefore revision order.
+//! The file is etcd's, so every name and byte here is fixed by what etcd reads and writes. A
+//! revision is stored as `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian
+//! bytes; the key of a deletion has a `t` after that. Byte order is therefore revision order.
 //!
 //! # Invariants
 //!
-//! * [`RecordKey::decode`] accepts exactly what [`RecordKey::encode`] writes, and nothing panics on foreign
-//!   bytes.
+//! * [`RecordKey::decode`] accepts exactly the bytes that [`RecordKey::encode`] writes. Bytes from
+//!   outside never cause a panic.
 //!
 //! # Not here
 //!
-//! Who writes when (`backend`), what the records mean together (`mvcc`).
+//! Writing the file (`backend`), interpreting the records (`mvcc`).
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use std::fmt;
 pub enum Bucket {
     /// Raised alarms.
     Alarm,
-    /// Whether authentication is on, and its revision.
+    /// Whether authentication is enabled, and the auth revision.
     Auth,
     /// Roles by name.
     AuthRoles,
@@ -41,7 +41,7 @@ pub enum Bucket {
 }
 
 impl Bucket {
-    /// All buckets, in the order the file keeps them.
+    /// All buckets, in the order of the file.
     pub const ALL: [Self; 10] = [
         Self::Alarm,
         Self::Auth,
@@ -75,51 +75,52 @@ impl Bucket {
 
 /// Values of bucket `alarm`, besides the empty one that etcd writes.
 pub mod alarm {
-    /// The alarm is raised for a full disk. Ours; members of etcd ignore it.
+    /// The alarm was raised for a full disk. Only Quorate writes this; members of etcd ignore it.
     pub const FULL_DISK: &[u8] = b"disk";
 }
 
 /// Keys of bucket `auth`.
 pub mod auth {
-    /// One byte, 1 while authentication is on.
+    /// One byte, 1 if authentication is enabled.
     pub const ENABLED: &[u8] = b"authEnabled";
-    /// Counts the changes to users and roles, eight bytes.
+    /// The number of changes to users and roles, eight bytes.
     pub const REVISION: &[u8] = b"authRevision";
 }
 
 /// Keys of bucket `cluster`.
 pub mod cluster {
-    /// The version that all members agree on, as `3.6.0`.
+    /// The cluster version, as `3.6.0`.
     pub const VERSION: &[u8] = b"clusterVersion";
-    /// The downgrade under way, JSON.
+    /// The downgrade in progress, JSON.
     pub const DOWNGRADE: &[u8] = b"downgrade";
 }
 
 /// Keys of bucket `meta`.
 pub mod meta {
-    /// Raft index up to which the file is complete, eight bytes.
+    /// Raft index of the last entry that the file contains, eight bytes.
     pub const CONSISTENT_INDEX: &[u8] = b"consistent_index";
     /// Raft term of that entry, eight bytes.
     pub const TERM: &[u8] = b"term";
     /// Voters and learners, JSON.
     pub const CONF_STATE: &[u8] = b"confState";
-    /// Revision of the last compaction accepted.
+    /// Revision of the last accepted compaction.
     pub const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
-    /// Revision of the last compaction whose garbage is gone.
+    /// Revision of the last compaction whose garbage is deleted.
     pub const FINISHED_COMPACTION: &[u8] = b"finishedCompactRev";
-    /// Mark of the restore that the content comes from, absent if there was none. Ours; members of etcd keep it.
+    /// Mark of the restore from which the content comes, absent without a restore. Only Quorate
+    /// writes it; members of etcd keep it.
     pub const RESTORED: &[u8] = b"quorateRestored";
     /// Version of the file's content, as `3.6.0`.
     pub const STORAGE_VERSION: &[u8] = b"storageVersion";
 }
 
-/// A point in the keyspace's history: `main` counts the entries that changed something, `sub` the changes
-/// within one entry.
+/// A point in the history of the keyspace: `main` counts the entries that changed something, `sub`
+/// the changes within one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision {
-    /// The entry, from 2; 1 is the empty keyspace.
+    /// The entry, from 2 on; 1 is the empty keyspace.
     pub main: i64,
-    /// The change within the entry, from 0.
+    /// The change within the entry, from 0 on.
     pub sub: i64,
 }
 
@@ -142,7 +143,7 @@ impl Revision {
         bytes
     }
 
-    /// Reads the stored form; `None` if it is none.
+    /// Decodes the stored form; `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (main, rest) = bytes.split_first_chunk()?;
@@ -162,7 +163,7 @@ impl fmt::Display for Revision {
 /// The key of a record in bucket `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey {
-    /// When the change happened.
+    /// The revision of the change.
     pub revision: Revision,
     /// Whether the change was a deletion.
     pub tombstone: bool,
@@ -189,7 +190,7 @@ impl RecordKey {
         EncodedRecordKey { bytes, len: Revision::ENCODED_LEN + usize::from(self.tombstone) }
     }
 
-    /// Reads the stored form; `None` if it is none.
+    /// Decodes the stored form; `None` if it is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (revision, mark) = bytes.split_at_checked(Revision::ENCODED_LEN)?;
@@ -246,7 +247,7 @@ mod tests {
         }
     }
 
-    /// The page that says what is on disk; the files are one crate's, the keys in them this one's.
+    /// FORMAT.md is in the storage crate, whose files hold the keys that are defined here.
     const FORMAT: &str = include_str!("../../storage/FORMAT.md");
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
             meta::TERM,
         ];
         assert_eq!(keys_of(Bucket::Meta), facts);
-        // And these are all that this file declares.
+        // And the file declares no other keys.
         let (keys, _) = include_str!("schema.rs").split_once("#[cfg(test)]").unwrap();
         assert_eq!(keys.matches(": &[u8] = b\"").count(), 1 + 2 + 2 + facts.len());
         let value = format!("`{}` for a full disk", str::from_utf8(alarm::FULL_DISK).unwrap());

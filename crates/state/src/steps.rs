@@ -1,7 +1,8 @@
-//! Counts the steps of checks of client input, for the tests of their cost (`apply::tests::cost`).
+//! Counts the steps that checks of client input take, for the tests of their cost
+//! (`apply::tests::cost`).
 //!
-//! A step is a comparison of keys, or a look at the permissions for a key. What these checks are made of counts its
-//! steps here. Outside of tests nothing is counted.
+//! A step is a comparison of keys, or a lookup of the permissions for a key. The functions that
+//! these checks use count their steps here. Outside of tests, nothing is counted.
 
 /// Counts a step.
 #[inline]
@@ -25,7 +26,7 @@ mod counter {
         COUNT.set(COUNT.get() + 1);
     }
 
-    /// The number of steps that some work takes on this thread.
+    /// The number of steps that `work` takes on this thread.
     pub(crate) fn of(work: impl FnOnce()) -> u64 {
         let before = COUNT.get();
         work();

@@ -1,21 +1,21 @@
-//! The quantities that several parts of the state machine speak of: time, lease ids, member ids.
+//! Types that several modules of the state machine share: time, lease ids, member ids.
 //!
-//! Time is a number handed in by the caller. Nothing in this crate asks a clock.
+//! The caller passes time as a number. Nothing in this crate reads a clock.
 
 use std::fmt;
 
-/// A point on the caller's monotonic clock, in milliseconds. Only differences mean anything.
+/// A point on the caller's monotonic clock, in milliseconds. Only differences have a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The point `secs` seconds later; far futures meet at the end of the clock.
+    /// The point `secs` seconds later, at most the end of the clock.
     #[must_use]
     pub const fn plus_secs(self, secs: u64) -> Self {
         self.plus(secs.saturating_mul(1000))
     }
 
-    /// The point `millis` milliseconds later; far futures meet at the end of the clock.
+    /// The point `millis` milliseconds later, at most the end of the clock.
     #[must_use]
     pub const fn plus(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))
@@ -27,7 +27,7 @@ impl Millis {
 pub struct LeaseId(pub i64);
 
 impl LeaseId {
-    /// The id that a record without a lease carries.
+    /// The id in a record without a lease.
     pub const NONE: Self = Self(0);
 
     /// Whether this is [`LeaseId::NONE`].
@@ -37,11 +37,11 @@ impl LeaseId {
     }
 }
 
-/// A member's id; 0 is no member.
+/// A member's id; 0 means no member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u64);
 
-/// Lower-case hexadecimal without padding, as it stands in file keys and texts.
+/// Lower-case hexadecimal without padding, as in keys of the file and in texts.
 impl fmt::Display for MemberId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)

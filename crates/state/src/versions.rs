@@ -1,13 +1,15 @@
-//! Versions the cluster agrees on: its own, the file's, and a downgrade that is under way.
+//! Versions: that of the cluster, that of the file, and a downgrade in progress.
 //!
-//! The cluster version is the lowest minor version all members speak, and only the log changes it. The
-//! storage version follows it in the file of each member. Storage knows a chain of versions with a step
-//! between neighbours; a file from outside that chain is refused.
+//! The cluster version is the lowest minor version that all members support, and only the log
+//! changes it. The storage version in each member's file follows the cluster version. The supported
+//! storage versions form a chain, with a migration step between neighbours; a file with another
+//! version is refused.
 //!
 //! # Not here
 //!
-//! When to propose a version (the server's `versions`). Whether the write-ahead log could be read by the older
-//! version is not asked: no entry that a client can cause needs more than the oldest file does.
+//! The server's `versions` decides when to propose a version. A downgrade does not check whether
+//! the older version can read the write-ahead log: no entry that a client can cause needs a newer
+//! version than the oldest file does.
 
 use bytes::Bytes;
 pub use quorate_version::Version;
@@ -16,32 +18,32 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Batch;
 use crate::schema::{Bucket, cluster, meta};
 
-/// The first version whose file names its version.
+/// The first version whose file stores its own version.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
-/// A downgrade, as it is stored.
+/// A downgrade, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Downgrade {
-    /// The version to go to; empty while none is under way.
+    /// The target version; empty if no downgrade is in progress.
     #[serde(rename = "target-version", default)]
     pub target_version: String,
-    /// Whether one is under way.
+    /// Whether a downgrade is in progress.
     #[serde(default)]
     pub enabled: bool,
 }
 
-/// What bucket `cluster` holds cannot be read.
+/// A value in bucket `cluster` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionsError {
-    /// Not a version.
+    /// The cluster version is not a version.
     #[error("bucket cluster: clusterVersion {0:?} is no version")]
     ClusterVersion(String),
-    /// Not a downgrade.
+    /// The downgrade cannot be decoded.
     #[error("bucket cluster: downgrade cannot be read: {0}")]
     Downgrade(String),
 }
 
-/// What the log has agreed about versions.
+/// The cluster version and downgrade that the log has set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
     cluster: Option<Version>,
@@ -49,7 +51,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Reads the two values of bucket `cluster`, either of which may be absent.
+    /// Reads the two values of bucket `cluster`; either may be absent.
     pub fn load(cluster: Option<&[u8]>, downgrade: Option<&[u8]>) -> Result<Self, VersionsError> {
         let cluster = cluster
             .map(|stored| {
@@ -65,19 +67,19 @@ impl Versions {
         Ok(Self { cluster, downgrade })
     }
 
-    /// The cluster version, once decided.
+    /// The cluster version, once it is set.
     #[must_use]
     pub const fn cluster(&self) -> Option<Version> {
         self.cluster
     }
 
-    /// The downgrade under way, or the empty one.
+    /// The downgrade in progress, or an empty one.
     #[must_use]
     pub const fn downgrade(&self) -> &Downgrade {
         &self.downgrade
     }
 
-    /// Takes over a cluster version; without a batch only in memory.
+    /// Sets the cluster version; without a batch, only in memory.
     pub fn set_cluster(&mut self, version: Version, batch: Option<&mut Batch>) {
         self.cluster = Some(version);
         if let Some(batch) = batch {
@@ -85,7 +87,7 @@ impl Versions {
         }
     }
 
-    /// Takes over a downgrade; without a batch only in memory.
+    /// Sets the downgrade; without a batch, only in memory.
     pub fn set_downgrade(&mut self, downgrade: Downgrade, batch: Option<&mut Batch>) {
         if let Some(batch) = batch {
             let json = serde_json::to_vec(&downgrade).expect("two plain fields always encode");
@@ -95,22 +97,22 @@ impl Versions {
     }
 }
 
-/// The version of a file's content cannot be handled.
+/// The storage version of a file is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageVersionError {
-    /// There is no way from or to it.
+    /// There is no migration from or to this version.
     #[error("version \"{0}\" is not supported")]
     Unsupported(Version),
-    /// Another major version.
+    /// The major version differs.
     #[error("changing major storage version is not supported")]
     Major,
-    /// The stored text is none.
+    /// The stored text is not a version.
     #[error("bucket meta: storageVersion {0:?} is no version")]
     Unreadable(String),
 }
 
-/// Tells the version of a file's content from bucket `meta`: what it names, or 3.5 if it knows terms but
-/// names none, or `None` if it is older still.
+/// Determines the storage version from bucket `meta`: the stored version, or 3.5 if the bucket has
+/// a term but no version, or `None` if the file is older.
 pub fn detect_storage_version(
     named: Option<&[u8]>,
     term: u64,
@@ -125,13 +127,14 @@ pub fn detect_storage_version(
     }
 }
 
-/// Whether a file of this version holds all members as they are. Most releases of 3.5 never overwrote a member's row.
+/// Whether a file of this version stores every change of the members. Most releases of 3.5 never
+/// overwrote a member's row.
 #[must_use]
 pub fn are_members_complete(version: Option<Version>) -> bool {
     version.is_some_and(|version| version >= Version::new(3, 6))
 }
 
-/// Says whether this server can open a file of that version.
+/// Checks whether this server can open a file of this version.
 pub const fn check_storage_version(version: Version) -> Result<(), StorageVersionError> {
     if version.major != Version::OWN.major {
         return Err(StorageVersionError::Major);
@@ -142,8 +145,8 @@ pub const fn check_storage_version(version: Version) -> Result<(), StorageVersio
     Ok(())
 }
 
-/// Brings a file's version in line with the cluster's: writes the key, or removes it below 3.6. Says
-/// whether anything had to change.
+/// Updates the storage version to match the cluster version: writes the key, or removes it below
+/// 3.6. Returns whether anything changed.
 pub fn follow_cluster_version(
     storage: Version,
     cluster: Option<Version>,

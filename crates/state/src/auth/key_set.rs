@@ -1,16 +1,17 @@
-//! A set of keys that permissions make up: ranges that neither overlap nor touch, in order.
+//! The set of keys that permissions cover: ranges that neither overlap nor touch, in order.
 //!
-//! Whether a range lies in the union of many is then whether it lies in one of these, which a binary search
-//! finds. The set is made once, when a permission changes, and asked by every request.
+//! A range lies in the union of many permissions if it lies in one of these ranges, which a binary
+//! search finds. The set is built when a permission changes, and used by every request.
 //!
-//! A range is told by its first key and its end, as requests tell it: no end is the key alone, an end of one
-//! zero byte is everything from the key on. The empty key is the key of nothing.
+//! A range is given by its first key and its end, as in requests: without an end it is the key
+//! alone, and an end of one zero byte means everything from the key on. The empty key denotes no
+//! key.
 
 use std::ops::Bound;
 
 use bytes::Bytes;
 
-/// Where a range ends. The order is that of the keyspace.
+/// The end of a range. Ends are in the order of the keyspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Before(Bytes),
@@ -18,7 +19,7 @@ enum End {
 }
 
 impl End {
-    /// Reads an end as requests tell it; `None` if the range has no keys.
+    /// Builds the end from the two fields of a request; `None` if the range has no keys.
     fn of(key: &[u8], range_end: &[u8]) -> Option<Self> {
         match range_end {
             _ if key.is_empty() => None,
@@ -36,7 +37,7 @@ impl End {
         }
     }
 
-    /// Whether a range that begins at this key leaves no key out after one that ends here.
+    /// Whether there is no key between this end and a range that begins at `key`.
     fn meets(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(end) => key <= &end[..],
@@ -45,7 +46,7 @@ impl End {
     }
 }
 
-/// See the module.
+/// A set of keys, as disjoint ranges in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KeySet {
     /// First keys and ends.
@@ -53,7 +54,7 @@ pub(super) struct KeySet {
 }
 
 impl KeySet {
-    /// The union of ranges, each a key and an end. One without keys adds nothing.
+    /// The union of ranges, each given by a key and an end. A range without keys adds nothing.
     pub(super) fn union<'a>(ranges: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut sorted: Vec<(Bytes, End)> = ranges
             .into_iter()
@@ -74,7 +75,7 @@ impl KeySet {
         Self { ranges }
     }
 
-    /// Whether all keys of a range are in the set. A range that has none is in no set.
+    /// Whether all keys of a range are in the set. A range without keys is in no set.
     pub(super) fn covers(&self, key: &[u8], range_end: &[u8]) -> bool {
         let Some((_, last)) = self.last_from(key) else { return false };
         if range_end.is_empty() {
@@ -83,7 +84,7 @@ impl KeySet {
         End::of(key, range_end).is_some_and(|end| end <= *last)
     }
 
-    /// The end of the range that holds a key, if the set holds the key.
+    /// The end of the range that contains a key, if the set contains the key.
     pub(super) fn end_after(&self, key: &[u8]) -> Option<Bound<&[u8]>> {
         let (_, end) = self.last_from(key)?;
         match end {
@@ -92,7 +93,7 @@ impl KeySet {
         }
     }
 
-    /// The last range that begins at this key or before it.
+    /// The last range that begins at or before this key.
     fn last_from(&self, key: &[u8]) -> Option<&(Bytes, End)> {
         let after = self.ranges.partition_point(|(first, _)| first[..] <= *key);
         self.ranges.get(after.checked_sub(1)?)
@@ -124,7 +125,7 @@ mod tests {
             ("x", "\0", true),
             ("w", "\0", false),
             ("y", "yy", true),
-            // Nothing is no part of anything.
+            // An empty range is in no set.
             ("b", "b", false),
             ("b", "a", false),
             ("", "", false),

@@ -1,17 +1,21 @@
-//! Who may do what: users, their roles, what roles permit, and the switch.
+//! Authentication and permissions: users, their roles, and what the roles permit.
 //!
-//! [`Auth`] is the applier's half: each change is stored as etcd stores it, and every member makes the same. All
-//! others hold an [`AuthReader`]: the [`View`] that is published, and the [`Tokens`] that clients show.
+//! [`Auth`] belongs to the applier: it stores each change as etcd does, and every member makes the
+//! same change. Other threads hold an [`AuthReader`], which gives them the published [`View`] and
+//! the [`Tokens`] of clients.
 //!
 //! # Invariants
 //!
-//! * The revision goes up with every change to users and roles, and when the switch is turned off.
-//! * Passwords come as hashes, from the member that was asked: here nothing is hashed and nothing drawn.
-//! * While the switch is on, the user root exists and holds the role root.
+//! * The revision increases with every change to users and roles, and when authentication is
+//!   disabled.
+//! * Passwords arrive as hashes, from the member that received the request. Nothing here hashes a
+//!   password or draws a random number.
+//! * While authentication is enabled, the user root exists and has the role root.
 //!
 //! # Not here
 //!
-//! Which rights a request needs (`apply::permission`), passwords and signed tokens (the shell).
+//! The permissions that a request needs (`apply::permission`), passwords and signed tokens (the
+//! shell).
 
 mod key_set;
 mod record;
@@ -40,7 +44,8 @@ pub use self::view::{Access, Caller, ROOT, User, View};
 use crate::backend::Batch;
 use crate::schema::{Bucket, auth};
 
-/// How hashes of passwords travel. What the last letter has too much does not matter, as in Go.
+/// The encoding of password hashes in entries. As in Go, unused bits of the last letter are
+/// ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -51,15 +56,15 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The revision before the first change.
 const FIRST_REVISION: u64 = 1;
 
-/// A password in the log itself, which only members before 3.5 put there.
+/// A password in plain text in the log, which only members before 3.5 write.
 #[derive(Debug, thiserror::Error)]
 #[error("a password that is not hashed, which members before 3.5 leave to each other")]
 pub struct PlainPassword;
 
-/// What a change comes to: it may be turned down, or not be one that can be made.
+/// The result of a change: it may be refused, or it may be one that Quorate cannot apply.
 pub(crate) type Changed = Result<Result<(), AuthRefusal>, PlainPassword>;
 
-/// The applier's half; see the module.
+/// Users, roles and tokens as the applier changes them.
 #[derive(Debug)]
 pub struct Auth {
     view: Arc<View>,
@@ -68,7 +73,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// What is stored, or nothing yet. Tokens live for so many milliseconds after they were last shown.
+    /// Builds the state from stored users and roles. A token expires this many milliseconds after
+    /// its last use.
     #[must_use]
     pub(crate) fn new(stored: View, token_ttl_millis: u64) -> Self {
         let view = Arc::new(stored);
@@ -76,9 +82,9 @@ impl Auth {
         Self { view, is_changed: false, reader }
     }
 
-    /// Replaces everything by what another file holds. The entries in between are not applied here, and any of them may
-    /// have withdrawn tokens: those of users that are gone, or whose records differ, are withdrawn, and all of them where
-    /// authentication is disabled.
+    /// Replaces everything with the content of another file. The entries in between are not applied
+    /// here, and any of them may have revoked tokens. So this revokes the tokens of users that are
+    /// gone or whose records differ, and all tokens if authentication is disabled.
     pub(crate) fn replace(&mut self, stored: View) {
         let before = std::mem::replace(&mut self.view, Arc::new(stored));
         self.is_changed = true;
@@ -94,27 +100,28 @@ impl Auth {
         });
     }
 
-    /// As applied.
+    /// Users and roles as applied.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The handle for everybody else.
+    /// The handle for other threads.
     #[must_use]
     pub fn reader(&self) -> AuthReader {
         self.reader.clone()
     }
 
-    /// Has everybody wait who would read data by permissions that may no longer go with them, if something has
-    /// changed. [`Auth::publish`] follows when the data is published.
+    /// If something has changed, makes readers wait from here on: their permissions may no longer
+    /// match the data that is about to be published. [`Auth::publish`] follows after the data is
+    /// published.
     pub(crate) fn begin_publication(&self) {
         if self.is_changed {
             self.reader.close();
         }
     }
 
-    /// Makes what was changed visible.
+    /// Publishes the changes.
     pub(crate) fn publish(&mut self) {
         if std::mem::take(&mut self.is_changed) {
             self.reader.open(Arc::clone(&self.view));
@@ -259,7 +266,7 @@ impl Auth {
         Ok(())
     }
 
-    /// Takes the role away from everybody who holds it, too.
+    /// Deletes the role and removes it from every user that has it.
     pub(crate) fn delete_role(&mut self, name: &str, batch: &mut Batch) -> Result<(), AuthRefusal> {
         if self.view.is_enabled && name == ROOT {
             return Err(AuthRefusal::InvalidManagement);
@@ -280,8 +287,8 @@ impl Auth {
         Ok(())
     }
 
-    /// Replaces the permission for the same range, if it is the first of those that begin where it does; else
-    /// adds one, which may then be there twice.
+    /// Replaces the first permission that begins at the same key, if it is for the same range.
+    /// Otherwise adds a permission, so that the same range may occur twice, as in etcd.
     pub(crate) fn grant_permission(
         &mut self,
         name: &str,
@@ -304,7 +311,8 @@ impl Auth {
             Some(_) | None => {
                 held.push(authpb::Permission {
                     perm_type: permission.perm_type,
-                    // What is kept must not keep the request's whole buffer.
+                    // A copy, so that the stored key does not keep the request's whole buffer in
+                    // memory.
                     key: Bytes::copy_from_slice(&permission.key),
                     range_end: Bytes::copy_from_slice(&permission.range_end),
                 });
@@ -360,7 +368,7 @@ impl Auth {
 }
 
 impl View {
-    /// Nobody and nothing, with the switch off.
+    /// No users, no roles, and authentication disabled.
     #[must_use]
     pub fn empty() -> Self {
         Self {
@@ -372,7 +380,7 @@ impl View {
     }
 }
 
-/// The user without the role, or `None` if it does not hold it.
+/// The user without the role, or `None` if the user does not have it.
 fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     let holds = user.roles.iter().any(|held| held == role);
     holds.then(|| {
@@ -382,12 +390,12 @@ fn without_role(user: &authpb::User, role: &str) -> Option<authpb::User> {
     })
 }
 
-/// A key alone, everything from a key on, or a range that has keys.
+/// Whether this is a single key, everything from a key on, or a range with keys.
 fn is_valid_range(key: &[u8], range_end: &[u8]) -> bool {
     !key.is_empty() && (range_end.is_empty() || range_end == [0] || key < range_end)
 }
 
-/// The hash that a request brings, as it is stored.
+/// Decodes the hash in a request into its stored form.
 fn stored_password(
     password: &str,
     hashed: &str,
@@ -395,7 +403,7 @@ fn stored_password(
     if hashed.is_empty() && !password.is_empty() {
         return Err(PlainPassword);
     }
-    // Go reads over ends of lines.
+    // Go ignores line breaks.
     let hashed: String = hashed.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
     Ok(BASE64.decode(hashed).map(Bytes::from).map_err(|_| AuthRefusal::NoPasswordUser))
 }

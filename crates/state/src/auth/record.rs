@@ -1,4 +1,4 @@
-//! Users and roles as the file holds them, and reading them back.
+//! Reads users and roles from the file.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(super) fn put_role(role: &authpb::Role, batch: &mut Batch) {
 }
 
 impl View {
-    /// Reads what the file holds. Says also whether it holds a revision; it has none before the first server has
-    /// opened it.
+    /// Loads users and roles from the file. Also returns whether the file has an auth revision; it
+    /// has none before a server has opened it for the first time.
     pub(crate) fn load(file: &BackendView) -> Result<(Self, bool), Fault> {
         let mut view = Self::empty();
         let enabled = file.get(Bucket::Auth, auth::ENABLED)?;
@@ -54,7 +54,7 @@ impl View {
     }
 }
 
-/// The name is that of the entry.
+/// Decodes a user. The name in the value must equal the key.
 fn read_user(key: &Bytes, value: &Bytes) -> Result<(String, authpb::User), RecordFault> {
     let user = authpb::User::decode(value.clone()).map_err(|_| "the value is no user")?;
     let name = read_name(key, &user.name)?;

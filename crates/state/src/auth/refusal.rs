@@ -1,6 +1,6 @@
-//! Why a request about users, or for want of permission, is turned down: the same answer on every member.
+//! Why an auth request, or a request without permission, is refused. Every member decides alike.
 
-/// In etcd's words.
+/// The refusals, with etcd's texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it, in etcd's words")]
 pub enum AuthRefusal {
@@ -24,7 +24,7 @@ pub enum AuthRefusal {
     RoleEmpty,
     #[error("etcdserver: authentication failed, invalid user ID or password")]
     AuthenticationFailed,
-    /// A user without a password, or one that cannot be read.
+    /// The user has no password, or a password hash that cannot be decoded.
     #[error("auth: authentication failed, password was given for no password user")]
     NoPasswordUser,
     #[error("etcdserver: permission not given")]
@@ -37,7 +37,7 @@ pub enum AuthRefusal {
     PermissionNotGranted,
     #[error("etcdserver: invalid auth management")]
     InvalidManagement,
-    /// Users or roles have changed since the client authenticated, or meanwhile.
+    /// Users or roles have changed since the client authenticated, or while the request ran.
     #[error("etcdserver: revision of auth store is old")]
     OldRevision,
 }

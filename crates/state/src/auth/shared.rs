@@ -1,8 +1,9 @@
-//! What everybody but the applier sees of users and permissions.
+//! The published users and permissions, for threads other than the applier.
 //!
-//! Data and permissions are published together, and read one after the other. A [`Stamp`] says whether they belong
-//! together: one is taken before the permissions are looked at, and held against another when the data is
-//! read. Where the switch is off, a stamp is all that is looked at.
+//! Data and permissions are published together, but a request reads them one after the other. A
+//! [`Stamp`] shows whether they belong together: a reader takes one before it checks permissions,
+//! and compares it with another after it has read the data. If authentication is disabled, the
+//! stamp is the only thing that a request reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,24 +14,24 @@ use super::{Tokens, View};
 
 /// Set in a stamp while a change is being published.
 const IS_CLOSED: u64 = 1;
-/// Set in a stamp while the switch is on.
+/// Set in a stamp while authentication is enabled.
 const IS_ENABLED: u64 = 2;
-/// What a change adds to a stamp.
+/// The increment of a stamp for each change.
 const CHANGE: u64 = 4;
 
-/// Which permissions hold. Two that are equal saw the same.
+/// The version of the published permissions. Equal stamps mean that nothing changed in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64);
 
 impl Stamp {
-    /// Whether anything is asked of anybody.
+    /// Whether authentication is enabled.
     #[must_use]
     pub const fn is_enabled(self) -> bool {
         self.0 & IS_ENABLED != 0
     }
 }
 
-/// A handle to what is published, for any thread.
+/// A handle to the published users and permissions, for any thread.
 #[derive(Clone, Debug)]
 pub struct AuthReader {
     shared: Arc<Shared>,
@@ -50,20 +51,20 @@ impl AuthReader {
         Self { shared, tokens: Tokens::new(token_ttl_millis) }
     }
 
-    /// Which permissions hold now; `None` for the moment in which others are being published, data and all.
+    /// The current stamp; `None` while permissions and data are being published.
     #[must_use]
     pub fn stamp(&self) -> Option<Stamp> {
         let stamp = self.shared.stamp.load(Ordering::Acquire);
         (stamp & IS_CLOSED == 0).then_some(Stamp(stamp))
     }
 
-    /// Whether the switch is on, or is being turned.
+    /// Whether authentication is enabled, or is being enabled or disabled.
     #[must_use]
     pub fn may_be_enabled(&self) -> bool {
         self.shared.stamp.load(Ordering::Acquire) & (IS_CLOSED | IS_ENABLED) != 0
     }
 
-    /// Users, roles and the switch.
+    /// Users and roles as published.
     #[must_use]
     pub fn view(&self) -> Guard<Arc<View>> {
         self.shared.view.load()

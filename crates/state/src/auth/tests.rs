@@ -1,4 +1,4 @@
-//! What is stored, what is published, and that both are the same after a restart.
+//! The stored rows, what is published, and that both are the same after a restart.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
     pb::AuthUserAddRequest { name, hashed_password, ..pb::AuthUserAddRequest::default() }
 }
 
-/// Root, a user with a role, and the switch on.
+/// Root, a user with a role, and authentication enabled.
 fn busy(batch: &mut Batch) -> Auth {
     let mut auth = Auth::new(View::empty(), 0);
     auth.add_user(&hashed("root", "aGFzaA=="), batch).unwrap().unwrap();
@@ -46,7 +46,7 @@ fn rows_are_those_of_etcd() {
     let (_folder, backend) = stored(&batch);
     let file = backend.read();
     let rows = |bucket| file.entries(bucket).unwrap();
-    // Options that say nothing are there nevertheless, as etcd 3.5 writes them.
+    // Empty options are stored nevertheless, as etcd 3.5 writes them.
     let ann: &[u8] = b"\x0a\x03ann\x1a\x03app\x22\x00";
     let root: &[u8] = b"\x0a\x04root\x12\x04hash\x1a\x04root\x22\x00";
     assert_eq!(rows(Bucket::AuthUsers), [("ann".into(), ann.into()), ("root".into(), root.into())]);
@@ -105,7 +105,7 @@ fn a_change_is_seen_when_it_is_published_and_not_before() {
     let after = reader.stamp().unwrap();
     assert!(after.is_enabled() && after != before);
     assert_eq!(*reader.view().as_ref(), *auth.view());
-    // Without a change nobody has to look again.
+    // Without a change, readers need not check again.
     auth.begin_publication();
     auth.publish();
     assert_eq!(reader.stamp(), Some(after));

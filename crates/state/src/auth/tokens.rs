@@ -1,18 +1,20 @@
-//! Tokens that were given to clients through the log, until they run out.
+//! Simple tokens: tokens that clients received through the log, until they expire.
 //!
-//! A token is a random text and a number that tells the entry which gave it out, so every member has it, whichever
-//! was asked. It lives in memory alone, and runs out where it was not shown for a while: each member
-//! counts by itself. Whoever has found one once keeps it, and asks it without a lock from then on.
+//! A token is a random text and a number derived from the entry that created it, so every member
+//! has it, whichever member the client asked. Tokens are only in memory. Each member lets a token
+//! expire after the client has not used it there for the lifetime. A connection that has looked up
+//! a token keeps it and from then on checks it without a lock.
 //!
 //! # Invariants
 //!
-//! * A token that was withdrawn is not good again, whatever others do at that moment.
-//! * Neither the texts of tokens nor anything to be made of them is held: they are known by their digests, so that how
-//!   long a search takes says nothing of them.
+//! * A revoked token never becomes valid again, whatever other threads do at that moment.
+//! * Neither the texts of tokens nor anything they can be computed from is kept. Tokens are found
+//!   by digest, so the time of a lookup reveals nothing about them.
 //!
 //! # Bound
 //!
-//! [`TOKENS_MAX`] at one time; then the oldest go, and their clients authenticate again.
+//! At most [`TOKENS_MAX`] tokens. Beyond it the oldest are dropped, and their clients authenticate
+//! again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -24,22 +26,23 @@ use sha2::{Digest as _, Sha256};
 
 use crate::units::Millis;
 
-/// Tokens that are good at one time.
+/// The maximum number of tokens.
 const TOKENS_MAX: usize = 1 << 20;
 
-/// How many of the oldest tokens are looked at when one is added.
+/// The number of the oldest tokens that are checked when one is added.
 const SWEEP_STEP: usize = 4;
 
-/// How much sooner a token may run out than it would if every use of it were noted.
+/// A use that comes less than this after the last recorded one is not recorded, so a token may
+/// expire earlier by this much.
 const NOTED_EVERY_MILLIS: u64 = 500;
 
-/// The lifetime where none is configured.
+/// The lifetime if none is configured.
 const TTL_MILLIS_DEFAULT: u64 = 300_000;
 
-/// The deadline of a token that was withdrawn.
+/// The deadline of a revoked token.
 const WITHDRAWN: u64 = 0;
 
-/// What a token's text is known by.
+/// The digest of a token's text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Fingerprint([u8; 32]);
 
@@ -49,16 +52,16 @@ impl Fingerprint {
     }
 }
 
-/// A token that somebody showed.
+/// A token that a client has used.
 pub struct Token {
     user: Arc<str>,
-    /// When it runs out, in milliseconds of the caller's clock.
+    /// When it expires, in milliseconds of the caller's clock.
     deadline: AtomicU64,
     ttl_millis: u64,
 }
 
 impl Token {
-    /// Whose it is, if it is good still; from now on it is for its whole lifetime.
+    /// Returns the user if the token is valid, and restarts its lifetime.
     pub fn show(&self, now: Millis) -> Option<&Arc<str>> {
         let deadline = self.deadline.load(Ordering::Acquire);
         if deadline <= now.0 {
@@ -66,7 +69,7 @@ impl Token {
         }
         let renewed = now.plus(self.ttl_millis).0;
         if deadline.saturating_add(NOTED_EVERY_MILLIS) < renewed {
-            // Fails where somebody else renewed it meanwhile, or withdrew it.
+            // Fails if another thread renewed or revoked it in the meantime.
             let noted = self.deadline.compare_exchange(
                 deadline,
                 renewed,
@@ -85,7 +88,7 @@ impl Token {
     }
 }
 
-/// Whose it is, and nothing of what it is.
+/// Shows the user, not the token.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token").field("user", &self.user).finish_non_exhaustive()
@@ -95,7 +98,7 @@ impl fmt::Debug for Token {
 #[derive(Default)]
 struct Table {
     tokens: BTreeMap<Fingerprint, Arc<Token>>,
-    /// Each of them once, roughly by age, with when it is to be looked at.
+    /// Each token once, roughly by age, with the time at which it is checked.
     queue: VecDeque<(u64, Fingerprint)>,
 }
 
@@ -113,20 +116,21 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// None yet. A lifetime of nothing is the usual one.
+    /// Creates an empty table. A lifetime of 0 means the default.
     pub(super) fn new(ttl_millis: u64) -> Self {
         let ttl_millis = if ttl_millis == 0 { TTL_MILLIS_DEFAULT } else { ttl_millis };
         Self { table: Arc::default(), ttl_millis }
     }
 
-    /// The text of the token that the entry at this index gives out. Its number is that of the entry before: so
-    /// members of etcd count, for whom an entry is done when it has been carried out.
+    /// The text of the token that the entry at this index creates. Its number is the index before:
+    /// members of etcd use the last finished entry, and an entry is finished only after it was
+    /// applied.
     #[must_use]
     pub fn text(prefix: &str, index: u64) -> String {
         format!("{prefix}.{}", index.saturating_sub(1))
     }
 
-    /// The index of the entry that gave a token out; `None` if the text is none of a token.
+    /// The index of the entry that created a token; `None` if the text is not that of a token.
     #[must_use]
     pub fn index(text: &str) -> Option<u64> {
         let (_, index) = text.split_once('.')?;
@@ -134,7 +138,7 @@ impl Tokens {
         if is_number { index.parse::<u64>().ok()?.checked_add(1) } else { None }
     }
 
-    /// Makes a token good for a user.
+    /// Adds a token for a user.
     pub(crate) fn add(&self, text: &str, user: &str, now: Millis) {
         let fingerprint = Fingerprint::of(text.as_bytes());
         let deadline = now.plus(self.ttl_millis).0;
@@ -142,31 +146,31 @@ impl Tokens {
             Token { user: user.into(), deadline: deadline.into(), ttl_millis: self.ttl_millis };
         let mut table = self.table.lock();
         table.sweep(now, TOKENS_MAX);
-        // An entry that is applied again gives out what it did.
+        // An entry that is applied again creates the same token.
         if table.tokens.insert(fingerprint, Arc::new(token)).is_none() {
             table.queue.push_back((deadline, fingerprint));
         }
     }
 
-    /// How many are held: those that are good, and those that have run out and were not looked at since.
+    /// The number of tokens in memory. Expired ones are included until they are checked.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.lock().tokens.len()
     }
 
-    /// Looks a token up by its text. Whether it is good, it says itself.
+    /// Finds a token by its text. [`Token::show`] checks whether it is valid.
     #[must_use]
     pub fn find(&self, text: &[u8]) -> Option<Arc<Token>> {
         let fingerprint = Fingerprint::of(text);
         self.table.lock().tokens.get(&fingerprint).cloned()
     }
 
-    /// Withdraws the tokens of a user.
+    /// Revokes the tokens of a user.
     pub(super) fn withdraw_of(&self, user: &str) {
         self.withdraw_where(|other| other == user);
     }
 
-    /// Withdraws the tokens of all users for whom this holds.
+    /// Revokes the tokens of all users for which `is_meant` holds.
     pub(super) fn withdraw_where(&self, is_meant: impl Fn(&str) -> bool) {
         let mut table = self.table.lock();
         table.tokens.retain(|_, token| {
@@ -178,7 +182,7 @@ impl Tokens {
         });
     }
 
-    /// Withdraws all tokens.
+    /// Revokes all tokens.
     pub(super) fn withdraw_all(&self) {
         let mut table = self.table.lock();
         for token in table.tokens.values() {
@@ -189,7 +193,7 @@ impl Tokens {
 }
 
 impl Table {
-    /// Lets go of what has run out, a few at a time, and of the oldest where there are `count_max` or more.
+    /// Drops expired tokens, a few at a time, and the oldest if there are `count_max` or more.
     fn sweep(&mut self, now: Millis, count_max: usize) {
         for _ in 0..SWEEP_STEP {
             let is_full = self.tokens.len() >= count_max;
@@ -253,7 +257,7 @@ mod tests {
         for index in 0..100 {
             tokens.add(&Tokens::text("old", index + 1), "ann", Millis(0));
         }
-        // This one is shown, and stays.
+        // This one is used, and stays.
         assert!(user_of(&tokens, "old.0", 999).is_some());
         for index in 100..200 {
             tokens.add(&Tokens::text("new", index + 1), "ann", Millis(1500));

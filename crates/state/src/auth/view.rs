@@ -1,13 +1,14 @@
-//! Users, roles and the switch at one moment, and what they permit.
+//! Users and roles at one moment, whether authentication is enabled, and the permissions of each
+//! user.
 //!
 //! # Invariants
 //!
-//! * What a user may read and write is worked out when a role or a user changes, and never while somebody waits.
-//! * Nothing is permitted but what a line here permits.
+//! * The permissions of a user are computed when a role or a user changes, never during a request.
+//! * Only what a check here permits is permitted.
 //!
 //! # Not here
 //!
-//! Which keys and rights a request asks for (`apply::permission`).
+//! The keys and permissions that a request needs (`apply::permission`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +22,12 @@ use super::AuthRefusal;
 use super::key_set::KeySet;
 use crate::steps;
 
-/// The role that permits everything, and the user that cannot lose it while authentication is on.
+/// The role that permits everything, and the user that cannot lose it while authentication is
+/// enabled.
 pub const ROOT: &str = "root";
 
-/// Who asks, and as of which revision of users and roles he was told apart. Revision 0 is nobody.
+/// The authenticated user of a request, and the revision of users and roles at which the user was
+/// authenticated. Revision 0 means that the request carries no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller<'a> {
     /// The user's name.
@@ -34,23 +37,23 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Somebody who showed nothing.
+    /// A caller without a token.
     pub const NOBODY: Self = Caller { name: "", revision: 0 };
 }
 
-/// What is done to keys.
+/// The kind of access to keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Looked at.
+    /// Keys are read.
     Read,
-    /// Put or deleted.
+    /// Keys are put or deleted.
     Write,
 }
 
 /// A user.
 #[derive(Clone, PartialEq)]
 pub struct User {
-    /// As stored.
+    /// The stored record.
     pub(super) record: authpb::User,
     is_root: bool,
     reads: KeySet,
@@ -58,25 +61,25 @@ pub struct User {
 }
 
 impl User {
-    /// The hash of its password, bcrypt as text; empty where no password fits.
+    /// The bcrypt hash of the password; empty if no password matches.
     #[must_use]
     pub fn password_hash(&self) -> &[u8] {
         &self.record.password
     }
 
-    /// Whether it was made to have no password.
+    /// Whether the user was created without a password.
     #[must_use]
     pub fn has_no_password(&self) -> bool {
         self.record.options.is_some_and(|options| options.no_password)
     }
 
-    /// The roles it was granted, ascending.
+    /// The roles granted to the user, ascending.
     #[must_use]
     pub fn roles(&self) -> &[String] {
         &self.record.roles
     }
 
-    /// As the file has it.
+    /// The row in the file.
     #[cfg(test)]
     pub(crate) fn to_row(&self) -> Vec<u8> {
         prost::Message::encode_to_vec(&self.record)
@@ -98,7 +101,7 @@ impl User {
     }
 }
 
-/// Without the password's hash.
+/// Leaves out the password hash.
 impl fmt::Debug for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("User")
@@ -108,7 +111,7 @@ impl fmt::Debug for User {
     }
 }
 
-/// See the module.
+/// Users, roles and permissions at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub(super) is_enabled: bool,
@@ -118,13 +121,13 @@ pub struct View {
 }
 
 impl View {
-    /// Whether anything is asked of anybody.
+    /// Whether authentication is enabled.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// Counts the changes to users and roles.
+    /// The number of changes to users and roles.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
@@ -146,7 +149,8 @@ impl View {
         self.roles.keys().map(String::as_str)
     }
 
-    /// What a role permits, as it is shown. The role of root has one permission, whatever it was granted.
+    /// The permissions of a role, as responses show them. The role root always has one permission,
+    /// whatever it was granted.
     #[must_use]
     pub fn role_permissions(&self, name: &str) -> Option<Vec<authpb::Permission>> {
         let role = self.roles.get(name)?;
@@ -166,7 +170,7 @@ impl View {
         self.user(caller.name).is_some_and(|user| user.roles().iter().any(|held| held == role))
     }
 
-    /// Whether the caller may do this to all keys of a range.
+    /// Whether the caller has this access to all keys of a range.
     pub fn check_keys(
         &self,
         caller: Caller<'_>,
@@ -182,7 +186,7 @@ impl View {
         }
     }
 
-    /// The end of the range with this key that the caller may do this to.
+    /// The end of the range that contains the key and to which the caller has this access.
     pub fn permitted_end(
         &self,
         caller: Caller<'_>,
@@ -197,7 +201,7 @@ impl View {
         end.ok_or(AuthRefusal::PermissionDenied)
     }
 
-    /// The user of a caller who was authenticated at the present revision.
+    /// The user of a caller who was authenticated at the current revision.
     fn current_user(&self, caller: Caller<'_>) -> Result<&User, AuthRefusal> {
         if caller.revision == 0 {
             return Err(AuthRefusal::UserEmpty);
@@ -208,7 +212,8 @@ impl View {
         self.user(caller.name).ok_or(AuthRefusal::PermissionDenied)
     }
 
-    /// Whether the caller may administer: who holds the role of root, as of whichever revision.
+    /// Whether the caller is an administrator: a user with the role root. The revision does not
+    /// matter.
     pub fn check_admin(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
         if !self.is_enabled {
             return Ok(());
@@ -223,18 +228,18 @@ impl View {
         }
     }
 
-    /// Whether the caller has told who he is.
+    /// Whether the caller is authenticated.
     pub const fn check_authenticated(&self, caller: Caller<'_>) -> Result<(), AuthRefusal> {
         if self.is_enabled && caller.revision == 0 { Err(AuthRefusal::UserEmpty) } else { Ok(()) }
     }
 
-    /// Puts a user in, with what its roles permit.
+    /// Inserts a user, with the permissions of the user's roles.
     pub(super) fn insert_user(&mut self, name: String, record: authpb::User) {
         let user = self.work_out(record);
         self.users.insert(name, Arc::new(user));
     }
 
-    /// Works out anew what those who hold a role may do.
+    /// Computes the permissions of all users that have a role.
     pub(super) fn refresh_holders(&mut self, role: &str) {
         let holders: Vec<(String, authpb::User)> = self
             .users
@@ -247,7 +252,8 @@ impl View {
         }
     }
 
-    /// A role that does not exist permits nothing, and so does a kind of permission that is not known.
+    /// Computes the permissions of a user. A role that does not exist and an unknown kind of
+    /// permission permit nothing.
     fn work_out(&self, record: authpb::User) -> User {
         let roles = record.roles.iter().filter_map(|role| self.roles.get(role));
         let permissions: Vec<_> = roles.flat_map(|role| &role.key_permission).collect();

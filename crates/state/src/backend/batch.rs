@@ -1,10 +1,10 @@
-//! The changes that entries leave for the file, until the commit thread writes them.
+//! The changes of entries that the commit thread has not written yet.
 
 use bytes::Bytes;
 
 use crate::schema::{Bucket, RecordKey, Revision, meta};
 
-/// Bytes of changes that make a batch full, however few they are.
+/// A batch with this many bytes is full, however few changes it has.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Changes to the backend file, in order.
@@ -19,7 +19,7 @@ pub struct Batch {
 
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Keys of records are made by the thread that writes them.
+    /// The commit thread encodes the keys of records.
     PutRecord(RecordKey, Bytes),
     DeleteRecord(RecordKey),
     Put(Bucket, Bytes, Bytes),
@@ -33,7 +33,7 @@ impl Batch {
         Self::default()
     }
 
-    /// Sets a key. Records go through [`Batch::put_record`].
+    /// Sets a key. Records are put with [`Batch::put_record`].
     pub fn put(&mut self, bucket: Bucket, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (key, value) = (key.into(), value.into());
         assert!(bucket != Bucket::Key, "records are put by revision");
@@ -41,7 +41,7 @@ impl Batch {
         self.operations.push(Operation::Put(bucket, key, value));
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     pub fn delete(&mut self, bucket: Bucket, key: impl Into<Bytes>) {
         let key = key.into();
         assert!(bucket != Bucket::Key, "records are deleted by revision");
@@ -62,7 +62,7 @@ impl Batch {
         self.operations.push(Operation::DeleteRecord(key));
     }
 
-    /// Says which raft entry the changes so far complete. Index 0 is never stored.
+    /// Sets the index of the entry that the changes so far complete. Index 0 is never stored.
     pub fn set_consistent_index(&mut self, index: u64, term: u64) {
         self.consistent_index = Some((index, term));
     }
@@ -72,13 +72,13 @@ impl Batch {
         self.conf_state = Some(json.into());
     }
 
-    /// The raft index and term the batch brings the file to, if it does.
+    /// The raft index and term that the batch writes, if it writes any.
     #[must_use]
     pub const fn consistent_index(&self) -> Option<(u64, u64)> {
         self.consistent_index
     }
 
-    /// Number of changes, not counting index and conf state.
+    /// The number of changes, not counting index and conf state.
     #[must_use]
     pub fn op_count(&self) -> usize {
         self.operations.len()
@@ -90,19 +90,19 @@ impl Batch {
         self.byte_count
     }
 
-    /// How many times over the batch is full, by changes or by bytes.
+    /// The number of times that the batch exceeds its limits, by changes or by bytes.
     #[must_use]
     pub fn fill(&self, ops_max: usize) -> usize {
         (self.op_count() / ops_max.max(1)).max(self.byte_count / BATCH_BYTES_MAX)
     }
 
-    /// Whether a commit would write nothing at all.
+    /// Whether a commit would write nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.consistent_index.is_none() && self.conf_state.is_none()
     }
 
-    /// Main revision of the newest record, if the batch holds any.
+    /// Main revision of the newest record in the batch.
     #[must_use]
     pub const fn last_revision(&self) -> Option<i64> {
         self.last_revision

@@ -1,4 +1,4 @@
-//! How this member's file can fail it.
+//! Failures of this member's backend file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use quorate_storage::bolt::BoltError;
 
 use crate::schema::{Bucket, Revision};
 
-/// This member's file cannot be used, or does not hold what it must. The member stops.
+/// This member's file cannot be used, or a part of its content is missing or invalid. The member
+/// stops.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The engine failed.
+    /// The storage engine failed.
     #[error(transparent)]
     Engine(#[from] BoltError),
-    /// The index knows a record that is neither in memory nor in the file.
+    /// The index refers to a record that is neither in memory nor in the file.
     #[error("{}: bucket key: the record of revision {revision} is missing", path.display())]
     MissingRecord {
         /// The backend file.
@@ -21,7 +22,7 @@ pub enum Fault {
         /// The record's revision.
         revision: Revision,
     },
-    /// A key or value is not what its bucket holds.
+    /// A key or value is invalid in its bucket.
     #[error(
         "{}: bucket {}, key {} (entry {position}): {problem}",
         path.display(), bucket.name().escape_ascii(), key.escape_ascii()
@@ -29,9 +30,9 @@ pub enum Fault {
     Corrupt {
         /// The backend file.
         path: Arc<Path>,
-        /// The bucket.
+        /// The bucket of the key.
         bucket: Bucket,
-        /// How many entries of the bucket were read before, where that is known.
+        /// The number of entries of the bucket that were read before, if known.
         position: u64,
         /// The key as stored.
         key: Box<[u8]>,
@@ -41,7 +42,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it is the file's content that is wrong, and no other attempt will find it otherwise.
+    /// Whether the file's content is invalid, so that another attempt would fail in the same way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         match self {

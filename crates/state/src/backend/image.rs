@@ -1,11 +1,12 @@
-//! Whether a leader's image may take the place of the backend file.
+//! Checks a leader's image before it replaces the backend file.
 //!
-//! It is opened as the backend file will be, which reads its meta pages and all branch pages, and asked up to
-//! which entry it reaches. Looked at before anything is replaced: a bad image costs nothing but itself.
+//! The image is opened like the backend file, which reads its meta pages and all branch pages, and
+//! its consistent index is read. The check runs before anything is replaced, so a bad image does no
+//! harm.
 //!
 //! # Not here
 //!
-//! Pages that hold records: those are read when the state is recovered from them.
+//! Pages that hold records: they are read when the state is recovered from them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,24 +21,24 @@ use crate::schema::Bucket;
 /// What is wrong with an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageFault {
-    /// It cannot be looked at.
+    /// The file cannot be accessed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The image.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// It holds no byte: opening it would make it a new backend file.
+    /// The file is empty: opening it would turn it into a new backend file.
     #[error("{}: the file is empty", path.display())]
     Empty {
         /// The image.
         path: PathBuf,
     },
-    /// It cannot be opened.
+    /// The file cannot be opened as a database.
     #[error(transparent)]
     Unreadable(#[from] Fault),
-    /// It is a file of the same engine, of something else.
+    /// The file is a database of the same engine, but not a backend file.
     #[error("{}: bucket {} is missing", path.display(), bucket.name().escape_ascii())]
     Foreign {
         /// The image.
@@ -45,7 +46,7 @@ pub enum ImageFault {
         /// A bucket that every backend file has.
         bucket: Bucket,
     },
-    /// It is of another state than the snapshot's.
+    /// The image does not contain the state of the snapshot.
     #[error(
         "database file ({} index {index}) does not match with snapshot (index {snapshot})",
         path.display()
@@ -53,15 +54,15 @@ pub enum ImageFault {
     Mismatch {
         /// The image.
         path: PathBuf,
-        /// The last entry that it contains, or 0 if it names none.
+        /// The last entry that it contains, or 0 if it has no index.
         index: u64,
         /// The last entry that the snapshot contains.
         snapshot: u64,
     },
 }
 
-/// Makes sure that the image at `path` can be opened and contains exactly the entries up to the snapshot's index. It is
-/// not changed.
+/// Checks that the image at `path` can be opened and contains exactly the entries up to the
+/// snapshot's index. The file is not changed.
 pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(), ImageFault> {
     let (index, _) = open_image(disk, path)?.consistent_index()?;
     if index != snapshot {
@@ -70,7 +71,7 @@ pub fn check_image(disk: &Arc<dyn Disk>, path: &Path, snapshot: u64) -> Result<(
     Ok(())
 }
 
-/// Opens the image at `path`, whichever entries it contains. It is not changed.
+/// Opens the image at `path`, whichever entries it contains. The file is not changed.
 pub fn open_image(disk: &Arc<dyn Disk>, path: &Path) -> Result<BackendView, ImageFault> {
     let owned = || path.to_path_buf();
     let facts = disk.metadata(path).map_err(|source| ImageFault::Io { path: owned(), source })?;

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! What the buckets' values mean beyond numbers and revisions: that belongs to whoever writes them.
+//! The meaning of the values, besides numbers and revisions: the modules that write them know it.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,8 +14,8 @@ use quorate_storage::bolt::ReadTx;
 use super::Fault;
 use crate::schema::{Bucket, Revision, meta};
 
-/// The file's content as of one commit. Cloning costs a reference; holding one keeps the pages it needs
-/// from being reused.
+/// The file's content as of one commit. Cloning costs one reference. Until a view is dropped, its
+/// pages are not reused.
 #[derive(Clone, Debug)]
 pub struct BackendView {
     read: ReadTx,
@@ -27,13 +27,13 @@ impl BackendView {
         Self { read, path }
     }
 
-    /// The engine's view, for images and checks.
+    /// The engine's read transaction, for images and checks.
     #[must_use]
     pub const fn transaction(&self) -> &ReadTx {
         &self.read
     }
 
-    /// Where the file is.
+    /// The path of the file.
     #[must_use]
     pub const fn path(&self) -> &Arc<Path> {
         &self.path
@@ -70,8 +70,8 @@ impl BackendView {
         Ok(found)
     }
 
-    /// Visits the entries of a bucket in key order until told to stop. A refusal becomes a fault that
-    /// names the entry.
+    /// Visits the entries of a bucket in key order until `visit` breaks. An error of `visit`
+    /// becomes a fault that names the entry.
     pub fn scan(
         &self,
         bucket: Bucket,
@@ -89,12 +89,12 @@ impl BackendView {
         Ok(())
     }
 
-    /// Raft index and term up to which the file is complete; zero where none was stored.
+    /// Raft index and term of the last entry that the file contains; zero if none was stored.
     pub fn consistent_index(&self) -> Result<(u64, u64), Fault> {
         Ok((self.number(meta::CONSISTENT_INDEX)?, self.number(meta::TERM)?))
     }
 
-    /// The mark of the restore that the content comes from, if there was one.
+    /// The mark of the restore from which the content comes, if there was one.
     pub fn restore_mark(&self) -> Result<Option<String>, Fault> {
         let mark = self.get(Bucket::Meta, meta::RESTORED)?;
         Ok(mark.map(|mark| String::from_utf8_lossy(&mark).into_owned()))
@@ -105,7 +105,7 @@ impl BackendView {
         self.get(Bucket::Meta, meta::CONF_STATE)
     }
 
-    /// Main revision of the last compaction scheduled or finished, `name` says which.
+    /// Main revision of the last scheduled or finished compaction, as `name` selects.
     pub fn compaction(&self, name: &[u8]) -> Result<Option<i64>, Fault> {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(None) };
         match Revision::decode(&value) {
@@ -114,8 +114,9 @@ impl BackendView {
         }
     }
 
-    /// CRC-32C over all buckets. It is the same on members that have applied the same entries and deleted the same
-    /// garbage. The causes of alarms are left out: members of etcd do not store them.
+    /// CRC-32C over all buckets. It is equal on members that have applied the same entries and
+    /// deleted the same garbage. The causes of alarms are left out, because members of etcd do not
+    /// store them.
     pub fn hash(&self) -> Result<u32, Fault> {
         let ignored = [meta::CONSISTENT_INDEX, meta::TERM, meta::STORAGE_VERSION];
         let mut hash = 0;
@@ -134,7 +135,7 @@ impl BackendView {
         Ok(hash)
     }
 
-    /// Names a key or value that is not what its bucket holds, after `position` others in it.
+    /// Builds a fault for an invalid key or value, read after `position` others of its bucket.
     #[must_use]
     pub fn corrupt(
         &self,

@@ -1,13 +1,13 @@
-//! The first members of a cluster: their ids, and the entries that every log of theirs begins with.
+//! The founders of a cluster: their ids, and the first entries of each founder's log.
 //!
 //! # Invariants
 //!
-//! * Every founder comes to the same ids and entries: they are made of names, URLs and token alone, in the order of
-//!   the ids.
+//! * Every founder computes the same ids and entries. They depend on names, URLs and token alone,
+//!   and are in the order of the ids.
 //!
 //! # Not here
 //!
-//! Whether a cluster may be founded, and whether the URLs are any good (whoever founds one).
+//! Whether a cluster may be founded, and whether the URLs are valid: the caller checks both.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,7 +15,7 @@ use quorate_api::raftpb::{ConfChange, ConfChangeType};
 
 use super::{Member, Members, cluster_id, member_id};
 
-/// Term of the entries that a log begins with.
+/// Term of the first entries.
 pub const FOUNDING_TERM: u64 = 1;
 
 /// The founders of a cluster, by id.
@@ -25,7 +25,7 @@ pub struct Founders {
 }
 
 impl Founders {
-    /// The founders of these names and peer URLs.
+    /// The founders with these names and peer URLs.
     #[must_use]
     pub fn new<'a>(initial: impl IntoIterator<Item = (&'a str, Vec<String>)>, token: &str) -> Self {
         let member = |(name, peer_urls): (&str, Vec<String>)| {
@@ -43,7 +43,7 @@ impl Founders {
         cluster_id(self.members.iter().map(|member| member.id))
     }
 
-    /// The founder of a name.
+    /// The founder with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
@@ -54,7 +54,7 @@ impl Founders {
         self.members.iter()
     }
 
-    /// The cluster as it is once the first entries are applied.
+    /// The members after the first entries are applied.
     #[must_use]
     pub fn to_members(&self) -> Members {
         Members::new(self.members.iter().cloned(), [])
@@ -64,7 +64,7 @@ impl Founders {
     pub fn conf_changes(&self) -> impl ExactSizeIterator<Item = Bytes> {
         self.members.iter().map(|member| {
             let change = ConfChange {
-                // As 3.7 has it; older ones write the 0 of a change that nobody asked for.
+                // As in 3.7. Older versions write id 0, because no request caused the change.
                 id: None,
                 r#type: Some(ConfChangeType::ConfChangeAddNode.into()),
                 node_id: Some(member.id.0),
@@ -85,7 +85,7 @@ mod tests {
             [("default", vec!["http://localhost:2380".to_owned()])],
             super::super::CLUSTER_TOKEN_DEFAULT,
         );
-        // As printed by `etcdutl snapshot restore` with its defaults.
+        // As `etcdutl snapshot restore` prints it with its defaults.
         assert_eq!(founders.cluster_id(), 0xcdf8_1819_4e3a_8c32);
         assert_eq!(founders.named("default").unwrap().id.0, 0x8e9e_05c5_2164_694d);
         let json =

@@ -1,8 +1,9 @@
-//! Members as JSON, byte for byte as Go writes them: in their bucket, in conf changes, in `.snap` files.
+//! Members as JSON, byte for byte as Go writes them: in their bucket, in conf changes, in `.snap`
+//! files.
 //!
-//! Writing is by hand because the bytes are part of the file format: field order, which fields are left
-//! out when empty, and Go's escapes. Reading is lenient the way Go is: keys match whatever their case,
-//! unknown ones are skipped, `null` is empty.
+//! The encoder is hand-written because the bytes are part of the file format: the order of fields,
+//! the fields that are left out when empty, and Go's escapes. The decoder is as lenient as Go's:
+//! keys match in any case, unknown keys are skipped, `null` is empty.
 
 use std::fmt::Write;
 
@@ -11,12 +12,12 @@ use serde_json::{Map, Value};
 use super::Member;
 use crate::units::MemberId;
 
-/// The JSON is none, or not a member's.
+/// The text is not JSON, or not that of a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a member's JSON: {0}")]
 pub struct JsonError(String);
 
-/// A member's JSON with the mark of a promotion, as conf changes carry it.
+/// A member's JSON with the mark of a promotion, as in conf changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeContext {
     /// The member.
@@ -26,7 +27,7 @@ pub struct ChangeContext {
 }
 
 impl Member {
-    /// The member as its bucket holds it.
+    /// The member as stored in its bucket.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut json = format!("{{\"id\":{},", self.id.0);
@@ -39,7 +40,7 @@ impl Member {
         json
     }
 
-    /// What the consensus needs of it.
+    /// The attributes that consensus needs.
     #[must_use]
     pub fn raft_attributes_json(&self) -> String {
         let mut json = String::from("{");
@@ -48,7 +49,7 @@ impl Member {
         json
     }
 
-    /// What it tells of itself.
+    /// The attributes that the member publishes itself.
     #[must_use]
     pub fn attributes_json(&self) -> String {
         let mut json = String::from("{");
@@ -57,14 +58,14 @@ impl Member {
         json
     }
 
-    /// Reads a member.
+    /// Decodes a member.
     pub fn from_json(json: &[u8]) -> Result<Self, JsonError> {
         ChangeContext::from_json(json).map(|context| context.member)
     }
 
     fn write_raft_attributes(&self, json: &mut String) {
         json.push_str("\"peerURLs\":");
-        // Go knows lists that were never set from empty ones; nothing sets an empty one.
+        // Go distinguishes unset lists from empty ones; no code of etcd sets an empty list.
         if self.peer_urls.is_empty() {
             json.push_str("null");
         } else {
@@ -97,7 +98,7 @@ impl ChangeContext {
         format!("{{\"id\":{},\"peerURLs\":null,\"isPromote\":true}}", id.0)
     }
 
-    /// Reads a context.
+    /// Decodes a context.
     pub fn from_json(json: &[u8]) -> Result<Self, JsonError> {
         let object: Map<String, Value> =
             serde_json::from_slice(json).map_err(|error| JsonError(error.to_string()))?;
@@ -154,7 +155,7 @@ fn write_list(json: &mut String, values: &[String]) {
     json.push(']');
 }
 
-/// Writes a string with Go's escapes, which cover what would be markup in a page.
+/// Writes a string with Go's escapes, which include the characters of HTML markup.
 pub(super) fn write_string(json: &mut String, value: &str) {
     json.push('"');
     for character in value.chars() {

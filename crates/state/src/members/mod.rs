@@ -1,17 +1,18 @@
-//! Who is in the cluster: members, removed ids, and whether a proposed change of them is valid.
+//! Membership: the members of the cluster, removed ids, and the validation of conf changes.
 //!
-//! Every member must come to the same verdict about a conf change in the log, so the verdict depends on
-//! the members as applied and on the learner limit, which must be configured alike everywhere.
+//! Every member must decide alike about a conf change in the log. The decision therefore depends
+//! only on the members as applied and on the learner limit, which must be configured alike on every
+//! member.
 //!
 //! # Invariants
 //!
-//! * A removed id never comes back.
-//! * No two members share a peer URL, as far as changes are valid by these rules.
+//! * A removed id is never used again.
+//! * No two members share a peer URL, as long as changes are validated by these rules.
 //!
 //! # Not here
 //!
-//! Quorum and connectivity checks before proposing a change (the server's `membership`), what consensus makes
-//! of it (`quorate-raft`).
+//! Quorum and connectivity checks before a change is proposed (the server's `membership`), the
+//! effect of a change on consensus (`quorate-raft`).
 
 mod founders;
 mod json;
@@ -33,7 +34,7 @@ use crate::backend::Batch;
 use crate::schema::Bucket;
 use crate::units::MemberId;
 
-/// The cluster token when none is configured.
+/// The cluster token if none is configured.
 #[cfg(test)]
 pub(crate) const CLUSTER_TOKEN_DEFAULT: &str = "etcd-cluster";
 
@@ -42,13 +43,13 @@ pub(crate) const CLUSTER_TOKEN_DEFAULT: &str = "etcd-cluster";
 pub struct Member {
     /// Its id.
     pub id: MemberId,
-    /// Where its peers reach it, in the order in which they were given.
+    /// The URLs for its peers, in the order in which they were given.
     pub peer_urls: Vec<String>,
-    /// Whether it only listens.
+    /// Whether it is a learner, which does not vote.
     pub is_learner: bool,
-    /// Its name; empty until it has started and told.
+    /// Its name; empty until the member has started and published it.
     pub name: String,
-    /// Where clients reach it; empty until it has told.
+    /// The URLs for clients; empty until the member has published them.
     pub client_urls: Vec<String>,
 }
 
@@ -59,7 +60,7 @@ impl Member {
         Self { id, peer_urls, is_learner: false, name: String::new(), client_urls: Vec::new() }
     }
 
-    /// Whether it has told its name.
+    /// Whether it has published its name.
     #[must_use]
     pub const fn is_started(&self) -> bool {
         !self.name.is_empty()
@@ -83,7 +84,7 @@ pub fn member_id(peer_urls: &[String], token: &str, unix_secs: Option<u64>) -> M
     MemberId(first_eight(sha1))
 }
 
-/// Computes a new cluster's id from its founders.
+/// Computes the id of a new cluster from its founders.
 #[must_use]
 pub fn cluster_id(founders: impl IntoIterator<Item = MemberId>) -> u64 {
     let founders: BTreeSet<MemberId> = founders.into_iter().collect();
@@ -100,31 +101,31 @@ fn first_eight(sha1: Sha1) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// Why a conf change is turned down, as the proposer is told.
+/// Why a conf change is refused, in the text that the proposer receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipRefusal {
-    /// The id was removed before, and is gone for good.
+    /// The id was removed before and cannot be used again.
     #[error("etcdserver: member not found")]
     Removed,
-    /// There is no such member.
+    /// No member has this id.
     #[error("etcdserver: member not found")]
     NotFound,
-    /// There is a member of that id.
+    /// A member with this id exists.
     #[error("etcdserver: member ID already exist")]
     Exists,
     /// Another member has one of the URLs.
     #[error("etcdserver: Peer URLs already exists")]
     PeerUrlExists,
-    /// Only learners are promoted.
+    /// The member is not a learner, so it cannot be promoted.
     #[error("etcdserver: can only promote a learner member")]
     NotLearner,
-    /// One learner more than allowed.
+    /// The learner limit is reached.
     #[error("etcdserver: too many learner members in cluster")]
     TooManyLearners,
 }
 
 impl MembershipRefusal {
-    /// The words members use among themselves.
+    /// The text that members use among themselves.
     #[must_use]
     pub const fn peer_text(self) -> &'static str {
         match self {
@@ -138,24 +139,24 @@ impl MembershipRefusal {
     }
 }
 
-/// A conf change in the log, or a row of a bucket, makes no sense at all.
+/// A conf change in the log, or a row of a bucket, is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipFault {
-    /// The JSON cannot be read.
+    /// The JSON cannot be decoded.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// The change is about one member and carries another.
+    /// The change names one member and its context another.
     #[error("conf change of member {change} carries member {context}")]
     OtherMember {
-        /// As the change says.
+        /// The member in the change.
         change: MemberId,
-        /// As its context says.
+        /// The member in the context.
         context: MemberId,
     },
-    /// A type of change this version does not know.
+    /// A type of change that this version does not know.
     #[error("unknown conf change type {0}")]
     UnknownType(i32),
-    /// A row's key is no id.
+    /// The key of a row is not an id.
     #[error("bucket {bucket}: {key:?} is no member id")]
     Key {
         /// The bucket.
@@ -172,13 +173,13 @@ pub enum MemberChange {
     Add(Member),
     /// A learner becomes a voter.
     Promote(MemberId),
-    /// A member leaves.
+    /// A member is removed.
     Remove(MemberId),
     /// A member's peer URLs change.
     UpdatePeerUrls(MemberId, Vec<String>),
 }
 
-/// The members of the cluster, and who was one.
+/// The members of the cluster, and the ids of removed members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     members: BTreeMap<MemberId, Member>,
@@ -186,7 +187,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// A cluster of these members.
+    /// A cluster with these members.
     #[must_use]
     pub fn new(
         members: impl IntoIterator<Item = Member>,
@@ -230,12 +231,12 @@ impl Members {
         self.removed.contains(&id)
     }
 
-    /// The ids that were removed, ascending.
+    /// The removed ids, ascending.
     pub fn removed(&self) -> impl ExactSizeIterator<Item = MemberId> {
         self.removed.iter().copied()
     }
 
-    /// What consensus must make of these members.
+    /// The raft configuration of these members.
     #[must_use]
     pub fn conf_state(&self) -> ConfState {
         let ids = |learners: bool| {
@@ -250,7 +251,7 @@ impl Members {
         }
     }
 
-    /// Judges a conf change from the log, changing nothing.
+    /// Validates a conf change from the log. This changes nothing.
     pub fn judge(
         &self,
         change: &ConfChange,
@@ -311,7 +312,7 @@ impl Members {
         Ok(verdict)
     }
 
-    /// Makes a change that was judged valid.
+    /// Makes a validated change.
     pub fn apply(&mut self, change: MemberChange, batch: &mut Batch) {
         match change {
             MemberChange::Add(member) => {
@@ -333,8 +334,8 @@ impl Members {
         }
     }
 
-    /// Takes over what a member tells of itself; without a batch only in memory. A member that is not
-    /// there, because it was removed meanwhile, is skipped: says whether it was there.
+    /// Sets the attributes that a member publishes itself; without a batch, only in memory. A
+    /// member that was removed in the meantime is skipped. Returns whether the member exists.
     pub fn set_attributes(
         &mut self,
         id: MemberId,
@@ -351,8 +352,9 @@ impl Members {
         true
     }
 
-    /// Does to a v2 tree's members what a conf change in the log did to them: for replaying the log onto
-    /// the tree of a `.snap` file. A change that was refused then is refused again.
+    /// Makes the same change to the members of a v2 tree that a conf change in the log made to the
+    /// cluster. It replays the log onto the tree of a `.snap` file. A change that was refused then
+    /// is refused again.
     pub fn replay(
         &mut self,
         change: &ConfChange,
@@ -364,10 +366,10 @@ impl Members {
         Ok(())
     }
 
-    /// The truth about a file last written by a version that did not store every change of its members
-    /// (3.5.1 to 3.5.19, and traces of it after an upgrade): `v2` is the tree of the chosen `.snap` file
-    /// with all later entries of the log replayed onto it, and knows better, except about what it never
-    /// heard of.
+    /// Corrects the members of a file that was last written by a version which did not store every
+    /// change (3.5.1 to 3.5.19, and files that were upgraded from it). `v2` is the tree of the
+    /// chosen `.snap` file with all later entries of the log replayed onto it. Its members replace
+    /// those of the file, except for members that it never contained.
     #[must_use]
     pub fn reconciled(&self, v2: &Self) -> Self {
         let mut truth = self.clone();
@@ -377,8 +379,8 @@ impl Members {
         truth
     }
 
-    /// Writes the rows that differ from `stored`, and takes out rows that `stored` has and this has not: for repairing what
-    /// older versions left.
+    /// Writes the rows that differ from `stored`, and removes the rows that only `stored` has. This
+    /// repairs rows that older versions left.
     pub fn rewrite(&self, stored: &Self, batch: &mut Batch) {
         for id in stored.members.keys().filter(|id| !self.members.contains_key(id)) {
             batch.delete(Bucket::Members, id.to_string());
@@ -420,7 +422,7 @@ impl Members {
     }
 }
 
-/// Voters and learners as bucket `meta` holds them.
+/// Voters and learners as stored in bucket `meta`.
 #[must_use]
 pub fn conf_state_json(state: &ConfState) -> Bytes {
     let mut json = String::from("{");
@@ -448,7 +450,7 @@ fn same_member(change: MemberId, context: MemberId) -> Result<(), MembershipFaul
     if change == context { Ok(()) } else { Err(MembershipFault::OtherMember { change, context }) }
 }
 
-/// Reads an id in hexadecimal without padding.
+/// Parses an id in hexadecimal without padding.
 pub(crate) fn parse_id(text: &str) -> Option<MemberId> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(MemberId)

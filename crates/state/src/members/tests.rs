@@ -178,7 +178,7 @@ fn the_v2_tree_knows_better_than_rows_that_were_never_updated() {
         v2.replay(&change, 1).unwrap();
     }
     let truth = stored.reconciled(&v2);
-    // 2 was removed without ever having been in the tree: the change is refused, the row stays.
+    // Member 2 was removed and was never in the tree: the change is refused, the row stays.
     let expected =
         [member(1, "a", "m1"), member(2, "b", "m2"), member(3, "c", ""), member(4, "d", "")];
     assert_eq!(truth.iter().cloned().collect::<Vec<_>>(), expected);

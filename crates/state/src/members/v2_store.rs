@@ -1,8 +1,9 @@
-//! The membership part of `.snap` files, which is a tree of the retired v2 store as JSON.
+//! The membership in `.snap` files, which is a tree of the retired v2 store as JSON.
 //!
-//! Members up to 3.5 take their membership from it, 3.6 checks it, 3.7 only writes it; so Quorate always
-//! writes it, and reads it to repair what 3.5 left out of the buckets. The watcher hub and the statistics
-//! that Go writes beside the tree may be left out: a reader then starts with fresh ones.
+//! Versions up to 3.5 read their membership from it, 3.6 checks it, 3.7 only writes it. So Quorate
+//! always writes it, and reads it to repair what 3.5 did not store in the buckets. The watcher hub
+//! and the statistics that Go writes beside the tree are optional: a reader then starts with empty
+//! ones.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -13,25 +14,25 @@ use super::{Member, Members, parse_id};
 use crate::units::MemberId;
 use crate::versions::Version;
 
-/// Membership as a v2 tree holds it.
+/// The membership in a v2 tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct V2Membership {
     /// Members and removed ids.
     pub members: Members,
-    /// The cluster version, once decided.
+    /// The cluster version, once it is set.
     pub cluster_version: Option<Version>,
 }
 
-/// The JSON is no v2 tree with members.
+/// The JSON is not a v2 tree with members.
 #[derive(Debug, thiserror::Error)]
 pub enum V2Error {
     /// Not JSON, or not a tree.
     #[error("v2 store: {0}")]
     Json(#[from] serde_json::Error),
-    /// A node is not what stands at its place.
+    /// A node is missing or invalid.
     #[error("v2 store: {path}: {problem}")]
     Node {
-        /// Where.
+        /// The path of the node.
         path: String,
         /// What is wrong.
         problem: String,
@@ -63,7 +64,7 @@ impl Node {
 }
 
 impl V2Membership {
-    /// Reads the data of a `.snap` file.
+    /// Decodes the data of a `.snap` file.
     pub fn from_json(json: &[u8]) -> Result<Self, V2Error> {
         let tree: Tree = serde_json::from_slice(json)?;
         let Some(meta) = tree.root.child("0") else { return Ok(Self::default()) };
@@ -85,7 +86,7 @@ impl V2Membership {
         Ok(Self { members: Members::new(members, removed), cluster_version })
     }
 
-    /// The data of a `.snap` file.
+    /// Encodes the data of a `.snap` file.
     #[must_use]
     pub fn to_json(&self) -> String {
         Writer::default().write(self)
@@ -121,7 +122,7 @@ fn member(name: &str, node: &Node) -> Result<Member, V2Error> {
     })
 }
 
-/// Writes the tree; nodes are numbered as if they had been created one after the other.
+/// Writes the tree. Nodes are numbered as if they had been created one after the other.
 #[derive(Default)]
 struct Writer {
     json: String,

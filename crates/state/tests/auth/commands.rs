@@ -10,7 +10,7 @@ use quorate_state::apply::{
 use quorate_state::auth::{Access, Caller};
 use quorate_state::units::Millis;
 
-/// The hash of every password here, as it travels: what it is of does not matter.
+/// The encoded hash of every password in the scripts. The password itself does not matter.
 const HASH: &str = "aGFzaA==";
 
 /// A state with a log of its own.
@@ -25,7 +25,7 @@ impl Cluster {
         Self { state: State::new(StateOptions::default()), index: 0, now: Millis(0) }
     }
 
-    /// Carries out one line; says what came of it.
+    /// Runs one line and returns the outcome.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [caller, name, arguments @ ..] = &words[..] else { panic!("{line}: no command") };
@@ -68,7 +68,7 @@ impl Cluster {
         told
     }
 
-    /// Whose a token is that somebody shows.
+    /// Returns the user of a token that a client shows.
     fn show(&self, text: &str) -> String {
         let readers = self.state.readers();
         let token = readers.auth.tokens().find(text.as_bytes());
@@ -76,7 +76,7 @@ impl Cluster {
         user.map_or_else(|| "nobody's".to_owned(), ToString::to_string)
     }
 
-    /// What members ask of what is published, without the log.
+    /// Runs a check of the published state, without the log.
     fn look(&self, as_admin: bool, caller: Caller<'_>, arguments: &[&str]) -> String {
         let readers = self.state.readers();
         let view = readers.auth.view();
@@ -241,8 +241,9 @@ fn delete_request(text: &str, prev_kv: bool) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest { key, range_end, prev_kv }
 }
 
-/// `if:a` compares, `then:OPERATION` and `else:OPERATION` do, where an operation is `get:a`, `put:a`, `del:a`,
-/// `put-prev:a`, `del-prev:a`, or `txn:OPERATION` for one inside.
+/// `if:a` compares; `then:OPERATION` and `else:OPERATION` add operations to the branches. An
+/// operation is `get:a`, `put:a`, `del:a`, `put-prev:a`, `del-prev:a`, or `txn:OPERATION` for a
+/// nested transaction.
 fn txn(words: &[&str]) -> pb::TxnRequest {
     let mut request = pb::TxnRequest::default();
     for word in words {

@@ -1,15 +1,16 @@
-//! Scripts of users, roles, permissions and requests, with what comes of each beside it.
+//! Scripts of users, roles, permissions and requests, with the outcome of each line beside it.
 //!
 //! ```text
 //! # A comment.
 //! caller  command argument argument  => outcome
 //! ```
 //!
-//! The caller is a user's name, as of the newest revision of users and roles or, `ann@3`, of an older one; `-` is
-//! somebody who showed nothing. A range is `a`, `a..c`, `a..` for everything from a on, or `all`. A change of the
-//! revision is told behind the outcome. Every line goes through the log, as an entry of its own, but for `watch`
-//! and `admin`, which members ask by themselves, `show`, which shows a token, and `wait`, in which seconds pass.
-//! `UPDATE=1` rewrites the outcomes.
+//! The caller is a user's name, authenticated at the newest revision of users and roles or, as
+//! `ann@3`, at an older one; `-` is a caller without a token. A range is `a`, `a..c`, `a..` for
+//! everything from a on, or `all`. A change of the revision is shown after the outcome. Every line
+//! is an entry of the log, except `watch` and `admin`, which members check on their own, `show`,
+//! which uses a token, and `wait`, which advances the clock by seconds. `UPDATE=1` rewrites the
+//! outcomes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -21,7 +22,7 @@ use std::path::Path;
 
 use commands::Cluster;
 
-/// Where outcomes begin, at least.
+/// The minimum column of outcomes.
 const OUTCOME_COLUMN: usize = 52;
 
 #[test]
@@ -49,7 +50,7 @@ fn scripts_come_out_as_they_say() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// The script with what comes of it.
+/// The script with the actual outcomes.
 fn play(script: &str) -> String {
     let mut cluster = Cluster::new();
     let mut played = String::new();

@@ -11,7 +11,7 @@ use quorate_test_support::script::Command;
 
 use crate::member::{Member, bytes, number, refused, shown, word};
 
-/// Operations that a transaction may have.
+/// The maximum number of operations in a transaction.
 const TXN_OPS_MAX: usize = 128;
 
 impl Member {
@@ -55,7 +55,7 @@ impl Member {
                 let request = pb::CompactionRequest { revision, physical: false };
                 self.write(apply::Command::Compaction(request))
             }
-            // clear-garbage 2: so many records that compactions have let go of
+            // clear-garbage 2: deletes up to two records that compactions have freed
             "clear-garbage" => {
                 let step = self.state.compaction_step(number(command, 0));
                 self.state.publish();
@@ -152,7 +152,7 @@ fn txn(input: &str) -> pb::TxnRequest {
     request
 }
 
-/// `version a = 0`, with a range end in front of the sign where there is one.
+/// `version a = 0`, with an optional range end before the sign.
 fn compare(line: &str) -> pb::Compare {
     let words: Vec<&str> = line.split(' ').collect();
     let (what, key) = (words[0], bytes(Some(words[1])));
@@ -243,7 +243,7 @@ fn txn_text(txn: &pb::TxnResponse) -> String {
     text
 }
 
-/// `a=1 create=2 mod=3 version=2`, and its lease where it has one.
+/// `a=1 create=2 mod=3 version=2`, and the lease if there is one.
 pub(crate) fn record_text(kv: &KeyValue) -> String {
     let kv = kv.fields();
     let lease = if kv.lease == 0 { String::new() } else { format!(" lease={}", kv.lease) };

@@ -1,4 +1,4 @@
-//! Commands about leases. The clock is the member's; it stands until `advance`.
+//! Commands about leases. The clock is the member's; only `advance` moves it.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_state::apply::{self, Response};
@@ -42,12 +42,13 @@ impl Member {
                 let request = pb::LeaseCheckpointRequest { checkpoints: vec![checkpoint] };
                 self.apply(apply::Command::LeaseCheckpoint(request), |_| done())
             }
-            // lead extend=5: this member is the leader, and has applied everything; seconds for all leases
+            // lead extend=5: this member becomes leader after applying everything; all leases get 5
+            // more seconds
             "lead" => {
                 leases.promote(1, command.value("extend").unwrap_or(0) * 1000, self.now);
                 done()
             }
-            // follow: it leads no longer
+            // follow: this member is no longer leader
             "follow" => {
                 leases.demote();
                 done()
@@ -78,9 +79,9 @@ impl Member {
             },
             // leases
             "leases" => ids(leases.list()),
-            // expired: what the leader would have revoked now
+            // expired: the leases that the leader would revoke now
             "expired" => ids(leases.expired(1, self.now, ALL)),
-            // due-checkpoints: what the leader would propose now
+            // due-checkpoints: the checkpoints that the leader would propose now
             "due-checkpoints" => {
                 let due = leases.due_checkpoints(1, self.now, ALL);
                 let due: Vec<String> = due

@@ -1,8 +1,10 @@
-//! The replicated state machine as a client, an operator and a disk see it, in golden scripts under `testdata/`.
+//! The replicated state machine as seen by a client, an operator and a disk, in golden scripts in
+//! `testdata/`.
 //!
-//! A script begins with the state of a new member, a file below it and a clock that stands. Each file of commands
-//! has its own module here: `keyspace`, `watch`, `lease`, `cluster`. `member` holds the state and
-//! carries out what is common to all: entries, commits, crashes. `UPDATE=1` rewrites what is expected.
+//! A script begins with the state of a new member, its file and a stopped clock. Each group of
+//! commands has its own module here: `keyspace`, `watch`, `lease`, `cluster`. `member` holds the
+//! state and runs the common commands: entries, commits, crashes. `UPDATE=1` rewrites the expected
+//! output.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 

@@ -1,4 +1,4 @@
-//! One member's state over its file, and the commands that are about neither keys nor watchers nor leases.
+//! One member's state with its file, and the commands that concern the member as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ const TERM: u64 = 2;
 
 /// A state, its file and its clock.
 pub(crate) struct Member {
-    /// Of the file; gone with the member.
+    /// The folder of the file, deleted with the member.
     _folder: tempfile::TempDir,
     backend: Backend,
     pub(crate) state: State,
     pub(crate) options: StateOptions,
     index: u64,
     pub(crate) now: Millis,
-    /// What the quota is told.
+    /// The size of the file that the quota uses.
     file_bytes: u64,
     pub(crate) streams: BTreeMap<String, WatchStream>,
 }
@@ -61,29 +61,30 @@ impl Member {
             .unwrap_or_else(|| panic!("unknown command {name}"))
     }
 
-    /// What is about the member as a whole.
+    /// Runs a command that concerns the member as a whole.
     fn itself(&mut self, name: &str, command: &Command) -> Option<String> {
         Some(match name {
-            // start quota=1000 learners=2 checkpoints min-ttl=1 watch-queue=2: a new member that is told so
+            // start quota=1000 learners=2 checkpoints min-ttl=1 watch-queue=2: a new member with
+            // these options
             "start" => self.start(command),
-            // advance 10: the clock goes on by seconds
+            // advance 10: moves the clock by 10 seconds
             "advance" => {
                 self.now = self.now.plus_secs(number(command, 0));
                 done()
             }
-            // file-bytes 1000: what the quota is told that the file takes
+            // file-bytes 1000: the size of the file that the quota uses
             "file-bytes" => {
                 self.file_bytes = number(command, 0);
                 done()
             }
-            // commit: what collected goes into the file
+            // commit: writes the collected changes to the file
             "commit" => {
                 let batch = self.state.take_batch();
                 let committed = self.backend.commit(&batch).unwrap();
                 self.state.store_mut().committed(committed);
                 format!("the file is at entry {}", self.index)
             }
-            // crash: the state is built anew from the file; what was not committed is gone, watchers too
+            // crash: rebuilds the state from the file; uncommitted changes and watchers are lost
             "crash" => {
                 self.streams.clear();
                 self.state = State::recover(&self.backend, self.options).unwrap();
@@ -111,7 +112,7 @@ impl Member {
         self.state.store().current_revision()
     }
 
-    /// Position and surroundings of the next entry.
+    /// Position and context of the next entry.
     pub(crate) fn next_entry(&mut self) -> EntryMeta {
         self.index += 1;
         EntryMeta {
@@ -123,7 +124,7 @@ impl Member {
         }
     }
 
-    /// Applies an entry and publishes; says what the proposer is told, and what the server must look at.
+    /// Applies an entry and publishes. Returns what the proposer receives, and the server's notice.
     pub(crate) fn apply(
         &mut self,
         command: apply::Command,
@@ -139,7 +140,7 @@ impl Member {
             Some(Ok(response)) => show(response),
         };
         match notice {
-            // Every compaction has it.
+            // Every compaction has this notice.
             None | Some(Notice::Compaction(_)) => {}
             Some(notice) => text += &format!("\nnotice: {notice:?}"),
         }
@@ -155,18 +156,18 @@ pub(crate) fn refused(refusal: Refusal) -> String {
     format!("refused: {refusal}")
 }
 
-/// The plain argument at a position, where there is one.
+/// The positional argument at a position, if there is one.
 pub(crate) fn word(command: &Command, position: usize) -> Option<&str> {
     command.plain().nth(position)
 }
 
-/// The plain argument at a position as a number.
+/// The positional argument at a position as a number.
 pub(crate) fn number<T: std::str::FromStr>(command: &Command, position: usize) -> T {
     let word = word(command, position).unwrap_or_else(|| panic!("{}: a number", command.name));
     word.parse().unwrap_or_else(|_| panic!("{}: {word} is no number", command.name))
 }
 
-/// A key or value; `\0` is the byte, `""` is nothing, and `x*5` is five of them.
+/// A key or value: `\0` is the zero byte, `""` is empty, and `x*5` is five times x.
 pub(crate) fn bytes(text: Option<&str>) -> Bytes {
     match text.unwrap_or_default() {
         "\"\"" => Bytes::new(),
@@ -178,7 +179,7 @@ pub(crate) fn bytes(text: Option<&str>) -> Bytes {
     }
 }
 
-/// As much of it as a line takes.
+/// The bytes as text, shortened to fit on a line.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     if text.len() > 20 { format!("{}..({} bytes)", &text[..1], bytes.len()) } else { text.into() }

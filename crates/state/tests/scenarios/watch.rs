@@ -1,4 +1,4 @@
-//! Commands about watchers: streams, what they are told, and when.
+//! Commands about watch streams and watchers, and the responses that they receive.
 
 use std::task::{Context, Poll, Waker};
 
@@ -15,7 +15,7 @@ use crate::member::{Member, bytes, done, number, shown, word};
 impl Member {
     pub(crate) fn watching(&mut self, name: &str, command: &Command) -> Option<String> {
         Some(match name {
-            // stream s fragment=200: opens one whose responses are split there
+            // stream s fragment=200: opens a stream whose responses are split at that size
             "stream" => {
                 let bytes_max = command.value("fragment").unwrap_or(1 << 20);
                 let stream = self.state.readers().hub.open_stream(bytes_max);
@@ -36,23 +36,23 @@ impl Member {
                 self.stream(command).cancel(id);
                 done()
             }
-            // progress s: as a client asks for it
+            // progress s: a progress request of the client
             "progress" => {
                 self.stream(command).request_progress();
                 done()
             }
-            // tick-progress s: the interval for those who asked for it has passed
+            // tick-progress s: the interval of periodic progress has passed
             "tick-progress" => {
                 self.stream(command).tick_progress();
                 done()
             }
-            // catch-up: those who are behind are read history for
+            // catch-up: runs a catch-up pass
             "catch-up" => {
                 let hub = self.state.readers().hub;
                 while hub.catch_up().unwrap() {}
                 done()
             }
-            // receive s 2: so many responses, or all that there are
+            // receive s 2: up to two responses; without a number, all
             "receive" => {
                 let count = word(command, 1).map_or(usize::MAX, |word| word.parse().unwrap());
                 receive(self.stream(command), count)
