@@ -1,9 +1,10 @@
 //! The backend engine: a copy-on-write B+tree in one file, in bbolt's format (version 2).
 //!
-//! The replicated state machine keeps everything durable here. One writer at a time builds a
-//! transaction in memory and commits it; any number of readers hold constant snapshots, and what
-//! they read are slices of the mapped file, which leave as reference-counted [`bytes::Bytes`] without
-//! a copy. Files go both ways between this engine and bbolt (`FORMAT.md` has the byte maps).
+//! The replicated state machine stores its durable state here. One writer at a time builds a
+//! transaction in memory and commits it. Any number of readers hold immutable snapshots. They read
+//! slices of the mapped file, which are returned as reference-counted [`bytes::Bytes`] without a
+//! copy. bbolt can read the files that this engine writes, and the reverse (`FORMAT.md` has the
+//! byte maps).
 //!
 //! ```text
 //! Db ── read() ──► ReadTx ──► BucketReader ──► Cursor        scan(): Scanner, beside the map
@@ -12,27 +13,28 @@
 //!
 //! # Invariants
 //!
-//! * A page that any snapshot can reach is never written. Commits put their pages in free places,
-//!   sync, and only then point a meta page at them; the previous meta page stays intact.
-//! * A page freed by transaction `t` is free for reuse once `t` is durable and no snapshot from
-//!   before `t` that could reach it is alive. A snapshot lives as long as its [`ReadTx`], their
-//!   clones, or any `Bytes` taken from them.
-//! * The file is shortened only below what every live snapshot and the durable state reach, so that
-//!   no mapped slice ever lies beyond its end.
-//! * After a failed write or sync the writer refuses to go on ([`BoltError::Poisoned`]), and readers
-//!   keep the last durable state.
-//! * No byte of a file makes the engine panic: what contradicts the format is
+//! * A page that any snapshot can reach is never written. A commit writes its pages into free
+//!   space, syncs, and only then writes a meta page that points at them; the previous meta page
+//!   stays intact.
+//! * A page that transaction `t` frees can be reused once `t` is durable and every snapshot from
+//!   before `t` that could reach the page is dropped. A snapshot lives as long as its [`ReadTx`],
+//!   its clones, or any `Bytes` taken from them.
+//! * The file is shortened only below the pages that live snapshots and the durable state reach, so
+//!   that no mapped slice ever lies beyond its end.
+//! * After a failed write or sync the writer refuses all further work ([`BoltError::Poisoned`]),
+//!   and readers keep the last durable state.
+//! * No byte of a file makes the engine panic: bytes that contradict the format are
 //!   [`BoltError::Corrupt`].
 //!
 //! # Not here
 //!
-//! Which buckets exist and what they hold (the state machine's schema), when to commit, and how
-//! long to wait for the file's lock.
+//! The buckets and their content (the state machine's schema), when to commit, and how long to wait
+//! for the file's lock.
 //!
 //! # Tests
 //!
-//! `bolt/tests/`: a model-based property test, snapshots under concurrent writes, reclamation, files
-//! written by etcd, damaged files, and power cuts at every sync point.
+//! `bolt/tests/`: a model-based property test, snapshots under concurrent writes, reclamation,
+//! files written by etcd, damaged files, and power cuts at every sync point.
 
 mod bucket;
 mod check;
@@ -72,18 +74,18 @@ pub use scan::Scanner;
 pub use shared::Options;
 pub use write::WriteTx;
 
-/// Longest key.
+/// The maximum length of a key.
 pub const KEY_BYTES_MAX: usize = 32_768;
-/// Longest value.
+/// The maximum length of a value.
 pub const VALUE_BYTES_MAX: usize = (1 << 31) - 2;
-/// Deepest tree that is believed. Real trees of 10^9 entries have 6 levels.
+/// A deeper tree counts as corrupt. Real trees of 10^9 entries have 6 levels.
 const DEPTH_MAX: usize = 64;
 
-/// A page's number: its place in the file in units of the page size.
+/// A page's number: its offset in the file, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct PageId(u64);
 
-/// A transaction's number. A snapshot carries that of the last commit it sees.
+/// A transaction's number. A snapshot has the number of the last commit that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct TxId(u64);
 
@@ -95,7 +97,7 @@ struct Run {
 }
 
 impl Run {
-    /// The page behind the last one.
+    /// The page after the last one.
     fn end(&self) -> PageId {
         PageId(self.start.0.saturating_add(self.count))
     }

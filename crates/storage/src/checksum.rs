@@ -2,7 +2,7 @@
 
 /// Extends a running CRC-32C (Castagnoli, usual initial and final inversion) over `bytes`.
 ///
-/// `crc32c_extend(crc32c(a), b)` equals `crc32c` of `a` followed by `b`; the value of nothing is 0.
+/// `crc32c_extend(crc32c(a), b)` equals `crc32c` of `a` followed by `b`; the CRC of no bytes is 0.
 #[must_use]
 pub fn crc32c_extend(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)

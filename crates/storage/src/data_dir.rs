@@ -1,11 +1,11 @@
-//! The data directory: where a member's files are, and whether it can be worked in.
+//! The data directory: the paths of a member's files, and the check that the directory can be used.
 //!
 //! ```text
-//! <data-dir>/member/wal/      the log; --wal-dir puts it elsewhere
+//! <data-dir>/member/wal/      the log, or elsewhere with --wal-dir
 //! <data-dir>/member/snap/     .snap files, received backend files, db
 //! ```
 //!
-//! Nothing here logs: what an operator should hear about is returned.
+//! Nothing here logs: warnings for the operator are returned.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::disk::{Disk, OpenMode};
 use crate::wal;
 
-/// Permission bits of directories that are created, and that are expected of those that exist.
+/// Permission bits of new directories, and the expected bits of existing ones.
 const DIR_MODE: u32 = 0o700;
 
 /// A data directory that cannot be used. The texts are etcd's.
@@ -27,15 +27,15 @@ pub enum DataDirError {
     Data {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The member's directory in it cannot be created or written to.
+    /// The member's directory cannot be created or written to.
     #[error("cannot access member directory: {}: {source}", path.display())]
     Member {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The directory for snapshots cannot be created or written to.
@@ -43,7 +43,7 @@ pub enum DataDirError {
     Snap {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The log's directory cannot be written to.
@@ -51,13 +51,13 @@ pub enum DataDirError {
     Wal {
         /// The directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The directory belongs to a member and to a proxy at once.
+    /// The directory contains both a member and a proxy.
     #[error("invalid datadir; both member and proxy directories exist")]
     MemberAndProxy,
-    /// The directory belongs to a proxy, which etcd has not had since 3.6.
+    /// The directory is that of a proxy, a mode that etcd removed in 3.6.
     #[error("invalid datadir; a proxy directory exists: {}", path.display())]
     Proxy {
         /// The directory.
@@ -65,27 +65,27 @@ pub enum DataDirError {
     },
 }
 
-/// The places of one member's files.
+/// The paths of one member's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataDir {
     root: PathBuf,
     wal: PathBuf,
 }
 
-/// What is worth a warning about a directory that can be used.
+/// Reasons for a warning about a directory that can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     /// Names in the data directory that are not etcd's.
     pub unexpected: Vec<OsString>,
-    /// Directories that others may look into, with their permission bits.
+    /// Directories that other users can read, with their permission bits.
     pub open_modes: Vec<(PathBuf, u32)>,
 }
 
-/// Where both programs put certificates that a member makes for itself.
+/// Where etcd and Quorate put the certificates that a member signs itself.
 const OWN_CERTIFICATES: &str = "fixtures";
 
 impl DataDir {
-    /// Names the places below `root`, with the log in `wal_dir` if one is given.
+    /// Builds the paths below `root`, with the log in `wal_dir` if it is given.
     #[must_use]
     pub fn new(root: &Path, wal_dir: Option<&Path>) -> Self {
         let wal = wal_dir.map_or_else(|| root.join("member").join("wal"), Path::to_path_buf);
@@ -122,16 +122,16 @@ impl DataDir {
         self.snap().join("db")
     }
 
-    /// Returns whether a member has lived here: there is a log. Nothing else is asked.
+    /// Returns whether the directory contains a member, which means that it has a log.
     #[must_use]
     pub fn is_initialised(&self, disk: &dyn Disk) -> bool {
         wal::exists(disk, &self.wal)
     }
 
-    /// Creates the directories that are missing, durably, and tries to write in each.
+    /// Creates the missing directories durably, and checks that each can be written to.
     ///
-    /// The log's directory is not created, which is the log's own task, and tried only if it holds a
-    /// log. Returns what is odd but not in the way.
+    /// The log's directory is not created here, because the log creates it; it is checked only if
+    /// it contains a log. Returns reasons for a warning.
     pub fn prepare(&self, disk: &dyn Disk) -> Result<Oddities, DataDirError> {
         let mut oddities = Oddities { unexpected: self.inspect(disk)?, ..Oddities::default() };
         let (member, snap) = (self.member(), self.snap());
@@ -147,7 +147,7 @@ impl DataDir {
         Ok(oddities)
     }
 
-    /// Looks at what is in the data directory; returns the names that do not belong there.
+    /// Lists the data directory. Returns the names that do not belong there.
     fn inspect(&self, disk: &dyn Disk) -> Result<Vec<OsString>, DataDirError> {
         let mut names = match disk.read_dir(&self.root) {
             Ok(names) => names,
@@ -165,7 +165,8 @@ impl DataDir {
     }
 }
 
-/// Makes sure that a directory exists and can be written in; notes one that others can read.
+/// Ensures that a directory exists and can be written to. Records a directory that other users can
+/// read.
 fn touch_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),
@@ -177,7 +178,7 @@ fn touch_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::
     disk.remove_file(&probe)
 }
 
-/// Creates a directory and syncs every directory that got a new name by it.
+/// Creates a directory and syncs every directory that got a new name because of it.
 fn create_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let mut parents = Vec::new();
     for parent in dir.ancestors().skip(1) {

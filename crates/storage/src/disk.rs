@@ -1,22 +1,23 @@
-//! The world of files, seen through one trait.
+//! The file system, behind one trait.
 //!
-//! Everything in this crate that touches a file does so through a [`Disk`] and the [`DiskFile`]s it
-//! opens. [`RealDisk`] is the machine; [`FaultyDisk`] is a disk in memory with injected failures and a
-//! record of what a power cut could still undo, for crash tests and simulation.
+//! All code of this crate that touches a file does so through a [`Disk`] and the [`DiskFile`]s that
+//! it opens. [`RealDisk`] is the machine. [`FaultyDisk`] is a disk in memory with injected
+//! failures, which records the changes that a power cut could still undo, for crash tests and
+//! simulation.
 //!
 //! # What a caller may rely on
 //!
 //! * Reads and writes carry their offset; there is no file cursor to share or lose.
-//! * Written bytes are durable after [`DiskFile::sync_data`] (which also makes the length durable
-//!   that is needed to read them back); a created, renamed or removed name is durable after
-//!   [`Disk::sync_dir`] of its directory. Nothing else promises durability.
+//! * Written bytes are durable after [`DiskFile::sync_data`], which also makes the length durable
+//!   that is needed to read them. A created, renamed or removed name is durable after
+//!   [`Disk::sync_dir`] of its directory. No other operation makes anything durable.
 //! * After a failed sync the state on the medium is unknown, and a later successful sync says
-//!   nothing about the earlier writes. The caller must stop trusting the file.
+//!   nothing about the earlier writes. The caller must stop using the file.
 //! * Locks belong to the open file and end with it.
 //!
 //! # Not here
 //!
-//! What the bytes mean, and when to sync: `wal`, `snap`, `bolt`.
+//! The content of the files, and when to sync: `wal`, `snap`, `bolt`.
 
 mod ahead;
 mod change;
@@ -40,7 +41,7 @@ use real::unnamed_file;
 
 /// How [`Disk::open`] treats an existing or a missing file.
 ///
-/// The number is the permission bits of a file that has to be created, before the umask.
+/// The number is the permission bits of a file that is created, before the umask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reads an existing file.
@@ -55,11 +56,11 @@ pub enum OpenMode {
     Truncate(u32),
 }
 
-/// A lock on an open file, held against other processes and other opens of the same file.
+/// A lock on an open file. It excludes other processes and other opens of the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// An exclusive open-file-description record lock over the whole file, as etcd takes on log
-    /// segments; `flock` where the system has no such locks.
+    /// segments; `flock` if the system has no such locks.
     OfdExclusive,
     /// An exclusive `flock`, as bbolt takes on the backend file.
     FlockExclusive,
@@ -67,18 +68,18 @@ pub enum LockKind {
     FlockShared,
 }
 
-/// What a directory says about one of its names.
+/// The metadata of one name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
-    /// Length in bytes; without meaning for a directory.
+    /// Length in bytes; meaningless for a directory.
     pub len: u64,
     /// Whether the name is a directory.
     pub is_dir: bool,
-    /// Whether it is a regular file, or a link to one.
+    /// Whether the name is a regular file, or a link to one.
     pub is_file: bool,
     /// Permission bits (the low 12 bits of `st_mode`).
     pub mode: u32,
-    /// Last modification, where the file system keeps it.
+    /// Time of the last modification, if the file system stores it.
     pub modified: Option<SystemTime>,
 }
 
@@ -89,13 +90,13 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Creates a directory and its missing ancestors, each with `mode` less the umask.
     ///
-    /// An existing directory is left as it is.
+    /// An existing directory is not changed.
     fn create_dir_all(&self, path: &Path, mode: u32) -> io::Result<()>;
 
     /// Returns the names in a directory in bytewise order.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>>;
 
-    /// Gives a file or directory another name, replacing a file of that name in one step.
+    /// Renames a file or directory. A file with the new name is replaced atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file's name. Open handles and locks on it stay valid.
@@ -104,10 +105,10 @@ pub trait Disk: Send + Sync + Debug {
     /// Removes a directory and everything below it; a missing one is not an error.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names created, renamed and removed in a directory durable.
+    /// Makes the created, renamed and removed names of a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Returns what is known about a name, or `None` when there is no such name.
+    /// Returns the metadata of a name, or `None` if the name does not exist.
     fn metadata(&self, path: &Path) -> io::Result<Option<FileFacts>>;
 }
 
@@ -144,20 +145,21 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Returns whether the file holds no byte.
+    /// Returns whether the file is empty.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// Cuts the file off at `len`, or extends it with zeros that take no space yet.
+    /// Truncates the file to `len`, or extends it with zeros that take no space yet.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Reserves space so that the file is at least `len` bytes long; new bytes read as zeros.
     ///
-    /// Falls back to [`DiskFile::set_len`] where the file system cannot reserve. Never shortens.
+    /// Falls back to [`DiskFile::set_len`] if the file system cannot reserve. Never shortens the
+    /// file.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Returns how much more the file's disk takes, or `None` where it does not say.
+    /// Returns the free bytes of the file's disk, or `None` if the system does not report them.
     fn free_bytes(&self) -> io::Result<Option<u64>>;
 
     /// Makes written bytes, and the length needed to read them, durable (`fdatasync`).
@@ -166,10 +168,11 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Makes the bytes and every attribute durable (`fsync`).
     fn sync_all(&self) -> io::Result<()>;
 
-    /// Tries to take a lock without waiting; `false` means somebody else holds it.
+    /// Tries to take a lock without waiting; `false` means that another open file holds one.
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
 
-    /// Maps the first `len` bytes of the file for reading, shared with later writes to it.
+    /// Maps the first `len` bytes of the file for reading. Later writes to the file are visible in
+    /// the map.
     ///
     /// `len` may exceed the file's length to leave room for growth: see [`Mapping`].
     fn map(&self, len: usize) -> io::Result<Mapping>;

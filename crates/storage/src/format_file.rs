@@ -1,7 +1,8 @@
-//! `FORMAT.md` as tests read it: the page that says what is on disk, held against the code that writes it.
+//! Reads `FORMAT.md` in tests and compares it with the code that writes the files.
 //!
-//! A test takes the maps and tables of a section, writes bytes with the code, reads them back by what the page
-//! says, and compares. A field, number or name that only one of the two has is thereby found.
+//! A test takes the maps and tables of a section, writes bytes with the code, decodes them as the
+//! page describes them, and compares. This finds a field, number or name that only the page or only
+//! the code has.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +11,19 @@ use quorate_protobuf::{Fields, Value};
 /// The page.
 const TEXT: &str = include_str!("../FORMAT.md");
 
-/// The text with all breaks between words as one space, for sentences that go over lines.
+/// The text with single spaces between words, for sentences that are wrapped.
 fn running_text() -> String {
     TEXT.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Fails unless the page has the sentence, or the part of one.
+/// Asserts that the page contains this sentence or part of a sentence.
 pub(crate) fn assert_says(sentence: &str) {
     assert!(running_text().contains(sentence), "FORMAT.md does not say: {sentence}");
 }
 
-/// What stands behind `name` in a map: the rest of that line, and of those that begin with `|`.
+/// The map of `name`: the rest of its line, and the following lines that begin with `|`.
 pub(crate) fn map(name: &str) -> String {
-    // Maps stand between fences, which leaves every other piece.
+    // Maps are between fences, so every other piece is one.
     let maps = TEXT.split("```").skip(1).step_by(2).flat_map(str::lines);
     let mut lines = maps.skip_while(|line| line.split_whitespace().next() != Some(name));
     let first = lines.next().unwrap_or_else(|| panic!("FORMAT.md has no map of {name}"));
@@ -31,7 +32,7 @@ pub(crate) fn map(name: &str) -> String {
     std::iter::once(first).chain(more).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// The cells of a table's rows, without marks of code, by the table's head.
+/// The cells of a table's rows, without backticks. `head` identifies the table.
 pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     let lines = TEXT.lines().skip_while(|line| *line != head).skip(2);
     let rows = lines.take_while(|line| line.starts_with('|'));
@@ -42,8 +43,8 @@ pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Reads bytes by a map of little-endian fields, as `id u64 | flags u16 (what they mean) | count u16`. Returns
-/// the fields with their values, and what is left of the bytes.
+/// Decodes bytes by a map of little-endian fields, such as `id u64 | flags u16 (what they mean) |
+/// count u16`. Returns the fields with their values, and the remaining bytes.
 pub(crate) fn read_numbers<'a>(map: &str, mut bytes: &'a [u8]) -> (Vec<(String, u64)>, &'a [u8]) {
     let mut fields = Vec::new();
     for field in map.split(['|', ',', '{', '}']) {
@@ -70,8 +71,8 @@ pub(crate) enum Content {
     Bytes(Vec<u8>),
 }
 
-/// Reads a message by a map of its fields, as `1 type varint | 2 crc varint (why)`. Fails at a field that
-/// only one of the two has.
+/// Decodes a message by a map of its fields, such as `1 type varint | 2 crc varint (why)`. Fails at
+/// a field that only the map or only the message has.
 pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Content> {
     let mut names: BTreeMap<u32, &str> = BTreeMap::new();
     for field in map.split(['|', ',']).map(|field| field.split('(').next().unwrap_or_default()) {
@@ -95,7 +96,7 @@ pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Conten
     read
 }
 
-/// Names of the constants that a source declares, indentation aside, and whose names begin with `prefix`.
+/// Names of the constants in a source whose names begin with `prefix`, at any indentation.
 pub(crate) fn declared<'a>(source: &'a str, prefix: &str) -> Vec<&'a str> {
     let names = source.lines().filter_map(|line| {
         let (_, rest) = line.split_once("const ")?;
@@ -117,7 +118,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// The data directory's table against a member's files as the code makes them.
+/// Compares the table of the data directory with the files that the code creates.
 mod tests {
     use std::collections::BTreeSet;
     use std::fs;
@@ -132,7 +133,7 @@ mod tests {
     use crate::disk::{Disk, RealDisk};
     use crate::{bolt, lost_log, rebuild, restored, snap, wal};
 
-    /// What only failures leave, and what goes again before a call returns.
+    /// Files that only failures leave, and files that are removed before a call returns.
     const NOT_MADE_HERE: [&str; 6] = [
         "member/wal/sync-failed.tmp",
         "member/snap/db.sync-failed",
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(said.into_keys().collect::<BTreeSet<_>>(), seen);
     }
 
-    /// A file that got what the umask leaves.
+    /// Creates a file to find the mode that the umask leaves.
     fn probe(dir: &Path) -> std::path::PathBuf {
         let path = dir.join("probe");
         let mode = crate::disk::OpenMode::Create(0o666);

@@ -1,12 +1,14 @@
 //! The head of a protobuf message that is being written: its short fields, on the stack.
 //!
-//! Records and snapshot files are such a head and the payload after it, which is thereby not copied
-//! into a message first. They are read with `quorate_protobuf`: unknown fields and fields of an
-//! unexpected wire type are skipped, and the last occurrence of a field wins, as in etcd.
+//! Records and snapshot files are written as such a head and the payload after it, so that the
+//! payload is not copied into a message first. They are read with `quorate_protobuf`: unknown
+//! fields and fields of an unexpected wire type are skipped, and the last occurrence of a field
+//! wins, as in etcd.
 
-/// The head of a message under construction: fields of small, known size, on the stack.
+/// The head of a message: fields of small, known size, on the stack.
 ///
-/// Long byte fields are not copied in; only their key and length are, and the bytes follow.
+/// Long byte fields are not copied: the head has only their key and length, and the bytes follow
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     bytes: [u8; Self::CAPACITY],

@@ -1,11 +1,12 @@
-//! The mark of a directory whose log has lost what its member had acknowledged.
+//! The mark of a directory whose log has lost entries that its member had acknowledged.
 //!
-//! Such a member must never vote again, and a restart would not know: from what is left of its log it looks
-//! like any member that lags behind. So the verdict is a file of its own, `member/lost-log`, which etcd does
-//! not look for. It goes with the directory, or is taken back for a member that goes on alone: a sole voter has
-//! nobody left to whom it could have acknowledged anything.
+//! Such a member must never vote again. After a restart this could not be detected: with the rest
+//! of its log, the member looks like any member that lags behind. So the mark is a file of its own,
+//! `member/lost-log`, which etcd ignores. The mark is removed with the directory, or with
+//! `--force-new-cluster` when the member continues as the only voter: then there is no other member
+//! to which it could have acknowledged anything.
 //!
-//! The file's existence is the verdict; its text is for people.
+//! The existence of the file is the mark; its text is for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,23 +17,23 @@ use crate::note::Note;
 
 const NOTE: Note = Note("lost-log");
 
-/// Returns the file that is the mark.
+/// Returns the path of the mark.
 #[must_use]
 pub fn path(dirs: &DataDir) -> PathBuf {
     NOTE.path(dirs)
 }
 
-/// Marks a directory, durably. One that is marked already keeps its reason.
+/// Marks a directory, durably. If it is marked already, the first reason stays.
 pub fn mark(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     NOTE.leave(disk, dirs, reason)
 }
 
-/// Takes the mark away, durably, if there is one.
+/// Removes the mark, durably, if there is one.
 pub fn unmark(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
     NOTE.take_away(disk, dirs)
 }
 
-/// Returns why the directory is marked, if it is.
+/// Returns why the directory is marked, or `None` if it is not.
 pub fn reason(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
     NOTE.read(disk, dirs)
 }

@@ -1,6 +1,7 @@
-//! Notes of ours in a data directory: small files beside the log and the snapshots, which etcd does not look for.
+//! Notes: small files of Quorate in a data directory, beside the log and the snapshots. etcd
+//! ignores them.
 //!
-//! That a note is there is what counts, and is durable before its text is; the text is for people.
+//! Only the existence of a note counts. It is durable before its text is; the text is for people.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, OpenMode};
 
-/// Longer texts are cut when they are read.
+/// Longer texts are truncated when they are read.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// A kind of note, by its name under `member/`.
@@ -16,24 +17,24 @@ const TEXT_BYTES_MAX: usize = 4096;
 pub(crate) struct Note(pub(crate) &'static str);
 
 impl Note {
-    /// Where it is, if it is there.
+    /// The path of the note.
     pub(crate) fn path(self, dirs: &DataDir) -> PathBuf {
         dirs.member().join(self.0)
     }
 
-    /// Leaves the note, durably. One that is there already keeps its text.
+    /// Writes the note, durably. If it exists already, its text stays.
     pub(crate) fn leave(self, disk: &dyn Disk, dirs: &DataDir, text: &str) -> io::Result<()> {
         let file = match disk.open(&self.path(dirs), OpenMode::CreateNew(0o600)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             opened => opened?,
         };
-        // The name first: without its text it says enough.
+        // The name first: a note without its text is still valid.
         disk.sync_dir(&dirs.member())?;
         file.write_all_at(format!("{text}\n").as_bytes(), 0)?;
         file.sync_all()
     }
 
-    /// Takes it away, durably, if it is there.
+    /// Removes the note, durably, if it exists.
     pub(crate) fn take_away(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
         match disk.remove_file(&self.path(dirs)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -42,7 +43,7 @@ impl Note {
         disk.sync_dir(&dirs.member())
     }
 
-    /// Its text, if it is there.
+    /// The text of the note, if it exists.
     pub(crate) fn read(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
         let path = self.path(dirs);
         if disk.metadata(&path)?.is_none() {

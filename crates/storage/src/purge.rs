@@ -1,8 +1,8 @@
-//! Removal of files that only history needs: old segments, old snapshots.
+//! Removes old log segments and old snapshots.
 //!
 //! The shell calls this every 30 seconds for each kind of file (`spec`: `--max-wals`,
-//! `--max-snapshots`). Names sort by age, which is how they were chosen. A log segment is needed as
-//! long as the log holds its lock (`wal::Wal::release_to`).
+//! `--max-snapshots`). The order of names is the order of age. A log segment is in use as long as
+//! the log holds its lock (`wal::Wal::release_to`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use thiserror::Error;
 
 use crate::disk::{Disk, LockKind, OpenMode};
 
-/// A purge that could not be finished, which etcd holds to be fatal.
+/// A purge that failed. etcd treats this as fatal.
 #[derive(Debug, Error)]
 #[error("failed to {action} {}: {source}", path.display())]
 pub struct PurgeError {
-    /// What was tried, as a verb.
+    /// The failed action, as a verb.
     pub action: &'static str,
-    /// The file or directory it was tried on.
+    /// The file or directory of the action.
     pub path: PathBuf,
-    /// The system's answer.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// What a purge has done.
+/// The result of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// The files removed, oldest first.
     pub removed: Vec<PathBuf>,
-    /// A file that is still in use, at which the purge ended.
+    /// A file that is still in use, at which the purge stopped.
     pub locked: Option<PathBuf>,
 }
 
 /// Removes the oldest files in `dir` whose name ends in `suffix`, all but the newest `keep_count`.
 ///
-/// With `locking`, a file is removed only if its lock can be had, and the first that cannot be had
-/// ends the purge. A `keep_count` of 0 keeps everything.
+/// With `locking`, a file is removed only if it can be locked, and the first file that cannot be
+/// locked ends the purge. A `keep_count` of 0 keeps everything.
 pub fn purge(
     disk: &dyn Disk,
     dir: &Path,
@@ -63,7 +63,7 @@ pub fn purge(
             None
         };
         disk.remove_file(&path).map_err(failed("remove", &path))?;
-        // Segments must go in order, or a gap could remain.
+        // Segments must be removed in order; otherwise a crash could leave a gap.
         if lock.is_some() {
             disk.sync_dir(dir).map_err(failed("sync", dir))?;
         }

@@ -1,13 +1,13 @@
-//! The notes of a member that is to fetch its state anew, because what its backend file holds is not what the cluster
-//! holds.
+//! The notes of a member that must fetch its state again, because its backend file differs from
+//! those of the cluster.
 //!
-//! `member/rebuild` is the order, left before the member stops: whatever happens then, the next start carries it out.
-//! `member/rebuilt` says when one was carried out last: a member that is found bad again soon after has a disk or a
-//! memory that is not to be trusted.
+//! `member/rebuild` orders it. The note is written before the member stops, so that the next start
+//! always carries it out. `member/rebuilt` has the time of the last rebuild: if a member is found
+//! corrupt again soon after, its disk or memory is probably defective.
 //!
 //! # Not here
 //!
-//! Who gives the order and who carries it out (the server).
+//! The server writes the order and carries it out.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,30 +19,31 @@ use crate::note::Note;
 const ORDER: Note = Note("rebuild");
 const DONE: Note = Note("rebuilt");
 
-/// Returns the file that is the order.
+/// Returns the path of the order.
 #[must_use]
 pub fn path(dirs: &DataDir) -> PathBuf {
     ORDER.path(dirs)
 }
 
-/// Orders the directory's member to fetch its state anew, durably. An order that stands keeps its reason.
+/// Orders a rebuild, durably. If there is an order already, its reason stays.
 pub fn order(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
     ORDER.leave(disk, dirs, reason)
 }
 
-/// Returns why the state is to be fetched anew, if it is.
+/// Returns why a rebuild is ordered, or `None` if it is not.
 pub fn ordered(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
     ORDER.read(disk, dirs)
 }
 
-/// Notes that the order was carried out at this time, in seconds since 1970, durably.
+/// Records the time of a finished rebuild, in seconds since 1970, durably.
 pub fn done(disk: &dyn Disk, dirs: &DataDir, unix_secs: u64) -> io::Result<()> {
     DONE.take_away(disk, dirs)?;
     DONE.leave(disk, dirs, &unix_secs.to_string())?;
     ORDER.take_away(disk, dirs)
 }
 
-/// Returns when an order was carried out last, in seconds since 1970. A note that says no time is none.
+/// Returns the time of the last rebuild, in seconds since 1970. A note without a valid time counts
+/// as missing.
 pub fn last_done(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<u64>> {
     Ok(DONE.read(disk, dirs)?.and_then(|text| text.parse().ok()))
 }

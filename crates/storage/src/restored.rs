@@ -1,13 +1,15 @@
-//! The mark of a data directory that was made from a snapshot and has not yet taken part in a cluster.
+//! The mark of a data directory that was made from a snapshot and has not yet taken part in a
+//! cluster.
 //!
-//! Such a directory looks like a member's, and under the default token it has the ids of the member that it was made
-//! for. Started beside members that were not restored it would take part in their cluster with another state. So
-//! whoever makes the directory leaves a file, `member/restored`, which etcd does not look for; the member removes it
-//! when the other members were found to hold the same state.
+//! Such a directory looks like that of a member, and with the default token it has the ids of the
+//! member from which the snapshot came. A member that is started with it beside members that were
+//! not restored would take part in their cluster with another state. So the tool that makes the
+//! directory writes a file, `member/restored`, which etcd ignores. The member removes it after the
+//! other members proved to have the same state.
 //!
 //! # Not here
 //!
-//! The mark in the backend file, by which members find out whether they hold the same (`state::schema::meta`).
+//! The mark in the backend file, with which members compare their states (`state::schema::meta`).
 
 use std::io;
 use std::path::Path;
@@ -19,7 +21,7 @@ use crate::note::Note;
 const NAME: &str = "restored";
 const NOTE: Note = Note(NAME);
 
-/// Leaves the mark in a member's directory that is being made. Its maker syncs the directory.
+/// Writes the mark into a member's directory that is being made. The caller syncs the directory.
 pub fn leave(disk: &dyn Disk, member: &Path, text: &str) -> io::Result<()> {
     let file = disk.open(&member.join(NAME), OpenMode::CreateNew(0o600))?;
     file.write_all_at(format!("{text}\n").as_bytes(), 0)?;

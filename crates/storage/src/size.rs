@@ -1,9 +1,10 @@
-//! Counts in files as counts in memory: this crate maps whole files, and so is for machines of 64 bits.
+//! Converts counts in files to counts in memory. This crate maps whole files and needs a 64-bit
+//! machine.
 
 const _: () =
     assert!(usize::BITS == 64, "files are mapped whole, which wants 64 bits of addresses");
 
-/// A count or offset of a file, in memory.
+/// Converts a count or offset in a file to one in memory.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "they have the same width, which is asserted above"

@@ -1,8 +1,8 @@
 //! The snapshot directory: `.snap` files, and backend files received from a leader.
 //!
-//! A `.snap` file says which log index a snapshot stands for, with the configuration of the cluster
-//! at that index and the members in the old (v2) JSON form that etcd up to 3.6 reads. The data
-//! itself is in the backend file, which is already durable when the `.snap` file is written.
+//! A `.snap` file names the log index of a snapshot, with the configuration of the cluster at that
+//! index and the members in the old (v2) JSON form that etcd up to 3.6 reads. The data itself is in
+//! the backend file, which is already durable when the `.snap` file is written.
 //!
 //! ```text
 //! file      1 crc (CRC-32C of data), 2 data = raftpb.Snapshot
@@ -12,15 +12,15 @@
 //! # Order
 //!
 //! Backend commit, then [`save`], then the log's mark of the snapshot. A file without a mark is
-//! ignored at start; a mark without its file would not start an older etcd.
+//! ignored at start; with a mark whose file is missing, an older etcd would not start.
 //!
 //! # Not here
 //!
-//! What the JSON and the configuration say; writing the backend file (`bolt`).
+//! The content of the JSON and of the configuration; writing the backend file (`bolt`).
 //!
 //! # Tests
 //!
-//! `snap/tests.rs`: files written by etcd read and written again byte for byte, every kind of damage.
+//! `snap/tests.rs`: files of etcd, read and written again byte for byte; every kind of damage.
 
 mod database;
 #[cfg(any(test, fuzzing))]
@@ -43,30 +43,31 @@ use crate::disk::{Disk, OpenMode, is_no_room};
 use crate::head::Head;
 use crate::wal::SnapshotMark;
 
-/// Permission bits of `.snap` files, before the umask, as etcd has them.
+/// Permission bits of `.snap` files, before the umask, as in etcd.
 const FILE_MODE: u32 = 0o666;
 
 const SUFFIX: &str = ".snap";
 
-/// A snapshot directory that cannot be read or written, or a file in it that makes no sense.
+/// A snapshot directory that cannot be read or written, or an invalid file in it.
 #[derive(Debug, Error)]
 pub enum SnapError {
-    /// The operating system refused.
+    /// An operation of the file system failed.
     #[error("snap: failed to {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
-        /// The file or directory it was tried on.
+        /// The file or directory of the action.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The disk has no room for a snapshot's file. Nothing is left of it: the same may be tried again.
+    /// The disk has no room for the snapshot's file. The partial file is removed, so the caller may
+    /// retry.
     #[error("snap: failed to write {}: {source}", path.display())]
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The file, or the snapshot in it, has no bytes or no checksum.
@@ -75,7 +76,7 @@ pub enum SnapError {
         /// The file.
         path: PathBuf,
     },
-    /// The bytes are not those whose checksum the file has.
+    /// The checksum does not match the bytes.
     #[error("snap: crc mismatch: {}: expected {expected:x} computed {computed:x}", path.display())]
     CrcMismatch {
         /// The file.
@@ -94,7 +95,7 @@ pub enum SnapError {
     /// The backend file that belongs to a snapshot is missing.
     #[error("failed to find database snapshot file (snap: snapshot file doesn't exist): {}", path.display())]
     NoDatabase {
-        /// Where it should be.
+        /// The expected path.
         path: PathBuf,
     },
 }
@@ -105,14 +106,14 @@ impl SnapError {
         move |source| Self::Io { action, path, source }
     }
 
-    /// Whether only room on the disk was missing, and everything is as it was before.
+    /// Whether the only problem was missing space on the disk, and nothing was changed.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
     }
 }
 
-/// What a `.snap` file holds (`raftpb.Snapshot`).
+/// The content of a `.snap` file (`raftpb.Snapshot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Last log index the snapshot contains.
@@ -126,7 +127,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the name of the snapshot's file: term first, so that names sort by age.
+    /// Returns the name of the snapshot's file: term first, so that the order of names is the order
+    /// of age.
     #[must_use]
     pub fn file_name(&self) -> String {
         format!("{:016x}-{:016x}{SUFFIX}", self.term, self.index)
@@ -177,8 +179,8 @@ impl Snapshot {
 
 /// Writes a snapshot's file and makes it durable; returns its path.
 ///
-/// The file is written in place: a crash leaves a file that [`read`] refuses, and no mark for it.
-/// What a failed write left is removed.
+/// The file is written in place: after a crash, [`read`] refuses the incomplete file, and the log
+/// has no mark for it. After a failed write, the partial file is removed.
 pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, SnapError> {
     let path = dir.join(snapshot.file_name());
     let message = snapshot.encode();
@@ -206,7 +208,7 @@ pub fn save(disk: &dyn Disk, dir: &Path, snapshot: &Snapshot) -> Result<PathBuf,
     Ok(path)
 }
 
-/// Reads and checks a snapshot's file.
+/// Reads a snapshot's file and checks it.
 pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
     let read_whole = || {
         let file = disk.open(path, OpenMode::Read)?;
@@ -234,12 +236,12 @@ pub fn read(disk: &dyn Disk, path: &Path) -> Result<Snapshot, SnapError> {
         .map_err(|_: Malformed| SnapError::Malformed { path: path.to_path_buf() })
 }
 
-/// What a snapshot directory holds.
+/// The content of a snapshot directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Names of `.snap` files, newest first.
     pub snapshots: Vec<OsString>,
-    /// Names that mean nothing here and are worth a warning.
+    /// Unknown names, for a warning.
     pub ignored: Vec<OsString>,
 }
 
@@ -256,10 +258,10 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, SnapError> {
     Ok(listing)
 }
 
-/// A file that could not be read and was put out of the way.
+/// A file that could not be read and was renamed.
 #[derive(Debug)]
 pub struct Broken {
-    /// The file's name now, with `.broken` added.
+    /// The file's new path, with `.broken` added.
     pub path: PathBuf,
     /// What was wrong with it.
     pub error: SnapError,
@@ -267,9 +269,8 @@ pub struct Broken {
 
 /// Finds the newest readable snapshot, one of `marks` if given.
 ///
-/// Returns it, if there is one, and the unreadable newer ones met on the way, which have been
-/// renamed. A snapshot that is not among the marks was never finished, or its mark is beyond what
-/// was committed.
+/// Returns it, if there is one, and the newer files that could not be read, which have been
+/// renamed. A snapshot without a mark was never finished, or its mark is beyond the commit index.
 pub fn load_newest(
     disk: &dyn Disk,
     dir: &Path,
@@ -299,8 +300,8 @@ pub fn load_newest(
     Ok((None, broken))
 }
 
-/// Removes what an earlier process left unfinished: received backend files that were never
-/// complete (`tmp*`) and the output of a defragmentation (`db.tmp*`). Returns the paths.
+/// Removes what an earlier process left incomplete: received backend files (`tmp*`) and the output
+/// of a defragmentation (`db.tmp*`). Returns the paths.
 pub fn clean_up(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, SnapError> {
     let mut removed = Vec::new();
     for name in disk.read_dir(dir).map_err(SnapError::io("list", dir))? {

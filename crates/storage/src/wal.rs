@@ -1,31 +1,34 @@
 //! The write-ahead log: etcd's, byte for byte.
 //!
-//! A log is a directory of segments, each a sequence of records (`record`), whose data is chained by
-//! one running checksum. [`Wal`] appends to it; [`Wal::open`] reads it back, mends a torn end and
-//! goes on; [`read`] and [`snapshot_marks`] look without touching. The owner is one thread, which
-//! hands in entries and hard states and acts only on what was reported as synced.
+//! A log is a directory of segments. Each segment is a sequence of records (`record`), whose data
+//! is chained by one running checksum. [`Wal`] appends to the log. [`Wal::open`] reads it, repairs
+//! a torn end and continues it. [`read`] and [`snapshot_marks`] read without changing anything. One
+//! thread owns the log; it appends entries and hard states, and acts only on those that were
+//! reported as synced.
 //!
 //! # Guarantees
 //!
-//! * What [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survives a power cut, in
-//!   order, unless bytes rot on the medium, which is reported, never repaired silently.
-//! * A power cut at any point leaves a log that opens: whole, or with a torn end that is cut off.
-//! * After a failed write or sync the log takes nothing more: the kernel may have dropped what it
-//!   could not write, and a retry would acknowledge what is not there.
-//! * A commit index alone is never synced; it sits in memory until the next sync, as in etcd.
-//! * Space is reserved ahead where the disk has plenty. Where it has not, the log goes on in what room there is,
-//!   and only a record that finds none stops it.
+//! * Everything that [`Wal::sync`] (or [`Wal::save`] with `synced`) has acknowledged survives a
+//!   power cut, in order, unless bytes decay on the medium. Decayed bytes are reported, never
+//!   repaired silently.
+//! * A power cut at any point leaves a log that opens: complete, or with a torn end that is cut
+//!   off.
+//! * After a failed write or sync the log refuses everything: the kernel may have dropped the bytes
+//!   that it could not write, and a retry would acknowledge bytes that are not on the disk.
+//! * A commit index alone is never synced; it stays in memory until the next sync, as in etcd.
+//! * Space is reserved ahead if the disk has plenty. If not, the log continues in the space that
+//!   there is, and only a record for which there is no room stops it.
 //!
 //! # Not here
 //!
-//! What entries mean; whether the log reaches as far as the backend has applied (the caller compares
-//! [`Contents::last_index`] with the backend's consistent index and refuses to start a member whose
-//! log lost entries); timing of syncs.
+//! The meaning of entries. Whether the log reaches as far as the backend has applied: the caller
+//! compares [`Contents::last_index`] with the backend's consistent index and refuses to start a
+//! member whose log lost entries. The timing of syncs.
 //!
 //! # Tests
 //!
 //! `wal/tests/`: bytes written by etcd, every kind of damage at every byte, power cuts at every
-//! operation, random histories against a list.
+//! operation, random operations against a list.
 
 mod contents;
 mod error;
@@ -61,21 +64,22 @@ use crate::sync_failure;
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
 
-/// Records that need no sync are kept in memory up to this size.
+/// Records that need no sync stay in memory up to this size.
 const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 
-/// How a log is written.
+/// Options of writing a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A segment is closed when it has reached this size; it is also what is reserved for one.
+    /// A segment that has reached this size is closed. The same size is reserved for a segment.
     pub segment_bytes: u64,
     /// `false` never syncs anything (`--unsafe-no-fsync`).
     pub sync: bool,
-    /// Zeros written with records that have caught up with the zeros ahead of the log.
+    /// Zeros written together with records that have reached the end of the zeros ahead of the log.
     pub zero_step_bytes: u64,
     /// How far ahead of the log [`Wal::prepare`] keeps zeros.
     pub zero_lead_bytes: u64,
-    /// What is left free for the backend file and for others when a whole segment is reserved.
+    /// Bytes that must stay free, for the backend file and other programs, when a whole segment is
+    /// reserved.
     pub kept_free_bytes: u64,
 }
 
@@ -91,34 +95,34 @@ impl Default for Options {
     }
 }
 
-/// What [`Wal::append`] has taken.
+/// The result of [`Wal::append`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appended {
     /// Size of the records.
     pub bytes: u64,
-    /// Whether they may be acted on only after a sync.
+    /// Whether the caller must wait for a sync before it acts on the records.
     pub sync_needed: bool,
 }
 
-/// What [`Wal::sync`] or [`Wal::save`] has done.
+/// The result of [`Wal::sync`] or [`Wal::save`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// Size of the records taken by this call.
+    /// Size of the records added by this call.
     pub bytes: u64,
-    /// Whether a sync was made, so that everything taken so far is durable.
+    /// Whether a sync was made, so that everything added so far is durable.
     pub synced: bool,
-    /// The segment begun, if the last one was full.
+    /// The new segment, if the last one was full.
     pub new_segment: Option<PathBuf>,
 }
 
-/// A segment without all the space it is planned to take.
+/// A segment for which less space is reserved than planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The segment.
     pub path: PathBuf,
-    /// Space it was to have.
+    /// Space that was planned.
     pub wanted_bytes: u64,
-    /// Space it has.
+    /// Space that is reserved.
     pub reserved_bytes: u64,
 }
 
@@ -131,27 +135,27 @@ pub struct Wal {
     metadata: Option<Bytes>,
     hard_state: HardState,
     last_index: u64,
-    /// Records not yet handed to the system.
+    /// Records not yet passed to the system.
     encoder: RecordEncoder,
-    /// Records handed to the system since the last sync.
+    /// Whether records were passed to the system since the last sync.
     written_unsynced: bool,
-    /// The commit index that is surely on disk: a start passes over the marks beyond it.
+    /// A commit index that is certainly on disk. A start skips the marks beyond it.
     durable_commit: u64,
-    /// The locked segments in order; the last is the tail's.
+    /// The locked segments in order; the last one belongs to `tail`.
     held: Vec<Segment>,
-    /// Up to where they are to be unlocked once `durable_commit` is there; 0 for nowhere.
+    /// Segments up to this index are unlocked once `durable_commit` reaches it; 0 for none.
     release_index: u64,
     tail: Tail,
     /// The next segment under its temporary name.
     next: Option<NextSegment>,
     /// Temporary names alternate, so that the next is not the one just renamed.
     next_count: u64,
-    /// The newest segment whose shortage of space was told.
+    /// The newest segment whose shortage was reported.
     shortage_told: Option<SegmentName>,
     poisoned: bool,
 }
 
-/// A preallocated segment that has no place in the sequence yet.
+/// A preallocated segment that is not yet part of the sequence.
 #[derive(Debug)]
 struct NextSegment {
     path: PathBuf,
@@ -160,11 +164,11 @@ struct NextSegment {
 }
 
 impl Wal {
-    /// Takes entries and a hard state into the log's buffer, entries first.
+    /// Adds entries and then a hard state to the log's buffer.
     ///
-    /// Nothing is durable before the next [`Wal::sync`], and if `sync_needed` nothing may be
-    /// acknowledged before it either. A hard state that differs in its commit index alone needs no
-    /// sync: after a crash the commit index may be lower than what was applied.
+    /// Nothing is durable before the next [`Wal::sync`], and if `sync_needed` is set, nothing may
+    /// be acknowledged before it. A hard state that differs only in its commit index needs no sync:
+    /// after a crash the commit index may be lower than the applied index.
     pub fn append<'e>(
         &mut self,
         hard_state: Option<&HardState>,
@@ -174,7 +178,7 @@ impl Wal {
         let bytes_before = self.encoder.buffer.len();
         let mut sync_needed = false;
         for entry in entries {
-            // One that has lost its beginning does not know where it ended.
+            // A log without its beginning does not know its last index.
             let last = self.last_index;
             let follows = last == 0 || entry.index <= last.saturating_add(1);
             assert!(follows, "an entry follows the last one, or replaces what was there");
@@ -196,19 +200,19 @@ impl Wal {
         Ok(Appended { bytes, sync_needed })
     }
 
-    /// Makes everything taken so far durable, and begins a new segment if this one is full.
+    /// Makes everything added so far durable, and begins a new segment if this one is full.
     pub fn sync(&mut self) -> Result<Saved, WalError> {
         self.check_usable()?;
         self.poison_on_error(|wal| {
             wal.write_out()?;
             let new_segment = if wal.tail.is_full() { wal.cut()? } else { None };
-            // A cut has synced both segments.
+            // Cutting has synced both segments.
             wal.sync_tail()?;
             Ok(Saved { bytes: 0, synced: true, new_segment })
         })
     }
 
-    /// Takes entries and a hard state, and syncs if they need it.
+    /// Adds entries and a hard state, and syncs if they need it.
     pub fn save(
         &mut self,
         hard_state: Option<&HardState>,
@@ -221,10 +225,10 @@ impl Wal {
         Ok(Saved { bytes: appended.bytes, ..self.sync()? })
     }
 
-    /// Notes that a snapshot exists, and syncs everything taken so far.
+    /// Records that a snapshot exists, and syncs everything added so far.
     ///
-    /// The snapshot itself must be durable before: a mark without its snapshot stops a member. The mark
-    /// counts once a hard state whose commit index covers it is durable too.
+    /// The snapshot itself must be durable before: a mark without its snapshot stops a member. The
+    /// mark takes effect once a hard state whose commit index covers it is durable too.
     pub fn save_snapshot(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
         self.check_usable()?;
         if mark.index > 0 && mark.conf_state.is_none() {
@@ -238,9 +242,9 @@ impl Wal {
         })
     }
 
-    /// Unlocks the segments not needed by a member whose latest snapshot is at `index`, for purging, as
-    /// soon as a hard state on disk covers it: until then a start would pass over the snapshot's mark, and
-    /// need them.
+    /// Unlocks the segments that a member with its latest snapshot at `index` does not need, so
+    /// that they can be purged. This happens as soon as a hard state on disk covers the snapshot:
+    /// until then a start would skip the snapshot's mark and need the segments.
     ///
     /// The last segment that begins before `index` stays locked, and everything after it.
     pub fn release_to(&mut self, index: u64) {
@@ -261,11 +265,11 @@ impl Wal {
         self.held.drain(..keep_from);
     }
 
-    /// Does a part of the work that later saves would have to wait for: reserves the next segment,
+    /// Does part of the work that later saves would have to wait for: reserves the next segment,
     /// writes zeros ahead of the log. Returns whether there is more to do.
     ///
-    /// For the owner's idle moments. Each call writes and syncs `bytes_max` zeros at most, and
-    /// nothing as long as fewer are missing.
+    /// The owner calls this when it is idle. Each call writes and syncs at most `bytes_max` zeros,
+    /// and nothing while fewer are missing.
     pub fn prepare(&mut self, bytes_max: u64) -> Result<bool, WalError> {
         self.check_usable()?;
         if self.next.is_none() && self.has_room_for_next()? {
@@ -290,12 +294,12 @@ impl Wal {
         self.prepare_next(step)
     }
 
-    /// Writes zeros into the next segment, which the log is about to need.
+    /// Writes zeros into the next segment, which the log will soon need.
     fn prepare_next(&mut self, step: u64) -> Result<bool, WalError> {
         let Some(mut next) = self.next.take() else { return Ok(false) };
         let wanted = next.tail.zeros_wanted(self.options.zero_lead_bytes);
         if wanted > 0 {
-            // On failure the segment is dropped, and reserved anew when it is needed.
+            // On failure the segment is dropped, and reserved again when it is needed.
             next.tail.write_zeros(wanted.min(step)).map_err(WalError::io("write", &next.path))?;
             if self.options.sync {
                 next.file.sync_data().map_err(WalError::io("sync", &next.path))?;
@@ -305,9 +309,11 @@ impl Wal {
         Ok(wanted > step)
     }
 
-    /// Returns the newest segment if it has not got all the space it should have, once for each.
+    /// Returns the newest segment if less space is reserved for it than planned, once for each
+    /// segment.
     ///
-    /// The log is none the worse for it but slower: each sync has the file's length to update.
+    /// The log is correct without that space, but slower: each sync must also update the file's
+    /// length.
     pub fn take_shortage(&mut self) -> Option<Shortage> {
         let segment = self.tail_segment();
         let name = segment.name;
@@ -323,10 +329,10 @@ impl Wal {
         Some(shortage)
     }
 
-    /// Syncs what is left, removes the preallocated segment and unlocks everything.
+    /// Syncs the remaining records, removes the preallocated segment and unlocks everything.
     pub fn close(mut self) -> Result<(), WalError> {
         if let Some(next) = self.next.take() {
-            // Only space is lost if it stays.
+            // If the removal fails, only space is lost.
             drop(self.disk.remove_file(&next.path));
         }
         if self.poisoned {
@@ -336,13 +342,13 @@ impl Wal {
         self.sync_tail()
     }
 
-    /// Returns the index of the last entry or snapshot mark taken.
+    /// Returns the index of the last entry or snapshot mark added.
     #[must_use]
     pub const fn last_index(&self) -> u64 {
         self.last_index
     }
 
-    /// Returns the last hard state taken.
+    /// Returns the last hard state added.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
@@ -358,7 +364,7 @@ impl Wal {
         if self.poisoned { Err(WalError::Poisoned { dir: self.dir.clone() }) } else { Ok(()) }
     }
 
-    /// Runs a step after whose failure the files' state is unknown.
+    /// Runs a step after whose failure the state of the files is unknown.
     fn poison_on_error<T>(
         &mut self,
         step: impl FnOnce(&mut Self) -> Result<T, WalError>,
@@ -371,7 +377,7 @@ impl Wal {
         result
     }
 
-    /// Hands buffered records to the system.
+    /// Passes buffered records to the system.
     fn write_out(&mut self) -> Result<(), WalError> {
         if self.encoder.buffer.is_empty() {
             return Ok(());
@@ -404,11 +410,11 @@ impl Wal {
         self.held.last().expect("a log holds at least its last segment")
     }
 
-    /// Ends this segment and begins the next; returns the new path, or nothing while there is no room for one:
-    /// then this one becomes longer than planned.
+    /// Ends this segment and begins the next one. Returns the new path, or `None` if the disk has
+    /// no room for another segment: then this one becomes longer than planned.
     ///
-    /// The new segment gets its name only when its head is durable, and its head repeats what is
-    /// needed to read on from there: checksum, metadata, hard state.
+    /// The new segment gets its name only when its head is durable. The head repeats what a reader
+    /// needs to begin there: checksum, metadata, hard state.
     fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
         let end = self.tail.written();
         self.tail.file().set_len(end).map_err(|e| self.tail_error("truncate", e))?;
@@ -448,7 +454,8 @@ impl Wal {
         match written {
             Ok(()) => Ok(Some(next)),
             Err(error) if is_no_room(&error) => {
-                // The records to come follow those in the segment that goes on.
+                // The next records continue the checksum of the current segment, which stays in
+                // use.
                 self.encoder.crc = crc_before;
                 Ok(None)
             }
@@ -456,7 +463,7 @@ impl Wal {
         }
     }
 
-    /// Buffers the records every segment but the first begins with.
+    /// Buffers the records with which every segment but the first begins.
     fn push_head(&mut self) {
         self.encoder.push_crc();
         if let Some(metadata) = &self.metadata {
@@ -467,21 +474,21 @@ impl Wal {
         }
     }
 
-    /// Whether the disk can spare the space of a whole segment that may not be needed for long.
+    /// Whether the disk has room to reserve a whole segment, which may not be needed for long.
     fn has_room_for_next(&self) -> Result<bool, WalError> {
         let free = self.tail.file().free_bytes().map_err(|e| self.tail_error("inspect", e))?;
         let wanted = self.options.segment_bytes.saturating_add(self.options.kept_free_bytes);
         Ok(free.is_none_or(|free| free >= wanted))
     }
 
-    /// Creates the next segment under a temporary name, locked, empty and with its space reserved, as far as
-    /// there is any to spare.
+    /// Creates the next segment under a temporary name, locked and empty, and reserves space for it
+    /// as far as the disk has room.
     fn create_next(&mut self) -> Result<NextSegment, WalError> {
         let path = self.dir.join(format!("{}.tmp", self.next_count % 2));
         let file = self.disk.open(&path, OpenMode::Create(FILE_MODE));
         let file = file.map_err(WalError::io("create", &path))?;
         lock(&*file, &path)?;
-        // What an earlier process left in it must not show up behind our records.
+        // Bytes that an earlier process left must not be read after our records.
         file.set_len(0).map_err(WalError::io("truncate", &path))?;
         let tail = Tail::new(Arc::clone(&file), 0, &self.options);
         let mut tail = tail.map_err(WalError::io("inspect", &path))?;

@@ -67,8 +67,9 @@ impl Member {
     }
 }
 
-/// Computes a member's id from its peer URLs and what makes it unlike others with the same ones: the
-/// cluster token for founders, the time of the request in Unix seconds for members added later.
+/// Computes a member's id from its peer URLs and a value that distinguishes members with the same
+/// URLs: the cluster token for founders, the time of the request in Unix seconds for members added
+/// later.
 #[must_use]
 pub fn member_id(peer_urls: &[String], token: &str, unix_secs: Option<u64>) -> MemberId {
     let mut urls: Vec<&str> = peer_urls.iter().map(String::as_str).collect();

@@ -1,23 +1,24 @@
-//! Space taken ahead of need, and when not to: on a disk with little room left, whoever reserves much for later
-//! takes it from those who need some now.
+//! Reserves space ahead of need, and limits the reservation if the disk is nearly full: space that
+//! is reserved early would be missing for writes that need it now.
 //!
-//! Reserving is a convenience of its caller, who goes on without it. So a shortage is no error here, and what a
-//! refused reservation may have taken all the same is given back.
+//! A caller can continue without the reservation. So missing space is not an error here, and if a
+//! reservation fails, any space that it took is released.
 
 use std::io;
 
 use super::DiskFile;
 
-/// Of a disk that is short of room, so much of what is free is taken ahead at a time.
+/// If the disk is short of space, one reservation takes this fraction of the free space.
 const SHARE_WHEN_SHORT: u64 = 8;
 
-/// Shares below this are not worth their system call.
+/// Reservations below this size are not worth a system call.
 const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Reserves space behind `from`, where the file ends, up to `to` if `kept_free` bytes are free for others then,
-/// or else a share of what is free. Returns up to where there is space now: `from` at least, `to` at most.
+/// Reserves space from `from`, the end of the file, up to `to` if `kept_free` bytes then stay free;
+/// otherwise a share of the free space. Returns the end of the reserved space: at least `from`, at
+/// most `to`.
 pub(crate) fn reserve_ahead(
     file: &dyn DiskFile,
     from: u64,
@@ -35,20 +36,20 @@ pub(crate) fn reserve_ahead(
     Ok(from + share)
 }
 
-/// What may be taken ahead of a disk with so many bytes free.
+/// The bytes to reserve on a disk with `free` bytes.
 fn share_of(free: u64) -> u64 {
     let share = free / SHARE_WHEN_SHORT / PAGE_BYTES * PAGE_BYTES;
     if share < SHARE_BYTES_MIN { 0 } else { share }
 }
 
-/// Makes the file at least `len` bytes long, and its space its own; `false` if there is no room for that, and
-/// then it is as long as it was.
+/// Extends the file to at least `len` bytes and allocates the space. Returns `false` if there is no
+/// room; the file then has its former length.
 pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
     let len_before = file.len()?;
     match file.allocate(len) {
         Ok(()) => Ok(true),
         Err(error) if is_no_room(&error) => {
-            // Some file systems keep what they found before they ran out.
+            // Some file systems keep the space that they allocated before they ran out.
             file.set_len(len_before)?;
             Ok(false)
         }
@@ -56,7 +57,8 @@ pub(crate) fn try_allocate(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Whether an operation has failed for want of room: on the disk, or under what the process may use.
+/// Whether an operation failed for lack of space: the disk is full, or the quota of the process is
+/// reached.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

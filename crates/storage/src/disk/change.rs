@@ -1,26 +1,27 @@
-//! A change of a file that no sync has made durable yet, for disks that are made up: how it is undone, how it arrives
-//! after all, whole or in sectors, and what is left of it when its sync has failed and later ones have not.
+//! A change of a file that no sync has made durable yet, for simulated disks: how it is undone, how
+//! it reaches the medium, whole or in sectors, and what remains of it if its sync failed and later
+//! syncs succeeded.
 
-/// What a device writes as a whole.
+/// The unit that a device writes atomically.
 const SECTOR_BYTES: u64 = 512;
 
 /// One change of a file's bytes or length, with what is needed to undo it.
 #[derive(Clone, Debug)]
 pub(super) struct FileChange {
-    /// Where it begins.
+    /// The offset of the change.
     pub(super) offset: u64,
-    /// What stood at `offset`, as far as the file reached.
+    /// The bytes at `offset` before the change, up to the end of the file.
     pub(super) before: Vec<u8>,
-    /// What was written there; empty for a change of length.
+    /// The written bytes; empty for a change of length.
     pub(super) after: Vec<u8>,
     /// The file's length before.
     pub(super) len_before: u64,
-    /// The file's length with it.
+    /// The file's length after the change.
     pub(super) len_after: u64,
 }
 
 impl FileChange {
-    /// Takes it back, from a file that has it as the last one.
+    /// Undoes the change in a file in which it is the last one.
     pub(super) fn undo(&self, bytes: &mut Vec<u8>) {
         bytes.resize(position(self.len_before), 0);
         let at = position(self.offset);
@@ -29,7 +30,7 @@ impl FileChange {
         }
     }
 
-    /// Lets it arrive as far as lots have it.
+    /// Redoes the change: for each sector, `lot` decides whether it reaches the medium.
     pub(super) fn redo(&self, bytes: &mut Vec<u8>, lot: &mut dyn FnMut() -> bool) {
         let whole = lot();
         if self.after.is_empty() {
@@ -38,7 +39,8 @@ impl FileChange {
             }
             return;
         }
-        // The length is the file system's, the sectors are the device's: each may come without the other.
+        // The file system writes the length, the device writes the sectors: either may be lost
+        // alone.
         if lot() && bytes.len() < position(self.len_after) {
             bytes.resize(position(self.len_after), 0);
         }
@@ -59,14 +61,15 @@ impl FileChange {
         }
     }
 
-    /// What is left undecided of a change whose sync has failed, now that later ones are durable and the file has this
-    /// length: the bytes that none of them has written again. Returns whether there are any.
+    /// Reduces a change whose sync has failed to the bytes that are still undecided: those that
+    /// none of the later durable changes has written again, up to the file's length. Returns
+    /// whether there are any.
     pub(super) fn outlives(&mut self, durable: &[Self], len: u64) -> bool {
         let count = self.after.len();
         self.before.resize(count, 0);
         for later in durable {
             if later.after.is_empty() {
-                // Behind a file's end there is nothing, whatever grows there afterwards.
+                // A truncation removes the bytes after the new end, even if the file grows again.
                 let kept = count.min(position(later.len_after.saturating_sub(self.offset)));
                 self.before[kept..].fill(0);
                 self.after[kept..].fill(0);
@@ -90,7 +93,7 @@ impl FileChange {
     }
 }
 
-/// Offsets in files that fit in memory, as these all do.
+/// Converts an offset; files of this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

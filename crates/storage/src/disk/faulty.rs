@@ -1,30 +1,32 @@
-//! A disk in memory that fails on demand, fills up, and loses at a power cut what was not synced.
+//! A disk in memory that fails on demand, fills up, and loses unsynced changes at a power cut.
 //!
-//! It keeps the promises of [`super`] and no more: each file has the writes that no sync has made durable, each
-//! directory the changes of names that no sync of it has. [`FaultyDisk::cut_power`] leaves one of the states that such a
-//! disk could be found in, [`FaultyDisk::crash`] writes one out as a directory of this machine. The end of a process
-//! alone ([`FaultyDisk::end_process`]) loses nothing.
+//! It guarantees what [`super`] promises and no more: each file has the writes that no sync has
+//! made durable, each directory has the name changes that no sync has made durable.
+//! [`FaultyDisk::cut_power`] selects one of the states in which such a disk could be found.
+//! [`FaultyDisk::crash`] writes one of them to a directory of this machine. The end of a process
+//! ([`FaultyDisk::end_process`]) loses nothing.
 //!
 //! # What a power cut may do here
 //!
-//! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors arrives. Writes are independent, so
-//!   a later one may arrive without an earlier one.
-//! * A file that an unsynced write had grown may keep the new length with zeros inside.
-//! * Of a directory's unsynced changes a prefix arrives, as file systems with a metadata journal have it; directories
-//!   are independent of each other. A rename within a directory is atomic.
-//! * A failed sync leaves its writes undecided for good, whatever is synced later; written again and synced they are
-//!   durable.
+//! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors is written.
+//!   Writes are independent, so a later one may be kept without an earlier one.
+//! * A file that an unsynced write had extended may keep the new length with zeros inside.
+//! * Of a directory's unsynced changes a prefix is kept, as in file systems with a metadata
+//!   journal; directories are independent of each other. A rename within a directory is atomic.
+//! * The writes of a failed sync stay undecided, whatever is synced later. If the same bytes are
+//!   written again and synced, they are durable.
 //!
-//! What happens is a function of the seed alone.
+//! The result depends on the seed alone.
 //!
-//! # What else may go wrong
+//! # Other faults
 //!
-//! The power is cut at the n-th operation, which may then have reached the medium or not ([`Faults`]); operations of a
-//! kind fail ([`Fault`]); there is only so much room; a bit flips ([`FaultyDisk::rot`]).
+//! The power is cut at the n-th operation, which may or may not have reached the medium
+//! ([`Faults`]); operations of a kind fail ([`Fault`]); space is limited; a bit flips
+//! ([`FaultyDisk::rot`]).
 //!
 //! # Not here
 //!
-//! How long an operation takes: that is up to the caller.
+//! The duration of operations: the caller decides it.
 
 mod content;
 mod tree;
@@ -41,12 +43,12 @@ use self::content::{Change, Fate};
 use self::tree::{NodeId, Tree};
 use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// `EIO`, as every Unix numbers it.
+/// `EIO`, with its number on every Unix.
 pub const IO_ERROR: i32 = 5;
-/// `ENOSPC`, as every Unix numbers it.
+/// `ENOSPC`, with its number on every Unix.
 const NO_SPACE: i32 = 28;
 
-/// What is asked of the disk, for choosing where a [`Fault`] strikes.
+/// The kinds of operations, to choose where a [`Fault`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Opening or creating a file.
@@ -74,17 +76,17 @@ pub enum Operation {
 /// Operations that are to fail.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The operation it strikes.
+    /// The kind of operation that fails.
     pub operation: Operation,
-    /// It strikes only where the path contains this text.
+    /// Only operations whose path contains this text fail.
     pub path_contains: String,
-    /// How many such operations succeed before.
+    /// The number of such operations that succeed first.
     pub skip_count: u64,
-    /// How many such operations fail then.
+    /// The number of such operations that then fail.
     pub fail_count: u64,
     /// The system's error number.
     pub errno: i32,
-    /// For a write: how many bytes still get written.
+    /// For a write: the number of bytes that are still written.
     pub bytes_written: usize,
 }
 
@@ -110,38 +112,39 @@ impl Fault {
     }
 }
 
-/// What is to go wrong.
+/// The faults that will happen.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// These operations fail.
     pub failing: Vec<Fault>,
-    /// The power is cut at the operation after so many others that change the disk.
+    /// The power is cut at the operation after this many others that change the disk.
     pub power_cut_after: Option<u64>,
-    /// Files may take so many bytes more in all.
+    /// The number of bytes by which all files together may grow.
     pub room: Option<u64>,
-    /// The backend file may not take more space: there is less room than it takes at a time, and more than anything else needs.
+    /// The backend file cannot grow: there is less room than it allocates at a time, but enough for
+    /// all other files.
     pub is_backend_full: bool,
 }
 
-/// What has gone wrong.
+/// The faults that have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Struck {
     /// The power was cut.
     pub power_cut: bool,
     /// An operation has failed.
     pub failure: bool,
-    /// A file found no room to grow.
+    /// A file could not grow for lack of space.
     pub no_room: bool,
 }
 
-/// How much of what is not durable a power cut spares.
+/// How much of the undurable state survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mercy {
     /// Nothing.
     None,
     /// Everything.
     All,
-    /// Each piece independently, as drawn.
+    /// Each piece independently, at random.
     Drawn,
 }
 
@@ -150,14 +153,14 @@ struct World {
     tree: Tree,
     faults: Faults,
     struck: Struck,
-    /// Operations so far that change the disk.
+    /// The number of operations that changed the disk.
     operation_count: u64,
-    /// Counts processes: files that an earlier one had open are closed.
+    /// The number of the current process: files that an earlier process opened are closed.
     process: u64,
     next_handle: u64,
 }
 
-/// A disk. Clones are handles to the same one.
+/// A simulated disk. Clones are handles to the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct FaultyDisk {
     root: PathBuf,
@@ -165,7 +168,8 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// A copy of the directory `root` of this machine, under the same path. All that is in it counts as durable.
+    /// Copies the directory `root` of this machine, under the same path. All of the copy is
+    /// durable.
     pub fn new(root: &Path) -> io::Result<Self> {
         let tree = Tree::read(root)?;
         let world = Arc::new(Mutex::new(World { tree, ..World::default() }));
@@ -177,67 +181,68 @@ impl FaultyDisk {
         self.world.lock().faults.failing.push(fault);
     }
 
-    /// Sets what is to go wrong from now on.
+    /// Sets the faults that happen from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.world.lock().faults = faults;
     }
 
-    /// What is to go wrong still.
+    /// The faults that have not happened yet.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.world.lock().faults.clone()
     }
 
-    /// Lets files grow by `bytes` more in all before the disk is full; `None` lifts the limit.
+    /// Lets files grow by at most `bytes` in all before the disk is full; `None` removes the limit.
     pub fn limit_growth(&self, bytes: Option<u64>) {
         self.world.lock().faults.room = bytes;
     }
 
     /// Cuts the power at the operation with this number, counted as [`Self::operation_count`] does.
     ///
-    /// That operation may have reached the medium but reports failure (a sync has done nothing), and everything after
-    /// it fails without effect.
+    /// That operation may have reached the medium but reports failure (a sync has no effect), and
+    /// all later operations fail without effect.
     pub fn stop_at(&self, operation: u64) {
         let mut world = self.world.lock();
         world.faults.power_cut_after = Some(operation.saturating_sub(world.operation_count));
     }
 
-    /// Returns how many operations that change the disk there have been.
+    /// Returns the number of operations that changed the disk.
     #[must_use]
     pub fn operation_count(&self) -> u64 {
         self.world.lock().operation_count
     }
 
-    /// Takes what has gone wrong since the last call.
+    /// Takes the faults that have happened since the last call.
     #[must_use]
     pub fn take_struck(&self) -> Struck {
         std::mem::take(&mut self.world.lock().struck)
     }
 
-    /// Whether anything has gone wrong since it was last taken.
+    /// Whether any fault has happened since the last [`Self::take_struck`].
     #[must_use]
     pub fn is_struck(&self) -> bool {
         self.world.lock().struck != Struck::default()
     }
 
-    /// Ends whatever has files open. What was written stays, synced or not.
+    /// Ends the process that has files open. All written bytes stay, synced or not.
     pub fn end_process(&self) {
         let mut world = self.world.lock();
         world.end_process();
         world.tree.release_locks();
     }
 
-    /// Cuts the power: afterwards the disk holds one of the states that it may be found in then.
+    /// Cuts the power: afterwards the disk is in one of the possible states.
     pub fn cut_power(&self, mercy: Mercy, draw: &mut SplitMix64) {
         let mut world = self.world.lock();
         world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });
         world.end_process();
     }
 
-    /// Writes one possible state after a power cut into `into`, an empty or missing directory of this machine.
+    /// Writes one possible state after a power cut into `into`, an empty or missing directory of
+    /// this machine.
     ///
-    /// The disk itself is not affected: any number of seeds can be tried at the same point. Seeds 0 and 1 are the two
-    /// extremes, where everything undecided is lost or has arrived.
+    /// The disk itself does not change, so any number of seeds can be tried at the same point.
+    /// Seeds 0 and 1 are the two extremes: all undecided changes are lost, or all are kept.
     pub fn crash(&self, seed: u64, into: &Path) -> io::Result<()> {
         let mercy = match seed {
             0 => Mercy::None,
@@ -248,7 +253,7 @@ impl FaultyDisk {
         self.world.lock().tree.after_power_cut(fate).write(&self.root, into)
     }
 
-    /// A copy of the disk as it is, of which nothing is unsynced.
+    /// A copy of the disk as it is, with everything durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         let copy = Self { root: self.root.clone(), ..Self::default() };
@@ -256,7 +261,7 @@ impl FaultyDisk {
         copy
     }
 
-    /// Puts the content of another disk in place of this one's.
+    /// Replaces the content of this disk with that of another one.
     pub fn become_copy_of(&self, other: &Self) {
         let mut draw = SplitMix64::new(0);
         let fate = &mut Fate { mercy: Mercy::All, draw: &mut draw };
@@ -266,19 +271,19 @@ impl FaultyDisk {
         world.process += 1;
     }
 
-    /// Throws everything away.
+    /// Removes everything.
     pub fn wipe(&self) {
         let mut world = self.world.lock();
         world.tree = Tree::default();
         world.process += 1;
     }
 
-    /// Flips one bit of a file, as if it had always been so. Returns whether there is such a byte.
+    /// Flips one bit of a file on the medium. Returns whether the file has that byte.
     pub fn rot(&self, path: &Path, offset: u64, bit: u32) -> bool {
         self.world.lock().tree.flip(path, offset, bit)
     }
 
-    /// Bytes that files take.
+    /// Bytes of space that files take.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.world.lock().tree.bytes()
@@ -299,12 +304,13 @@ impl FaultyDisk {
     }
 }
 
-/// What happens to an operation.
+/// The effect of faults on one operation.
 enum Verdict {
     Proceed,
-    /// It fails; a write after so many bytes.
+    /// It fails; a write fails after this many bytes.
     Fail(io::Error, usize),
-    /// The power is cut while it is under way: it has reached the medium, and its caller gets an error.
+    /// The power is cut during the operation: it has reached the medium, but the caller gets an
+    /// error.
     LastOne,
 }
 
@@ -319,7 +325,7 @@ impl World {
         self.faults.failing.clear();
     }
 
-    /// Decides what happens to an operation, and counts it.
+    /// Decides the effect of faults on an operation, and counts the operation.
     fn judge(&mut self, operation: Operation, path: &Path) -> Verdict {
         if self.struck.power_cut {
             return Verdict::Fail(power_cut(), 0);
@@ -353,7 +359,7 @@ impl World {
         Verdict::Proceed
     }
 
-    /// Takes room for a file that takes more space afterwards, or gives some back.
+    /// Takes space for a file that grows, or releases space of a file that shrinks.
     fn take_room(&mut self, before: u64, after: u64, is_backend: bool) -> io::Result<()> {
         let no_room = is_backend && self.faults.is_backend_full && after > before;
         let left = match self.faults.room {
@@ -459,7 +465,7 @@ struct FaultyFile {
 }
 
 impl FaultyFile {
-    /// Carries a change out, as far as the disk lets it.
+    /// Makes a change, as far as the faults allow it.
     fn change(&self, operation: Operation, change: Change<'_>) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.process != self.process {

@@ -1,4 +1,4 @@
-//! An open file of the machine and its locks, which the file's handle and its maps share.
+//! An open file of the machine and its locks, shared by the file's handle and its maps.
 #![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 #![expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
 
@@ -12,11 +12,12 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::LockKind;
 
-/// What a handle and the mappings made through it share: the file, and its locks until the last of
-/// them is gone.
+/// The file and its locks, shared by a handle and the mappings made from it. The locks last until
+/// the last of them is dropped.
 ///
-/// Locks end with the open file, but a process being forked elsewhere in this one holds the same open
-/// file for a moment. So they are given back explicitly.
+/// Locks end with the open file description. But while another thread forks, the child process
+/// shares the same description for a moment and would keep the lock. So the locks are released
+/// explicitly.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: File,
@@ -33,7 +34,7 @@ impl OpenFile {
         let (granted, flag) = match kind {
             LockKind::OfdExclusive => match ofd_lock(&self.file, libc::F_WRLCK) {
                 Ok(granted) => (granted, &self.ofd_locked),
-                // Kernels and file systems without such locks: what etcd falls back to as well.
+                // For kernels and file systems without such locks. etcd falls back in the same way.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                     return self.try_lock(LockKind::FlockExclusive);
                 }
@@ -61,7 +62,7 @@ impl Deref for OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // Closing releases them too: a failure here leaves nothing behind.
+        // Closing the file releases the locks too, so a failure here has no effect.
         if *self.ofd_locked.get_mut() {
             ofd_lock(&self.file, libc::F_UNLCK).ok();
         }
@@ -87,7 +88,7 @@ fn short(constant: libc::c_int) -> libc::c_short {
 /// Sets or clears a lock over the whole file; `false` means that another open file holds one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
-    // From the start to wherever the end will be, with the process id 0 that these locks demand.
+    // From the start to the end, wherever it is, with the process id 0 that these locks require.
     let range = libc::flock {
         l_type: short(kind),
         l_whence: short(libc::SEEK_SET),
@@ -95,8 +96,8 @@ fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
         l_len: 0,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open for the length of the call, and the kernel only reads `range`,
-    // which has the type that F_OFD_SETLK expects.
+    // SAFETY: the descriptor is open during the call, and the kernel only reads `range`, which has
+    // the type that F_OFD_SETLK expects.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) };
     if answer == 0 {
         return Ok(true);
@@ -108,7 +109,7 @@ fn ofd_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// Reports that there are no such locks here.
+/// Reports that this system has no such locks.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn ofd_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
     Err(io::ErrorKind::InvalidInput.into())

@@ -1,4 +1,4 @@
-//! The machine's own files, by the system calls that etcd uses on them.
+//! The machine's own files, through the same system calls that etcd uses.
 #![expect(clippy::disallowed_types, reason = "the disk is made of files")]
 
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use super::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-/// Most systems refuse more slices than this in one vectored write.
+/// The maximum number of slices in one vectored write. Most systems refuse more.
 const SLICES_PER_WRITE_MAX: usize = 1024;
 
 impl Disk for RealDisk {
@@ -70,12 +70,12 @@ impl Disk for RealDisk {
     }
 }
 
-/// Makes a file without a name, whose bytes are in memory and which can be mapped as any other: what a disk that is
-/// all in memory keeps its mapped files in.
+/// Creates a file without a name, whose bytes are in memory and which can be mapped like any other.
+/// The disk in memory keeps its mapped files in such files.
 ///
 /// # Errors
 ///
-/// The system has no such files, or none to give.
+/// The system does not support such files, or cannot create one.
 pub(super) fn unnamed_file() -> io::Result<Arc<dyn DiskFile>> {
     let file = unnamed()?;
     Ok(Arc::new(RealFile { file: Arc::new(OpenFile::new(file)) }))
@@ -189,7 +189,7 @@ pub(super) fn open_file(path: &Path, mode: OpenMode) -> io::Result<File> {
     options.open(path)
 }
 
-/// Writes one group of slices and returns the offset behind them.
+/// Writes one group of slices and returns the offset after them.
 fn write_group(file: &File, group: &[IoSlice<'_>], mut at: u64) -> io::Result<u64> {
     let mut rest = group.to_vec();
     let mut rest = rest.as_mut_slice();

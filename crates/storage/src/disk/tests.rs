@@ -1,4 +1,4 @@
-//! The real disk against the file system's own view.
+//! The real disk compared with `std::fs`.
 
 use std::io::IoSlice;
 

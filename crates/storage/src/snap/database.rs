@@ -1,15 +1,15 @@
-//! Backend files received from a leader: how they arrive, wait under their index, and are installed.
+//! Backend files received from a leader: receiving, storing under their index, and installing.
 //!
 //! ```text
 //! tmp<number>  --complete, synced-->  <hex16 index>.snap.db  --snapshot accepted-->  db
 //! ```
 //!
-//! Each step is a rename after a sync, so that a crash leaves either the one name or the other. Raft
-//! decides between the steps whether the snapshot is wanted at all.
+//! Each step is a rename after a sync, so that after a crash the file has either the old name or
+//! the new one. Between the steps, raft decides whether it accepts the snapshot.
 //!
 //! # Not here
 //!
-//! Whether the bytes are a backend file of that index: the caller makes sure before each step.
+//! Whether the bytes are a backend file of that index: the caller checks it before each step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,17 +23,18 @@ const SUFFIX: &str = ".snap.db";
 /// Permission bits of a backend file.
 const FILE_MODE: u32 = 0o600;
 
-/// Returns where the backend file of the snapshot at `index` waits to be installed.
+/// Returns the path of the received backend file of the snapshot at `index`.
 #[must_use]
 pub fn database_path(dir: &Path, index: u64) -> PathBuf {
     dir.join(format!("{index:016x}{SUFFIX}"))
 }
 
-/// Bytes after which what has come in is synced. One sync of a whole file at its end holds up every other
-/// write of the machine for as long as it takes, the log's among them.
+/// Received bytes are synced after this many. One sync of a whole file at its end would block every
+/// other write of the machine for as long as it takes, including those of the log.
 const SYNC_BYTES: u64 = 1 << 20;
 
-/// A backend file on its way in. Dropped before it is complete, its file stays for `clean_up`.
+/// A backend file that is being received. If it is dropped before it is complete, its file stays
+/// for `clean_up`.
 #[derive(Debug)]
 pub struct IncomingDatabase {
     disk: Arc<dyn Disk>,
@@ -45,7 +46,7 @@ pub struct IncomingDatabase {
 }
 
 impl IncomingDatabase {
-    /// Begins a file; `number` tells it from others that arrive at the same time.
+    /// Creates a file; `number` distinguishes it from others that are received at the same time.
     pub fn create(disk: Arc<dyn Disk>, dir: &Path, number: u64) -> Result<Self, SnapError> {
         let path = dir.join(format!("tmp{number}"));
         let file = disk.open(&path, OpenMode::CreateNew(FILE_MODE));
@@ -53,7 +54,7 @@ impl IncomingDatabase {
         Ok(Self { disk, dir: dir.to_path_buf(), path, file, bytes: 0, unsynced_bytes: 0 })
     }
 
-    /// Appends what has come in, and has the disk keep up with it.
+    /// Appends received bytes, and syncs after every [`SYNC_BYTES`].
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SnapError> {
         let written = self.file.write_all_at(bytes, self.bytes);
         written.map_err(SnapError::io("write", &self.path))?;
@@ -66,13 +67,13 @@ impl IncomingDatabase {
         Ok(())
     }
 
-    /// Returns where the bytes are.
+    /// Returns the path of the incomplete file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns how many bytes have come in.
+    /// Returns the number of received bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -80,8 +81,8 @@ impl IncomingDatabase {
 
     /// Makes the complete file durable under the snapshot's index; returns its path.
     ///
-    /// A file that is there already is kept: it is the same snapshot, and may be in use. What fails leaves no file
-    /// behind.
+    /// An existing file with that name is kept: it is the same snapshot, and may be in use. On
+    /// failure, no file remains.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
         let target = database_path(&self.dir, index);
         match self.publish(&target) {
@@ -96,7 +97,7 @@ impl IncomingDatabase {
         Ok(target)
     }
 
-    /// Gives the file its name, unless another has it.
+    /// Renames the file to `target`, unless a file with that name exists.
     fn publish(&self, target: &Path) -> Result<bool, SnapError> {
         self.file.sync_all().map_err(SnapError::io("sync", &self.path))?;
         let present = self.disk.metadata(target).map_err(SnapError::io("inspect", target))?;
@@ -112,16 +113,17 @@ impl IncomingDatabase {
     }
 }
 
-/// Returns the received backend file of the snapshot at `index`, which has to be there.
+/// Returns the path of the received backend file of the snapshot at `index`, or an error if it is
+/// missing.
 pub fn find_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let path = database_path(dir, index);
     let found = disk.metadata(&path).map_err(SnapError::io("inspect", &path))?;
     if found.is_some() { Ok(path) } else { Err(SnapError::NoDatabase { path }) }
 }
 
-/// Puts the received backend file of the snapshot at `index` in place of the member's own.
+/// Replaces the member's own backend file with the received one of the snapshot at `index`.
 ///
-/// Views of the own file stay readable. Afterwards the new one is durable under its name.
+/// Views of the old file stay readable. On return, the new file is durable under its name.
 pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathBuf, SnapError> {
     let source = find_database(disk, dir, index)?;
     let target = dir.join("db");
@@ -130,8 +132,8 @@ pub fn install_database(disk: &dyn Disk, dir: &Path, index: u64) -> Result<PathB
     Ok(target)
 }
 
-/// Removes received backend files older than the snapshot at `index`, which the backend file contains by
-/// now; returns their paths.
+/// Removes received backend files older than the snapshot at `index`, because the backend file now
+/// contains them. Returns their paths.
 pub fn release_databases(
     disk: &dyn Disk,
     dir: &Path,

@@ -1,11 +1,12 @@
-//! Target of the fuzzer: a `.snap` file of any bytes, with the checksum that it should have or another.
+//! Fuzz target: a `.snap` file of any bytes, with a correct checksum or another.
 
 use std::path::Path;
 
 use super::*;
 use crate::disk::RealDisk;
 
-/// What is read is what was written. The first byte says whether the rest is the whole file or what its checksum covers.
+/// Asserts that a file reads back as it was written. The first byte selects whether the rest is the
+/// whole file or only the part that the checksum covers.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let path = folder.join("0000000000000001-0000000000000001.snap");

@@ -1,4 +1,5 @@
-//! Snapshot files against etcd's bytes and against damage; received backend files through crashes.
+//! Snapshot files compared with etcd's bytes and with damage; received backend files through
+//! crashes.
 
 use std::fs;
 use std::process::Command;

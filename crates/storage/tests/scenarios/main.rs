@@ -1,7 +1,7 @@
-//! The write-ahead log and what may become of it, in golden scripts under `testdata/log`.
+//! The write-ahead log and damage to it, in golden scripts in `testdata/log`.
 //!
-//! A script begins without a log. It writes one, does to the files what power cuts, media and people do, and opens it
-//! again. `UPDATE=1` rewrites what is expected.
+//! A script begins without a log. It writes one, damages the files as power cuts, media and people
+//! do, and opens the log again. `UPDATE=1` rewrites the expected output.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -17,26 +17,26 @@ use quorate_storage::wal::{
 };
 use quorate_test_support::script::{Command, Interpreter, run_own};
 
-/// Segments that a script fills with a few entries.
+/// A few entries fill a segment of this size.
 const SEGMENT_BYTES: u64 = 4096;
 
-/// A log, and the directory it lies in.
+/// A log and its directory.
 struct Log {
     folder: tempfile::TempDir,
-    /// While it is open.
+    /// The log while it is open.
     wal: Option<Wal>,
-    /// Its records when it was last sound.
+    /// The records of the log when it was last undamaged.
     records: Vec<Record>,
 }
 
-/// A record as a script names it, and where it lies.
+/// A record with its name in scripts and its position.
 #[derive(Clone)]
 struct Record {
     name: String,
     segment: PathBuf,
-    /// Where it begins.
+    /// The offset of its first byte.
     start: u64,
-    /// Where the next one begins.
+    /// The offset of the next record.
     end: u64,
 }
 
@@ -59,7 +59,7 @@ impl Log {
             }
             // save 1 2 term=1 vote=2 commit=1 bytes=900: entries, and a hard state if a vote is named
             "save" => self.save(command),
-            // mark 5 term=1: that a snapshot exists
+            // mark 5 term=1: records that a snapshot exists
             "mark" => {
                 let (index, term) = (number(command, 0), command.value("term").unwrap());
                 let conf_state = Some(Bytes::from_static(b"\x08\x2a\x28\x00"));
@@ -72,9 +72,9 @@ impl Log {
                 self.wal.take().unwrap().close().unwrap();
                 "ok".to_owned()
             }
-            // open from=5 term=1: goes on behind a snapshot
+            // open from=5 term=1: opens the log after a snapshot
             "open" => self.open(command),
-            // marks: the snapshots that a start may choose from
+            // marks: the snapshots that a start may use
             "marks" => self.marks(),
             // show: all records
             "show" => {
@@ -83,21 +83,21 @@ impl Log {
                 let lines = records.iter().map(|r| format!("{}: {}", place(r), r.name));
                 lines.collect::<Vec<_>>().join("\n")
             }
-            // cut (entry,3) keep=20: the file ends so many bytes behind the record's begin
+            // cut (entry,3) keep=20: truncates the file 20 bytes after the start of the record
             "cut" => {
                 let (record, keep) = self.damaged(command);
                 let file = OpenOptions::new().write(true).open(&record.segment).unwrap();
                 file.set_len(record.start + keep).unwrap();
                 "ok".to_owned()
             }
-            // zero (entry,3) keep=20: from there to the record's end are zeros
+            // zero (entry,3) keep=20: zeros the record from there to its end
             "zero" => {
                 let (record, keep) = self.damaged(command);
                 let zeros = vec![0; usize::try_from(record.end - record.start - keep).unwrap()];
                 write_at(&record.segment, &zeros, record.start + keep);
                 "ok".to_owned()
             }
-            // rot (entry,3) keep=20: one byte there is another
+            // rot (entry,3) keep=20: changes one byte there
             "rot" => {
                 let (record, keep) = self.damaged(command);
                 let mut bytes = fs::read(&record.segment).unwrap();
@@ -164,7 +164,7 @@ impl Log {
         }
     }
 
-    /// All records of a log that is sound, or was.
+    /// All records of a log that is undamaged, or its records before the damage.
     fn records(&mut self) -> Vec<Record> {
         let mut records: Vec<Record> = Vec::new();
         let ending = inspect::visit(&RealDisk, &self.dir(), |place, content| {
@@ -196,7 +196,7 @@ impl Log {
         self.records.clone()
     }
 
-    /// The record that a command of damage is about, and how many of its bytes stay.
+    /// The record that a command damages, and how many of its bytes stay.
     fn damaged(&mut self, command: &Command) -> (Record, u64) {
         let name = command.plain().next().unwrap().replace(['(', ')'], "").replace(',', " ");
         let found = self.records().into_iter().rfind(|record| record.name.starts_with(&name));
@@ -227,7 +227,7 @@ fn write_at(path: &Path, bytes: &[u8], offset: u64) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// Where a segment stands in the sequence.
+/// The number of a segment in the sequence.
 fn segment_number(path: &Path) -> u64 {
     wal::SegmentName::parse(path.file_name().unwrap().to_str().unwrap()).unwrap().sequence
 }
@@ -259,7 +259,7 @@ fn contents_text(contents: &Contents) -> String {
     text
 }
 
-/// Checksums are left out: they say nothing to a reader.
+/// Leaves out checksums, which mean nothing to a reader.
 fn error_text(error: &WalError) -> String {
     let error = error.to_string();
     match error.split_once("expected: ") {

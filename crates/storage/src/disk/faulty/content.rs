@@ -1,6 +1,7 @@
-//! What one file holds: its bytes, the changes that no sync has made durable, and what a power cut makes of them.
+//! The content of one file: its bytes, the changes that no sync has made durable, and the result of
+//! a power cut.
 //!
-//! A file that somebody maps moves into an unnamed file of the machine, so that maps show later writes.
+//! A file that is mapped moves into an unnamed file of the machine, so that maps show later writes.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::disk::change::FileChange;
 use crate::disk::{DiskFile, Mapping, unnamed_file};
 use quorate_seeded_random::SplitMix64;
 
-/// A change that is asked for.
+/// A requested change.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
     Write { offset: u64, bytes: &'a [u8] },
@@ -19,7 +20,7 @@ pub(super) enum Change<'a> {
 }
 
 impl Change<'_> {
-    /// The first bytes of a write; nothing of other changes.
+    /// The first bytes of a write; `None` for other changes.
     pub(super) fn first(self, count: usize) -> Option<Self> {
         match self {
             Self::Write { offset, bytes } if count > 0 => {
@@ -29,7 +30,7 @@ impl Change<'_> {
         }
     }
 
-    /// The file's length after it.
+    /// The file's length after the change.
     const fn len_after(&self, len_before: u64) -> u64 {
         match *self {
             Self::Resize(len) => len,
@@ -37,7 +38,8 @@ impl Change<'_> {
         }
     }
 
-    /// Up to where the file takes space after it. A file that is made longer has a hole at its end.
+    /// The end of the file's allocated space after the change. Extending the file's length
+    /// allocates nothing.
     pub(super) const fn taken_after(&self, taken_before: u64) -> u64 {
         let least = match *self {
             Self::Write { offset, bytes } => offset + bytes.len() as u64,
@@ -101,7 +103,7 @@ impl Content {
     }
 }
 
-/// Who has locked a file.
+/// The locks of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Lock {
     #[default]
@@ -114,11 +116,12 @@ enum Lock {
 #[derive(Debug)]
 pub(super) struct File {
     content: Content,
-    /// Up to here the file takes space.
+    /// The end of the allocated space.
     taken: u64,
-    /// Changes that are not durable, in their order.
+    /// Changes that are not durable, in order.
     unsynced: Vec<FileChange>,
-    /// So many of them no later sync makes durable, because theirs has failed. Who writes the same once more may be luckier.
+    /// The number of these whose sync has failed. No later sync makes them durable; only writing
+    /// the same bytes again does.
     doomed: usize,
     lock: Lock,
     pub(super) mode: u32,
@@ -237,7 +240,7 @@ impl File {
         self.lock = Lock::Free;
     }
 
-    /// What the medium holds when the power has gone.
+    /// The state of the medium after a power cut.
     pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
         let mut bytes = self.content.to_vec();
         if fate.mercy != Mercy::All {
@@ -260,7 +263,7 @@ fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..end].copy_from_slice(bytes);
 }
 
-/// What becomes of the changes that are not durable.
+/// Decides which changes survive that are not durable.
 #[derive(Debug)]
 pub(super) struct Fate<'a> {
     pub(super) mercy: Mercy,
@@ -276,7 +279,7 @@ impl Fate<'_> {
         }
     }
 
-    /// How many of so many ordered changes are spared.
+    /// How many of `count` ordered changes survive.
     pub(super) fn prefix(&mut self, count: usize) -> usize {
         match self.mercy {
             Mercy::None => 0,
@@ -286,7 +289,7 @@ impl Fate<'_> {
     }
 }
 
-/// An offset in a file that fits in memory, as all do here.
+/// Converts an offset; files of this disk fit in memory.
 fn position(offset: u64) -> usize {
     usize::try_from(offset).expect("a file under test fits in memory")
 }

@@ -1,4 +1,4 @@
-//! Processes that end, power cuts, and faults, over one disk.
+//! Ending processes, power cuts, and faults, on one disk.
 
 use std::fs;
 
@@ -165,7 +165,7 @@ fn unsynced_writes_are_undecided_and_synced_ones_are_not() {
         }
         seen.insert((bytes.len(), bytes[512], bytes[1024]));
     }
-    // Kept, lost, both ways of being torn, and the three lengths in question.
+    // Kept, lost, torn in both ways, and the three possible lengths.
     assert!(seen.len() >= 8, "{seen:?}");
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), kept);
@@ -213,10 +213,10 @@ fn faults_strike_where_they_were_armed() {
     assert_eq!(bytes_of(&disk, &root.path().join("f")), b"firstsec");
     disk.inject(Fault::nth(Operation::Sync, 0, 5));
     assert!(file.sync_data().is_err());
-    // The failed sync is not repaired by a later one.
+    // A later sync does not repair the failed one.
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), [0; 8]);
-    // What is written once more and synced is there, whatever else becomes of the rest.
+    // Bytes that are written again and synced are durable, whatever happens to the others.
     file.write_all_at(b"rst", 2).unwrap();
     file.sync_data().unwrap();
     assert_eq!(fs::read(image(&disk, 0).path().join("f")).unwrap(), b"\0\0rst\0\0\0");

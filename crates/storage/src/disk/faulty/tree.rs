@@ -1,7 +1,7 @@
-//! Names: directories as they are, and as the medium has them.
+//! Directories: their current names, and those on the medium.
 //!
-//! Nodes are what file systems call inodes: a name and the bytes behind it are made durable by different syncs, so
-//! they are kept apart.
+//! Nodes correspond to inodes: a name and the bytes of the file are made durable by different
+//! syncs, so they are separate.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ pub(super) type NodeId = u64;
 
 const ROOT: NodeId = 0;
 
-/// The mode of directories that no caller has given one.
+/// The mode of directories for which no caller has set one.
 const DIR_MODE: u32 = 0o700;
 
 type Names = BTreeMap<OsString, NodeId>;
 
-/// Names set and unset in one atomic step.
+/// Names that are set and removed in one atomic step.
 type NameChange = Vec<(OsString, Option<NodeId>)>;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A copy of a directory of this machine, under the same path. All of it is durable.
+    /// Copies a directory of this machine, under the same path. All of the copy is durable.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         tree.create_dirs(root, DIR_MODE)?;
@@ -79,7 +79,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes a directory out as one of this machine.
+    /// Writes a directory to one of this machine.
     pub(super) fn write(&self, path: &Path, into: &Path) -> io::Result<()> {
         fs::create_dir_all(into)?;
         for name in self.names(path)? {
@@ -167,7 +167,7 @@ impl Tree {
             let (old, new) = names(from).zip(names(to)).ok_or(io::ErrorKind::InvalidInput)?;
             return self.change(from, vec![(old, None), (new, Some(node))]);
         }
-        // Two directories, two syncs: each half can arrive alone.
+        // Two directories have two syncs, so either half may survive alone.
         self.link(to, Some(node))?;
         self.link(from, None)
     }
@@ -226,14 +226,14 @@ impl Tree {
             .sum()
     }
 
-    /// What the medium holds when the power has gone.
+    /// The state of the medium after a power cut.
     pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
         let mut after = Self::default();
         after.take_over(self, ROOT, ROOT, fate);
         after
     }
 
-    /// Fills a directory with what is left of another tree's.
+    /// Fills a directory with the surviving content of another tree's directory.
     fn take_over(&mut self, before: &Self, from: NodeId, to: NodeId, fate: &mut Fate<'_>) {
         let Some(Node::Dir { durable, unsynced, mode, .. }) = before.nodes.get(&from) else {
             return;
