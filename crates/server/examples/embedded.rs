@@ -1,6 +1,8 @@
-//! A program with a member of its own: starts it, writes and reads as any client does, looks at it, and stops it.
+//! A program with an embedded member: starts it, writes and reads like any client, reads its status and stops
+//! it.
 //!
-//! `cargo run --package quorate-server --example embedded`, with a folder for its data if that is to stay.
+//! Run `cargo run --package quorate-server --example embedded`, with a data folder as argument to keep the
+//! data.
 #![expect(clippy::print_stdout, reason = "it is what a person sees of the example")]
 
 use std::error::Error;
@@ -19,12 +21,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(&folder)
 }
 
-/// Starts a member on a folder, and does all that with it.
+/// Starts a member on a folder and uses it.
 pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     let client_url = format!("http://127.0.0.1:{}", free_port()?);
     let peer_url = format!("http://127.0.0.1:{}", free_port()?);
 
-    // A server's flags, as they would stand on its command line.
+    // The flags of a server, as on its command line.
     let member = Member::start([
         "--name=embedded".to_owned(),
         format!("--data-dir={folder}"),
@@ -38,7 +40,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(write_and_read(client_url))?;
-    // With it ends its connection, which the member would wait for.
+    // This closes the client's connection, so that the member need not wait for it.
     drop(runtime);
 
     println!("member {:x} leads: {}", member.id(), member.leader() == Some(member.id()));
@@ -47,7 +49,7 @@ pub(crate) fn run(folder: &str) -> Result<(), Box<dyn Error>> {
     let puts = metrics.lines().find(|line| line.starts_with("etcd_mvcc_put_total"));
     println!("{}", puts.ok_or("there is a series of puts")?);
 
-    // Dropping it would do the same, and not tell how it went.
+    // Dropping the member would stop it too, but would not return the result.
     match member.stop() {
         End::Stopped => Ok(()),
         end => Err(format!("{end:?}").into()),

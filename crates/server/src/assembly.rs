@@ -1,8 +1,8 @@
-//! A member's threads, runtimes and duties, put together from its files and the flags.
+//! Builds the threads, runtimes and background duties of a member from its files and flags.
 //!
 //! # Not here
 //!
-//! The order of starting and stopping (`server`), listeners (`serving`), where the files come from (`bootstrap`).
+//! The order of starting and stopping (`server`), listeners (`serving`), opening the files (`bootstrap`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,25 +30,25 @@ use crate::bootstrap::Booted;
 use crate::restored::Proof;
 use crate::{expiry, restored, transport};
 
-/// How long requests may wait for the applier to catch up.
+/// How long a request may wait for the applier to catch up.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Applying an entry for longer is worth a warning, when the flags do not say.
+/// Applying an entry for longer than this is logged as slow, unless a flag sets another limit.
 const SLOW_APPLY: Duration = Duration::from_millis(100);
 
-/// The core threads and the runtimes of one member.
+/// The core threads and the runtimes of a member.
 pub(crate) struct Core {
     pub(crate) handles: Arc<Handles>,
     pub(crate) running: Running,
     pub(crate) runtimes: Arc<Runtimes>,
-    /// The transport's, which serves the peer listener.
+    /// The transport's runtime, which also serves the peer listener.
     pub(crate) peer_runtimes: Arc<Runtimes>,
     pub(crate) faults: FaultReports,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dirs: DataDir,
-    /// The members, this one among them, before the log tells of any.
+    /// The members including this one, as known before the log is applied.
     pub(crate) known_at_start: Arc<[Member]>,
-    /// Whether its state was fetched anew not long ago.
+    /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,
 }
 
@@ -116,7 +116,7 @@ impl Core {
 }
 
 impl Core {
-    /// What shows that this member, if it was just restored, holds what the others hold.
+    /// Returns the check that this member, if it was just restored, has the same state as the other members.
     pub(crate) fn proof(&self) -> Proof {
         Proof {
             handles: Arc::clone(&self.handles),
@@ -127,12 +127,12 @@ impl Core {
     }
 }
 
-/// One runtime for each serves clients.
+/// Returns the number of client runtimes: one for each core.
 pub(crate) fn core_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// All members, where the others were learnt at the start.
+/// Returns all members, if the other members were learned during bootstrap.
 fn with_own(mut members: Vec<Member>, identity: &Identity, config: &Config) -> Arc<[Member]> {
     if !members.is_empty() {
         let urls = config.initial_advertise_peer_urls.iter().map(ToString::to_string).collect();
@@ -192,7 +192,7 @@ fn space_rules(config: &Config) -> SpaceRules {
     }
 }
 
-/// What the member does by itself, as tasks.
+/// Starts the member's background duties as tasks.
 pub(crate) fn duties(
     config: &Config,
     core: &Core,

@@ -1,26 +1,25 @@
-//! How a member comes to life: a new one founds its cluster or joins one, an old one picks up what its files hold.
+//! Bootstrap: a new member founds a cluster or joins one, and an existing member restarts from its files.
 //!
-//! The write-ahead log alone decides which: a directory with a log has been lived in, and then the flags
-//! about the initial cluster are not looked at. The order of what is opened and checked is etcd's, because
-//! an operator reads the errors.
+//! The write-ahead log alone decides which case applies. If the directory has a log, the member has run
+//! before, and the flags about the initial cluster are ignored. Files are opened and checked in etcd's order,
+//! so that operators see the same errors.
 //!
 //! ```text
 //! log?  --initial-cluster-state
-//! no    new                      founding: the flags (or DNS, or a discovery cluster) say who founds
-//! no    existing                 joining: the cluster says who this member is
-//! yes   any                      restart; with --force-new-cluster, alone; with a state that is bad, and
-//!                                --rebuild-corrupt-member, with another
+//! no    new                      founding: flags, DNS or a discovery cluster name the founders
+//! no    existing                 joining: the cluster knows this member's id
+//! yes   any                      restart; with --force-new-cluster, as the only member; with a bad state and
+//!                                --rebuild-corrupt-member, with a state from another member
 //! ```
 //!
 //! # Invariants
 //!
-//! * Nothing is changed in a directory that is refused, beyond the creation of what was missing.
-//! * Nobody starts under an id that has been at work without the log that it worked with, unless all others are
-//!   removed.
+//! * A refused start changes nothing in the directory, except that missing files may have been created.
+//! * A member whose id has been in use does not start without its log, unless all other members are removed.
 //!
 //! # Not here
 //!
-//! The formats (`storage`), rebuilding the state (`state`), threads and listeners (`server`).
+//! File formats (`storage`), loading the state (`state`), threads and listeners (`server`).
 
 mod alone;
 mod discovery;
@@ -73,10 +72,10 @@ use quorate_member::{Identity, MemoryLock};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
 
-/// How long the backend file's lock is waited for before it is worth a word.
+/// How long the start waits for the backend file's lock before it logs a message.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A member's files, opened, and what they make of it.
+/// The opened files of a member, and the state and node built from them.
 #[derive(Debug)]
 pub(crate) struct Booted {
     pub(crate) identity: Identity,
@@ -85,16 +84,16 @@ pub(crate) struct Booted {
     pub(crate) backend: Backend,
     pub(crate) state: State,
     pub(crate) node: Node,
-    /// The other members, as far as they are known before the log or the file tell of them: of a new
-    /// cluster, or of one that this member joins.
+    /// The other members of a new cluster, or of the cluster that this member joins. They are known here
+    /// before the log or the backend file contain them.
     pub(crate) peers: Vec<Member>,
-    /// Whether its state was fetched anew not long ago.
+    /// Whether the state was rebuilt recently.
     pub(crate) was_rebuilt: bool,
-    /// Keeps the backend file in memory, where that is asked for.
+    /// Locks the backend file in memory, if a flag asks for that.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 
-/// Opens or creates a member. Other members may be asked on the way, which takes its time.
+/// Opens or creates a member. This may take long, because it may send requests to other members.
 pub(crate) fn boot(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -125,13 +124,14 @@ fn boot_with(
             Directory::New => create(config, disk, dirs.clone(), outside).await,
         }
     });
-    // Whoever is still looking a name up is not waited for.
+    // Name lookups that are still running are abandoned.
     runtime.shutdown_background();
     let mut booted = booted?;
     if config.memory_mlock {
         booted.memory_lock = Some(MemoryLock::take(&booted.backend)?);
     }
-    // Only now are they certainly nobody's: of a process that runs here already they would be snapshots on their way.
+    // Only now can these files be removed safely. If another process were running on this directory, they
+    // could be snapshots that it is receiving.
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
@@ -140,13 +140,13 @@ fn boot_with(
     Ok(booted)
 }
 
-/// Why the log is marked as lost, if it is.
+/// Returns why the log is marked as lost, if it is.
 fn why_lost(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
     lost_log::reason(disk, dirs)
         .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
 }
 
-/// What the flags say about the start.
+/// Returns the flags that affect the start.
 fn flags(config: &Config) -> Flags {
     Flags {
         name: config.name.clone(),
@@ -158,7 +158,7 @@ fn flags(config: &Config) -> Flags {
     }
 }
 
-/// The last entry that the backend file contains, or 0 without a file.
+/// Returns the index of the last entry in the backend file, or 0 without a file.
 fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u64, BackendFault> {
     if !disk.metadata(&dirs.backend()).is_ok_and(|facts| facts.is_some()) {
         return Ok(0);
@@ -166,7 +166,7 @@ fn applied_by(config: &Config, disk: &Arc<dyn Disk>, dirs: &DataDir) -> Result<u
     Ok(open_backend(config, disk, dirs)?.read().consistent_index()?.0)
 }
 
-/// Creates a member: a founder of a new cluster, or one that joins a running one.
+/// Creates a member, which founds a new cluster or joins a running one.
 async fn create(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -199,7 +199,7 @@ async fn create(
     Ok(Booted { was_rebuilt: false, identity, dirs, wal, backend, state, node, peers, memory_lock })
 }
 
-/// Opens the backend file, waiting for another process to let go of it.
+/// Opens the backend file and waits until no other process has it locked.
 fn open_backend(
     config: &Config,
     disk: &Arc<dyn Disk>,

@@ -1,12 +1,12 @@
-//! The way to the collector of spans: OTLP over gRPC, as the flags of distributed tracing have it.
+//! Exports spans to a collector: OTLP over gRPC, configured by the distributed tracing flags.
 //!
-//! A thread of its own sends what waits, in batches: nothing that a member does waits for a collector. One that cannot
-//! be reached, or takes nothing, costs spans, which are counted and now and then told of. At the end what waits still is
-//! sent, for as long as [`FINISH_TIME_MAX`].
+//! A separate thread sends the queued spans in batches, so the member never waits for the collector. If the
+//! collector is unreachable or refuses a batch, the spans are lost, counted, and reported in the log from
+//! time to time. At the end, the remaining spans are sent for at most [`FINISH_TIME_MAX`].
 //!
 //! # Not here
 //!
-//! Which calls are followed, what spans are, and how many may wait (`telemetry::trace`).
+//! The sampling of calls, the spans themselves, and the bound of the queue (`telemetry::trace`).
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,28 +27,28 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-/// What a collector offers.
+/// The method of a collector.
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Between two looks at what waits.
+/// Pause between two checks of the queue.
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
-/// For how long a collector may think about a batch.
+/// How long a collector may take to answer a batch.
 const SEND_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How often a batch is sent before it is given up.
+/// How often a batch is sent before it is dropped.
 const SENDS_MAX: u32 = 4;
 
-/// Before a batch is sent again; twice as long each time.
+/// The first pause before a batch is sent again. It doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// For how long spans are sent still when the member has ended.
+/// How long spans are still sent after the member has stopped.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Between two lines that say that spans are lost.
+/// The shortest time between two log lines about lost spans.
 const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Why there is no way to the collector.
+/// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectorError {
     #[error("--distributed-tracing-address {address:?} is no address: {source}")]
@@ -57,7 +57,7 @@ pub(crate) enum CollectorError {
     Thread(#[source] std::io::Error),
 }
 
-/// See the module.
+/// The exporter and its thread.
 #[derive(Debug)]
 pub(crate) struct Collector {
     tracer: Arc<Tracer>,
@@ -66,7 +66,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Begins to send what is told, if calls are followed at all.
+    /// Starts the exporter, if tracing is on.
     pub(crate) fn start(
         tracing: &Tracing,
         metrics: &Metrics,
@@ -108,20 +108,20 @@ impl Collector {
         Ok(Some(Self { tracer, stop, thread }))
     }
 
-    /// What follows calls.
+    /// Returns the tracer whose spans are exported.
     pub(crate) fn tracer(&self) -> Arc<Tracer> {
         Arc::clone(&self.tracer)
     }
 
-    /// Waits until everything is sent, or time is up.
+    /// Waits until all spans are sent or the time is up.
     pub(crate) fn finish(self) {
-        // A thread that has gone already has nothing to send.
+        // A thread that has already ended has nothing to send.
         drop(self.stop);
         drop(self.thread.join());
     }
 }
 
-/// Where an address leads to, and what is asked for there.
+/// Splits an address into the address to connect to and the host of the requests.
 fn place(address: &str) -> (Place, &str) {
     match address.strip_prefix("unix:") {
         Some(path) => (Place::File(path.strip_prefix("//").unwrap_or(path).into()), "localhost"),
@@ -129,7 +129,7 @@ fn place(address: &str) -> (Place, &str) {
     }
 }
 
-/// The thread's work.
+/// The exporting thread.
 struct Sender {
     tracer: Arc<Tracer>,
     address: String,
@@ -160,7 +160,7 @@ impl Sender {
         }
     }
 
-    /// Sends what waits. What is being sent is in `held`, should this be broken off.
+    /// Sends the queued spans. If the future is dropped, `held` contains the batch that was being sent.
     async fn send_waiting<'a>(&'a self, channel: &Channel, held: &mut Option<Batch<'a>>) {
         let dropped_before = self.tracer.dropped_count();
         loop {
@@ -195,7 +195,7 @@ impl Sender {
     }
 }
 
-/// Sends a batch, more than once where that may help. Returns how many of its spans were refused.
+/// Sends a batch, with retries where OTLP allows them. Returns how many of its spans were refused.
 async fn send_patiently(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
     let mut pause = RETRY_PAUSE;
     for _ in 1..SENDS_MAX {
@@ -208,7 +208,7 @@ async fn send_patiently(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Sta
     send(channel, batch).await
 }
 
-/// Whether to send again, by the rules of OTLP.
+/// Returns whether OTLP allows a retry after this status.
 fn may_help(status: &Status) -> bool {
     use tonic::Code::{
         Aborted, Cancelled, DataLoss, DeadlineExceeded, OutOfRange, ResourceExhausted, Unavailable,
@@ -239,7 +239,7 @@ async fn send(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
     Ok(refused_spans(answer.get_ref()))
 }
 
-/// Messages that are bytes already.
+/// A codec for messages that are already encoded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Encoded;
 

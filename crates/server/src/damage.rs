@@ -1,8 +1,9 @@
-//! Whether a fault is damage of the backend file: content that is wrong, and will be at the next attempt.
+//! Decides whether a fault is damage of the backend file: invalid content that remains invalid on the next
+//! attempt.
 //!
 //! # Not here
 //!
-//! What a start makes of it (`bootstrap::rebuild`), what an operator does (`remedy`).
+//! The reaction of the next start (`bootstrap::rebuild`), advice for the operator (`remedy`).
 
 use std::error::Error;
 
@@ -10,7 +11,7 @@ use quorate_core::{ApplyError, BackendError};
 use quorate_state::apply;
 use quorate_state::backend::Fault;
 
-/// Whether the file of this member's state is damaged. `error` is what a thread reported.
+/// Returns whether the file of this member's state is damaged. `error` is the error that a thread reported.
 pub(crate) fn is_of_state(error: &(dyn Error + 'static)) -> bool {
     if let Some(fault) = error.downcast_ref::<Fault>() {
         return fault.is_damage();

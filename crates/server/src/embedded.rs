@@ -1,4 +1,4 @@
-//! A member within another program.
+//! A member embedded in another program.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,23 +12,25 @@
 //! # }
 //! ```
 //!
-//! Clients reach it as they reach any member, at `--listen-client-urls`. It is configured by a server's flags, and by
-//! nothing else: a host's environment is its own.
+//! Clients connect to it as to any member, at `--listen-client-urls`. It is configured by a server's flags
+//! only: the environment of the process belongs to the host.
 //!
 //! # Guarantees
 //!
-//! * **It ends with its handle.** [`Member::stop`], and dropping it, stops the member in order and waits for its threads: then
-//!   its files are closed and its ports free.
-//! * **What it says goes to the host**: each line is an event of `tracing` for the subscriber of the thread that started the
-//!   member, be it that thread's alone. Where there is none, lines go to standard error.
-//! * **Two members share nothing but the process**: its memory, its limit of descriptors, its profiles of CPU and heap.
-//! * **The process stays the host's**: no signal is handled, no limit raised, no init system told, and no fault of the member
-//!   ends it. Flags that are about the log are refused.
+//! * **The member ends with its handle.** [`Member::stop`], and dropping the handle, stop the member in order
+//!   and wait for its threads. Its files are then closed and its ports free.
+//! * **Its log lines go to the host.** Each line is a `tracing` event for the subscriber of the thread that
+//!   started the member, including a subscriber of that thread only. Without a subscriber, the lines go to
+//!   standard error.
+//! * **Two members share only the process**: its memory, its descriptor limit, and its profiles of CPU and
+//!   heap.
+//! * **The process belongs to the host.** The member handles no signals, raises no limits, does not notify
+//!   the init system, and does not end the process after a fault. Flags about the log are refused.
 //!
 //! # Not here
 //!
-//! A way to the member that is not the network's. And an end of all threads where the machine has failed ([`End::Failed`]): as
-//! nothing more is to be written then, they are left as they are, and the host does best to end, too.
+//! Access to the member other than over the network. After a failure of the machine ([`End::Failed`]) the
+//! threads are not stopped, because nothing more may be written. The host should then end too.
 
 use std::fmt;
 use std::io;
@@ -47,16 +49,16 @@ use crate::remedy;
 use crate::server::{self, Ended};
 use crate::supervisor::{Host, Progress, Supervisor};
 
-/// Why there is no member.
+/// Why a member was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The flags are wrong; what a server would say of them.
+    /// The flags are invalid; the error of a server.
     #[error("{0}")]
     Flags(String),
-    /// It has been removed from its cluster: its directory is of no use any more.
+    /// The member was removed from its cluster; its directory is useless.
     #[error("the member has been permanently removed from the cluster")]
     Removed,
-    /// It could not be put together, with the reason.
+    /// The start failed for this reason.
     #[error("{0}")]
     Start(String),
 }
@@ -64,33 +66,33 @@ pub enum StartError {
 /// Why a member has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was told to.
+    /// The host stopped it.
     Stopped,
-    /// It has been removed from its cluster: its directory is of no use any more.
+    /// The member was removed from its cluster; its directory is useless.
     Removed,
-    /// Its state is bad and is to be fetched anew (`--rebuild-corrupt-member`), which its next start does.
+    /// Its state is bad. The next start fetches the state from another member (`--rebuild-corrupt-member`).
     MustStartAgain(String),
-    /// It, or the machine below it, has failed: how, and what to do.
+    /// The member or its machine has failed.
     Failed {
-        /// What has happened.
+        /// The error.
         error: String,
         /// What to do.
         remedy: String,
     },
 }
 
-/// A member that does not answer clients.
+/// Why a member does not answer clients.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
-    /// Not yet: it waits for its cluster.
+    /// The member is still waiting for its cluster.
     #[error("the member is not ready to serve clients yet")]
     Yet,
-    /// It has ended.
+    /// The member has ended.
     #[error("the member has ended: {0:?}")]
     Ended(End),
 }
 
-/// What is known of a member from outside of its threads.
+/// The state of a member that is visible outside its threads.
 #[derive(Default)]
 struct Known {
     started: Option<(Arc<Handles>, Arc<Metrics>)>,
@@ -111,7 +113,7 @@ impl Shared {
     }
 }
 
-/// A member of this program's own. Dropping it stops it; see the module.
+/// A member embedded in this program. Dropping it stops it. The module documentation lists its guarantees.
 pub struct Member {
     handles: Arc<Handles>,
     metrics: Arc<Metrics>,
@@ -127,7 +129,7 @@ impl fmt::Debug for Member {
     }
 }
 
-/// A world without an environment.
+/// Surroundings without environment variables.
 struct NoEnvironment;
 
 impl Surroundings for NoEnvironment {
@@ -145,12 +147,13 @@ impl Surroundings for NoEnvironment {
 }
 
 impl Member {
-    /// Starts a member with a server's flags, such as `--name=a`. Returns when its threads are at work: files are read
-    /// by then, and the cluster that it joins has told it who its members are, for which it may have to wait.
+    /// Starts a member with a server's flags, such as `--name=a`. Returns when its threads are running. By
+    /// then its files are open, and if it joins a cluster it has received the member list, which may take
+    /// long.
     ///
     /// # Errors
     ///
-    /// The flags are wrong, or the member cannot be put together. Nothing of it runs then.
+    /// The flags are invalid or the start failed. No thread of the member runs then.
     pub fn start(flags: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, StartError> {
         let mut arguments = vec!["quorate".to_owned()];
         arguments.extend(flags.into_iter().map(Into::into));
@@ -187,11 +190,11 @@ impl Member {
         }
     }
 
-    /// Waits until the member answers clients: it has found its cluster, and has told it of itself.
+    /// Waits until the member answers clients: it has joined its cluster and published its name and URLs.
     ///
     /// # Errors
     ///
-    /// It does not yet, after so long, or has ended.
+    /// The member does not answer clients before the timeout, or it has ended.
     pub fn wait_ready(&self, patience: Duration) -> Result<(), NotReady> {
         let deadline = Instant::now() + patience;
         let mut known = self.shared.known.lock();
@@ -208,56 +211,57 @@ impl Member {
         }
     }
 
-    /// The member's id.
+    /// Returns the member's id.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.handles.profile.id()
     }
 
-    /// The id of its cluster.
+    /// Returns the id of its cluster.
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
         self.handles.profile.cluster_id()
     }
 
-    /// The id of the member that leads, as far as this one knows.
+    /// Returns the id of the leader that this member follows, if it knows one.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
         let leader = self.handles.profile.standing().leader();
         (leader != quorate_raft::NONE).then_some(leader)
     }
 
-    /// The newest revision of the keyspace that this member has applied.
+    /// Returns the newest revision of the keyspace that this member has applied.
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.handles.reader.view().current_revision()
     }
 
-    /// The index of the newest log entry that it has applied.
+    /// Returns the index of the newest log entry that it has applied.
     #[must_use]
     pub fn applied(&self) -> u64 {
         self.handles.profile.standing().applied().get()
     }
 
-    /// All series, as `/metrics` shows them to who asks for text.
+    /// Returns all metrics in the text format of `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.metrics.render()
     }
 
-    /// Why it has ended, if it has.
+    /// Returns why the member has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.shared.known.lock().end.as_ref().and_then(|end| end.as_ref().ok().cloned())
     }
 
-    /// Waits until the member ends by itself: until it is removed, or fails.
+    /// Waits until the member ends because it was removed or has failed.
     #[must_use]
     pub fn wait(mut self) -> End {
         self.finish()
     }
 
-    /// Stops the member, as a signal stops a server: the lead is handed over, requests are finished, files are closed.
+    /// Stops the member as a signal stops a server: it transfers leadership, finishes requests and closes its
+    /// files.
     #[must_use = "it may have ended otherwise before"]
     pub fn stop(mut self) -> End {
         drop(self.stop.take());
@@ -285,11 +289,11 @@ impl Drop for Member {
 }
 
 fn join(thread: JoinHandle<()>) {
-    // A panic has been told; how the member ended is known otherwise.
+    // A panic is already logged, and the result of the member is stored elsewhere.
     drop(thread.join());
 }
 
-/// The configuration of a member by flags alone.
+/// Builds the configuration of a member from flags only.
 fn configure(arguments: &[String]) -> Result<Config, StartError> {
     let parsed = quorate_config::parse(arguments, &NoEnvironment).map_err(|exit| {
         let told = exit.lines.iter().rev().find_map(|line| line.line.text_of("error"));
@@ -306,7 +310,7 @@ fn configure(arguments: &[String]) -> Result<Config, StartError> {
     Ok(parsed.config)
 }
 
-/// The life of a member, on its own thread.
+/// Runs the member on its own thread.
 fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: oneshot::Receiver<()>) {
     let listening = Arc::clone(shared);
     let progress = move |progress| {
@@ -331,7 +335,7 @@ fn live(config: &Config, arguments: &[String], shared: &Arc<Shared>, stop: onesh
         }),
         Err(error) => Err(StartError::Start(log::error_chain(&error))),
     };
-    // Whoever waits for the start has what runs from here alone.
+    // A caller that waits for the start now owns the running member.
     shared.note(|known| {
         known.started = None;
         known.end = Some(end);

@@ -1,14 +1,15 @@
-//! When this member's certificates expire, and its lists of revoked ones are out of date: as metrics, and as warnings,
-//! one a day for each file.
+//! Reports when this member's certificates expire and its revocation lists become outdated: as metrics, and
+//! as warnings, once a day for each file.
 //!
-//! An authority issues a new list every few days, often on the last one: of a list only what is past is warned of.
+//! Authorities issue a new revocation list every few days, often on the last day. Therefore a list is
+//! reported only when it is outdated.
 //!
-//! The files are looked at every [`LOOK`], whether somebody connects or not, so that one that is broken is told of
+//! The files are checked every [`LOOK`], with or without connections, so that a broken file is reported
 //! before it is needed.
 //!
 //! # Not here
 //!
-//! Refusing what has expired: each handshake does. A list that is out of date is in force all the same.
+//! Refusing expired certificates: each handshake does that. An outdated revocation list still applies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,15 +24,15 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::security::Security;
 
-/// Between two looks.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So long before the end warnings begin.
+/// Warnings start this long before a certificate expires.
 const WARNED_BEFORE: Duration = DAY.saturating_mul(30);
 
-/// Who has files, and by which flags.
+/// The files to check and the flags that name them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     listeners: Vec<(Acceptor, Flags)>,
@@ -39,7 +40,7 @@ pub(crate) struct Watch {
     warned: Warned,
 }
 
-/// The flags that name a certificate, and what is beside it.
+/// The flags that name a certificate and its related files.
 #[derive(Clone, Copy, Debug)]
 struct Flags {
     certificate: &'static str,
@@ -57,7 +58,7 @@ impl Flags {
     }
 }
 
-/// When the last warning about each flag's file was.
+/// The time of the last warning about each flag's file.
 type Warned = BTreeMap<&'static str, SystemTime>;
 
 const CLIENT_FLAGS: Flags = Flags {
@@ -89,12 +90,12 @@ impl Watch {
         }
     }
 
-    /// Whether there is anything to look at.
+    /// Returns whether there are no files to check.
     pub(crate) fn is_empty(&self) -> bool {
         self.found().is_empty()
     }
 
-    /// Every file once, by its flag.
+    /// Returns every file once, by its flag.
     fn found(&self) -> BTreeMap<&'static str, Expiry> {
         let of_listeners = self.listeners.iter().map(|(acceptor, flags)| (acceptor.look(), *flags));
         let of_dialer = self.dialer.iter().map(|(connector, flags)| (connector.look(), *flags));
@@ -123,7 +124,7 @@ impl Watch {
     }
 }
 
-/// Whether to warn about a file now.
+/// Returns whether a warning about a file is due now.
 fn is_due(
     warned: &mut Warned,
     flag: &'static str,
@@ -135,11 +136,11 @@ fn is_due(
         Part::Revocations => Duration::ZERO,
     };
     if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
-        // The next one that comes near its end is another one.
+        // A renewed file is warned about independently of the old one.
         warned.remove(flag);
         return false;
     }
-    // A clock that was set back waits for nothing.
+    // A clock that was set back must not delay a warning.
     let is_recent = |last: &SystemTime| now.duration_since(*last).is_ok_and(|since| since < DAY);
     if warned.get(flag).is_some_and(is_recent) {
         return false;
@@ -173,7 +174,7 @@ fn warn(flag: &str, Expiry { part, path, not_after }: &Expiry, now: SystemTime) 
     }
 }
 
-/// Looks again and again.
+/// Checks the files until the member ends.
 pub(crate) async fn keep_watch(mut watch: Watch, metrics: Arc<Metrics>) {
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -208,7 +209,7 @@ mod tests {
         let after = end + DAY;
         assert!(is_due(&mut warned, "cert-file", certificate(end), after), "it has expired");
         assert!(!is_due(&mut warned, "cert-file", certificate(end), after + LOOK));
-        // Renewed, and near its end again.
+        // The certificate was renewed, and the new one is about to expire.
         assert!(!is_due(&mut warned, "cert-file", certificate(end + DAY * 90), after + LOOK));
         assert!(is_due(&mut warned, "cert-file", certificate(end + DAY), after + LOOK * 2));
     }

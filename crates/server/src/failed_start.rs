@@ -28,7 +28,7 @@ pub(crate) const fn heading(error: &StartError) -> &'static str {
     }
 }
 
-/// What to do about a member that does not start, where its error does not already name it.
+/// Returns what to do about a member that does not start, unless its error already says it.
 pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     let StartError::Boot(error) = error else { return None };
     if let BootError::Refused(Refusal::Bootstrapped(id)) = error {
@@ -51,7 +51,7 @@ pub(crate) fn what_to_do(error: &StartError, data_dir: &str) -> Option<String> {
     })
 }
 
-/// Whether the log holds other bytes than were written to it.
+/// Returns whether the log contains other bytes than were written to it.
 const fn is_damage(error: &WalError) -> bool {
     matches!(
         error,

@@ -1,6 +1,6 @@
-//! How a member comes to life, and how it ends.
+//! The start and the end of a member, as a process or embedded in another program.
 //!
-//! See `ARCHITECTURE.md` for the threads and how a request travels through them.
+//! `ARCHITECTURE.md` describes the threads and the path of a request through them.
 
 mod assembly;
 mod bootstrap;

@@ -1,6 +1,6 @@
-//! The listeners of a member: which URLs share an address, and how each is secured.
+//! The listeners of a member: URLs that share an address, and their TLS settings.
 //!
-//! One address may be asked for with TLS and without; then each connection decides by how it begins.
+//! An address may be configured with and without TLS. The first bytes of each connection then decide.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -13,7 +13,7 @@ use quorate_tls::Acceptor;
 
 use crate::security::Security;
 
-/// A listener that cannot be.
+/// Why a listener cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
     #[error("listen tcp {address}: bind: {}", go_reason(source))]
@@ -22,13 +22,13 @@ pub(crate) enum BindError {
     Unix { path: String, source: std::io::Error },
 }
 
-/// All listeners, bound before anything else so that a taken port is found first.
+/// All listeners. They are bound before anything else, so that a port in use is reported first.
 pub(crate) struct Listeners {
     pub(crate) peer: Vec<Listener>,
     pub(crate) for_clients: ClientListeners,
 }
 
-/// Those of clients.
+/// The listeners for clients.
 pub(crate) struct ClientListeners {
     pub(crate) client: Vec<Listener>,
     pub(crate) client_http: Vec<Listener>,
@@ -127,13 +127,13 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, BindError> {
     }
     let failed = |source| BindError::Tcp { address: url.authority().to_owned(), source };
     let addresses: Vec<SocketAddr> = url.authority().to_socket_addrs().map_err(failed)?.collect();
-    // `localhost` may be both; IPv4 is what clients dial by default.
+    // `localhost` may resolve to both families; clients dial IPv4 by default.
     let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     let address = address.ok_or_else(|| failed(std::io::ErrorKind::AddrNotAvailable.into()))?;
     Listener::bind(*address, reuse).map_err(failed)
 }
 
-/// Says how clients are served on a listener, in etcd's words.
+/// Logs whether a client listener uses TLS, in etcd's words.
 pub(crate) fn tell(listener: &Listener, traffic: &str) {
     let address = listener.to_string();
     if listener.is_plain() {

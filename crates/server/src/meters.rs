@@ -1,10 +1,10 @@
-//! The metrics of this process: made for the services it offers and the features it has.
+//! Creates the metrics of this process for its services and features.
 
 use quorate_config::{Config, Gate};
 use quorate_edge::methods;
 use quorate_telemetry::metrics::Metrics;
 
-/// Every series at zero, but for those that say what was asked for.
+/// Returns all metrics at zero, except those that show the configuration.
 pub(crate) fn made_for(config: &Config) -> Metrics {
     let metrics = Metrics::new(&methods::counted(), config.metrics);
     for gate in Gate::ALL {

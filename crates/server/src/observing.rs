@@ -1,4 +1,4 @@
-//! Who is told of clients' calls: a collector of spans and the audit log, where the flags ask for them.
+//! The observers of clients' calls that the flags configure: the span exporter and the audit log.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use quorate_telemetry::metrics::Metrics;
 
 use crate::collector::{Collector, CollectorError};
 
-/// Why somebody cannot be told.
+/// Why an observer cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ObservingError {
     #[error(transparent)]
@@ -20,7 +20,7 @@ pub(crate) enum ObservingError {
     UnknownMethod(String),
 }
 
-/// See the module.
+/// The observers of clients' calls.
 #[derive(Debug)]
 pub(crate) struct Observing {
     collector: Option<Collector>,
@@ -28,7 +28,7 @@ pub(crate) struct Observing {
 }
 
 impl Observing {
-    /// Begins to tell whoever is to be told.
+    /// Starts the observers.
     pub(crate) fn start(config: &Config, metrics: &Metrics) -> Result<Self, ObservingError> {
         let auditor = match &config.audit {
             None => None,
@@ -43,19 +43,19 @@ impl Observing {
         Ok(Self { collector: Collector::start(&config.tracing, metrics)?, auditor })
     }
 
-    /// What the services tell, if anybody listens.
+    /// Returns the observers for the services, or `None` if there are none.
     pub(crate) fn observers(&self) -> Option<Observers> {
         let tracer = self.collector.as_ref().map(Collector::tracer);
         let auditor = self.auditor.clone();
         (tracer.is_some() || auditor.is_some()).then_some(Observers { tracer, auditor })
     }
 
-    /// The audit log, if there is one.
+    /// Returns the audit log, if there is one.
     pub(crate) fn auditor(&self) -> Option<Arc<Auditor>> {
         self.auditor.clone()
     }
 
-    /// Tells what is not told yet, for as long as it may take.
+    /// Writes out what the observers have queued, within their time limits.
     pub(crate) fn finish(self) {
         if let Some(collector) = self.collector {
             collector.finish();

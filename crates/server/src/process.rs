@@ -1,8 +1,9 @@
-//! A member as a process: configured by arguments, environment and file, stopped by signals, with a status in the end.
+//! A member as a process: configured by arguments, environment and file, stopped by signals, ending with an
+//! exit status.
 //!
 //! # Not here
 //!
-//! The member (`server`), and how another program has one within itself (`embedded`).
+//! The member itself (`server`), a member embedded in another program (`embedded`).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -17,7 +18,7 @@ use crate::server::{Ended, StartError, run};
 use crate::signals::{self, StopSignals};
 use crate::supervisor::{Stop, Supervisor};
 
-/// Runs a server with these arguments (the program's name first) until it is told to stop.
+/// Runs a server with these arguments (the program name first) until it is stopped.
 #[must_use]
 pub fn main(arguments: &[String]) -> ExitCode {
     let config = match quorate_config::parse(arguments, &ProcessSurroundings)
@@ -46,7 +47,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
     to_exit_code(code)
 }
 
-/// Tells how a member has ended, and returns the status that the process ends with, unless it begins anew.
+/// Logs how a member has ended and returns the exit status. Restarts the process if its state must be
+/// rebuilt.
 fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
     match outcome {
         Ok(Ended::Stopped(stop)) => {
@@ -116,8 +118,9 @@ fn to_exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// Has this process begin anew, with its own arguments, and as itself for whoever supervises it. Threads end and
-/// files are let go of on the way. Returns the code to end with if that fails: the next start does what is left to do.
+/// Restarts this process with `exec` and the same arguments, keeping its process id for the supervisor. This
+/// ends the threads and closes the files. Returns an exit code if it fails; the rebuild order remains for the
+/// next start.
 fn start_again() -> i32 {
     log::flush();
     let mut arguments = std::env::args_os();

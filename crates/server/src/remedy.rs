@@ -1,6 +1,6 @@
-//! What an operator is to do about a member that cannot go on: the end of its last log line.
+//! Advice for the operator of a member that cannot continue; it is part of the member's last log line.
 //!
-//! The commands are etcd's, because those are the ones at hand.
+//! The commands are those of etcd's tools, because operators have them.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -10,7 +10,8 @@ use quorate_member::corruption::HoldsOther;
 use quorate_node::LogFault;
 use quorate_peer::OtherOrigin;
 
-/// Taking a member's place with a new one, which is how a member that has lost its log comes back.
+/// Returns the advice to replace a member with a new one, which is how a member that has lost its log
+/// returns.
 pub(crate) fn replace_member(id: Option<u64>) -> String {
     let id = id.map_or_else(|| "ID".to_owned(), |id| format!("{id:x}"));
     format!(
@@ -20,12 +21,12 @@ pub(crate) fn replace_member(id: Option<u64>) -> String {
     )
 }
 
-/// What is left to a cluster whose members have all lost their logs, or are said to have.
+/// The advice if all members have lost their logs or are marked as having lost them.
 pub(crate) const GO_ON_ALONE: &str = "if no other member can go on, and no member runs, start the one with \
     the longest log alone with --force-new-cluster, and add the others anew: writes that were acknowledged and \
     that its log does not have are lost";
 
-/// What is left of a cluster that has a backend file and nothing else.
+/// Returns the advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
         "if it was the only member, its data is brought back by etcdutl snapshot restore {} \
@@ -34,7 +35,7 @@ pub(crate) fn restore_backend(backend: &Path) -> String {
     )
 }
 
-/// What to do after a fault that consensus has found.
+/// Returns the advice after a fault that consensus has detected.
 pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> String {
     let replace = replace_member(Some(id));
     match fault {
@@ -47,13 +48,13 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
     }
 }
 
-/// What to do about a member whose state comes from another snapshot than its cluster's.
+/// The advice for a member whose state comes from another snapshot than its cluster's.
 const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of a running \
     cluster, remove it (etcdctl member remove ID), delete its data directory, and add it anew (etcdctl member add NAME \
     --peer-urls=URL, then start it with --initial-cluster-state=existing). To go back to a snapshot, stop all members, \
     restore each of them from the same snapshot with a new --initial-cluster-token, and start them";
 
-/// What to do after this machine has failed, where the failure tells.
+/// Returns the advice after a failure of this machine, as specific as the error allows.
 pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     let mut is_full = false;

@@ -1,7 +1,8 @@
-//! A member that was just restored from a snapshot, until the others are found to hold the same state.
+//! Checks that a member that was just restored from a snapshot has the same state as the other members.
 //!
-//! Members of Quorate tell one another which restore their state comes from, and exchange no messages where that differs
-//! (`peer`). Members of etcd tell nothing, so they are compared before this member serves clients.
+//! Members of Quorate tell each other the origin of their state and exchange no messages if the origins
+//! differ (`peer`). Members of etcd do not report an origin, so this member compares its state with theirs
+//! before it serves clients.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use quorate_storage::disk::Disk;
 use quorate_storage::restored;
 use quorate_telemetry::log;
 
-/// The proof that a member which was just restored holds what the others hold.
+/// The check of a restored member against the other members.
 pub(crate) struct Proof {
     pub(crate) handles: Arc<Handles>,
     pub(crate) faults: FaultReports,
@@ -24,23 +25,24 @@ pub(crate) struct Proof {
     pub(crate) dirs: DataDir,
 }
 
-/// Takes over where the state comes from, before the first member is talked to. A member without a state has no origin
-/// yet, and takes over its leader's.
+/// Sets the origin of the state in the transport before the first message to a peer. A member without a state
+/// has no origin yet and adopts its leader's.
 pub(crate) fn tell_origin(
     peers: &Peers,
     (state, backend): (&State, &Backend),
     (disk, dirs): (&dyn Disk, &DataDir),
 ) {
     if state.applied().0 > 0 {
-        // What cannot be read is found out by whoever needs it.
+        // An unreadable record is reported by the code that needs it.
         peers.set_origin(backend.read().restore_mark().unwrap_or_default());
         peers.set_unproven(restored::is_marked(disk, dirs).unwrap_or(true));
     }
 }
 
 impl Proof {
-    /// Compares this member, if it was just restored, with those of etcd, and removes the mark if nothing speaks against
-    /// it. Where something does it stops the member and never returns.
+    /// Compares this member, if it was just restored, with the members of etcd, and removes the mark if no
+    /// difference is found. If the states differ it reports a fault, which stops the member, and never
+    /// returns.
     pub(crate) async fn give(self) {
         if !restored::is_marked(&*self.disk, &self.dirs).unwrap_or(true) {
             return;

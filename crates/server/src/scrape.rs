@@ -1,8 +1,9 @@
-//! What the metrics ask a member for at each scrape: its store, its watchers, and how full its bounds are.
+//! The metrics that are read from the member at each scrape: the store, the watchers, and the use of its
+//! limits.
 //!
 //! # Not here
 //!
-//! Names and help of the series (`metrics::state`).
+//! The names and help of the metrics (`metrics::state`).
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use quorate_member::Handles;
 use quorate_net::descriptors::Budget;
 use quorate_telemetry::metrics::{Metrics, StateSample};
 
-/// Lets the metrics ask the member what it knows, as long as there is one: they are its own, and must not keep it.
+/// Registers the callbacks that read the member. They hold weak references, because the member owns the
+/// metrics.
 pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
     let (handles, budget) = (Arc::downgrade(handles), budget.clone());
     metrics.watch_state(move || {

@@ -1,11 +1,11 @@
-//! TLS as this member's flags ask for it: what its listeners serve with, and how it dials.
+//! The TLS setup of a member from its flags, for its listeners and its connections to peers.
 //!
-//! All files are read once here, so that a member whose files are wrong does not start. `--auto-tls` and
-//! `--peer-auto-tls` make their files here.
+//! All files are read once here, so that a member with invalid files does not start. `--auto-tls` and
+//! `--peer-auto-tls` create their files here.
 //!
 //! # Not here
 //!
-//! Whether the flags go together (`config`); TLS itself (`tls`).
+//! Checking the combination of flags (`config`), TLS itself (`tls`).
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use quorate_tls::{
     Versions, find_or_make, have_common_authority,
 };
 
-/// Why TLS cannot be done as asked.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecurityError {
     #[error(transparent)]
@@ -30,10 +30,10 @@ pub(crate) enum SecurityError {
     Suites(#[from] SuiteError),
 }
 
-/// What listeners and dials are secured with.
+/// TLS for listeners and for connections to peers.
 #[derive(Debug)]
 pub(crate) struct Security {
-    /// `None` where no listener of the kind needs it.
+    /// `None` if no client listener uses TLS.
     pub(crate) client: Option<Acceptor>,
     pub(crate) metrics: Option<Acceptor>,
     pub(crate) peer: Option<Acceptor>,
@@ -41,7 +41,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// Reads what the flags name.
+    /// Reads the files that the flags name.
     pub(crate) fn prepare(config: &Config) -> Result<Self, SecurityError> {
         let flags = &config.security;
         let protocols = protocols(flags)?;
@@ -76,7 +76,8 @@ impl Security {
         }
         if is_secured(&peer_urls) {
             let checks_origin = !flags.peer.skip_client_san_verification;
-            // A member hands its state out by the certificate, whichever flag asked for one.
+            // The peer port serves the state of this member only to peers with a certificate, even if no flag
+            // requires one.
             let clients = client_check(&flags.peer, checks_origin)
                 .map(|check| ClientCheck { names_users: true, ..check });
             security.peer = acceptor(&peer_pair, clients, false, "peer")?;
@@ -85,7 +86,8 @@ impl Security {
     }
 }
 
-/// Warns where clients' certificates open the peer port, and where a flag has no effect without peers' certificates.
+/// Warns if clients' certificates are also valid on the peer port, and if a flag has no effect because peers
+/// need no certificate.
 pub(crate) fn warn_of_open_peers(config: &Config) {
     let Flags { client, peer, .. } = &config.security;
     if config.rebuild_corrupt_member && !config.authenticates_peers() {
@@ -99,7 +101,7 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
     if !both_verify || peer.allows_names_only() {
         return;
     }
-    // A file that cannot be read now was read before, and is tried again at each handshake.
+    // The files were readable before, and each handshake reads them again.
     if have_common_authority(&trust(client), &trust(peer)).unwrap_or(false) {
         log::warn!(
             "a CA of clients' certificates is trusted for peers too: every client with a certificate can act as a member",
@@ -122,7 +124,7 @@ fn protocols(flags: &Flags) -> Result<Protocols, SuiteError> {
     Ok(Protocols { versions: Versions { min, max }, suites })
 }
 
-/// The files that are named, or those that this member makes for itself.
+/// Returns the configured key pair, or creates a self-signed one.
 fn pair(
     config: &Config,
     flags: &Transport,
@@ -185,7 +187,7 @@ fn dialer(
     let settings = ConnectorSettings {
         pair,
         protocols: protocols.clone(),
-        // `--peer-auto-tls` gives each member a certificate that only it trusts.
+        // With `--peer-auto-tls` each member has a certificate that only it trusts.
         check: ServerCheck::by(trust(flags), is_self_made),
         allowed: if is_self_made { Allowed::All } else { allowed(flags) },
         http2: false,
@@ -193,7 +195,8 @@ fn dialer(
     };
     let tls = match Connector::new(settings) {
         Ok(connector) => Some(connector),
-        // A plaintext member starts also where the system has no CA certificates; it cannot dial `https`.
+        // A member without TLS also starts if the system has no CA certificates; it then cannot connect to
+        // `https` URLs.
         Err(_) if !is_asked_for => None,
         Err(error) => return Err(error.into()),
     };
@@ -202,14 +205,15 @@ fn dialer(
     Ok(Dialer { tls, from })
 }
 
-/// Members that were found by DNS and are trusted as the system trusts stand for the domain.
+/// Returns the domain that peers' certificates must contain if peers were found by SRV records and no CA is
+/// configured.
 fn srv_name(config: &Config) -> Option<String> {
     let is_found = !config.discovery_srv.is_empty();
     let is_named = is_found && config.security.peer.trusted_ca_file.is_empty();
     is_named.then(|| config.discovery_srv.clone())
 }
 
-/// The first advertised address that is one of a network.
+/// Returns the first advertised address that is an IP address.
 fn local_address(config: &Config) -> Option<IpAddr> {
     let found = config
         .initial_advertise_peer_urls

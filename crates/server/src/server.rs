@@ -1,13 +1,14 @@
-//! The life of a member, from its start to its end.
+//! The life of a member from start to stop.
 //!
-//! The order of starting is bottom up: files, core threads, connection runtimes, then the member's own
-//! duties; clients are answered only once the member has told the cluster its name. The order of stopping
-//! is the reverse, and each thread hands what it still holds to the next before it ends: streams are ended, requests
-//! finished, the last hard state is written, the last batch is committed. Who tells it to stop is the supervisor's affair.
+//! The start order is bottom up: files, core threads, connection runtimes, the member's background duties.
+//! Clients are served only after the member has published its name to the cluster. The stop order is the
+//! reverse, and each thread passes on its remaining work before it ends: streams end, requests finish, the
+//! last hard state is written, and the last batch is committed. The supervisor decides when to stop.
 //!
 //! # Not here
 //!
-//! What the parts are made of (`assembly`, `serving`) and do. This file owns them and shuts them down.
+//! The construction of the parts (`assembly`, `serving`) and their work. This file owns the parts and shuts
+//! them down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,15 +34,15 @@ use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
 use crate::{bootstrap, damage, expiry, meters, scrape, start_line, tokens};
 
-/// Between a member's removal and its end.
+/// Pause between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runtimes beside those for clients: the peers', and the control of start and stop.
+/// Runtimes besides those for clients: the peer runtime, and the one that controls start and stop.
 const RUNTIMES_BESIDE_CORES: usize = 2;
 
 /// Why a member stopped.
 pub(crate) enum Ended {
-    /// It was told to.
+    /// The supervisor stopped it.
     Stopped(Stop),
     Fault(Fatal),
     LogFault {
@@ -49,9 +50,9 @@ pub(crate) enum Ended {
         member_id: u64,
     },
     Removed,
-    /// Its state is to be fetched anew, which a start does.
+    /// The state must be rebuilt, which the next start does.
     Rebuild(String),
-    /// The same, found by a thread that cannot go on.
+    /// The state must be rebuilt: a thread failed because the backend file is damaged.
     Damaged(Fatal),
 }
 
@@ -91,7 +92,7 @@ pub(crate) enum StartError {
     Observing(#[from] ObservingError),
 }
 
-/// Runs a member until it ends. The arguments are told to whoever asks for them.
+/// Runs a member until it ends. The arguments are shown by the debug pages.
 pub(crate) fn run(
     config: &Config,
     arguments: &[String],
@@ -109,11 +110,10 @@ pub(crate) fn run(
     start_line::tell(config, &*disk);
     log_limits(config);
     warn_of_open_peers(config);
-    // What it cannot do is told before there are files.
+    // Configuration errors of the observers are reported before files are created.
     let observing = Observing::start(config, &metrics)?;
     let booted = match bootstrap::boot(config, &disk, &security.dialer) {
-        // The end that this member has come to already: no failure that a supervisor should answer by
-        // another start.
+        // The member was removed earlier. This is not an error, so that a supervisor does not restart it.
         Err(bootstrap::BootError::Refused(Refusal::Removed)) => {
             log_removal();
             return Ok(Ended::Removed);
@@ -126,7 +126,7 @@ pub(crate) fn run(
     let handles = Arc::clone(&core.handles);
     supervisor.note_started(&handles, &metrics);
     scrape::plug_in(&metrics, &handles, &budget);
-    // Peers are served first: without them there is no leader to tell our name to.
+    // Peers are served first: without them there is no leader that could accept this member's name.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
 
@@ -143,7 +143,7 @@ pub(crate) fn run(
     let faults = core.faults.clone();
     let early_end = control.block_on(async {
         tokio::select! {
-            // A fault leaves its mark, whatever else has come.
+            // A fault takes precedence over all other events.
             biased;
             end = faults.first() => Some(Ended::new(end, &core)),
             stop = supervisor.wait_for_stop() => Some(Ended::Stopped(stop)),
@@ -153,7 +153,8 @@ pub(crate) fn run(
     if let Some(ended) = early_end {
         return Ok(wind_up(ended, config, &control, None, core));
     }
-    // By now this member has applied its own membership, which no change of leadership tells.
+    // The member has applied its own membership by now. No leadership change reports this, so the metric is
+    // set here.
     housekeeping::show_learner(&handles);
     log::info!("ready to serve client requests");
     let observers = observing.observers();
@@ -175,14 +176,14 @@ pub(crate) fn run(
     Ok(ended)
 }
 
-/// Tells the cluster of this member.
+/// Publishes this member's name and URLs to the cluster.
 async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<String>, proof: Proof) {
     housekeeping::publish(&handles, client_urls).await;
     proof.give().await;
     versions::settle_versions(&handles).await;
 }
 
-/// Tells the init system that consensus goes on, for as long as it does, if it asks for that.
+/// Notifies the init system's watchdog for as long as consensus makes progress, if the watchdog is on.
 async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
     match watchdog {
         Some(watchdog) => {
@@ -198,7 +199,8 @@ fn log_removal() {
     log::warn!("data-dir used by this member must be removed");
 }
 
-/// Stops in order, unless this machine has failed: then nothing more is to be written.
+/// Stops the member in order. After a failure of this machine it returns at once, because nothing more may be
+/// written.
 fn wind_up(
     ended: Ended,
     config: &Config,
@@ -213,16 +215,16 @@ fn wind_up(
             return ended;
         }
         Ended::LogFault { .. } => {
-            // Whoever keeps a copy of the directory keeps all that this member has applied.
+            // This commits all applied entries, so that a copy of the directory contains them.
             return stop(ended, core);
         }
         Ended::Removed => {
             log_removal();
-            // The others may still want to hear that this member has the entry that removed it.
+            // The other members may still need this member's acknowledgement of the entry that removed it.
             std::thread::sleep(REMOVAL_PAUSE);
         }
         Ended::Rebuild(reason) => {
-            // Before anything else: whatever happens from here on, the state is not gone on with.
+            // This comes first, so that the bad state is not used again even if a later step fails.
             note_bad_state(&core, reason);
         }
         Ended::Stopped(_) => {
@@ -239,7 +241,7 @@ fn wind_up(
     stop(ended, core)
 }
 
-/// Orders the next start to fetch the state anew.
+/// Orders the next start to rebuild the state.
 fn note_bad_state(core: &Core, reason: &str) {
     if let Err(error) = rebuild::order(&*core.disk, &core.dirs, reason) {
         log::error!(
@@ -250,7 +252,7 @@ fn note_bad_state(core: &Core, reason: &str) {
     }
 }
 
-/// Stops the threads. What consensus has found out about the log until the last of them ended is told and marked.
+/// Stops the threads. Log faults that consensus detects until the last thread ends are reported and marked.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
     let member_id = core.handles.profile.id();
@@ -267,7 +269,7 @@ fn stop(ended: Ended, core: Core) -> Ended {
     }
 }
 
-/// Sees to it that no later start votes from a directory whose log has lost entries.
+/// Marks a directory whose log has lost entries, so that no later start votes from it.
 fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
     match fault {
         LogFault::LogLost(_) => {}

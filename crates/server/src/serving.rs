@@ -1,8 +1,8 @@
-//! Listeners at work: what is served at each, within which limits, and how it ends.
+//! Running listeners: the services of each listener, its limits, and its shutdown.
 //!
 //! # Not here
 //!
-//! Binding (`listeners`), accepting and telling connections apart (`net`), the services (`edge`).
+//! Binding (`listeners`), accepting and protocol detection (`net`), the services (`edge`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::assembly::Core;
 use crate::listeners::{ClientListeners, tell};
 use crate::transport;
 
-/// Shutdown says what it waits for when it has waited this long.
+/// After this time, shutdown logs what it is waiting for.
 const WAIT_TOLD: Duration = Duration::from_millis(300);
 
-/// Answers the other members.
+/// Serves the other members.
 pub(crate) fn serve_peers(
     listeners: Vec<Listener>,
     config: &Config,
@@ -37,7 +37,8 @@ pub(crate) fn serve_peers(
     let images = ImagePolicy { peers_are_named: config.security.peer.allows_names_only(), auditor };
     let service = PeerService::new(&core.handles, Arc::clone(&core.known_at_start), images);
     let services = Services { grpc: None::<Router>, http: Some(service) };
-    // As etcd: a head within the patience of one read, and between two requests little more.
+    // As in etcd: the head must arrive within one read timeout, and an idle connection is kept for twice that
+    // time.
     let head = transport::read_timeout(config);
     let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
     for listener in listeners {
@@ -51,7 +52,7 @@ pub(crate) fn serve_peers(
 }
 
 impl ClientListeners {
-    /// Answers clients.
+    /// Serves clients.
     pub(crate) fn serve(
         self,
         config: &Config,
@@ -128,22 +129,23 @@ fn connection_limits(
     }
 }
 
-/// Listeners at work.
+/// Running listeners.
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
-    /// Yields when the last connection is gone.
+    /// Closes when the last connection has ended.
     all_gone: mpsc::Receiver<()>,
 }
 
 impl Serving {
-    /// With what each listener is told to stop, and tells that it has.
+    /// Returns the handle, the stop signal for the listeners, and the sender whose last clone is dropped when
+    /// they have stopped.
     fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
         let (stop, stopping) = watch::channel(false);
         let (alive, all_gone) = mpsc::channel(1);
         (Self { stop, all_gone }, stopping, alive)
     }
 
-    /// Stops accepting and waits for the requests in progress, for so long.
+    /// Stops accepting, and waits up to `patience` for the requests in progress.
     pub(crate) async fn finish(mut self, patience: Duration) {
         self.stop.send_replace(true);
         if tokio::time::timeout(WAIT_TOLD, self.all_gone.recv()).await.is_ok() {
@@ -156,7 +158,7 @@ impl Serving {
         );
         let rest = patience.saturating_sub(WAIT_TOLD);
         if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
-            // They are cut with the runtimes.
+            // They are cut when the runtimes end.
             log::warn!(
                 "cutting connections whose requests are not finished",
                 "connections" = self.all_gone.sender_strong_count()

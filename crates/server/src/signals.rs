@@ -1,12 +1,12 @@
-//! Signals: a clean stop on SIGTERM and SIGINT, and death by the same signal afterwards.
+//! Signals: SIGTERM and SIGINT stop the member in order, and the process then dies by the same signal.
 //!
-//! Handlers are installed before anything else is done. While the member is being put together, which may take as
-//! long as others let it wait, a signal ends the process at once: its files are as after a crash, which they
-//! survive at any moment. From [`StopSignals::take_over`] on, the signal is for the member to act on. A second one
-//! while it stops changes nothing. In the end the process ends by the signal itself, so that whoever sent it sees
-//! it in the status; as process 1, which the kernel would not let die so, it exits with 0.
+//! The handlers are installed before anything else. During the start, which may wait for other members for a
+//! long time, a signal ends the process at once: its files are then as after a crash, which they survive at
+//! any point. After [`StopSignals::take_over`] the member itself handles the signal. A second signal during
+//! the stop has no effect. At the end the process raises the signal again, so that the sender sees it in the
+//! exit status. As process 1, which the kernel does not let die this way, it exits with 0.
 //!
-//! SIGUSR1 and SIGUSR2 are ignored from the start, as a Go program ignores them.
+//! SIGUSR1 and SIGUSR2 are ignored from the start, as in a Go program.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use quorate_telemetry::log;
 
-/// The signal that asked for the stop.
+/// The signal that requested the stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGTERM.
@@ -29,7 +29,7 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// The name in the log line.
+    /// Returns the name for the log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terminated => "terminated",
@@ -44,14 +44,14 @@ impl StopSignal {
         }
     }
 
-    /// Ends the process the way the signal would have, had nobody caught it.
+    /// Ends the process as the unhandled signal would.
     pub fn end_process(self) -> ! {
         log::flush();
         if rustix::process::getpid().is_init() {
             exit(0);
         }
-        // It returns only where the signal cannot be raised, which leaves the status a shell would
-        // show.
+        // This returns only if the signal cannot be raised. The status is then the one that a shell reports
+        // for the signal.
         let _outcome = signal_hook::low_level::emulate_default_handler(self.number());
         exit(128 + self.number())
     }
@@ -62,16 +62,16 @@ fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// The stop signals of the process, from its beginning to its end.
+/// The stop signals of the process.
 #[derive(Debug)]
 pub struct StopSignals {
     signal: mpsc::Receiver<StopSignal>,
-    /// Whether the member stops by itself when it is told. Held while the process ends.
+    /// Whether the member handles the signal. The lock is held while the process ends.
     is_taken_over: Arc<Mutex<bool>>,
 }
 
 impl StopSignals {
-    /// Installs the handlers; from here on the first signal is told in the log and acted on.
+    /// Installs the handlers. From here on the first signal is logged and handled.
     pub fn install() -> io::Result<Self> {
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
         let (sender, signal) = mpsc::channel(1);
@@ -86,13 +86,13 @@ impl StopSignals {
                 signal.end_process();
             }
             drop(is_taken_over);
-            // Later ones stay unread.
+            // Later signals are ignored.
             _ = sender.blocking_send(signal);
         })?;
         Ok(Self { signal, is_taken_over })
     }
 
-    /// From here on a signal does not end the process: somebody waits for it in [`Self::wait`].
+    /// From here on a signal does not end the process, because the member calls [`Self::wait`].
     pub fn take_over(&self) {
         *self.is_taken_over.lock() = true;
     }
@@ -101,13 +101,13 @@ impl StopSignals {
     pub async fn wait(&mut self) -> StopSignal {
         match self.signal.recv().await {
             Some(signal) => signal,
-            // It was told before.
+            // The signal was already returned.
             None => std::future::pending().await,
         }
     }
 }
 
-/// Waits for the first signal, on a thread of its own.
+/// Waits for the first signal on a separate thread.
 fn first_of(signals: &mut Signals) -> StopSignal {
     let number = loop {
         if let Some(number) = signals.wait().next() {
@@ -120,7 +120,7 @@ fn first_of(signals: &mut Signals) -> StopSignal {
     }
 }
 
-/// Ignores the signals that mean nothing to the server and would end it.
+/// Ignores the signals that have no meaning for the server and would end it.
 pub fn ignore_user_signals() -> io::Result<()> {
     for number in [SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
@@ -140,7 +140,7 @@ mod tests {
         signal_hook::low_level::raise(SIGUSR1).unwrap();
         signal_hook::low_level::raise(SIGTERM).unwrap();
         assert_eq!(signals.wait().await, StopSignal::Terminated);
-        // Unread, it harms nobody.
+        // A signal that is never received has no effect.
         signal_hook::low_level::raise(SIGTERM).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! The line `starting an etcd server`: the effective configuration under etcd's names.
+//! The log line `starting an etcd server`: the effective configuration under etcd's names.
 //!
-//! Tools and people read it, so names, kinds and order are those of etcd 3.7, whatever the flags are called; what is
-//! our own follows. Nothing in it is secret.
+//! Tools and people read this line, so the names, types and order are those of etcd 3.7, even where flags
+//! have other names. Quorate's own settings follow. It contains no secrets.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::assembly::core_count;
 
 type Fields = Vec<(&'static str, Value<'static>)>;
 
-/// Writes the line.
+/// Logs the line.
 pub(crate) fn tell(config: &Config, disk: &dyn Disk) {
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     line(config, &dirs, dirs.is_initialised(disk)).emit();
 }
 
-/// The line for a member that has data already, or has none.
+/// Builds the line. `is_initialized` means that the member already has data.
 fn line(config: &Config, dirs: &DataDir, is_initialized: bool) -> Line {
     let mut line = log::pending!(
         Info,
@@ -85,7 +85,7 @@ fn urls(config: &Config) -> Fields {
     .fields
 }
 
-/// A member with data looks at none of the flags about the initial cluster.
+/// A member with data ignores all flags about the initial cluster.
 fn cluster(config: &Config, is_initialized: bool) -> Fields {
     let founds = !is_initialized || config.force_new_cluster;
     let state = match config.initial_cluster_state {
@@ -115,7 +115,7 @@ fn checks(config: &Config) -> Fields {
         CompactionMode::Periodic => "periodic",
         CompactionMode::Revision => "revision",
     };
-    // etcd takes a count of revisions for nanoseconds here, and that is what readers of the line know.
+    // etcd shows a number of revisions as nanoseconds here, and readers of the line expect that.
     let retention = match config.auto_compaction() {
         Ok(Some(Retention::Period(period))) => period.into(),
         Ok(Some(Retention::Revisions(count))) => SignedDuration::from_nanos(count),
@@ -157,7 +157,7 @@ fn discovery(config: &Config) -> Fields {
     .fields
 }
 
-/// What is left of etcd's, then our own.
+/// The remaining fields of etcd, then Quorate's own.
 fn last(config: &Config) -> Fields {
     let held = config.hold_cluster_version.map(|version| version.to_string());
     log::pending!(

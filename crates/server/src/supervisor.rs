@@ -1,4 +1,5 @@
-//! Whom a member answers to: the process that it is, or the program that it is a part of.
+//! The supervisor that starts and stops a member: the process with its signals, or the host program of an
+//! embedded member.
 
 use std::sync::Arc;
 
@@ -10,42 +11,42 @@ use tokio::sync::oneshot;
 use crate::signals::{StopSignal, StopSignals};
 use crate::watchdog::Watchdog;
 
-/// What a member is told to stop by.
+/// What stopped a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// A signal to its process.
+    /// A signal to the process.
     Signal(StopSignal),
-    /// The program that it is a part of.
+    /// The host program.
     Host,
 }
 
-/// How far a member has come.
+/// The progress of a start.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Its threads are at work.
+    /// The threads are running.
     Started(Arc<Handles>, Arc<Metrics>),
-    /// It answers clients.
+    /// The member answers clients.
     Ready,
 }
 
-/// A program that has a member within itself.
+/// A program with an embedded member.
 pub(crate) struct Host {
-    /// Resolves, by a word or by the end of who could say it.
+    /// Resolves when the host sends a stop or drops the sender.
     pub(crate) stop: oneshot::Receiver<()>,
-    /// Is told how far the member has come.
+    /// Receives the progress of the start.
     pub(crate) progress: Box<dyn FnMut(Progress) + Send>,
 }
 
-/// See the module.
+/// The supervisor of a member.
 pub(crate) enum Supervisor {
-    /// The process, by its signals.
+    /// The process and its signals.
     Process(StopSignals),
-    /// A program.
+    /// A host program.
     Host(Host),
 }
 
 impl Supervisor {
-    /// The member is at work, and stops by itself when it is told.
+    /// Records that the threads are running and that the member now handles stops itself.
     pub(crate) fn note_started(&mut self, handles: &Arc<Handles>, metrics: &Arc<Metrics>) {
         match self {
             Self::Process(signals) => signals.take_over(),
@@ -55,7 +56,7 @@ impl Supervisor {
         }
     }
 
-    /// The member answers clients.
+    /// Records that the member answers clients.
     pub(crate) fn note_ready(&mut self) {
         match self {
             Self::Process(_) => init_system::notify_ready(),
@@ -63,7 +64,7 @@ impl Supervisor {
         }
     }
 
-    /// The watch that is kept over the process, if the member is the process.
+    /// Returns the watchdog of the process, if the member is the process.
     pub(crate) fn signs_of_life(&self) -> Option<Watchdog> {
         match self {
             Self::Process(_) => Watchdog::over_this_process(),
@@ -71,12 +72,12 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the member is told to stop.
+    /// Waits for a stop.
     pub(crate) async fn wait_for_stop(&mut self) -> Stop {
         match self {
             Self::Process(signals) => Stop::Signal(signals.wait().await),
             Self::Host(host) => {
-                // Whoever has gone without a word is not there to be asked.
+                // A dropped sender also means stop.
                 _ = (&mut host.stop).await;
                 Stop::Host
             }

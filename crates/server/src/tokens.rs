@@ -1,4 +1,5 @@
-//! What clients' tokens are, as the flags have it: files of keys are read here, and a member does not start without.
+//! The provider of authentication tokens that the flags configure. Key files are read here, and a member with
+//! invalid keys does not start.
 
 use quorate_config::{AuthToken, AuthTokenFault};
 use quorate_jwt::Method;
@@ -7,7 +8,7 @@ use quorate_config::Config;
 use quorate_member::access::{KeySource, Provider, Signer, SourceFault};
 use quorate_telemetry::log;
 
-/// Tokens cannot be had.
+/// Why the token provider cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenFault {
     #[error(transparent)]
@@ -16,7 +17,7 @@ pub(crate) enum TokenFault {
     Keys(#[from] SourceFault),
 }
 
-/// What gives tokens out, and reads them.
+/// Creates the provider that issues and verifies tokens.
 pub(crate) fn provider(config: &Config) -> Result<Provider, TokenFault> {
     let jwt = match AuthToken::parse(&config.auth_token)? {
         AuthToken::Simple => {

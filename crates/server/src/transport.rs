@@ -1,8 +1,9 @@
-//! The transport as this member has it: a runtime of its own, and the settings of the flags.
+//! Starts the peer transport with its own runtime and the settings from the flags.
 //!
 //! # Not here
 //!
-//! The transport (`peer`); the listener it is reached by (`server`) and what else is asked there (`peer_port`).
+//! The transport itself (`peer`), its listener (`server`), and the other services of the peer port
+//! (`peer_port`).
 
 use std::io;
 use std::path::PathBuf;
@@ -19,16 +20,16 @@ use quorate_telemetry::metrics::Metrics;
 
 use quorate_net::runtime::{Runtimes, Threads};
 
-/// How long a peer may take to read or write when the flags do not say.
+/// How long a read from or write to a peer may take if no flag sets it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the transport keeps the snapshots that it receives.
+/// The directory where the transport stores the snapshots that it receives.
 pub(crate) struct SnapshotDir {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) path: PathBuf,
 }
 
-/// Starts the transport's runtime, on which the peer listener is served too, and the transport on it.
+/// Starts the transport and its runtime, which also serves the peer listener.
 pub(crate) fn start(
     config: &Config,
     identity: &Identity,
@@ -61,12 +62,12 @@ pub(crate) fn start(
     Ok((Arc::new(runtimes), peers))
 }
 
-/// How long a peer may be silent while something of it is read.
+/// Returns how long a peer may send nothing during a read.
 pub(crate) fn read_timeout(config: &Config) -> Duration {
     config.raft_read_timeout.positive().unwrap_or(TIMEOUT)
 }
 
-/// How long a peer may take nothing while something is written to it.
+/// Returns how long a peer may accept nothing during a write.
 pub(crate) fn write_timeout(config: &Config) -> Duration {
     config.raft_write_timeout.positive().unwrap_or(TIMEOUT)
 }

@@ -1,23 +1,22 @@
-//! Signs of life for the init system, by systemd's notify protocol (sd_watchdog_enabled(3)).
+//! Watchdog notifications for the init system, by systemd's notify protocol (sd_watchdog_enabled(3)).
 //!
-//! A unit with `WatchdogSec` has a member restarted whose consensus stands still, which nobody could do anything about
-//! from outside but that.
+//! With `WatchdogSec` in its unit, a member whose consensus makes no progress is restarted.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use quorate_telemetry::{init_system, log};
 
-/// The watch that the init system keeps over this process.
+/// The init system's watchdog for this process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Watchdog {
     socket_name: OsString,
-    /// Without a sign of life for so long, it ends the process.
+    /// The init system ends the process if it gets no notification for this long.
     limit: Duration,
 }
 
 impl Watchdog {
-    /// The watch over this process, if one is kept.
+    /// Returns the watchdog of this process, if it is on.
     pub fn over_this_process() -> Option<Self> {
         let var = |name| std::env::var_os(name);
         Self::asked_for(var("WATCHDOG_USEC"), var("WATCHDOG_PID"), var("NOTIFY_SOCKET"))
@@ -28,7 +27,7 @@ impl Watchdog {
         process: Option<OsString>,
         socket_name: Option<OsString>,
     ) -> Option<Self> {
-        // What a program has left to those that it started is not meant for them.
+        // Environment variables inherited from a parent process are not meant for this process.
         let own = std::process::id().to_string();
         let is_meant = process.is_none_or(|process| process == *own);
         let limit = Duration::from_micros(micros?.to_str()?.parse().ok()?);
@@ -36,14 +35,14 @@ impl Watchdog {
         (is_meant && !limit.is_zero()).then_some(Self { socket_name, limit })
     }
 
-    /// Gives a sign of life twice within the limit, as long as `is_alive` says that the limit is kept. Never ends.
+    /// Sends a notification twice per limit, as long as `is_alive` returns true for the limit. Never returns.
     pub async fn keep(self, is_alive: impl Fn(Duration) -> bool) {
         let mut pause = tokio::time::interval(self.limit / 2);
         pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             pause.tick().await;
             if is_alive(self.limit) {
-                // One that does not come is followed by another in time.
+                // If a notification is lost, the next one arrives in time.
                 drop(init_system::send(b"WATCHDOG=1", Some(&self.socket_name)));
             } else {
                 log::warn!("consensus stands still; leaving it to the init daemon's watchdog");
@@ -93,7 +92,7 @@ mod tests {
                 is_asked.set(is_asked.get() + 1);
                 is_alive
             });
-            // One look more than are counted, so that what the others say is sent.
+            // One more check than is counted, so that the notification after the last counted check is sent.
             let enough = async {
                 while is_asked.get() < 4 {
                     tokio::time::sleep(limit / 4).await;

@@ -1,4 +1,5 @@
-//! Members within this program: what the host gets of them, what it keeps for itself, and that nothing of them is left.
+//! Members embedded in this program: what the host receives from them, what remains under its control, and
+//! that nothing of them remains afterwards.
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[path = "../examples/embedded.rs"]
@@ -18,12 +19,12 @@ use tracing_core::field::{Field, Visit};
 use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
-/// These tests look at what the whole process has, and take turns.
+/// These tests look at resources of the whole process, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two ports that are free, the client's and the peers'.
+/// Returns two free ports, for clients and for peers.
 fn ports() -> [u16; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
@@ -51,13 +52,14 @@ fn put(port: u16, key: &'static str) {
     });
 }
 
-/// What this process has: its threads and its open files.
+/// Returns the number of threads and open files of this process.
 fn possessions() -> (usize, usize) {
     let count = |folder| std::fs::read_dir(folder).unwrap().count();
     (count("/proc/self/task"), count("/proc/self/fd"))
 }
 
-/// Waits until this process has no more than it had. Threads that look names up may be the last to end.
+/// Waits until this process has no more threads and files than before. Threads that resolve names may end
+/// last.
 fn settle(before: (usize, usize)) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -70,7 +72,7 @@ fn settle(before: (usize, usize)) {
     }
 }
 
-/// The messages of one member's lines.
+/// The messages in one member's log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -126,7 +128,7 @@ fn the_example_does_what_it_says() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data").display().to_string();
     example::run(&data).unwrap();
-    // Its files are closed, and another takes them.
+    // Its files are closed, so another member can open them.
     example::run(&data).unwrap();
 }
 
@@ -151,7 +153,7 @@ fn two_members_of_one_program_know_nothing_of_each_other() {
     };
     assert_eq!(puts(&one).unwrap(), "etcd_mvcc_put_total 1");
     assert_eq!(puts(&other).unwrap(), "etcd_mvcc_put_total 0");
-    // What one says, by whichever of its threads, its listener hears, and the other's does not.
+    // Lines from any thread of a member reach its own subscriber and not the other member's.
     let own = |member: &Member| format!("{:x}", member.id());
     for (lines, member, stranger) in [(&one_lines, &one, &other), (&other_lines, &other, &one)] {
         assert!(lines.tell(&format!("{} became leader", own(member))));
@@ -170,7 +172,7 @@ fn nothing_is_left_of_one_that_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let ports = ports();
     let start = || Lines::default().start(flags("dropped", folder.path(), ports)).unwrap();
-    // What the process has for all of them comes with the first.
+    // The first member creates the resources that the process keeps.
     drop(start());
     let before = possessions();
     for _ in 0..3 {
@@ -181,7 +183,7 @@ fn nothing_is_left_of_one_that_is_dropped() {
         drop(member);
         settle(before);
     }
-    // One that waits for others is stopped like any other.
+    // A member that waits for its cluster is stopped like any other.
     let mut alone = flags("waits", folder.path(), ports);
     let last = alone.len() - 1;
     alone[last].push_str(",absent=http://127.0.0.1:1");

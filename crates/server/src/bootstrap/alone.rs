@@ -1,7 +1,9 @@
-//! `--force-new-cluster`: one member goes on with the data of its cluster, and all others are removed.
+//! `--force-new-cluster`: one member continues with the data of its cluster, and all other members are
+//! removed.
 //!
-//! For when the majority is lost for good. The changes of the membership are written into the log as if the
-//! cluster had agreed on them, and are then applied like any other. Ids and data stay.
+//! This is for a permanent loss of the majority. The membership changes are written to the log as if the
+//! cluster had committed them, and are then applied like any other entry. The cluster id, member id and data
+//! do not change.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +21,12 @@ use super::error::BootError;
 use quorate_member::Identity;
 use quorate_telemetry::log;
 
-/// Where a member is said to be that its own cluster does not know.
+/// The peer URL given to a member that its own cluster does not list.
 const PEER_URL: &str = "http://localhost:2380";
 
-/// Drops what nobody else has confirmed, removes everybody else, and commits that.
+/// Drops the uncommitted entries, appends the removal of all other members, and commits it.
 ///
-/// `start` is what the log and the file have said so far.
+/// `start` holds the state from the log and the backend file.
 pub(super) fn go_on_alone(
     start: &mut Start,
     identity: &Identity,
@@ -67,8 +69,8 @@ pub(super) fn go_on_alone(
     Ok(())
 }
 
-/// The ids that the snapshot and the log list as members, whether or not a change was refused when it was
-/// applied: removing a member that is none has no effect.
+/// Returns the ids that the snapshot and the log list as members, including changes that were refused when
+/// applied: removing an unknown member has no effect.
 fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
     let mut ids = BTreeSet::new();
     match &start.mark.conf_state {
@@ -77,7 +79,7 @@ fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
             ids.extend(snapshot.voters.iter().chain(&snapshot.learners));
         }
         None if start.mark.index > 0 => {
-            // A mark of long ago does not say; the file does.
+            // An old snapshot mark has no members; the snapshot file has them.
             ids.extend(start.conf_state.voters.iter().chain(&start.conf_state.learners));
         }
         None => {}
@@ -98,7 +100,7 @@ fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
     Ok(ids)
 }
 
-/// This member first, if it is not there: there must be a voter at any time.
+/// If this member is not listed, it is added first, because there must always be a voter.
 fn changes(listed: &BTreeSet<u64>, own: u64) -> Vec<ConfChange> {
     let mut changes = Vec::new();
     if !listed.contains(&own) {

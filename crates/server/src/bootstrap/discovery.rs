@@ -1,7 +1,7 @@
-//! Founders that find each other through a cluster that already runs (`--discovery-*`).
+//! Founders that find each other through a running cluster (`--discovery-*`).
 //!
-//! Somebody has written there how many founders there are to be. Each registers itself, and waits until enough
-//! have done so; those that came first found the cluster:
+//! An operator has written the number of founders there. Each founder registers itself and waits until that
+//! many have registered. The first ones to register found the cluster:
 //!
 //! ```text
 //! /_etcd/registry/TOKEN/_config/size        3
@@ -10,9 +10,9 @@
 //!
 //! # Invariants
 //!
-//! * All founders come to the same list: the order is that of the first registrations, which the discovery
-//!   cluster decides, and the list is cut to the size.
-//! * Registering again, after a crash, changes neither order nor list.
+//! * All founders compute the same list: it is ordered by first registration, which the discovery cluster
+//!   decides, and is cut to the size.
+//! * Registering again after a crash changes neither the order nor the list.
 //!
 //! # Not here
 //!
@@ -34,12 +34,12 @@ use quorate_config::{Discovery, InitialMembers};
 use quorate_telemetry::log;
 
 const PREFIX: &str = "/_etcd/registry";
-/// Failures in a row after which a founder gives up.
+/// Consecutive failures after which a founder gives up.
 const RETRIES_MAX: u32 = u32::MAX;
-/// Failures in a row after which the pauses do not grow any more.
+/// Consecutive failures after which the pauses stop growing.
 const GROWING_PAUSES_MAX: u32 = 8;
 
-/// Why the founders do not find each other; prints as etcd does.
+/// Why discovery failed. The texts are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DiscoveryError {
     #[error("discovery: invalid peer URL")]
@@ -54,9 +54,9 @@ pub(crate) enum DiscoveryError {
     TooManyRetries,
 }
 
-/// Registers this member and waits for the others; all of them, in the order of their registration.
+/// Registers this member and waits for the others. Returns all founders in the order of registration.
 ///
-/// `own` is what it registers: its name and its peer URLs.
+/// `own` is the registration: the member's name and peer URLs.
 pub(super) async fn join(
     config: &Discovery,
     id: MemberId,
@@ -67,23 +67,23 @@ pub(super) async fn join(
     meeting.join(&own.to_string()).await
 }
 
-/// One founder's part in the meeting of all.
+/// One founder's part in discovery.
 struct Meeting<R> {
     registry: R,
     size_key: String,
     members_prefix: String,
     own_key: String,
-    /// The first pause after a failure, halved.
+    /// Half of the first pause after a failure.
     pause: Duration,
     failures: u32,
 }
 
-/// A founder as it registered.
+/// A registered founder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Registered {
     create_revision: i64,
     key: Bytes,
-    /// `NAME=URL,NAME=URL`
+    /// The registration, `NAME=URL,NAME=URL`.
     urls: String,
 }
 
@@ -117,7 +117,7 @@ impl<R: Registry> Meeting<R> {
                 "clusterSize" = size,
                 "found-peers" = members.len()
             );
-            // Whatever has changed, or gone wrong, the next look tells.
+            // Changes and errors both lead to another lookup.
             match self.registry.wait_for_change(&self.members_prefix, revision + 1).await {
                 Ok(()) => {}
                 Err(error) => self.pause_after("waiting for peers", &error).await?,
@@ -125,8 +125,8 @@ impl<R: Registry> Meeting<R> {
         }
     }
 
-    /// The size, the members in the order of their registration, and the revision of this list. Refused
-    /// when this member is not, or would not be, among the first.
+    /// Returns the size, the founders in the order of registration, and the revision of this list. Fails if
+    /// this member is not, or would not be, among the first.
     async fn look(&mut self) -> Result<(usize, Vec<Registered>, i64), DiscoveryError> {
         loop {
             let looked = async {

@@ -1,4 +1,4 @@
-//! Why a member does not come to life.
+//! The errors of a start.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use quorate_storage::data_dir::DataDir;
 use quorate_storage::lost_log;
 
 impl BootError {
-    /// The refusal of the member in this directory, with the paths and the advice that belong to it.
+    /// The refusal of the member in this directory, with its paths and advice.
     pub(super) fn refused(refusal: Refusal, dirs: &DataDir) -> Self {
         match refusal {
             Refusal::LogMarkedLost(reason) => {
@@ -41,7 +41,7 @@ impl BootError {
         }
     }
 
-    /// Whether it was the other founders that could not be found.
+    /// Returns whether discovery failed.
     pub(crate) const fn is_of_discovery(&self) -> bool {
         matches!(
             self,
@@ -53,7 +53,7 @@ impl BootError {
     }
 }
 
-/// Why a member does not start; where etcd has words for it, they are etcd's.
+/// Why a member does not start. The texts are etcd's where etcd has the error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error(

@@ -1,4 +1,4 @@
-//! Whether a founder advertises the peer URLs that the initial cluster gives it.
+//! Checks that a founder advertises the peer URLs that the initial cluster lists for it.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::names::Names;
 use super::same_urls::Comparison;
 use quorate_config::{Config, InitialMembers};
 
-/// How long names may take to be resolved.
+/// How long name resolution may take.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes sure that the two agree, as they are written or once names are resolved: the other founders know this member
-/// by what the initial cluster says.
+/// Checks that both lists agree, literally or after name resolution. The other founders know this member only
+/// by the initial cluster.
 pub(super) async fn check_advertised(
     config: &Config,
     initial: &InitialMembers,

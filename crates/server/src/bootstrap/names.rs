@@ -1,4 +1,4 @@
-//! Names into addresses, while a member comes to life; tests bring names of their own.
+//! Name resolution during bootstrap. Tests supply their own names.
 
 use std::future::Future;
 use std::io;
@@ -9,27 +9,27 @@ use quorate_peer::Dialer;
 
 use quorate_dns::{Resolver, Service, no_such_host};
 
-/// What a look-up comes to.
+/// The result of a lookup.
 pub(super) type Lookup<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
-/// Who knows names.
+/// A resolver of names.
 pub(super) trait Names: Send + Sync {
-    /// The addresses of a host, the preferred one first; at least one.
+    /// Returns the addresses of a host, preferred first; at least one.
     fn addresses<'a>(&'a self, host: &'a str) -> Lookup<'a, Vec<IpAddr>>;
 
-    /// The SRV records of a name, the preferred one first; at least one.
+    /// Returns the SRV records of a name, preferred first; at least one.
     fn services<'a>(&'a self, name: &'a str) -> Lookup<'a, Vec<Service>>;
 }
 
-/// The world outside this host, as a member that comes to life needs it.
+/// The network access that bootstrap needs.
 #[derive(Clone, Copy)]
 pub(super) struct Outside<'a> {
     pub(super) names: &'a dyn Names,
-    /// The way to members that already run.
+    /// Connects to members that are running.
     pub(super) dialer: &'a Dialer,
 }
 
-/// The system's names: hosts file and DNS, as the C library is configured.
+/// The system's resolver: hosts file and DNS, as the C library is configured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SystemNames;
 

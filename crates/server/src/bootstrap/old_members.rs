@@ -1,5 +1,5 @@
-//! Members as a file of 3.5 should have them, at a start: `core::old_members` tells them, this says so, and puts aside
-//! what cannot be read.
+//! Repairs the member list of an etcd 3.5 backend file at the start. `core::old_members` computes the list;
+//! this module logs the result and sets unreadable snapshot files aside.
 
 use quorate_core::old_members::{self, OldMembersError};
 use quorate_state::apply::State;
@@ -12,9 +12,9 @@ use quorate_storage::wal::SnapshotMark;
 use super::error::BootError;
 use quorate_telemetry::log;
 
-/// Brings the members of an old file up to what the snapshot file and the log say of them.
+/// Updates the members in an old backend file from the snapshot file and the log.
 ///
-/// `marks` are the snapshots that the log knows.
+/// `marks` are the snapshots that the log lists.
 pub(super) fn repair(
     state: &mut State,
     version: Option<Version>,
@@ -39,7 +39,7 @@ pub(super) fn repair(
             log::info!("repaired the members that an older version did not store");
             Ok(())
         }
-        // The log does not reach back to its beginning.
+        // The log does not start at the first entry.
         Err(OldMembersError::Log(error)) if snapshot.is_none() => {
             log::warn!(
                 "the members of an older version cannot be checked",

@@ -1,4 +1,4 @@
-//! A member's own log as a start finds it.
+//! Opens the member's log at the start.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use quorate_storage::wal::{self, SnapshotMark, Wal};
 use super::error::BootError;
 use quorate_telemetry::log;
 
-/// Opens the log, and makes sure that it reaches as far as what is applied. What had to be cut off is told before
-/// that: it may be why the log does not.
+/// Opens the log and checks that it contains all applied entries. A repair of the log is logged before this
+/// check, because it may be the reason why entries are missing.
 pub(super) fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

@@ -1,4 +1,4 @@
-//! Answers the questions of a start (`core::bootstrap`) by flags, DNS and other members.
+//! Answers the questions of the start decision (`core::bootstrap`) from flags, DNS and other members.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use super::same_urls::{Comparison, is_literally_same};
 use quorate_config::Config;
 use quorate_telemetry::log;
 
-/// How long each URL may take to say who is in the cluster.
+/// How long each URL may take to return the members of the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the others may take to say what they know of this member.
+/// How long the other members may take to return what they know about this member.
 const OWN_ROW_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Answers questions until the start is decided.
+/// Answers questions until the decision is made.
 pub(super) async fn decide(
     config: &Config,
     dirs: &DataDir,
@@ -67,7 +67,7 @@ pub(super) async fn decide(
     }
 }
 
-/// The members that the flags name, checked as far as it matters for the purpose.
+/// Returns the members that the flags name, after the checks that the purpose requires.
 async fn initial_cluster(
     config: &Config,
     question: &AskInitial,
@@ -108,8 +108,8 @@ async fn compare(question: &AskSameUrls, comparison: &mut Comparison<'_>) -> Res
     }
 }
 
-/// Finds the other founders through the discovery service, if the flags say so: until they have met, this member is
-/// alone.
+/// Finds the other founders through discovery, if the flags configure it. Until then this member knows only
+/// itself.
 pub(super) async fn meet_founders(
     config: &Config,
     dirs: &DataDir,

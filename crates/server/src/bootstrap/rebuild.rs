@@ -1,26 +1,29 @@
-//! `--rebuild-corrupt-member`: a member whose state is bad fetches one that a quorum of the others holds.
+//! `--rebuild-corrupt-member`: a member with a bad state fetches the state that a quorum of the other members
+//! has.
 //!
-//! The state is bad if the running member was found to hold something else than a quorum, which left an order in the
-//! directory, or if the file cannot be read. The log is not touched by that: what this member has promised, its votes and
-//! what it has acknowledged, stays. So it keeps its id and its place, and needs nobody's permission.
+//! The state is bad if the running member was found to differ from a quorum, which left a rebuild order in
+//! the directory, or if the backend file cannot be read. The log is not affected: the member's votes and
+//! acknowledged entries remain. Therefore it keeps its id and its membership and needs no membership change.
 //!
 //! ```text
-//! find the members -> fetch the file of one -> open it, hash it -> a quorum of the others holds the same?
-//!                        ^------ no: the next member, after a pause for ever ----------------'   | yes
-//!                                                                  log and backend file go on from it
+//! find the members -> fetch the file of one -> open it, hash it -> does a quorum of the others have the same hash?
+//!                        ^------ no: the next member, with pauses, without limit -----------'   | yes
+//!                                                               the log and the backend file continue from it
 //! ```
 //!
 //! # Invariants
 //!
-//! * Nothing of the directory is replaced by what is not held by a quorum of voters, this member not counted.
-//! * A member that was rebuilt within [`REBUILDS_APART`] is not once more: its machine is what is bad.
-//! * An order stands until it is carried out, over any number of starts.
-//! * Where no other member hands its state out (they are etcd's, or do not accept this member's certificate), the start
-//!   is refused.
+//! * A file in the directory is replaced only by a state that a quorum of voters has, not counting this
+//!   member.
+//! * A member that was rebuilt within [`REBUILDS_APART`] is not rebuilt again, because its machine is
+//!   probably faulty.
+//! * An order stays in force until the rebuild is complete, across any number of starts.
+//! * If no other member provides its state (because it is etcd, or does not accept this member's
+//!   certificate), the start is refused.
 //!
 //! # Not here
 //!
-//! Finding out that the state is bad (`member::corruption`), handing it out (`edge::peer_port`).
+//! Detecting a bad state (`member::corruption`), serving the state to others (`edge::peer_port`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,16 +57,16 @@ use quorate_config::Config;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Time that has to pass between two rebuilds of a member.
+/// The shortest time between two rebuilds of a member.
 const REBUILDS_APART: Duration = Duration::from_secs(600);
 
-/// Between two rounds over all members.
+/// Pause between two rounds over all members.
 const ROUND_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long each URL may take to say who is in the cluster.
+/// How long each URL may take to return the members of the cluster.
 const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the state of one member was not taken.
+/// Why the state of a member was not used.
 #[derive(Debug, thiserror::Error)]
 enum Untaken {
     #[error(transparent)]
@@ -86,19 +89,20 @@ enum Untaken {
     Store(#[from] SnapError),
 }
 
-/// Whether this member may fetch its state anew. One that goes on alone has nobody to ask.
+/// Returns whether this member may fetch its state. With `--force-new-cluster` there is no member to fetch it
+/// from.
 pub(super) fn may_rebuild(config: &Config) -> bool {
     config.rebuilds_corrupt_member() && !config.force_new_cluster
 }
 
 impl Untaken {
-    /// Whether the member hands its state out to no member, or not to this one.
+    /// Returns whether the member provides its state to no member, or not to this one.
     fn is_refused(&self) -> bool {
         matches!(self, Self::Fetch(error) if error.is_refused())
     }
 }
 
-/// Why a state is to be fetched, if one is: an order that stands, which needs the flag.
+/// Returns why the state must be fetched, if there is a rebuild order. An order without the flag is an error.
 pub(super) fn ordered(
     config: &Config,
     disk: &dyn Disk,
@@ -118,7 +122,7 @@ pub(super) fn ordered(
     Ok(None)
 }
 
-/// Whether a member that does not start for this reason would with another state.
+/// Returns whether a rebuild would fix this start error.
 pub(super) fn would_help(error: &BootError) -> bool {
     let is_damaged = |error: &RecoverError| match error {
         RecoverError::Store(fault) => fault.is_damage(),
@@ -139,11 +143,11 @@ pub(super) fn would_help(error: &BootError) -> bool {
     }
 }
 
-/// Whether this member was rebuilt not long ago.
+/// Returns whether this member was rebuilt recently.
 pub(super) fn is_recent(disk: &dyn Disk, dirs: &DataDir) -> Result<bool, BootError> {
     let mark_error = |source| BootError::Mark { path: rebuild::path(dirs), source };
     let last = rebuild::last_done(disk, dirs).map_err(mark_error)?;
-    // A time in the future is another clock's, and says nothing.
+    // A time in the future comes from a wrong clock and is ignored.
     let since = last.and_then(|last| unix_secs().checked_sub(last));
     Ok(since.is_some_and(|secs| secs < REBUILDS_APART.as_secs()))
 }
@@ -152,7 +156,7 @@ fn unix_secs() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Puts a state that a quorum of the others holds in place of this member's, however long it takes to find one.
+/// Replaces this member's state by one that a quorum of the others has. Tries until it succeeds.
 pub(super) async fn rebuild(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -164,7 +168,7 @@ pub(super) async fn rebuild(
     if is_recent(&**disk, dirs)? {
         return Err(BootError::RebuiltBefore { reason: reason.to_owned() });
     }
-    // The log's lock keeps everybody else out of the directory, also where there is no backend file to lock.
+    // The log's lock keeps other processes out of the directory, even if there is no backend file to lock.
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
     let mark = marks.last().cloned().unwrap_or_default();
     let (wal, contents) = start::open_log(disk, dirs, &mark, wal_options(config))?;
@@ -195,7 +199,8 @@ pub(super) async fn rebuild(
     Ok(())
 }
 
-/// Where the others may be: what the file says, as far as it can be read, and what the flags say.
+/// Returns the possible URLs of the other members, from the backend file as far as it is readable, and from
+/// the flags.
 async fn urls_of_others(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -227,13 +232,13 @@ struct Place<'a> {
     disk: &'a Arc<dyn Disk>,
     dirs: &'a DataDir,
     identity: &'a Identity,
-    /// Where its log begins.
+    /// The snapshot at which its log begins.
     mark: &'a SnapshotMark,
-    /// What is the matter with its state.
+    /// The defect of its state.
     reason: &'a str,
 }
 
-/// What another member has handed out, opened and hashed.
+/// A state that another member has provided, opened and hashed.
 struct Candidate {
     order: SnapshotOrder,
     index: u64,
@@ -242,8 +247,8 @@ struct Candidate {
 }
 
 impl Place<'_> {
-    /// Asks one member after the other, again and again, until a quorum holds what one has handed out, which waits
-    /// under its index then.
+    /// Asks the members in turn, repeatedly, until a quorum has the state that one of them provided. That
+    /// state is then stored under its index.
     async fn find(
         &self,
         urls: &[String],
@@ -286,7 +291,7 @@ impl Place<'_> {
         }
     }
 
-    /// The other members, if enough of them vote to outvote this one.
+    /// Returns the other members, if enough of them are voters to outvote this member.
     fn sources(&self, members: Vec<Member>) -> Result<Vec<Member>, BootError> {
         let own = MemberId(self.identity.member_id);
         if !members.iter().any(|member| member.id == own) {
@@ -323,7 +328,7 @@ impl Place<'_> {
         }
     }
 
-    /// Opens an image, and holds it against the others.
+    /// Opens an image and compares its hash with those of the other members.
     async fn judge(&self, path: PathBuf, outside: Outside<'_>) -> Result<Candidate, Untaken> {
         let (disk, options) = (Arc::clone(self.disk), state_options(self.config));
         let candidate = blocking(move || -> Result<Candidate, Untaken> {

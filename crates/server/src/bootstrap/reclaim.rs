@@ -1,7 +1,8 @@
-//! `--bootstrap-defrag-threshold-megabytes`: free space of the backend file is given back before the member starts.
+//! `--bootstrap-defrag-threshold-megabytes`: returns free space of the backend file to the disk before the
+//! member starts.
 //!
-//! Nobody reads the file yet, so nothing has to stay where it is. A disk without room for it is no reason not to
-//! start: the file stays as it is then.
+//! The file has no readers yet, so all its pages may be moved. If the disk has too little space for this, the
+//! member starts with the file unchanged.
 
 use std::time::Instant;
 
@@ -11,10 +12,10 @@ use quorate_telemetry::log;
 
 /// Pages moved in one transaction.
 const STEP_PAGES: u64 = 1024;
-/// Passes over the file. Each gives back what the one before had moved.
+/// Passes over the file. Each pass frees the pages that the pass before it has moved away.
 const PASSES_MAX: u32 = 8;
 
-/// Gives the free space back, if there is as much as the flag says.
+/// Returns the free space to the disk, if there is at least as much as the flag says.
 pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), Fault> {
     let threshold = config.bootstrap_defrag_threshold_megabytes.saturating_mul(1 << 20);
     if threshold == 0 {

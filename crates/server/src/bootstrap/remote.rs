@@ -1,7 +1,7 @@
-//! What members that already run tell one that is coming to life: who they are, and which versions they speak.
+//! Requests of a starting member to running members: the member list and the versions.
 //!
-//! What they say is checked as far as it is used; a peer that answers nonsense counts as one that does not
-//! answer.
+//! The parts of an answer that are used are validated. A peer with an invalid answer is treated like one that
+//! does not answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// Why an answer is no help.
+/// Why an answer cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
     #[error(transparent)]
@@ -28,7 +28,7 @@ enum NoAnswer {
     ClusterId(String),
 }
 
-/// Asks one URL after the other until one knows the members. One that knows none is itself only joining.
+/// Asks the URLs in turn until one returns the members. A peer that knows no members is itself joining.
 pub(super) async fn cluster_of(
     urls: &[String],
     (dialer, timeout): (&Dialer, Duration),
@@ -48,8 +48,8 @@ pub(super) async fn cluster_of(
     outcome
 }
 
-/// Asks all URLs at once what they know of a member, and returns the first description that is a wanted one. URLs that do
-/// not answer do not count.
+/// Asks all URLs at once about a member, and returns the first description that matches. URLs that do not
+/// answer are ignored.
 pub(super) async fn row_of(
     urls: Vec<String>,
     id: MemberId,
@@ -87,8 +87,8 @@ async fn ask_members(url: &str, dialer: &Dialer, timeout: Duration) -> Result<Cl
     Ok(Cluster { id, members })
 }
 
-/// Whether this member may join members of these versions: at least one must tell the cluster's version, and none may
-/// tell one that is out of bounds.
+/// Returns whether this member may join members of these versions: at least one must report the cluster
+/// version, and no reported version may be out of range.
 pub(super) async fn is_compatible(
     question: &AskVersions,
     (dialer, timeout): (&Dialer, Duration),
@@ -138,7 +138,7 @@ pub(super) async fn is_compatible(
     any
 }
 
-/// The first member to answer knows: it asks the others before it does.
+/// The first answer is used, because the member that answers has asked the others.
 async fn is_downgrade_enabled(
     others: &BTreeMap<MemberId, Vec<String>>,
     ways: (&Dialer, Duration),
@@ -159,14 +159,14 @@ fn to_bool(body: &[u8]) -> Option<bool> {
     }
 }
 
-/// The cluster version in the answer, empty where there is none.
+/// Returns the cluster version in the answer, empty if it has none.
 fn to_version(body: &[u8]) -> Option<String> {
     let versions: serde_json::Map<String, Value> = serde_json::from_slice(body).ok()?;
     let text = versions.get("etcdcluster").and_then(Value::as_str);
     Some(text.unwrap_or_default().to_owned())
 }
 
-/// The first readable answer from the URLs of one member.
+/// Returns the first readable answer from the URLs of a member.
 async fn first_answer<T>(
     urls: &[String],
     path: &str,

@@ -1,10 +1,10 @@
-//! A member picks up what its files hold; the flags about the initial cluster are not looked at.
+//! Restarts an existing member from its files. The flags about the initial cluster are ignored.
 //!
 //! # Invariants
 //!
-//! * A member whose log ends before what its backend file has applied does not start: something that had
-//!   been durable is lost.
-//! * The members that consensus starts with are those of the backend file, at the index it has applied.
+//! * A member whose log ends before the last entry applied to its backend file does not start: durable
+//!   entries were lost.
+//! * Consensus starts with the members in the backend file, at the index that the file has applied.
 
 use std::sync::Arc;
 
@@ -30,7 +30,8 @@ use quorate_member::Identity;
 use quorate_member::corruption::check_before_serving;
 use quorate_telemetry::log;
 
-/// Picks up an existing member. Where it is to be rebuilt, or cannot be picked up as it is and may be, it is.
+/// Restarts an existing member. Rebuilds its state first if that is ordered, or if the files are damaged and
+/// a rebuild is allowed.
 pub(super) async fn restart(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -125,8 +126,8 @@ async fn pick_up(
     Ok(Booted { was_rebuilt, identity, dirs, wal, backend, state, node, peers, memory_lock: None })
 }
 
-/// Takes the mark of a lost log away from a member that goes on alone, once no later start could have it take
-/// part in its old cluster.
+/// Removes the lost-log mark of a member with `--force-new-cluster`, once no later start could make it rejoin
+/// its old cluster.
 fn forget_lost_log(
     start: &Start,
     wal: &mut Wal,
@@ -137,7 +138,7 @@ fn forget_lost_log(
     let mark_error = |source| BootError::Mark { path: path.clone(), source };
     let Some(reason) = why_lost(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
-    // The removal of the others counts from here on, with or without the flag.
+    // From here on the removal of the other members is committed, with or without the flag.
     let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;

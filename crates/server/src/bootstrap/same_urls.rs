@@ -1,8 +1,8 @@
-//! Whether two lists of URLs name the same places, although one may say names and the other addresses.
+//! Compares two lists of URLs, which are equal even if one has names and the other has addresses.
 //!
-//! First the lists are compared as they stand, and only if they differ are names resolved; `localhost`
-//! never is, it means something else on every machine. A name that cannot be resolved is tried again every
-//! second until the time is up: at the start of a whole cluster, DNS may be the last to know.
+//! The lists are first compared literally. Names are resolved only if the lists differ. `localhost` is never
+//! resolved, because it means another machine on each machine. A lookup that fails is repeated every second
+//! until the timeout: when a whole cluster starts, DNS may become available last.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use quorate_config::Url;
 use quorate_gotext::quote::{go_quote, go_reason};
 use quorate_telemetry::log;
 
-/// Pause after a name that could not be resolved.
+/// Pause after a failed lookup.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why two lists are not the same; prints as etcd does.
+/// Why two lists differ. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Difference {
     #[error("len({}) != len({})", quoted(.0), quoted(.1))]
@@ -36,10 +36,10 @@ fn quoted(texts: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// Where a URL leads, in a form that can be compared.
+/// The target of a URL in a form that can be compared: scheme, host and port.
 type Place = (&'static str, String, String);
 
-/// Compares lists of URLs, and remembers what it has resolved.
+/// Compares lists of URLs and caches resolved names.
 pub(super) struct Comparison<'a> {
     names: &'a dyn Names,
     deadline: Instant,
@@ -47,12 +47,12 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Starts the clock: all names together are resolved within `limit`.
+    /// Starts the timeout: all names together must resolve within `limit`.
     pub(super) fn new(names: &'a dyn Names, limit: Duration) -> Self {
         Self { names, deadline: Instant::now() + limit, resolved: BTreeMap::new() }
     }
 
-    /// Compares two lists, whatever their order.
+    /// Compares two lists, ignoring the order.
     pub(super) async fn check_same(
         &mut self,
         left: &[String],
@@ -79,7 +79,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// All places that a URL may mean.
+    /// Returns all addresses that a URL may mean.
     async fn places(&mut self, text: &str) -> Result<Vec<Place>, Difference> {
         let url = parse(text)?;
         let (scheme, host, port) = place(&url);
@@ -115,7 +115,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether the lists are the same without asking anybody.
+/// Returns whether the lists are equal without name resolution.
 pub(super) fn is_literally_same(left: &[String], right: &[String]) -> Result<bool, Difference> {
     let places = |texts: &[String]| -> Result<Vec<Place>, Difference> {
         let mut places: Vec<Place> =
@@ -130,7 +130,7 @@ fn parse(text: &str) -> Result<Url, Difference> {
     Url::parse(text).map_err(|_| Difference::NotUrl(text.to_owned()))
 }
 
-/// The preferred one of the places of a URL, as a URL.
+/// Returns the preferred address of a URL, as a URL.
 fn shown(places: &[Place]) -> String {
     let Some((scheme, host, port)) = places.first() else { return String::new() };
     match (port.as_str(), host.contains(':')) {
@@ -140,7 +140,7 @@ fn shown(places: &[Place]) -> String {
     }
 }
 
-/// The place as the URL names it, addresses in their shortest form.
+/// Returns the target as the URL names it, with addresses in their shortest form.
 fn place(url: &Url) -> Place {
     let scheme = url.scheme().name();
     if let Some(path) = url.socket_path() {
@@ -157,7 +157,7 @@ mod tests {
     use crate::bootstrap::names::Lookup;
     use quorate_dns::{Service, no_such_host};
 
-    /// Knows `one` and `two`; `both` is either.
+    /// Resolves `one` and `two`; `both` resolves to either.
     struct Few;
 
     impl Names for Few {

@@ -1,8 +1,8 @@
-//! The first members of a cluster, from SRV records (`--discovery-srv`).
+//! The initial members of a cluster from SRV records (`--discovery-srv`).
 //!
-//! `_etcd-server-ssl._tcp.DOMAIN` names peers with TLS, `_etcd-server._tcp.DOMAIN` those without. The record that
-//! leads to one of this member's own advertised peer URLs is this member's; the others get numbers for
-//! names until they tell their own.
+//! `_etcd-server-ssl._tcp.DOMAIN` lists peers with TLS, and `_etcd-server._tcp.DOMAIN` lists peers without.
+//! The record that resolves to one of this member's advertised peer URLs is this member. The other members
+//! get numbers as names until they publish their own.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use quorate_config::{Config, InitialMembers, Url, UrlError};
 use quorate_gotext::quote::{go_quote, go_reason};
 use quorate_telemetry::log;
 
-/// Why SRV records name no cluster for this member; prints as etcd does.
+/// Why the SRV records do not define a cluster for this member. The texts are etcd's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SrvError {
     #[error("error setting up initial cluster: {0}")]
@@ -26,7 +26,7 @@ pub(crate) enum SrvError {
     Url(#[from] UrlError),
 }
 
-/// Looks the initial members up.
+/// Looks up the initial members.
 pub(super) async fn initial_members(
     config: &Config,
     names: &dyn Names,
@@ -61,7 +61,7 @@ pub(super) async fn initial_members(
     Ok(members)
 }
 
-/// The members that one service names, as `name=url`.
+/// Returns the members of one SRV service, as `name=url`.
 async fn members_of_service(
     config: &Config,
     names: &dyn Names,

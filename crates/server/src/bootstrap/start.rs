@@ -1,4 +1,4 @@
-//! The node that goes on where the files say.
+//! Creates the node from the state in the files.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use super::error::BootError;
 use quorate_config::Config;
 use quorate_member::Identity;
 
-/// Makes the node of this member, which goes on at `start`.
+/// Creates the node of this member, which continues at `start`.
 pub(super) fn node_at(
     start: Start,
     config: &Config,

@@ -1,4 +1,4 @@
-//! What lies in a data directory and means nothing to a member: it is named, with etcd's words, and left alone.
+//! Logs unknown files in the data directory, in etcd's words. The files are left unchanged.
 
 use std::ffi::OsString;
 
@@ -7,14 +7,14 @@ use quorate_storage::disk::Disk;
 use quorate_storage::{snap, wal};
 use quorate_telemetry::log;
 
-/// Names files that nobody reads.
+/// Logs unknown files.
 pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
-    // Directories that cannot be listed are found out by who reads what they hold.
+    // A directory that cannot be listed is reported when its files are opened.
     for name in wal::list(disk, dirs.wal()).unwrap_or_default().ignored {
         log::warn!("ignored file in WAL directory", "path" = shown(&name));
     }
     let of_members = |name: &OsString| {
-        // Files that came from a leader, and those that were put out of the way.
+        // Snapshots received from a leader, and files that were set aside.
         let name = name.as_encoded_bytes();
         name.ends_with(b".snap.db") || name.ends_with(b".broken")
     };
@@ -24,7 +24,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
     }
 }
 
-/// Names what is odd about the directory itself.
+/// Logs anything unusual about the directory itself.
 pub(super) fn name_oddities(data_dir: &str, oddities: &Oddities) {
     for name in &oddities.unexpected {
         log::warn!(
@@ -50,7 +50,7 @@ fn shown(name: &OsString) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The permissions of a directory as `ls` draws them.
+/// Formats the permissions of a directory as `ls` does.
 fn drawn(mode: u32) -> String {
     let bits = (0..9).map(|place| match mode >> (8 - place) & 1 {
         0 => '-',

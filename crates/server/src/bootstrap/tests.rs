@@ -1,4 +1,4 @@
-//! Members that come to life from what is on the disk.
+//! Tests that start members from files on disk.
 
 mod founding;
 mod joining;
@@ -31,7 +31,7 @@ fn real_disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// A data directory as a crash leaves it between the creation of the log and its first entries.
+/// Creates the data directory that a crash leaves between the creation of the log and its first entries.
 fn begin_log(config: &Config, cluster_id: u64, member_id: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     dirs.prepare(&RealDisk).unwrap();
@@ -44,12 +44,12 @@ fn log_of(config: &Config) -> wal::Contents {
     wal::read(&RealDisk, dirs.wal(), &SnapshotMark::default()).unwrap()
 }
 
-/// What booting is refused with.
+/// Returns the error of a refused start.
 fn refusal(config: &Config) -> String {
     log::error_chain(&boot_with(config, &real_disk(), &NoNames).unwrap_err())
 }
 
-/// Nobody has a name.
+/// A resolver that knows no names.
 struct NoNames;
 
 impl Names for NoNames {
@@ -62,7 +62,7 @@ impl Names for NoNames {
     }
 }
 
-/// Boots with these names; others are reached in plaintext.
+/// Starts a member with this resolver; other members are contacted in plaintext.
 fn boot_with(
     config: &Config,
     disk: &Arc<dyn Disk>,
@@ -71,7 +71,7 @@ fn boot_with(
     super::boot_with(config, disk, Outside { names, dialer: &Dialer::default() })
 }
 
-/// A peer that gives the same answers whenever it is asked, until it is dropped.
+/// A peer that returns fixed answers until it is dropped.
 struct Peer {
     url: String,
     is_done: Arc<AtomicBool>,
@@ -79,7 +79,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Listens; `answers` makes the bodies by path of the own URL.
+    /// Starts to listen. `answers` returns the body for each path, given the peer's own URL.
     fn new(answers: impl Fn(&str) -> Vec<(&'static str, String)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -123,21 +123,21 @@ fn answer(mut stream: TcpStream, answers: &[(&str, String)]) {
         "HTTP/1.1 {status}\r\nx-etcd-cluster-id: {CLUSTER:x}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    // Whoever does not wait for the answer has it already.
+    // A client that does not wait for the end already has the answer.
     if stream.write_all(head.as_bytes()).is_ok() && stream.write_all(body.as_bytes()).is_ok() {
         drop(stream.shutdown(Shutdown::Write));
     }
 }
 
-/// The id of the cluster whose members answer.
+/// The cluster id of the members that answer.
 const CLUSTER: u64 = 0xa08f_a521_472b_8d00;
 
-/// An answer to `/version`.
+/// The answer to `/version`.
 fn version(cluster: &str) -> String {
     format!(r#"{{"etcdserver":"3.7.1","etcdcluster":"{cluster}","storage":"unknown"}}"#)
 }
 
-/// A URL that nobody answers.
+/// A URL on which no member listens.
 fn silent_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())

@@ -1,7 +1,7 @@
-//! The discovery cluster as founders use it: a few keys, read, written and watched over gRPC.
+//! The discovery cluster: reading, writing and watching a few keys over gRPC.
 //!
-//! The endpoints are tried in turn; one that fails is left, and the next call looks for another. Every failure
-//! is for the caller to repeat: reads by nature, and the one write because it writes the same again.
+//! Endpoints are tried in turn: after a failure the next call uses the next endpoint. Callers may retry every
+//! failed call, because reads have no effect and the only write always writes the same value.
 
 use std::future::Future;
 use std::time::Duration;
@@ -25,13 +25,13 @@ use quorate_tls::{
     SetupError, Trust,
 };
 
-/// What is asked for where a socket's file leads to.
+/// The host name in requests over a Unix socket.
 const LOCAL_HOST: &str = "localhost";
 
-/// What login is answered with where nobody needs to log in.
+/// The error of a login if the discovery cluster has no authentication.
 const AUTH_NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 
-/// Why the discovery cluster did not do what it was asked.
+/// Why a request to the discovery cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RegistryError {
     #[error("{endpoint}: {reason}")]
@@ -48,12 +48,12 @@ impl From<Status> for RegistryError {
     }
 }
 
-/// Keys in which founders register.
+/// The keys in which founders register.
 pub(super) trait Registry {
-    /// The value of a key.
+    /// Returns the value of a key.
     fn get(&mut self, key: &str) -> impl Future<Output = Result<Option<Bytes>, RegistryError>>;
 
-    /// What stands under a prefix, and the revision at which it does.
+    /// Returns the keys with a prefix, and the revision of the read.
     fn list(
         &mut self,
         prefix: &str,
@@ -62,7 +62,7 @@ pub(super) trait Registry {
     /// Writes a key.
     fn put(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), RegistryError>>;
 
-    /// Returns once something under the prefix has changed at `revision` or later.
+    /// Waits until a key with the prefix changes at `revision` or later.
     fn wait_for_change(
         &mut self,
         prefix: &str,
@@ -70,10 +70,10 @@ pub(super) trait Registry {
     ) -> impl Future<Output = Result<(), RegistryError>>;
 }
 
-/// A cluster that runs elsewhere.
+/// A discovery cluster.
 pub(super) struct EtcdRegistry<'a> {
     config: &'a Discovery,
-    /// The connection in use, and what it shows after logging in.
+    /// The connection in use, with its token after login.
     current: Option<Session>,
     /// The endpoint to try next.
     next: usize,
@@ -100,7 +100,7 @@ impl<'a> EtcdRegistry<'a> {
         Self { config, current: None, next: 0 }
     }
 
-    /// Makes one call, within the time for requests where there is one.
+    /// Makes one call, within the request timeout if there is one.
     async fn call<T>(
         &mut self,
         timeout: Option<Duration>,
@@ -166,7 +166,7 @@ impl<'a> EtcdRegistry<'a> {
         Ok(Session { channel, token })
     }
 
-    /// How connections to an endpoint are secured, if they are.
+    /// Returns the TLS settings for an endpoint, if it uses TLS.
     fn tls(&self, endpoint: &str) -> Result<Option<Connector>, SetupError> {
         let Discovery { cert, key, cacert, .. } = self.config;
         if !self.config.is_secured(endpoint) {
@@ -268,12 +268,12 @@ impl Registry for EtcdRegistry<'_> {
             drop(sender.send(create).await);
             let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
             let mut request = session.request(requests);
-            // A member that has lost its cluster ends the watch instead of keeping silent.
+            // With this header, a member that loses its leader ends the watch instead of sending no events.
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let mut replies = WatchClient::new(session.channel).watch(request).await?.into_inner();
             loop {
                 match replies.message().await? {
-                    // Compacted meanwhile, or out of leaders: the next look tells more.
+                    // The watch was compacted or lost its leader. The next lookup finds out more.
                     Some(reply) if !reply.events.is_empty() || reply.canceled => return Ok(()),
                     Some(_) => {}
                     None => return Err(Status::unavailable("the watch has ended")),
@@ -284,7 +284,7 @@ impl Registry for EtcdRegistry<'_> {
     }
 }
 
-/// Where an endpoint listens.
+/// Returns the address of an endpoint.
 fn place(endpoint: &str) -> Result<Place, String> {
     match endpoint.split_once("://") {
         None => Ok(Place::Host(endpoint.to_owned())),
@@ -296,7 +296,7 @@ fn place(endpoint: &str) -> Result<Place, String> {
     }
 }
 
-/// First key and end of the keys that begin with a prefix, which ends with a letter.
+/// Returns the range of all keys with a prefix that ends with a letter.
 fn range_of(prefix: &str) -> (Bytes, Bytes) {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {

@@ -1,4 +1,4 @@
-//! Founders that meet in a registry of the test's own.
+//! Founders that use a registry in memory.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,12 +7,12 @@ use tonic::Status;
 
 use super::*;
 
-/// A registry in memory, which fails as often as it is told to.
+/// A registry in memory that fails a given number of times.
 #[derive(Clone, Default)]
 struct Fake {
     rows: Rc<RefCell<Vec<Registered>>>,
     failures: Rc<RefCell<u32>>,
-    /// Who registers whenever somebody waits.
+    /// Founders that register when another founder waits.
     late: Rc<RefCell<Vec<&'static str>>>,
 }
 
@@ -49,7 +49,7 @@ impl Fake {
         Err(Status::unavailable("not now").into())
     }
 
-    /// What member 10, `m=http://m:1`, comes to.
+    /// Returns the result for member 10, `m=http://m:1`.
     fn join(&self) -> Result<String, DiscoveryError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let pause = Duration::from_micros(1);
@@ -69,7 +69,7 @@ impl Registry for Fake {
         self.fail()?;
         let rows = self.rows.borrow();
         let found = rows.iter().filter(|row| row.key.starts_with(prefix.as_bytes()));
-        // In the order of the keys, as etcd gives them.
+        // In the order of the keys, as etcd returns them.
         let mut found: Vec<Registered> = found.cloned().collect();
         found.sort_by_key(|row| row.key.clone());
         Ok((found, rows.len() as i64))
@@ -100,7 +100,7 @@ fn founders_are_those_who_registered_first() {
         fake.late.borrow_mut().push("a=http://a:1");
         let expected = Ok("a=http://a:1,m=http://m:1,z=http://z:1,z=http://z:2".to_owned());
         assert_eq!(fake.join(), expected);
-        // Somebody else comes too late, and this member comes again.
+        // Another founder registers too late, and this member registers again.
         fake.register(0, "late=http://late:1");
         assert_eq!(fake.join(), expected);
     }
@@ -116,7 +116,7 @@ fn failures_are_told_in_etcds_words() {
     let full = Fake::with_size("1");
     full.register(1, "a=http://a:1");
     assert_eq!(refused(&full), "discovery: cluster is full");
-    // It was not full when this member came, but others were quicker.
+    // The registry had space when this member looked, but others registered first.
     let overtaken = Fake::with_size("1");
     overtaken.register(1, "a=http://a:1");
     overtaken.register(10, "m=http://m:1");

@@ -1,4 +1,4 @@
-//! New clusters: who founds them, and when they are not founded.
+//! Founding of new clusters: the founders, and the cases in which founding is refused.
 
 use quorate_core::bootstrap::{Founding, Refusal};
 use quorate_raft::EntryKind;
@@ -19,7 +19,7 @@ fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
     }
 }
 
-/// Ids and bytes are those of etcd with the same flags.
+/// The ids and bytes are those of etcd with the same flags.
 #[test]
 fn every_founder_begins_with_the_same_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,14 +150,14 @@ fn flags_that_contradict_each_other_are_refused_in_etcds_words() {
         "failed to resolve http://x:1 to match --initial-cluster=a=http://y:1 (failed to parse \
          string to URL: \"y\")"
     );
-    // What was refused has left no log behind.
+    // The refused start has left no log behind.
     for name in ["a", "n4"] {
         let dirs = DataDir::new(&folder.path().join(name), None);
         assert!(!dirs.is_initialised(&RealDisk));
     }
 }
 
-/// Knows every name, as the same address.
+/// A resolver that resolves every name to the same address.
 struct OneHost;
 
 impl Names for OneHost {

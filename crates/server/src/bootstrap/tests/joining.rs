@@ -1,4 +1,4 @@
-//! Members that are added to a running cluster.
+//! Members that join a running cluster.
 
 use quorate_state::units::MemberId;
 use quorate_state::versions::Version;
@@ -19,7 +19,7 @@ fn joiner(folder: &TempDir, cluster: &str) -> Config {
     }
 }
 
-/// A member of a cluster of two, which says this of versions.
+/// A member of a cluster of two with these version answers.
 fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
     Peer::new(|url| {
         vec![
@@ -47,7 +47,7 @@ fn a_joiner_is_told_who_it_is() {
     let [other] = &booted.peers[..] else { panic!("{:?}", booted.peers) };
     assert_eq!((other.id, other.name.as_str()), (MemberId(u64::MAX), "x"));
     assert_eq!(other.peer_urls, [peer.url.as_str()]);
-    // It has no log and no voters, and however long it waits it does not stand for election.
+    // It has no log and no voters, and never starts an election.
     booted.node.start();
     for _ in 0..100 {
         booted.node.handle(quorate_node::Event::Tick);
@@ -57,7 +57,8 @@ fn a_joiner_is_told_who_it_is() {
     let log = log_of(&config);
     assert_eq!((log.entries.len(), log.hard_state.is_empty()), (0, true));
 
-    // It stops before the leader has reached it. The flags are of no consequence now, but may help.
+    // It stops before it has received anything from the leader. The flags are not required now, but are used
+    // if present.
     for (config, knows_others) in [
         (joiner(&folder, &cluster), true),
         (Config { initial_cluster_state: ClusterState::New, ..joiner(&folder, &cluster) }, true),
@@ -72,7 +73,7 @@ fn a_joiner_is_told_who_it_is() {
     }
 }
 
-/// What a peer says of members that are to join: one row of this JSON, and itself.
+/// A peer whose member list has this JSON row and the peer itself.
 fn member_that_says(own: &'static str) -> Peer {
     Peer::new(|url| {
         let other =
@@ -159,7 +160,7 @@ fn whoever_knows_nobody_is_passed_over() {
     let (one, two) = (member_of_two("3.7.0", "false"), member_of_two("3.7.0", "false"));
     let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);
     let urls = [&one.url, &joining.url, &two.url];
-    // Only one of them fits what the flags say, whichever is asked first.
+    // Only one of the peers matches the flags, in any order of requests.
     let flags = format!("j={OWN},other={},other={},other={}", urls[0], urls[1], urls[2]);
     let refused = refusal(&joiner(&folder, &flags));
     assert!(refused.starts_with("error validating peerURLs {ClusterID:"), "{refused}");

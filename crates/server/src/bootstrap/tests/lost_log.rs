@@ -1,4 +1,4 @@
-//! Members whose log is not what it was.
+//! Members whose log is missing, truncated or marked as lost.
 
 use quorate_state::apply::EntryMeta;
 use quorate_storage::disk::FaultyDisk;
@@ -6,7 +6,7 @@ use quorate_storage::lost_log;
 
 use super::*;
 
-/// A member alone, with its founding applied and committed to the backend file.
+/// Creates a single-member directory with the founding entry applied and committed to the backend file.
 fn lived(config: &Config) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let founding = log_of(config).entries.remove(0);
@@ -52,7 +52,7 @@ fn a_backend_file_without_its_log_is_refused() {
         assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
         assert!(!dirs.is_initialised(&RealDisk), "nothing is begun");
     }
-    // The log was elsewhere, and is named again.
+    // The log was in another directory, which the flag names now.
     let right = Config { wal_dir: elsewhere, ..config };
     assert_eq!(boot_with(&right, &real_disk(), &NoNames).unwrap().state.applied().0, 1);
 }
@@ -96,7 +96,7 @@ fn a_first_start_that_got_no_further_than_its_backend_file_is_repeated() {
     assert_eq!(log_of(&config).entries.len(), 1);
 }
 
-/// Marks the directory, and checks that a start from it is refused.
+/// Marks the directory and checks that a start is refused.
 fn check_marked(config: &Config) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     lost_log::mark(&RealDisk, &dirs, "the reason").unwrap();
@@ -121,7 +121,7 @@ fn a_directory_that_is_marked_is_started_from_alone_only() {
     drop(boot_with(&alone, &real_disk(), &NoNames).unwrap());
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     assert_eq!(lost_log::reason(&RealDisk, &dirs).unwrap(), None);
-    // From then on the others are removed, whether or not it is said again.
+    // From then on the other members are removed, with or without the flag.
     let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
     assert_eq!((booted.state.applied().0, booted.node.commit_index()), (3, LogIndex(5)));
 }

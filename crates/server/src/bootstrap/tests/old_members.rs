@@ -1,10 +1,10 @@
-//! Directories of etcd 3.5, whose files do not hold all of their members.
+//! Directories of etcd 3.5 whose backend files do not list all members.
 
 use std::path::PathBuf;
 
 use super::*;
 
-/// The members that etcd 3.5 itself listed, and those that its directory has become here.
+/// Compares the members that etcd 3.5 listed with those in the repaired directory.
 #[test]
 fn members_that_older_versions_did_not_store_are_repaired() {
     let Some(golden) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
@@ -24,7 +24,7 @@ fn members_that_older_versions_did_not_store_are_repaired() {
     let said = std::fs::read_to_string(golden.join("etcd-3.5.16.json")).unwrap();
     let config = config(&folder);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
-    // Whether the newest snapshot file is there, an older one, or none, the log knows the rest.
+    // With the newest snapshot file, an older one or none, the log contains the remaining changes.
     let mut snapshots = snap::list(&RealDisk, &dirs.snap()).unwrap().snapshots;
     assert!(snapshots.len() > 2);
     loop {

@@ -1,5 +1,6 @@
-//! Power cuts while a member takes a snapshot of its own and takes in those of a leader, the second before
-//! the first is in place. Whenever the power goes, the member starts, with everything that it had promised.
+//! Power cuts while a member takes its own snapshot and receives two from a leader, the second before the
+//! first is installed. After a power cut at any operation the member starts with everything that it had
+//! acknowledged.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -14,13 +15,13 @@ use quorate_storage::snap::{IncomingDatabase, database_path};
 use super::restart::{config, lived};
 use super::*;
 
-/// Up to where the member's own state reaches, beyond the commit index that its log knows.
+/// The last entry of the member's own state, beyond the commit index in its log.
 const OWN: u64 = 5;
-/// The leader's snapshots.
+/// The indexes of the leader's snapshots.
 const FIRST: u64 = 20;
 const SECOND: u64 = 40;
 
-/// Every few entries begin a segment.
+/// Options that start a new segment after a few entries.
 fn small_segments() -> wal::Options {
     wal::Options {
         segment_bytes: 1000,
@@ -30,7 +31,7 @@ fn small_segments() -> wal::Options {
     }
 }
 
-/// A member as [`lived`] leaves it, with everything in its log applied; the files are as small as can be.
+/// Creates a member as [`lived`] does, with its whole log applied and with the smallest possible files.
 pub(super) fn prepare(config: &Config) {
     lived(config, &[]);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
@@ -45,7 +46,7 @@ pub(super) fn prepare(config: &Config) {
     std::fs::write(dirs.backend(), image).unwrap();
 }
 
-/// The member's state as if it had applied the log up to `index`.
+/// Returns the member's state after applying the log up to `index`.
 fn image_at(config: &Config, index: u64) -> Vec<u8> {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let folder = tempfile::tempdir().unwrap();
@@ -61,12 +62,12 @@ fn image_at(config: &Config, index: u64) -> Vec<u8> {
     bytes
 }
 
-/// What has been promised before the power went.
+/// Indexes that were acknowledged before the power cut.
 #[derive(Debug, Default)]
 struct Promised {
-    /// The log holds it, or a snapshot that contains it.
+    /// The last entry that the log, or a snapshot, contains.
     log: u64,
-    /// The newest mark counts.
+    /// The newest valid snapshot mark.
     mark: u64,
 }
 
@@ -79,12 +80,12 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// What the purger's own thread may do at any time.
+    /// Does what the purging thread may do at any time.
     fn purge(&self) {
         drop(self.purger.run(|_| ()));
     }
 
-    /// The image of a leader's snapshot has come in, and the core has taken the snapshot.
+    /// Receives the image of a leader's snapshot that the core has accepted.
     fn take_in(&mut self, order: SnapshotOrder, image: &[u8]) -> Result<(), Box<dyn Error>> {
         let snapshot = order.into_raft();
         let commit = snapshot.metadata.index;
@@ -117,7 +118,7 @@ fn live(
     let order = |index| SnapshotOrder::new(index, Term(2), state.members(), state.versions());
     let start = SnapshotMark::default();
     let (mut wal, _) = Wal::open(Arc::clone(disk), dirs.wal(), &start, small_segments())?;
-    // Segments that the snapshots make history.
+    // Segments that the snapshots make obsolete.
     for index in OWN + 1..OWN + 4 {
         let entry = wal::Entry { index, term: 2, kind: 0, data: vec![7; 800].into() };
         wal.save(None, &[entry])?;

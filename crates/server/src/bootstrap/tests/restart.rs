@@ -1,4 +1,4 @@
-//! Members that have been at work before, in clusters of several.
+//! Restarts of members of multi-member clusters.
 
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
 use quorate_node::Event;
@@ -45,8 +45,8 @@ fn remove(id: u64) -> ConfChange {
     ConfChange { context: None, ..change(ConfChangeType::ConfChangeRemoveNode, id, String::new()) }
 }
 
-/// Founds `n1`, applies the founders and these changes, commits them to the file, and leaves in the log
-/// two entries more that nobody has confirmed.
+/// Founds `n1`, applies the founders and these changes, commits them to the backend file, and leaves two more
+/// uncommitted entries in the log.
 pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let mut entries = log_of(config).entries;
@@ -64,7 +64,7 @@ pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
     for index in last + 1..last + 3 {
         entries.push(wal::Entry { index, term: 2, kind: 0, data: "".into() });
     }
-    // The commit index of the log is behind what is applied, as a crash leaves it.
+    // As after a crash, the commit index in the log is behind the applied index.
     booted
         .wal
         .save(Some(&wal::HardState { term: 2, vote: IDS[1], commit: 3 }), &entries[3..])
@@ -76,14 +76,14 @@ fn consensus_starts_with_the_members_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[add_learner(77), remove(IDS[2])]);
-    // The flags are not looked at any more.
+    // The flags are ignored now.
     let bare = Config { data_dir: config.data_dir, ..Config::default() };
     let booted = boot_with(&bare, &real_disk(), &NoNames).unwrap();
     assert_eq!(booted.identity.member_id, IDS[1]);
     assert_eq!(booted.peers, []);
     let conf_state = booted.state.members().conf_state();
     assert_eq!((conf_state.voters, conf_state.learners), (IDS[..2].to_vec(), vec![77]));
-    // The third founder was removed by an entry that is not applied again: two voters it is.
+    // The entry that removed the third founder is not applied again, so there are two voters.
     assert_eq!((booted.node.commit_index(), booted.node.is_sole_voter()), (LogIndex(5), false));
 }
 
@@ -121,7 +121,8 @@ fn a_member_that_is_held_back_does_not_open_newer_files() {
     drop(boot_with(&held(6), &real_disk(), &NoNames).unwrap());
 }
 
-/// What a forced member has in its log behind index `from`: type, node id and context of each change.
+/// Returns the changes after index `from` in the log of a member that was started with `--force-new-cluster`:
+/// type, node id and context.
 fn forced(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
     log_of(config)
         .entries
@@ -143,7 +144,7 @@ fn a_forced_member_removes_the_others_and_stands_alone() {
     lived(&config, &[add_learner(77), remove(IDS[2])]);
     let alone = Config { force_new_cluster: true, ..config.clone() };
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
-    // What nobody had confirmed gave way to the removals, and those are committed.
+    // The removals replaced the uncommitted entries, and are committed.
     assert_eq!(forced(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
     let bytes = log_of(&config).entries[5].data.clone();
     assert_eq!(bytes, [0x10, 1, 0x18, 77].as_slice());
@@ -158,7 +159,7 @@ fn a_forced_member_removes_the_others_and_stands_alone() {
     assert_eq!(left, [IDS[1]]);
     booted.backend.commit(&booted.state.take_batch()).unwrap();
     drop(booted);
-    // Once more, and there is nobody left to be removed.
+    // A second start has no member left to remove.
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
     assert_eq!(log_of(&config).entries.len(), 7);
     booted.node.start();
@@ -171,7 +172,7 @@ fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder);
     lived(&config, &[]);
-    // The same log, with another member's name on it.
+    // The same log with another member's id.
     let log = log_of(&config);
     config.data_dir = folder.path().join("other").to_str().unwrap().to_owned();
     begin_log(&config, 1, 5);
@@ -190,7 +191,7 @@ fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
     assert!(log.entries.iter().all(|entry| entry.kind <= 1), "what every version reads");
 }
 
-/// Adds a mark of a snapshot to the log, as one from a leader leaves it.
+/// Adds a snapshot mark to the log, as a snapshot from a leader does.
 fn mark_snapshot(config: &Config, index: u64) {
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let start = SnapshotMark::default();
@@ -208,7 +209,7 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
     mark_snapshot(&config, 5);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let db = dirs.backend();
-    // The snapshot that the mark promises turns out to be an old one.
+    // The snapshot file that belongs to the mark is too old.
     let image = dirs.snap().join("0000000000000005.snap.db");
     std::fs::copy(&db, &image).unwrap();
     let own = std::fs::read(&db).unwrap();
@@ -218,7 +219,7 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
     );
     let refused = refusal(&config);
     assert!(refused.contains(&mismatch) && refused.contains("add it anew"), "{refused}");
-    // Or to be none at all.
+    // The snapshot file is not a backend file.
     for junk in [Vec::new(), vec![7; 10_000], own[..own.len() / 2].to_vec()] {
         std::fs::write(&image, junk).unwrap();
         let refused = refusal(&config);
@@ -260,7 +261,7 @@ fn a_backend_file_that_is_none_is_named() {
     std::fs::create_dir(&db).unwrap();
     refused("no regular file");
     std::fs::remove_dir(&db).unwrap();
-    // A link to the file itself is as good as the file.
+    // A symbolic link to the file is accepted.
     std::os::unix::fs::symlink(&own, &db).unwrap();
     assert_eq!(boot_with(&config, &real_disk(), &NoNames).unwrap().state.applied().0, 3);
 }

@@ -1,9 +1,9 @@
-//! Founders that DNS names.
+//! Founders from SRV records.
 
 use super::*;
 use crate::bootstrap::initial::Initial;
 
-/// A domain: three hosts, one after the other, and the SRV records of two services.
+/// A domain with three hosts, 10.0.0.1 to 10.0.0.3, and the SRV records of two services.
 struct Domain {
     with_tls: &'static [(&'static str, u16)],
     without: &'static [(&'static str, u16)],
@@ -67,7 +67,7 @@ fn records_name_the_founders() {
         find(&both, "", "http://10.0.0.2:2380").unwrap(),
         "0=http://three.a.com:2380,0=https://one.a.com:2380,m=http://two.a.com:2380"
     );
-    // A host that cannot be found is passed over.
+    // A host that cannot be resolved is skipped.
     let gone = Domain { with_tls: &[], without: &[("gone.a.com", 2380), ("one.a.com", 2380)] };
     assert_eq!(find(&gone, "", "http://10.0.0.1:2380").unwrap(), "m=http://one.a.com:2380");
 }
