@@ -9,6 +9,7 @@ mod deny;
 mod dependencies;
 mod fuzz;
 mod package;
+mod picture;
 mod plants;
 mod protoc;
 mod provision;
@@ -38,6 +39,9 @@ usage: cargo xtask <chore>
   package [--binary PATH] [--into FOLDER]
                         build the release and pack it: packages for Debian, a container image and its
                         root file system, with their sums (target/package)
+  picture [--binary PATH]
+                        run `quorate ctl top` on a cluster under load and write its screen as an image
+                        (docs/top.svg)
   deny                  check where dependencies come from, and their licences
   release prepare VERSION
                         write the version and its section of the changelog
@@ -84,6 +88,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "compare" => compare::run(args),
         "fuzz" => fuzz::run(args),
         "package" => package::run(args),
+        "picture" => picture::run(args),
         "deny" => deny::run(),
         "release" => release::run(args),
         "plants" => plants::run(args),
