@@ -6,7 +6,7 @@ use quorate_node::{BarrierFailure, ProposalFailure};
 use quorate_state::apply::{Refusal, RequestRefusal};
 use quorate_state::members::MembershipRefusal;
 
-use crate::admission::Full;
+use crate::threads::bound::Full;
 
 /// A request that failed.
 #[derive(Clone, Debug, thiserror::Error)]

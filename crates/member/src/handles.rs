@@ -22,25 +22,25 @@ use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-use crate::accepted_compactions::AcceptedCompactions;
-use crate::access::{Gate, Provider};
-use crate::accounts::Accounts;
-use crate::administrator::Administrator;
-use crate::admission::Admission;
-use crate::batch_queue;
-use crate::channels::{DriverHandle, Job, Order};
-use crate::clock::Clock;
-use crate::fatal::FaultReports;
-use crate::limits::Limits;
-use crate::passwords::Passwords;
-use crate::pending_proposals::PendingProposals;
-use crate::profile::Profile;
-use crate::proposer::Proposer;
-use crate::reader::Reader;
-use crate::request_id::RequestIds;
-use crate::slow::TracedWrites;
-use crate::standing::Standing;
-use crate::stream_ends::StreamEnds;
+use crate::requests::access::{Gate, Provider};
+use crate::requests::accounts::Accounts;
+use crate::requests::administrator::Administrator;
+use crate::requests::admission::Admission;
+use crate::requests::limits::Limits;
+use crate::requests::passwords::Passwords;
+use crate::requests::profile::Profile;
+use crate::requests::proposer::Proposer;
+use crate::requests::reader::Reader;
+use crate::requests::slow::TracedWrites;
+use crate::requests::stream_ends::StreamEnds;
+use crate::threads::accepted_compactions::AcceptedCompactions;
+use crate::threads::batch_queue;
+use crate::threads::channels::{DriverHandle, Job, Order};
+use crate::threads::clock::Clock;
+use crate::threads::fatal::FaultReports;
+use crate::threads::pending_proposals::PendingProposals;
+use crate::threads::request_id::RequestIds;
+use crate::threads::standing::Standing;
 
 /// Everything a [`Handles`] is made of.
 #[derive(Debug)]

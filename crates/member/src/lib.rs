@@ -1,79 +1,48 @@
-//! A member at work: its threads, what they tell one another, and the handles that others have of it.
+//! A running member: its threads, the handles through which others use it, and its own duties.
 //!
-//! [`start`] sets the threads going and gives [`Handles`]: a [`Profile`] to look at, a [`Reader`], a [`Proposer`],
-//! an [`Administrator`], and [`StreamEnds`]. A client's requests pass the gate of `access`. What is built on those stands beside them: who leads
-//! (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`), agreeing on versions
-//! (`versions`), what a member does by itself (`housekeeping`).
+//! [`start`] starts the threads and returns [`Handles`]: a [`Profile`] to look at, a [`Reader`], a [`Proposer`],
+//! an [`Administrator`], [`StreamEnds`] and more. The modules form three layers, and each layer imports only from the
+//! layers below it (`cargo xtask tidy` checks this):
+//!
+//! | layer | contains |
+//! |---|---|
+//! | `duties` | what a member does on its own: housekeeping, leases, versions, membership changes |
+//! | `requests` | what a client's request passes: admission, access control, reads, proposals |
+//! | `threads` | the threads, their channels, and the state that they share |
 //!
 //! # Not here
 //!
-//! In which order things are made durable and carried out (`core`); how members reach one another (`peer`); how
-//! clients do (`edge`), and how a member comes to life (`server`).
+//! In which order things are made durable and carried out (`core`); how members reach each other (`peer`); the ports
+//! for clients (`edge`); and the start of a whole server (`server`).
 
-mod accepted_compactions;
-pub mod access;
-pub mod accounts;
-mod administrator;
-pub mod admission;
-mod applier;
-mod batch_queue;
-mod channels;
-mod clock;
-mod committer;
-mod compaction_point;
-mod compactor;
-mod completion;
-pub mod corruption;
-mod driver;
+mod duties;
 mod error;
-pub mod fatal;
 mod handles;
-pub mod housekeeping;
-pub mod leadership;
-pub mod lease_holder;
-mod limit_notices;
-mod limits;
-pub mod membership;
-mod memory_lock;
-mod outcome;
-mod passwords;
-mod pending_proposals;
-mod persist;
-mod profile;
-mod proposer;
-mod reader;
-mod reports;
-mod request_id;
-pub mod request_text;
-mod slow;
-pub mod space;
-mod standing;
+mod requests;
 mod start;
-mod stream_ends;
-mod ticks;
-mod timed_disk;
-mod timeout;
-pub mod versions;
-mod write_stages;
+mod threads;
 
-pub use administrator::Administrator;
+pub use duties::{corruption, housekeeping, leadership, lease_holder, membership, space, versions};
 pub use error::RequestError;
 pub use handles::Handles;
-pub use limit_notices::log_limits;
-pub use limits::Limits;
-pub use memory_lock::MemoryLock;
-pub use outcome::deliver_outcomes;
-pub use passwords::PasswordsLoad;
-pub use pending_proposals::Load;
-pub use profile::Profile;
-pub use proposer::Proposer;
 pub use quorate_core::bootstrap::Identity;
 pub use quorate_core::request::{Ask, Ready};
-pub use reader::{Reader, Weight};
-pub use reports::Reports;
-pub use request_id::RequestIds;
-pub use slow::{ReadKind, ReadTimes};
-pub use standing::Standing;
+pub use requests::administrator::Administrator;
+pub use requests::limits::Limits;
+pub use requests::passwords::PasswordsLoad;
+pub use requests::profile::Profile;
+pub use requests::proposer::Proposer;
+pub use requests::reader::{Reader, Weight};
+pub use requests::slow::{ReadKind, ReadTimes};
+pub use requests::stream_ends::{StreamEnd, StreamEnds};
+pub use requests::{access, accounts, admission};
 pub use start::{Entrance, Running, Start, start};
-pub use stream_ends::{StreamEnd, StreamEnds};
-pub use timed_disk::{DiskTimes, TimedDisk};
+pub use threads::limit_notices::log_limits;
+pub use threads::memory_lock::MemoryLock;
+pub use threads::outcome::deliver_outcomes;
+pub use threads::pending_proposals::Load;
+pub use threads::reports::Reports;
+pub use threads::request_id::RequestIds;
+pub use threads::standing::Standing;
+pub use threads::timed_disk::{DiskTimes, TimedDisk};
+pub use threads::{fatal, request_text};

@@ -20,26 +20,26 @@ use quorate_storage::wal::Wal;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::threads;
 
-use crate::accepted_compactions::AcceptedCompactions;
-use crate::access::Provider;
-use crate::applier::{self, Applier};
-use crate::batch_queue;
-use crate::channels::{
+use crate::handles::{Handles, Parts};
+use crate::requests::access::Provider;
+use crate::requests::limits::Limits;
+use crate::threads::accepted_compactions::AcceptedCompactions;
+use crate::threads::applier::{self, Applier};
+use crate::threads::batch_queue;
+use crate::threads::channels::{
     Done, DriverHandle, DriverInputs, Input, Job, ORDERS_QUEUED_MAX, Order, SnapshotNotice,
 };
-use crate::clock::Clock;
-use crate::committer::Committer;
-use crate::driver::{self, Driver};
-use crate::fatal::FaultReports;
-use crate::handles::{Handles, Parts};
-use crate::limits::Limits;
-use crate::memory_lock::MemoryLock;
-use crate::pending_proposals::PendingProposals;
-use crate::persist::LogWriter;
-use crate::reports::Reports;
-use crate::request_id::RequestIds;
-use crate::standing::Standing;
-use crate::timed_disk::DiskTimes;
+use crate::threads::clock::Clock;
+use crate::threads::committer::Committer;
+use crate::threads::driver::{self, Driver};
+use crate::threads::fatal::FaultReports;
+use crate::threads::memory_lock::MemoryLock;
+use crate::threads::pending_proposals::PendingProposals;
+use crate::threads::persist::LogWriter;
+use crate::threads::reports::Reports;
+use crate::threads::request_id::RequestIds;
+use crate::threads::standing::Standing;
+use crate::threads::timed_disk::DiskTimes;
 
 /// The way into a member before there is one: the transport reports by it, and is needed to start the member.
 #[derive(Debug)]

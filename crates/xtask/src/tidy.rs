@@ -3,6 +3,7 @@
 //! * Dependencies between our crates follow the arrows of the architecture, and no others.
 //! * What a manifest declares is used, by production code where it is no dev-dependency.
 //! * No file of a crate imports another in a circle.
+//! * Where the modules of a crate form layers, imports point to lower layers only.
 //! * Public items of library crates are used by more than tests.
 //! * Every Rust file opens with a header that says what it is for.
 //! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
@@ -23,6 +24,7 @@
 mod bounds;
 mod circles;
 mod decisions;
+mod layers;
 mod manifest;
 mod map;
 mod modules;
@@ -38,6 +40,7 @@ use crate::{Outcome, plants, say};
 use bounds::check_bounds;
 use circles::check_circles;
 use decisions::check_decisions;
+use layers::check_layers;
 use manifest::{check_arrows, check_used};
 use map::check_map;
 use prose::check_prose;
@@ -374,6 +377,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_bans(sources, &mut complaints);
     check_used(sources, &mut complaints);
     check_circles(sources, &mut complaints);
+    check_layers(sources, &mut complaints);
     check_unused(sources, &mut complaints);
     check_bounds(sources, &mut complaints);
     check_decisions(sources, &mut complaints);

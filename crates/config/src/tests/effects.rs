@@ -115,7 +115,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("discovery-user", Test("tests/tests/blackbox/flag_effects.rs", "founders_meet_at_a_registry_that_is_secured")),
     ("discovery-password", Test("tests/tests/blackbox/flag_effects.rs", "founders_meet_at_a_registry_that_is_secured")),
     ("auto-compaction-retention", Test("tests/tests/faults/soak.rs", "nothing_grows")),
-    ("auto-compaction-mode", Test("crates/member/src/compactor.rs", "revision_mode_keeps_a_number_of_revisions")),
+    ("auto-compaction-mode", Test("crates/member/src/duties/compactor.rs", "revision_mode_keeps_a_number_of_revisions")),
     ("client-cert-allowed-hostname", Test("tests/tests/blackbox/flag_effects.rs", "clients_need_one_of_the_names")),
     ("peer-client-cert-file", Test("tests/tests/blackbox/flag_effects.rs", "members_show_another_certificate_to_peers")),
     ("peer-client-key-file", Test("tests/tests/blackbox/flag_effects.rs", "members_show_another_certificate_to_peers")),

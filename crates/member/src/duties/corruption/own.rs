@@ -1,0 +1,190 @@
+//! A member that judges its own state by what a quorum of the others holds (`--rebuild-corrupt-member`).
+//!
+//! [`keep_watch`] looks now and then, and whenever an alarm accuses this member. Where it holds something else than a
+//! quorum of the others, twice in a row, it stops taking part ([`crate::threads::fatal::End::Rebuild`]); the server fetches
+//! the state anew. Once what it holds is sound, an alarm that stands against it since before is taken back.
+//! [`is_held_by_quorum`] judges what is to become a member's state.
+//!
+//! # Invariants
+//!
+//! * Nothing is done where no quorum of voters agrees: two of two that differ, or three with three states, go on as
+//!   they are. Nor where all others are etcd's, which hand no state out.
+//!
+//! # Not here
+//!
+//! Fetching the state (`server::bootstrap`), accusing others (`super`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{AlarmRequest, AlarmType, InternalRaftRequest, alarm_request};
+use quorate_peer::Dialer;
+use quorate_state::members::Members;
+use quorate_state::mvcc::{HashKv, MvccError};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::rules::{self, Verdict};
+use super::survey::{Answer, Survey};
+use super::{hash_now, survey};
+use crate::threads::fatal::FaultReports;
+use crate::{Handles, Identity};
+
+/// How often a member looks whether it is accused.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Between two looks of a member that stays accused: each reads the whole keyspace.
+const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often in a row a quorum has to hold something else: what differs for a moment only, as hashes of etcd's members
+/// can where compactions pass, is no reason.
+const FINDINGS_MIN: u32 = 2;
+
+/// Whether a quorum of voters, whoever is to hold it not counted, holds what this hash stands for.
+pub async fn is_held_by_quorum(
+    identity: &Identity,
+    members: &Members,
+    (dialer, timeout): (&Dialer, Duration),
+    hash: &HashKv,
+) -> bool {
+    let survey = Survey::new(identity, members, dialer, timeout);
+    let answers = told(survey.take(hash).await);
+    rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
+}
+
+/// Judges this member's state every so often, if at all, and when it is accused. `was_rebuilt` says that it was fetched
+/// anew when the member started.
+pub async fn keep_watch(
+    handles: Arc<Handles>,
+    period: Option<Duration>,
+    was_rebuilt: bool,
+    faults: FaultReports,
+) {
+    let mut ticks = interval(LOOK_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last_look: Option<Instant> = None;
+    let (mut findings, mut has_told) = (0, false);
+    loop {
+        ticks.tick().await;
+        let is_due = |pause| last_look.is_none_or(|at| at.elapsed() >= pause);
+        let is_wanted = findings > 0
+            || period.is_some_and(is_due)
+            || is_due(ACCUSED_PAUSE) && may_be_meant(&handles);
+        if !is_wanted {
+            continue;
+        }
+        last_look = Some(Instant::now());
+        match look(&handles).await {
+            Ok(Verdict::Bad { hash }) => {
+                findings += 1;
+                log::error!(
+                    "a quorum of the other members holds something else than this member",
+                    "local-member-id" = format!("{:x}", handles.profile.id()),
+                    "quorum-hash" = hash,
+                    "findings" = findings
+                );
+                if findings < FINDINGS_MIN {
+                    continue;
+                }
+                if has_source(&handles) {
+                    faults.report_rebuild(
+                        "its hash differs from that of a quorum of the others".to_owned(),
+                    );
+                    return;
+                }
+                log::error!(
+                    "this member goes on with a state that is bad: no other member hands one out",
+                    "local-member-id" = format!("{:x}", handles.profile.id()),
+                    "advice" = "remove this member, delete its directory, and add it anew"
+                );
+            }
+            Ok(Verdict::Sound) if was_rebuilt && is_accused(&handles) => {
+                take_back(&handles).await;
+            }
+            Ok(Verdict::Unknown) if is_accused(&handles) => {
+                if !has_told {
+                    log::warn!(
+                        "this member is accused, and no quorum says what is right; it goes on as it is",
+                        "local-member-id" = format!("{:x}", handles.profile.id())
+                    );
+                }
+                has_told = true;
+            }
+            Ok(Verdict::Sound | Verdict::Unknown) => has_told = false,
+            Err(MvccError::Refusal(refusal)) => {
+                log::warn!("failed to hash this member's state", "error" = refusal.to_string());
+            }
+            Err(MvccError::Fault(fault)) => {
+                faults.report("hashing the keyspace", fault);
+                return;
+            }
+        }
+        findings = 0;
+    }
+}
+
+/// Whether any other member is of this program: those of etcd hand no state out.
+fn has_source(handles: &Handles) -> bool {
+    let (own, facts) = (handles.profile.id(), handles.profile.facts());
+    let gate = quorate_config::Gate::CompactHashCheck.name();
+    let mut others = facts.members.iter().filter(|member| member.id.0 != own);
+    others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
+}
+
+/// What the others say of this member's state.
+async fn look(handles: &Handles) -> Result<Verdict, MvccError> {
+    let held = hash_now(handles).await?;
+    let answers = told(survey(handles).take(&held).await);
+    Ok(verdict(handles, &held, &answers))
+}
+
+/// What these answers say of it.
+pub(super) fn verdict(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> Verdict {
+    let facts = handles.profile.facts();
+    rules::judge(held, Some(handles.profile.id()), &voters(&facts.members), answers)
+}
+
+fn voters(members: &Members) -> BTreeSet<u64> {
+    members.iter().filter(|member| !member.is_learner).map(|member| member.id.0).collect()
+}
+
+fn told<E>(answers: Vec<(u64, Result<Answer, E>)>) -> Vec<(u64, Answer)> {
+    answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect()
+}
+
+/// Whether an alarm names this member.
+fn is_accused(handles: &Handles) -> bool {
+    is_alarm_against(handles, &[handles.profile.id()])
+}
+
+/// Whether one does, or names nobody, which says that somebody is bad.
+fn may_be_meant(handles: &Handles) -> bool {
+    is_alarm_against(handles, &[handles.profile.id(), rules::ANY_MEMBER])
+}
+
+fn is_alarm_against(handles: &Handles, members: &[u64]) -> bool {
+    let facts = handles.profile.facts();
+    let mut raised = facts.alarms.of_kind(i32::from(AlarmType::Corrupt));
+    raised.any(|alarm| members.contains(&alarm.member.0))
+}
+
+async fn take_back(handles: &Handles) {
+    let alarm = AlarmRequest {
+        action: alarm_request::AlarmAction::Deactivate.into(),
+        member_id: handles.profile.id(),
+        alarm: AlarmType::Corrupt.into(),
+    };
+    let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+    match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
+        Ok(_) => log::warn!(
+            "took the alarm against this member back: it was rebuilt, and holds what a quorum holds",
+            "local-member-id" = format!("{:x}", handles.profile.id())
+        ),
+        Err(error) => log::warn!(
+            "failed to take the alarm against this member back; the next look will again",
+            "error" = error.to_string()
+        ),
+    }
+}

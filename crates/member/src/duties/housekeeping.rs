@@ -1,0 +1,307 @@
+//! What a member does by itself: telling its name, following leadership, ending leases, compacting, purging.
+//!
+//! Each duty is a task of its own on the first connection runtime, where it can propose like any client.
+//! All of them end with the runtime.
+//!
+//! # Not here
+//!
+//! Agreeing on versions (`versions`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{CompactionRequest, InternalRaftRequest};
+use quorate_api::membershippb::{Attributes, ClusterMemberAttrSetRequest};
+use quorate_core::{LeaseCare, LeaseProposals, Purger};
+use quorate_raft::{NONE, Role, Term};
+use quorate_state::apply::Refusal;
+use quorate_state::units::{LeaseId, MemberId};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::duties::compactor::Compactor;
+use crate::duties::leadership::LeaderWatch;
+use crate::requests::access::KEYS_READ_EVERY;
+use crate::threads::fatal::FaultReports;
+use crate::{Handles, RequestError};
+use quorate_config::Retention;
+use quorate_net::runtime::blocking;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+
+/// How often the leader looks after leases.
+const EXPIRY_SCAN: Duration = Duration::from_millis(500);
+
+/// Revocations of expired leases under way.
+const REVOKES_MAX: usize = 16;
+
+/// How often a member that tells its name looks whether the cluster has heard it.
+const NAME_LOOK: Duration = Duration::from_millis(50);
+
+const PURGE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
+/// for one end.
+const LEADERLESS_CHECKS_MAX: u32 = 3;
+
+/// Tells the cluster this member's name and client URLs, until it knows.
+///
+/// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
+/// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
+pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
+    let attributes = Attributes {
+        name: handles.profile.identity().name.clone(),
+        client_urls: client_urls.clone(),
+    };
+    let is_known = || {
+        let facts = handles.profile.facts();
+        let own = facts.members.get(MemberId(handles.profile.id()));
+        own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
+    };
+    // What was known before the start says nothing about how far this member has come.
+    let was_known = is_known();
+    let mut looks = interval(NAME_LOOK);
+    while handles.profile.facts().members.get(MemberId(handles.profile.id())).is_none() {
+        looks.tick().await;
+    }
+    let becomes_known = async {
+        let mut looks = interval(NAME_LOOK);
+        // A log that is replayed tells it too, before there is a leader to serve under.
+        while was_known || !is_known() || handles.reader.read_barrier().await.is_err() {
+            looks.tick().await;
+        }
+    };
+    let mut becomes_known = std::pin::pin!(becomes_known);
+    loop {
+        let told = tokio::select! {
+            told = tell_attributes(handles, &attributes) => told,
+            // The answer stays away where the entry has come as part of a snapshot.
+            () = &mut becomes_known => Ok(()),
+        };
+        let error = match told {
+            Ok(()) => break,
+            Err(RequestError::Stopped) => return,
+            Err(error) => error,
+        };
+        log::warn!(
+            "failed to publish local member to cluster through raft",
+            "local-member-id" = format!("{:x}", handles.profile.id()),
+            "error" = error.to_string()
+        );
+        // It may be known all the same, and this member up to date.
+        if handles.reader.read_barrier().await.is_ok() && is_known() {
+            break;
+        }
+        // Refusals come at once; do not spin on them.
+        tokio::time::sleep(NAME_LOOK).await;
+    }
+    log::info!(
+        "published local member to cluster through raft",
+        "local-member-id" = format!("{:x}", handles.profile.id()),
+        "cluster-id" = format!("{:x}", handles.profile.cluster_id()),
+        "publish-timeout" = handles.profile.limits().request_timeout
+    );
+}
+
+async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(), RequestError> {
+    let set = ClusterMemberAttrSetRequest {
+        member_id: handles.profile.id(),
+        member_attributes: Some(attributes.clone()),
+    };
+    let request = InternalRaftRequest {
+        cluster_member_attr_set: Some(set),
+        ..InternalRaftRequest::default()
+    };
+    handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
+}
+
+/// Sets the gauge that says whether this member is a learner.
+pub fn show_learner(handles: &Handles) {
+    handles.profile.metrics().server.is_learner.set(i64::from(handles.profile.is_learner()));
+}
+
+/// Follows changes of leadership: metrics, log lines, the clock of timeouts.
+pub async fn follow_leadership(handles: Arc<Handles>) {
+    let mut leadership = handles.profile.standing().leadership();
+    let mut last_leader = NONE;
+    loop {
+        let now = *leadership.borrow_and_update();
+        let metrics = &handles.profile.metrics().server;
+        metrics.has_leader.set(i64::from(now.leader != NONE));
+        metrics.is_leader.set(i64::from(now.role == Role::Leader));
+        show_learner(&handles);
+        if now.leader != NONE && now.leader != last_leader {
+            metrics.leader_changes_seen.inc();
+            last_leader = now.leader;
+            log::info!(
+                "elected leader",
+                "leader-id" = format!("{:x}", now.leader),
+                "term" = now.term.get()
+            );
+        }
+        if now.role == Role::Leader {
+            handles.proposer.note_leading();
+        }
+        if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ends the streams that want a leader when there is none for too long.
+pub async fn watch_for_leader(handles: Arc<Handles>) {
+    let mut ticks = interval(handles.profile.limits().election_timeout);
+    let mut missing_count = 0;
+    loop {
+        ticks.tick().await;
+        // A promotion changes this, and no leader.
+        show_learner(&handles);
+        if !handles.profile.standing().misses_leader(handles.profile.limits().election_timeout) {
+            missing_count = 0;
+            continue;
+        }
+        missing_count += 1;
+        if missing_count == LEADERLESS_CHECKS_MAX {
+            handles.streams.lose_leader();
+        }
+    }
+}
+
+/// Proposes the end of leases whose time is up, and checkpoints of long ones.
+pub async fn end_leases(handles: Arc<Handles>) {
+    let leader = LeaderWatch::new(&handles);
+    let permits = Arc::new(Semaphore::new(REVOKES_MAX));
+    let mut ticks = interval(EXPIRY_SCAN);
+    // At the same moments as the other duties: each waking costs more than what is looked at.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut leadership = handles.profile.standing().leadership();
+    loop {
+        // Others have nothing to look for until they lead.
+        if leadership.wait_for(|now| now.role == Role::Leader).await.is_err() {
+            return;
+        }
+        ticks.tick().await;
+        let Some(care) = LeaseCare::look(&*handles.reader) else { continue };
+        if care.needs_quorum() && !leader.confirm_leadership().await {
+            continue;
+        }
+        let Some(proposals) = care.proposals(&*handles.reader) else { continue };
+        let LeaseProposals { term, ends, checkpoints } = proposals;
+        for (id, request) in ends {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let handles = Arc::clone(&handles);
+            tokio::spawn(async move {
+                revoke(&handles, term, id, request).await;
+                drop(permit);
+            });
+        }
+        if let Some(request) = checkpoints {
+            let kind = RequestKind::LeaseCheckpoint;
+            // What is lost is proposed again an interval later.
+            drop(handles.proposer.propose_as_leader(term, request, kind).await);
+        }
+    }
+}
+
+/// Proposes the end of a lease. If that fails it is handed out again later.
+async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
+    match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
+        Ok(_) => {
+            handles.profile.metrics().lease.expired.inc();
+            handles.profile.metrics().lease.revoked.inc();
+        }
+        Err(error) => log::warn!(
+            "failed to revoke lease",
+            "lease-id" = format!("{:016x}", id.0),
+            "error" = error.to_string()
+        ),
+    }
+}
+
+/// Looks whether the keys of tokens have changed, as long as there are any.
+pub async fn reload_keys(handles: Arc<Handles>) {
+    let mut ticks = interval(KEYS_READ_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while handles.gate.has_keys() {
+        ticks.tick().await;
+        let gate = Arc::clone(&handles.gate);
+        blocking(move || gate.reload_keys()).await;
+    }
+}
+
+/// Serves watchers that are behind the present from history.
+pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
+    loop {
+        let hub = handles.reader.hub().clone();
+        std::future::poll_fn(|cx| hub.poll_behind(cx)).await;
+        let caught_up = blocking(move || {
+            while hub.catch_up()? {}
+            Ok::<_, quorate_state::watch::HistoryFault>(())
+        });
+        if let Err(fault) = caught_up.await {
+            faults.report(
+                "reading history for watchers",
+                crate::requests::reader::ReadingHistory(fault),
+            );
+            return;
+        }
+    }
+}
+
+/// Compacts the key space as the flags ask.
+pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) {
+    let mut compactor = Compactor::new(retention);
+    let mut ticks = interval(compactor.interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once, and there is nothing to compact then.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let revision = handles.reader.view().current_revision();
+        let Some(target) = compactor.tick(revision, handles.profile.standing().leads()) else {
+            continue;
+        };
+        let target = handles.proposer.compaction_point(target);
+        log::info!("starting auto compaction", "revision" = target);
+        let started = Instant::now();
+        let request = InternalRaftRequest {
+            compaction: Some(CompactionRequest { revision: target, physical: false }),
+            ..InternalRaftRequest::default()
+        };
+        match handles.proposer.propose_as_member(request, RequestKind::Compaction).await {
+            Ok(_) | Err(RequestError::Refused(Refusal::Compacted)) => {
+                compactor.compacted(target);
+                log::info!(
+                    "completed auto compaction",
+                    "revision" = target,
+                    "took" = started.elapsed()
+                );
+            }
+            Err(error) => log::warn!(
+                "failed auto compaction",
+                "revision" = target,
+                "retry-interval" = compactor.interval(),
+                "error" = error.to_string()
+            ),
+        }
+    }
+}
+
+/// Removes old snapshot files and log segments.
+pub async fn purge_files(purger: Purger, faults: FaultReports) {
+    let mut ticks = interval(PURGE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let purger = purger.clone();
+        if let Err(error) = blocking(move || purger.run(tell_purged)).await {
+            faults.report("purging old files", error);
+            return;
+        }
+    }
+}
+
+fn tell_purged(path: &Path) {
+    log::info!("purged", "path" = path.display().to_string());
+}

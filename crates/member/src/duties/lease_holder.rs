@@ -1,0 +1,339 @@
+//! Renewing leases and looking at them: on the leader from memory, anywhere else by asking the leader.
+//!
+//! Any other member passes a question on to the leader's peer port and hands back what that says, trying again until the
+//! request timeout.
+//!
+//! # Not here
+//!
+//! What a question waits for and when it may be answered (`core::LeaseTask`), the clocks (`state::lease`), proposing the
+//! end of leases (`housekeeping`), the services that call this (`edge::services::lease`, `peer_port`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use prost::Message;
+use quorate_api::etcdserverpb::{
+    LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    ResponseHeader,
+};
+use quorate_api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
+pub use quorate_core::LeaseAnswer;
+use quorate_core::{LeaseStep, LeaseTask};
+use quorate_state::apply::Permission;
+use quorate_state::auth::Access;
+use quorate_state::units::LeaseId;
+
+use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
+use crate::requests::access::{Gate, Shown};
+use crate::{Handles, Profile, Proposer, Reader, RequestError};
+use quorate_peer::Dialer;
+use quorate_peer::call::{Call, CallError};
+use quorate_peer::pool::ConnectionPool;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+
+/// Where the leader takes renewals of other members.
+pub const RENEW_PATH: &str = "/leases";
+/// Where it tells them what is left of a lease.
+pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
+
+/// Longest answer of the leader that is read: a lease may have many keys.
+const ANSWER_BYTES_MAX: usize = 100 << 20;
+
+/// Why the leader could not be made to answer; asking again may help.
+#[derive(Debug, thiserror::Error)]
+enum Unanswered {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("lease: {status} {text}")]
+    Status { status: StatusCode, text: String },
+    #[error("lease: the answer cannot be read: {0}")]
+    Malformed(#[from] prost::DecodeError),
+    #[error("lease: the answer is about another lease")]
+    OtherLease,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct LeaseHolder {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    leader: LeaderWatch,
+    /// For what the leader is asked on behalf of clients.
+    to_leader: ConnectionPool,
+}
+
+impl LeaseHolder {
+    /// Of these handles.
+    pub fn new(handles: &Handles) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            leader: LeaderWatch::new(handles),
+            to_leader: ConnectionPool::default(),
+        }
+    }
+
+    /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
+    /// if there is no such lease any more.
+    pub async fn renew(&self, client: &Shown, id: LeaseId) -> Result<Option<i64>, RequestError> {
+        let mut task = LeaseTask::renew(id, self.profile.limits().renews_at_once);
+        let mut patience = Patience::default();
+        loop {
+            match self.answer(&mut task, Some(client)).await? {
+                Some(LeaseAnswer::Renewed { ttl_secs }) => return Ok(Some(ttl_secs)),
+                Some(LeaseAnswer::Gone) => return Ok(None),
+                Some(LeaseAnswer::TimeToLive { .. }) => unreachable!("a renewal was asked for"),
+                None => {}
+            }
+            let body = || Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
+            let read = |answer: &_| read_renewal(answer, id);
+            let asked = (id, RENEW_PATH);
+            if let Some(renewed) = self.ask_leader(asked, body, read, &mut patience).await? {
+                return Ok(renewed);
+            }
+        }
+    }
+
+    /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
+    /// caller.
+    pub async fn time_to_live(
+        &self,
+        request: &LeaseTimeToLiveRequest,
+    ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
+        let id = LeaseId(request.id);
+        let mut task = LeaseTask::time_to_live(id, request.keys);
+        let mut patience = Patience::default();
+        loop {
+            if let Some(answer) = self.answer(&mut task, None).await? {
+                return Ok(into_response(id, answer));
+            }
+            let body = || {
+                let forwarded = LeaseInternalRequest { lease_time_to_live_request: Some(*request) };
+                Bytes::from(forwarded.encode_to_vec())
+            };
+            let read = |answer: &_| read_time_to_live(answer, id.0);
+            let asked = (id, TIME_TO_LIVE_PATH);
+            if let Some(found) = self.ask_leader(asked, body, read, &mut patience).await? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Renews a lease for a client of another member, which has checked the client's permissions. `None` if the clock
+    /// does not run here.
+    pub async fn renew_here(&self, id: LeaseId) -> Result<Option<LeaseAnswer>, RequestError> {
+        self.answer(&mut LeaseTask::renew(id, false), None).await
+    }
+
+    /// Looks at a lease for another member. `None` if the clock does not run here; `Some(None)` if there is no such
+    /// lease.
+    pub async fn time_to_live_here(
+        &self,
+        request: &LeaseTimeToLiveRequest,
+    ) -> Result<Option<Option<LeaseTimeToLiveResponse>>, RequestError> {
+        let id = LeaseId(request.id);
+        let answer = self.answer(&mut LeaseTask::time_to_live(id, request.keys), None).await?;
+        Ok(answer.map(|answer| into_response(id, answer)))
+    }
+
+    /// Waits for what the task names, until it is answered, or only the leader can answer it.
+    async fn answer(
+        &self,
+        task: &mut LeaseTask,
+        client: Option<&Shown>,
+    ) -> Result<Option<LeaseAnswer>, RequestError> {
+        let mut has_happened = true;
+        loop {
+            let step = task.step(has_happened, &*self.reader);
+            has_happened = true;
+            match step {
+                LeaseStep::AwaitApplied => self.reader.wait_applied().await?,
+                LeaseStep::CheckClient => {
+                    if let Some(client) = client {
+                        self.check_renewal(client, task.id()).await?;
+                    }
+                }
+                LeaseStep::AskQuorum => has_happened = self.leader.confirm_leadership().await,
+                LeaseStep::AwaitGone => {
+                    std::future::poll_fn(|cx| self.reader.leases().poll_gone(task.id(), cx)).await;
+                }
+                LeaseStep::Propose(term, request) => {
+                    let kind = RequestKind::LeaseCheckpoint;
+                    match self.proposer.propose_as_leader(term, *request, kind).await {
+                        Ok(_) => {}
+                        // Another leads, or will soon.
+                        Err(RequestError::ProposalDropped) => has_happened = false,
+                        Err(error) => return Err(error),
+                    }
+                }
+                LeaseStep::AskLeader => return Ok(None),
+                LeaseStep::Answer(answer) => {
+                    if matches!(answer, LeaseAnswer::Renewed { .. }) {
+                        self.profile.metrics().lease.renewed.inc();
+                    }
+                    return Ok(Some(answer));
+                }
+            }
+        }
+    }
+
+    async fn check_renewal(&self, client: &Shown, id: LeaseId) -> Result<(), RequestError> {
+        if self.gate.is_open() {
+            return Ok(());
+        }
+        let check = |may: Permission<'_>| {
+            may.check_user()?;
+            may.check_lease(Access::Write, id)
+        };
+        let pass = self.gate.pass(client, check).await?;
+        self.gate.confirm(pass).await
+    }
+
+    /// Waits for a leader and asks it. `None` where that is this member by now, or it does not answer; then a while has
+    /// passed.
+    async fn ask_leader<T>(
+        &self,
+        (id, path): (LeaseId, &str),
+        body: impl Fn() -> Bytes,
+        read: impl Fn(&Response<Bytes>) -> Result<T, Unanswered>,
+        patience: &mut Patience,
+    ) -> Result<Option<T>, RequestError> {
+        let limit = self.profile.limits().request_timeout;
+        let deadline = *patience.0.get_or_insert_with(|| Instant::now() + limit);
+        let leader = self.leader.wait_for_leader(deadline).await?;
+        let is_other = leader.id != self.profile.id();
+        let body = body();
+        for url in leader.peer_urls.iter().filter(|_| is_other) {
+            let asking = ask((&self.to_leader, self.profile.dialer()), url, path, &body, deadline);
+            let Some(answer) = self.leader.while_leading(leader.id, asking).await else { break };
+            match answer.and_then(|answer| read(&answer)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(error) => note_failure(id, url, &error),
+            }
+        }
+        pause_until_retry(deadline).await?;
+        Ok(None)
+    }
+}
+
+/// Until when the leader is asked, from the first time that it is.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+fn into_response(id: LeaseId, answer: LeaseAnswer) -> Option<LeaseTimeToLiveResponse> {
+    match answer {
+        LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys } => Some(LeaseTimeToLiveResponse {
+            header: Some(ResponseHeader::default()),
+            id: id.0,
+            ttl: ttl_secs,
+            granted_ttl: granted_secs,
+            keys: keys.iter().map(|key| Bytes::copy_from_slice(key)).collect(),
+        }),
+        LeaseAnswer::Gone => None,
+        LeaseAnswer::Renewed { .. } => unreachable!("nothing was renewed"),
+    }
+}
+
+async fn pause_until_retry(deadline: Instant) -> Result<(), RequestError> {
+    tokio::time::sleep(RETRY_PAUSE).await;
+    if Instant::now() >= deadline { Err(RequestError::Timeout) } else { Ok(()) }
+}
+
+fn note_failure(id: LeaseId, url: &str, error: &Unanswered) {
+    log::debug!(
+        "failed to ask the leader about a lease",
+        "lease-id" = format!("{:016x}", id.0),
+        "url" = url,
+        "error" = error.to_string()
+    );
+}
+
+async fn ask(
+    (pool, dialer): (&ConnectionPool, &Dialer),
+    url: &str,
+    path: &str,
+    body: &Bytes,
+    deadline: Instant,
+) -> Result<Response<Bytes>, Unanswered> {
+    let timeout: Duration = deadline.saturating_duration_since(Instant::now());
+    let mut call = Call::get(url, path, timeout);
+    call.method = Method::POST;
+    call.headers.push(("content-type", "application/protobuf".to_owned()));
+    call.body = body.clone();
+    call.bytes_max = ANSWER_BYTES_MAX;
+    Ok(call.send_over(pool, dialer).await?)
+}
+
+/// The body of a good answer; `None` if there is no such lease.
+fn body_of(answer: &Response<Bytes>) -> Result<Option<&Bytes>, Unanswered> {
+    match answer.status() {
+        StatusCode::OK => Ok(Some(answer.body())),
+        StatusCode::NOT_FOUND => Ok(None),
+        status => {
+            let text = String::from_utf8_lossy(answer.body()).trim_end().to_owned();
+            Err(Unanswered::Status { status, text })
+        }
+    }
+}
+
+fn read_renewal(answer: &Response<Bytes>, id: LeaseId) -> Result<Option<i64>, Unanswered> {
+    let Some(body) = body_of(answer)? else { return Ok(None) };
+    let response = LeaseKeepAliveResponse::decode(body.clone())?;
+    if response.id == id.0 { Ok(Some(response.ttl)) } else { Err(Unanswered::OtherLease) }
+}
+
+fn read_time_to_live(
+    answer: &Response<Bytes>,
+    id: i64,
+) -> Result<Option<LeaseTimeToLiveResponse>, Unanswered> {
+    let Some(body) = body_of(answer)? else { return Ok(None) };
+    let response = LeaseInternalResponse::decode(body.clone())?;
+    let found = response.lease_time_to_live_response.unwrap_or_default();
+    if found.id == id { Ok(Some(found)) } else { Err(Unanswered::OtherLease) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: Vec<u8>) -> Response<Bytes> {
+        Response::builder().status(status).body(body.into()).unwrap()
+    }
+
+    #[test]
+    fn the_leaders_answers_are_understood() {
+        let renewed = LeaseKeepAliveResponse { header: None, id: 7, ttl: 60 }.encode_to_vec();
+        let read = |status, body: &[u8]| read_renewal(&answer(status, body.to_vec()), LeaseId(7));
+        assert_eq!(read(200, &renewed).unwrap(), Some(60));
+        assert_eq!(read(404, b"lease not found\n").unwrap(), None);
+        let refused = read(400, b"not a primary lessor\n").unwrap_err();
+        assert_eq!(refused.to_string(), "lease: 400 Bad Request not a primary lessor");
+        assert!(read(200, b"\xff").is_err());
+        let other = read_renewal(&answer(200, renewed), LeaseId(8)).unwrap_err();
+        assert!(matches!(other, Unanswered::OtherLease));
+    }
+
+    #[test]
+    fn what_is_left_of_a_lease_comes_in_an_envelope() {
+        let found = LeaseTimeToLiveResponse {
+            header: Some(ResponseHeader::default()),
+            id: -7,
+            ttl: 3,
+            granted_ttl: 60,
+            keys: vec![Bytes::from_static(b"k")],
+        };
+        let envelope = LeaseInternalResponse { lease_time_to_live_response: Some(found.clone()) };
+        let body = envelope.encode_to_vec();
+        assert_eq!(read_time_to_live(&answer(200, body.clone()), -7).unwrap(), Some(found));
+        assert!(read_time_to_live(&answer(200, body), 7).is_err());
+        assert!(read_time_to_live(&answer(200, Vec::new()), 7).is_err());
+        assert_eq!(read_time_to_live(&answer(404, Vec::new()), 7).unwrap(), None);
+    }
+}

@@ -1,0 +1,256 @@
+//! Changing who is in the cluster: what a member checks before it proposes a change, and the promotion of
+//! learners, which only the leader can judge and others pass on to it.
+//!
+//! A change is checked here for what it would do to the quorum, as far as this member can see, then goes
+//! through the log, and is judged again by every member when it is applied.
+//!
+//! # Not here
+//!
+//! The verdict of the log (`state::members`), consensus (`raft`), the services (`edge::services::cluster`, `peer_port`).
+
+mod checks;
+mod forwarding;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quorate_raft::{ConfChange, ConfChangeKind, LogIndex, Role};
+use quorate_state::members::{ChangeContext, Member, MembershipRefusal, member_id};
+use quorate_state::units::MemberId;
+
+use self::checks::{Danger, Link, Voter};
+pub use self::forwarding::PROMOTE_PATH;
+use crate::duties::leadership::LeaderWatch;
+use crate::requests::access::{Gate, Shown};
+use crate::{Administrator, Handles, Profile, Proposer, Reader, RequestError};
+use quorate_config::Url;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+
+/// How long a peer must have been connected to be counted on.
+const STEADY_AFTER: Duration = Duration::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Membership {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+    administrator: Arc<Administrator>,
+    leader: LeaderWatch,
+    peers: Arc<Peers>,
+}
+
+impl Membership {
+    /// Of these handles.
+    pub fn new(handles: &Handles) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+            administrator: Arc::clone(&handles.administrator),
+            leader: LeaderWatch::new(handles),
+            peers: Arc::clone(&handles.peers),
+        }
+    }
+
+    /// Adds a member with these peer URLs, for who administers: URLs that are none are told to everybody. Returns its
+    /// row and, after it, those of all members.
+    pub async fn add(
+        &self,
+        client: &Shown,
+        peer_urls: &[String],
+        is_learner: bool,
+    ) -> Result<(Member, Vec<Member>), RequestError> {
+        let mut peer_urls = parse_urls(peer_urls)?;
+        self.gate.check_admin(client)?;
+        peer_urls.sort();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
+        let row = Member { is_learner, ..Member::new(id, peer_urls) };
+        if self.profile.limits().checks_reconfigurations {
+            checks::check_addition(&self.voters(), is_learner)
+                .map_err(|danger| self.reject("add", id.0, danger))?;
+        }
+        let kind =
+            if is_learner { ConfChangeKind::AddLearnerNode } else { ConfChangeKind::AddNode };
+        let rows = self.change_members(client, kind, id.0, row.to_json()).await?;
+        Ok((row, rows))
+    }
+
+    /// Removes a member, for a client that may administer.
+    pub async fn remove(&self, client: &Shown, id: u64) -> Result<Vec<Member>, RequestError> {
+        let is_learner =
+            self.profile.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
+        if self.profile.limits().checks_reconfigurations && !is_learner {
+            checks::check_removal(&self.voters(), id)
+                .map_err(|danger| self.reject("remove", id, danger))?;
+        }
+        self.change_members(client, ConfChangeKind::RemoveNode, id, String::new()).await
+    }
+
+    /// Gives a member other peer URLs, for a client that may administer.
+    pub async fn update(
+        &self,
+        client: &Shown,
+        id: u64,
+        peer_urls: &[String],
+    ) -> Result<Vec<Member>, RequestError> {
+        // A URL that cannot be read would be in the log for good.
+        let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
+        self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
+    }
+
+    /// Makes a learner a voter, for a client that may administer. A member that does not lead forwards the promotion to
+    /// the leader, with the client's token.
+    pub async fn promote(
+        &self,
+        client: &Shown,
+        id: u64,
+        token: Option<&str>,
+    ) -> Result<Vec<Member>, RequestError> {
+        let failure = match self.promote_as_leader(client, id).await {
+            Ok(rows) => {
+                self.profile.metrics().server.learner_promote_successes.inc();
+                return Ok(rows);
+            }
+            Err(RequestError::NotLeader) => return self.forward_promotion(client, id, token).await,
+            Err(failure) => failure,
+        };
+        let reason = peer_text(&failure);
+        self.profile.metrics().server.learner_promote_failures.with(&[&reason]).inc();
+        Err(failure)
+    }
+
+    async fn promote_as_leader(
+        &self,
+        client: &Shown,
+        id: u64,
+    ) -> Result<Vec<Member>, RequestError> {
+        self.reader.wait_applied().await?;
+        let status = self.administrator.raft_status().await?;
+        if status.soft_state.role != Role::Leader {
+            return Err(RequestError::NotLeader);
+        }
+        let match_of = |id| status.progress.get(&id).map(|progress| progress.match_index);
+        let learner = match_of(id).ok_or(RequestError::Membership(MembershipRefusal::NotFound))?;
+        let leader = match_of(status.id).unwrap_or_default();
+        if !is_in_sync(learner, leader) {
+            log::error!(
+                "rejecting promote learner: learner is not ready",
+                "learner-match-index" = learner.get(),
+                "leader-match-index" = leader.get()
+            );
+            return Err(RequestError::LearnerNotReady);
+        }
+        if self.profile.limits().checks_reconfigurations {
+            checks::check_promotion(&self.voters())
+                .map_err(|danger| self.reject("promote", id, danger))?;
+        }
+        let context = ChangeContext::promotion_json(MemberId(id));
+        self.change_members(client, ConfChangeKind::AddNode, id, context).await
+    }
+
+    /// Proposes a change. The client is authorized here, after everything that was waited for: the log does not judge
+    /// who asked for a membership change.
+    async fn change_members(
+        &self,
+        client: &Shown,
+        kind: ConfChangeKind,
+        node_id: u64,
+        context: String,
+    ) -> Result<Vec<Member>, RequestError> {
+        self.gate.check_admin(client)?;
+        let change = ConfChange { id: 0, kind, node_id, context: context.into() };
+        self.proposer.propose_conf_change(change).await?;
+        Ok(self.profile.rows())
+    }
+
+    /// The voters as they are seen from here.
+    fn voters(&self) -> Vec<Voter> {
+        let now = Instant::now();
+        let link = |id: u64| match self.peers.active_since(id) {
+            _ if id == self.profile.id() => Link::Steady,
+            None => Link::Down,
+            Some(since) if now.saturating_duration_since(since) >= STEADY_AFTER => Link::Steady,
+            Some(_) => Link::Fresh,
+        };
+        let facts = self.profile.facts();
+        let voters = facts.members.iter().filter(|member| !member.is_learner);
+        voters
+            .map(|member| Voter {
+                id: member.id.0,
+                is_started: member.is_started(),
+                link: link(member.id.0),
+            })
+            .collect()
+    }
+
+    /// Says why a change is not even proposed.
+    fn reject(&self, change: &str, id: u64, danger: Danger) -> RequestError {
+        let reason = match danger {
+            Danger::NotEnoughStarted => "not enough started members",
+            Danger::Unhealthy => "not enough voters have been connected for long enough",
+        };
+        let error = RequestError::from(danger);
+        log::warn!(
+            &format!("rejecting member {change} request; {reason}"),
+            "local-member-id" = format!("{:x}", self.profile.id()),
+            "requested-member-id" = format!("{id:x}"),
+            "error" = error.to_string()
+        );
+        error
+    }
+}
+
+/// Reads peer URLs, which are kept as given but for blanks around them.
+fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
+    if texts.is_empty() {
+        return Err(RequestError::BadMemberUrls);
+    }
+    let url = |text: &String| Url::parse(text).map(|url| url.as_str().to_owned());
+    texts.iter().map(url).collect::<Result<_, _>>().map_err(|_| RequestError::BadMemberUrls)
+}
+
+/// Whether a learner has nine tenths of what the leader has.
+fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
+    u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
+}
+
+/// A failure in the words of members among themselves.
+pub fn peer_text(failure: &RequestError) -> String {
+    match failure {
+        RequestError::Membership(refusal) => refusal.peer_text().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_urls_are_read_before_they_get_into_the_log() {
+        let parse = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            parse_urls(&texts).ok()
+        };
+        assert_eq!(
+            parse(&[" http://b:1 ", "HTTP://a:2", "http://:1", "unix:///x"]).unwrap(),
+            ["http://b:1", "http://a:2", "http://:1", "unix:///x"]
+        );
+        for bad in [&[][..], &[""], &["http://a:1", "a:1"], &["http://a"], &["http://a:1/p"]] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_learner_is_in_sync_from_nine_tenths_on() {
+        let is_in_sync = |learner, leader| is_in_sync(LogIndex(learner), LogIndex(leader));
+        assert!(is_in_sync(90, 100) && is_in_sync(9, 10) && is_in_sync(0, 0));
+        assert!(!is_in_sync(89, 100) && !is_in_sync(0, 1));
+        assert!(is_in_sync(u64::MAX, u64::MAX) && !is_in_sync(u64::MAX / 2, u64::MAX));
+    }
+}

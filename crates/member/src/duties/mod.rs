@@ -1,0 +1,13 @@
+//! Work of a member that no request starts: periodic work, agreement with other members, and the work of a leader.
+//!
+//! A duty uses the handles of the member (`Handles`), as a service of the gRPC port does. Nothing in `requests` or
+//! `threads` imports from here.
+
+mod compactor;
+pub mod corruption;
+pub mod housekeeping;
+pub mod leadership;
+pub mod lease_holder;
+pub mod membership;
+pub mod space;
+pub mod versions;

@@ -1,0 +1,135 @@
+//! Downgrades: an operator begins one, the leader lowers the cluster version, members are replaced by older
+//! ones one after the other, and the leader ends it when all are.
+
+use std::sync::Arc;
+
+use quorate_api::etcdserverpb::InternalRaftRequest;
+use quorate_api::membershippb::DowngradeInfoSetRequest;
+use quorate_state::versions::Version;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::rules::{downgrade_of, is_downgraded, parse_target};
+use super::survey::Survey;
+use crate::requests::access::{Gate, Shown};
+use crate::{Handles, Profile, Proposer, Reader, RequestError};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+
+/// Beginning and ending downgrades.
+#[derive(Debug)]
+pub struct Downgrades {
+    profile: Arc<Profile>,
+    gate: Arc<Gate>,
+    reader: Arc<Reader>,
+    proposer: Arc<Proposer>,
+}
+
+impl Downgrades {
+    /// Of these handles.
+    pub fn new(handles: &Handles) -> Self {
+        Self {
+            profile: Arc::clone(&handles.profile),
+            gate: Arc::clone(&handles.gate),
+            reader: Arc::clone(&handles.reader),
+            proposer: Arc::clone(&handles.proposer),
+        }
+    }
+
+    /// Says whether a downgrade to `target` could begin. Returns the cluster version.
+    pub async fn validate(&self, target: &str) -> Result<Version, RequestError> {
+        let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
+        let cluster = self.cluster_version();
+        let cluster = cluster.ok_or(RequestError::ClusterVersionUnavailable)?;
+        self.check(target).await?;
+        Ok(cluster)
+    }
+
+    /// Begins a downgrade, for a client that may administer. Returns the cluster version, which is not lowered yet.
+    pub async fn enable(&self, client: &Shown, target: &str) -> Result<Version, RequestError> {
+        let enabled = async {
+            let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
+            self.check(target).await?;
+            self.gate.check_admin(client)?;
+            let set = DowngradeInfoSetRequest { enabled: true, ver: target.to_string() };
+            self.set(set).await?;
+            self.cluster_version().ok_or(RequestError::ClusterVersionUnavailable)
+        };
+        let outcome = enabled.await;
+        if let Err(error) = &outcome {
+            log::warn!("reject downgrade request", "error" = error.to_string());
+        }
+        outcome
+    }
+
+    /// Ends a downgrade in progress, for a client that may administer. A failure is only logged, as in etcd. Returns
+    /// the cluster version.
+    pub async fn cancel(&self, client: &Shown) -> Option<Version> {
+        let canceled = async {
+            self.reader.read_barrier().await?;
+            self.gate.check_admin(client)?;
+            if !self.profile.facts().versions.downgrade().enabled {
+                return Err(RequestError::NoDowngradeInProgress);
+            }
+            self.end().await
+        };
+        if let Err(error) = canceled.await {
+            log::warn!("failed to cancel downgrade", "error" = error.to_string());
+        }
+        self.cluster_version()
+    }
+
+    fn cluster_version(&self) -> Option<Version> {
+        self.profile.facts().versions.cluster()
+    }
+
+    async fn check(&self, target: Version) -> Result<(), RequestError> {
+        self.reader.read_barrier().await?;
+        let facts = self.profile.facts();
+        let cluster = facts.versions.cluster().ok_or(RequestError::ClusterVersionUnavailable)?;
+        if downgrade_of(cluster) != Some(target) {
+            return Err(RequestError::InvalidDowngradeTargetVersion);
+        }
+        if facts.versions.downgrade().enabled {
+            return Err(RequestError::DowngradeInProgress);
+        }
+        Ok(())
+    }
+
+    async fn end(&self) -> Result<(), RequestError> {
+        self.set(DowngradeInfoSetRequest { enabled: false, ver: String::new() }).await
+    }
+
+    async fn set(&self, set: DowngradeInfoSetRequest) -> Result<(), RequestError> {
+        let request =
+            InternalRaftRequest { downgrade_info_set: Some(set), ..InternalRaftRequest::default() };
+        self.proposer.propose_as_member(request, RequestKind::DowngradeInfoSet).await.map(drop)
+    }
+}
+
+/// Has the leader end a downgrade when every member runs its target.
+pub async fn end_downgrade(handles: Arc<Handles>) {
+    let Some(period) = handles.profile.limits().downgrade_check_interval else { return };
+    let downgrades = Downgrades::new(&handles);
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once.
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        if !handles.profile.standing().leads() {
+            continue;
+        }
+        let downgrade = handles.profile.facts().versions.downgrade().clone();
+        let target = Version::parse(&downgrade.target_version).filter(|_| downgrade.enabled);
+        let Some(target) = target else { continue };
+        if is_downgraded(target, &Survey::take(&handles.profile).await.versions) {
+            log::info!(
+                "the cluster has been downgraded",
+                "cluster-version" = downgrade.target_version
+            );
+            if let Err(error) = downgrades.end().await {
+                log::warn!("failed to cancel downgrade", "error" = error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Logging in, and changing users, for clients of this member: what has to be done before the log is asked.
+//!
+//! A password is looked at by the member that was asked, and hashed by it: the log holds hashes alone. Whether
+//! anything changed while that took its time is asked afterwards.
+//!
+//! # Not here
+//!
+//! Whether who asks may (`state::apply`, by every member alike), and the service (`edge::services::auth`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use quorate_api::etcdserverpb::{
+    AuthUserAddRequest, AuthUserChangePasswordRequest, AuthenticateResponse,
+    InternalAuthenticateRequest, InternalRaftRequest,
+};
+use quorate_jwt::SignFault;
+use quorate_state::apply::{AuthRefusal, Response};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::throttle::LogThrottle;
+
+use crate::error::RequestError;
+use crate::requests::access::{Client, Gate, Provider, Shown};
+use crate::requests::admission::Source;
+use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
+use crate::requests::profile::Profile;
+use crate::requests::proposer::Proposer;
+use crate::requests::reader::Reader;
+
+/// Letters of the part of a token that nobody can guess.
+const PREFIX_LETTERS: usize = 16;
+
+/// The letters.
+const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// See the module.
+#[derive(Debug)]
+pub struct Accounts {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) proposer: Arc<Proposer>,
+    pub(crate) passwords: Passwords,
+    pub(crate) refusals: LogThrottle,
+}
+
+impl Accounts {
+    /// How many passwords wait.
+    #[must_use]
+    pub fn passwords_load(&self) -> PasswordsLoad {
+        self.passwords.load()
+    }
+
+    /// Whether there is a user of that name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.gate.view().user(name).is_some()
+    }
+
+    /// Gives a token to who knows the password of a user, whatever he shows.
+    pub async fn authenticate(
+        &self,
+        client: &Client,
+        user: &str,
+        password: &str,
+    ) -> Result<AuthenticateResponse, RequestError> {
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let nobody = Client { shown: Shown::Nothing, ..client.clone() };
+        loop {
+            self.reader.read_barrier().await?;
+            let revision = self.check_password(client.source, user, password).await?;
+            let simple_token = match &self.gate.provider {
+                Provider::Simple => token_prefix()?,
+                Provider::Signed(_) => String::new(),
+                Provider::Nothing => return Err(AuthRefusal::AuthenticationFailed.into()),
+            };
+            let (name, password) = (user.to_owned(), String::new());
+            let authenticate = InternalAuthenticateRequest { name, password, simple_token };
+            let request = InternalRaftRequest {
+                authenticate: Some(authenticate),
+                ..InternalRaftRequest::default()
+            };
+            let kind = RequestKind::Authenticate;
+            let outcome = self.proposer.propose_for(&nobody, request, kind).await?;
+            let Response::Authenticated { mut response, auth_revision } = outcome else {
+                unreachable!("logging in is answered by a token")
+            };
+            if let Provider::Signed(_) = &self.gate.provider {
+                response.token = self.sign(user, auth_revision).await?;
+            }
+            // Who was told apart by a password that is one no more begins anew.
+            if self.gate.revision() == revision {
+                return Ok(response);
+            }
+            if Instant::now() >= deadline {
+                return Err(RequestError::Timeout);
+            }
+        }
+    }
+
+    /// Signs a token, where passwords are looked at: it takes a while, too.
+    async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
+        let (gate, name) = (Arc::clone(&self.gate), user.to_owned());
+        let sign = move || match &gate.provider {
+            Provider::Signed(signer) => signer.sign(&name, revision),
+            Provider::Simple | Provider::Nothing => Err(SignFault::Failed),
+        };
+        self.passwords.have_done(Asker::User(user), move |_| sign()).await?.map_err(|fault| {
+            match fault {
+                SignFault::VerifyOnly => RequestError::VerifyOnlyKey,
+                SignFault::Failed => RequestError::Fault(fault.to_string().into()),
+            }
+        })
+    }
+
+    /// Looks at a password. Returns the revision of users as of which it is right.
+    async fn check_password(
+        &self,
+        source: Source,
+        name: &str,
+        password: &str,
+    ) -> Result<u64, RequestError> {
+        let (hash, revision) = {
+            let view = self.gate.view();
+            if !view.is_enabled() {
+                return Err(AuthRefusal::NotEnabled.into());
+            }
+            let user = view.user(name);
+            if user.is_some_and(|user| user.has_no_password()) {
+                return Err(AuthRefusal::NoPasswordUser.into());
+            }
+            (user.map(|user| user.password_hash().to_vec()), view.revision())
+        };
+        if self.passwords.fits((source, name), password, hash.as_deref()).await? {
+            return Ok(revision);
+        }
+        if let Some(left_out) = self.refusals.admits() {
+            // The name of a user that does not exist may be anything, even a password.
+            let name = hash.map_or("", |_| name);
+            log::warn!(
+                "refused a login",
+                "remote-addr" = source.to_string(),
+                "user-name" = name,
+                "left-out" = left_out
+            );
+        }
+        Err(AuthRefusal::AuthenticationFailed.into())
+    }
+
+    /// Puts a hash in place of a new user's password.
+    pub async fn hash_new(
+        &self,
+        client: &Shown,
+        request: &mut AuthUserAddRequest,
+    ) -> Result<(), RequestError> {
+        let password = std::mem::take(&mut request.password);
+        if request.options.is_some_and(|options| options.no_password) {
+            return Ok(());
+        }
+        request.hashed_password = self.hash(client, &password).await?;
+        Ok(())
+    }
+
+    /// Puts a hash in place of a user's other password. Without one, the hash that the request brings counts.
+    pub async fn hash_other(
+        &self,
+        client: &Shown,
+        request: &mut AuthUserChangePasswordRequest,
+    ) -> Result<(), RequestError> {
+        let password = std::mem::take(&mut request.password);
+        if !password.is_empty() {
+            request.hashed_password = self.hash(client, &password).await?;
+        }
+        Ok(())
+    }
+
+    /// Hashes a password as it travels in the log, for who may change users: others are to cost nothing.
+    async fn hash(&self, client: &Shown, password: &str) -> Result<String, RequestError> {
+        if self.gate.check_admin(client).is_err() {
+            // He may have been made an administrator a moment ago, by another member.
+            self.reader.read_barrier().await?;
+            self.gate.check_admin(client)?;
+        }
+        let user = self.gate.user_of(client);
+        let hash = self.passwords.hash(&user, password).await?;
+        Ok(BASE64_STANDARD.encode(hash))
+    }
+}
+
+/// Letters that nobody can guess, for a token.
+fn token_prefix() -> Result<String, RequestError> {
+    let mut prefix = String::with_capacity(PREFIX_LETTERS);
+    let mut bytes = [0; 2 * PREFIX_LETTERS];
+    // Bytes beyond are passed over, so that all letters are as likely.
+    let beyond = u8::MAX - u8::MAX % 52;
+    while prefix.len() < PREFIX_LETTERS {
+        getrandom::fill(&mut bytes)
+            .map_err(|error| RequestError::Fault(format!("no random bytes: {error}").into()))?;
+        let letters = bytes.iter().filter(|byte| **byte < beyond);
+        let left = PREFIX_LETTERS - prefix.len();
+        prefix.extend(letters.take(left).map(|byte| char::from(ALPHABET[usize::from(byte % 52)])));
+    }
+    Ok(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_letters_and_differ() {
+        let [one, other] = [(); 2].map(|()| token_prefix().unwrap());
+        assert_eq!(one.len(), PREFIX_LETTERS);
+        assert!(one.bytes().all(|byte| byte.is_ascii_alphabetic()), "{one}");
+        assert_ne!(one, other);
+    }
+}

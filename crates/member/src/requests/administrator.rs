@@ -1,0 +1,239 @@
+//! Administering: orders to the threads that own the backend and consensus, and questions to them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use quorate_core::Defragmented;
+use quorate_raft::Status;
+use quorate_state::units::MemberId;
+use tokio::sync::{oneshot, watch};
+
+use crate::error::RequestError;
+use crate::requests::admission::{Admission, Bound, Room};
+use crate::requests::profile::Profile;
+use crate::threads::accepted_compactions::AcceptedCompactions;
+use crate::threads::batch_queue;
+use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
+use quorate_net::runtime::blocking;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+
+/// How often a hand-over looks whether its target is still connected.
+const PEER_LOOK: Duration = Duration::from_millis(50);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Administrator {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) applier: batch_queue::Sender<Job>,
+    pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) admission: Arc<Admission>,
+    /// Defragmentations that somebody waits for.
+    pub(crate) defragmentation_count: Mutex<usize>,
+    /// What the health service says.
+    pub(crate) serving: watch::Sender<bool>,
+    pub(crate) compactions: AcceptedCompactions,
+}
+
+impl Administrator {
+    /// What consensus knows of the group.
+    pub async fn raft_status(&self) -> Result<Status, RequestError> {
+        let (done, told) = oneshot::channel();
+        let place = self.take_task()?;
+        let done: Done<Status> = Box::new(move |status| {
+            _ = done.send(status);
+            drop(place);
+        });
+        self.driver.request(Input::AskStatus(done))?;
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.
+    pub async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
+        if !self.profile.standing().leads() {
+            return Err(RequestError::NotLeader);
+        }
+        if self.profile.facts().members.get(MemberId(to)).is_none_or(|row| row.is_learner) {
+            return Err(RequestError::BadLeaderTransferee);
+        }
+        let started = Instant::now();
+        log::info!(
+            "leadership transfer starting",
+            "local-member-id" = format!("{:x}", self.profile.id()),
+            "current-leader-member-id" = format!("{:x}", self.profile.id()),
+            "transferee-member-id" = format!("{to:x}")
+        );
+        let mut leadership = self.profile.standing().leadership();
+        let _place = self.take_task()?;
+        self.driver.request(Input::TransferLeadership(to))?;
+        let moved = leadership.wait_for(|now| now.leader == to).await;
+        moved.map_err(|_| RequestError::Stopped)?;
+        log::info!(
+            "leadership transfer finished",
+            "local-member-id" = format!("{:x}", self.profile.id()),
+            "old-leader-member-id" = format!("{:x}", self.profile.id()),
+            "new-leader-member-id" = format!("{to:x}"),
+            "took" = started.elapsed()
+        );
+        Ok(())
+    }
+
+    /// Before a stop: a leader with other voters gives the lead to the one that has been connected longest,
+    /// so that nobody has to wait for an election. Takes no longer than the request timeout.
+    pub async fn hand_over(&self) {
+        let own_id = format!("{:x}", self.profile.id());
+        if !self.profile.standing().leads() {
+            log::info!(
+                "skipped leadership transfer; local server is not leader",
+                "local-member-id" = own_id,
+                "current-leader-member-id" = format!("{:x}", self.profile.standing().leader())
+            );
+            return;
+        }
+        let facts = self.profile.facts();
+        let voters: Vec<u64> = facts
+            .members
+            .iter()
+            .filter(|member| !member.is_learner)
+            .map(|member| member.id.0)
+            .collect();
+        if voters.len() < 2 {
+            log::info!(
+                "skipped leadership transfer for single voting member cluster",
+                "local-member-id" = own_id,
+                "current-leader-member-id" = own_id
+            );
+            return;
+        }
+        let others = voters.into_iter().filter(|id| *id != self.profile.id());
+        let connected = others.filter_map(|id| Some((self.peers.active_since(id)?, id)));
+        let moved = match connected.min() {
+            None => Err(RequestError::Unhealthy),
+            Some((_, to)) => {
+                let moving = tokio::time::timeout(
+                    self.profile.limits().request_timeout,
+                    self.move_leader(to),
+                );
+                tokio::select! {
+                    moved = moving => moved.unwrap_or(Err(RequestError::TimeoutMovingLeader)),
+                    // The member may be stopping too: it cannot take the lead any more.
+                    () = self.disconnected(to) => Err(RequestError::Unhealthy),
+                }
+            }
+        };
+        if let Err(error) = moved {
+            log::warn!(
+                "leadership transfer failed",
+                "local-member-id" = own_id,
+                "error" = error.to_string()
+            );
+        }
+    }
+
+    /// Waits until this member has no connection to another one.
+    async fn disconnected(&self, id: u64) {
+        while self.peers.active_since(id).is_some() {
+            tokio::time::sleep(PEER_LOOK).await;
+        }
+    }
+
+    /// Waits until everything applied so far is in the backend file.
+    pub async fn commit_backend(&self) -> Result<(), RequestError> {
+        self.ask_applier(Job::Commit).await
+    }
+
+    /// Waits until the compactions accepted so far have removed all that they have to remove, and their hashes are stored.
+    pub async fn wait_compacted(&self) -> Result<(), RequestError> {
+        self.ask_applier(Job::AwaitCompactions).await?;
+        self.compactions.all_hashed().await;
+        Ok(())
+    }
+
+    /// Waits until the compactions accepted so far have their hashes stored, as long as a request may take. The hash at
+    /// revision 0 is none of these.
+    pub async fn wait_hashed(&self, revision: i64) {
+        if revision != 0 {
+            let hashed = self.compactions.all_hashed();
+            // Otherwise the hash is computed, as etcd does before a compaction has finished.
+            _ = tokio::time::timeout(self.profile.limits().request_timeout, hashed).await;
+        }
+    }
+
+    /// Has the version of the backend file follow the cluster's, should it not have when that changed.
+    pub fn follow_cluster_version(&self) {
+        // An applier that is gone has said why.
+        _ = self.applier.send(Job::FollowClusterVersion);
+    }
+
+    /// Gives free space of the backend file back.
+    pub async fn defragment(&self) -> Result<Defragmented, RequestError> {
+        let _defragmenting = Defragmenting::begin(self);
+        self.commit_backend().await?;
+        let (done, told) = oneshot::channel();
+        let place = self.take_task()?;
+        let done: Done<Defragmented> = Box::new(move |result| {
+            _ = done.send(result);
+            drop(place);
+        });
+        let orders = self.backend_orders.clone();
+        // The queue may be full for as long as a commit takes.
+        let sent = blocking(move || orders.send(Order::Defragment(done)).is_ok()).await;
+        if !sent {
+            return Err(RequestError::Stopped);
+        }
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Whether the health service says that this member serves.
+    pub fn serving(&self) -> watch::Receiver<bool> {
+        self.serving.subscribe()
+    }
+
+    /// Notes that a defragmentation begins or ends.
+    fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
+        let mut count = self.defragmentation_count.lock();
+        change(&mut count);
+        self.profile.metrics().disk.defrag_inflight.set(i64::from(*count > 0));
+        if self.profile.limits().unhealthy_on_defragmentation {
+            self.serving.send_replace(*count == 0);
+        }
+    }
+
+    async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
+        let (done, told) = oneshot::channel();
+        let place = self.take_task()?;
+        // Nobody is told when the request is gone.
+        let done: Done<()> = Box::new(move |()| {
+            _ = done.send(());
+            drop(place);
+        });
+        self.applier.send(job(done)).map_err(|_| RequestError::Stopped)?;
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Takes a place for a question or an order to a core thread.
+    fn take_task(&self) -> Result<Room, RequestError> {
+        Ok(Bound::take_owned(&self.admission.tasks, 1)?)
+    }
+}
+
+/// A defragmentation that somebody waits for, however that ends.
+struct Defragmenting<'a> {
+    administrator: &'a Administrator,
+}
+
+impl<'a> Defragmenting<'a> {
+    fn begin(administrator: &'a Administrator) -> Self {
+        administrator.count_defragmentations(|count| *count += 1);
+        Self { administrator }
+    }
+}
+
+impl Drop for Defragmenting<'_> {
+    fn drop(&mut self) {
+        self.administrator.count_defragmentations(|count| *count -= 1);
+    }
+}

@@ -1,0 +1,270 @@
+//! Calls under way, on all connections, and the bytes of requests that are not answered yet.
+//!
+//! Half a request costs its sender nothing and the member its bytes, for as long as the sender likes. So they are
+//! counted as they come, with what the head brought, over all connections: of a unary call until its answer is
+//! there, of a stream until a message is whole. A call counts until nothing of it is left, its answer included.
+//!
+//! # At the bound
+//!
+//! The call is refused. One client does not take everything: from half of a bound on, a connection that holds a
+//! sixteenth of it gets no more. Many connections together can still reach a bound. The last eighth of the calls is for
+//! authenticated users, and logins have a bound of their own (`logins`), so that clients without credentials keep neither
+//! an administrator out nor a user from logging in. Requests below [`COUNTED_BYTES_MIN`] are not counted in bytes. A
+//! request is admitted, whatever its size, when no other holds bytes: `--max-request-bytes` says how large it may be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::logins::{Logins, Source};
+use crate::threads::bound::{Bound, Full};
+
+/// Requests of less cost no more than their call, and are not counted.
+pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;
+
+/// What one connection may hold of a bound that is half taken, as its divisor.
+const SHARE: u64 = 16;
+
+/// The part of the calls that is reserved for authenticated users, as its divisor.
+const RESERVED: u64 = 8;
+
+/// The bounds that all clients share.
+#[derive(Debug)]
+pub struct Calls {
+    /// Calls under way, logins included.
+    pub count: Bound,
+    /// Logins under way.
+    pub logins: Logins,
+    /// Bytes of requests that are not answered.
+    pub request_bytes: Bound,
+}
+
+impl Calls {
+    /// Bounds of this many calls, logins and bytes.
+    pub fn new(count_max: u64, logins_max: u64, request_bytes_max: u64) -> Self {
+        Self {
+            count: Bound::new(count_max),
+            logins: Logins::new(logins_max),
+            request_bytes: Bound::new(request_bytes_max),
+        }
+    }
+}
+
+/// One connection's part of them.
+#[derive(Debug)]
+pub struct Caller {
+    calls: Arc<Calls>,
+    under_way: AtomicU64,
+    request_bytes: AtomicU64,
+    begun: AtomicU64,
+}
+
+impl Caller {
+    /// A connection that holds nothing yet.
+    pub const fn new(calls: Arc<Calls>) -> Self {
+        Self {
+            calls,
+            under_way: AtomicU64::new(0),
+            request_bytes: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+        }
+    }
+
+    /// Another connection of the same member's.
+    pub fn another(&self) -> Self {
+        Self::new(Arc::clone(&self.calls))
+    }
+
+    /// Begins a call. Whether an authenticated user makes it is asked where only the reserved part is left.
+    pub fn begin(
+        this: &Arc<Self>,
+        is_of_user: impl FnOnce() -> bool,
+    ) -> Result<Arc<CallRoom>, Full> {
+        this.begun.fetch_add(1, Ordering::Relaxed);
+        let count = &this.calls.count;
+        if count.used() >= count.max() - count.max() / RESERVED && !is_of_user() {
+            return Err(count.refuse());
+        }
+        take(count, &this.under_way, 1)?;
+        Ok(this.room(None))
+    }
+
+    /// Begins a login, which the bound on logins admits, however many other calls there are.
+    pub fn begin_login(this: &Arc<Self>, source: Source) -> Result<Arc<CallRoom>, Full> {
+        this.begun.fetch_add(1, Ordering::Relaxed);
+        this.calls.logins.begin(source)?;
+        this.calls.count.count_regardless(1);
+        this.under_way.fetch_add(1, Ordering::Relaxed);
+        Ok(this.room(Some(source)))
+    }
+
+    fn room(self: &Arc<Self>, login: Option<Source>) -> Arc<CallRoom> {
+        let (caller, request_bytes) = (Arc::clone(self), AtomicU64::new(0));
+        Arc::new(CallRoom { caller, login, request_bytes })
+    }
+
+    /// How many calls were begun, and how many of them are under way.
+    pub fn activity(&self) -> (u64, u64) {
+        (self.begun.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
+    }
+}
+
+/// A call's place, given back when nothing of it is left.
+#[derive(Debug)]
+pub struct CallRoom {
+    caller: Arc<Caller>,
+    /// Where it comes from, if it is a login.
+    login: Option<Source>,
+    request_bytes: AtomicU64,
+}
+
+impl CallRoom {
+    /// So many bytes of its request have come in all, unless there is no room for them.
+    pub fn hold(&self, bytes: u64) -> Result<(), Full> {
+        let held = self.request_bytes.load(Ordering::Relaxed);
+        if bytes < COUNTED_BYTES_MIN || bytes <= held {
+            return Ok(());
+        }
+        let more = bytes - held;
+        let bound = &self.caller.calls.request_bytes;
+        let is_alone = bound.used() == held;
+        if is_alone {
+            bound.count_regardless(more);
+            self.caller.request_bytes.fetch_add(more, Ordering::Relaxed);
+        } else {
+            take(bound, &self.caller.request_bytes, more)?;
+        }
+        self.request_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether bytes of its request are counted.
+    pub fn holds_bytes(&self) -> bool {
+        self.request_bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Nothing of the request is left, or its owner counts it elsewhere.
+    pub fn release(&self) {
+        let held = self.request_bytes.load(Ordering::Relaxed);
+        if held > 0 {
+            self.request_bytes.store(0, Ordering::Relaxed);
+            self.caller.request_bytes.fetch_sub(held, Ordering::Relaxed);
+            self.caller.calls.request_bytes.give_back(held);
+        }
+    }
+}
+
+impl Drop for CallRoom {
+    fn drop(&mut self) {
+        self.release();
+        self.caller.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.caller.calls.count.give_back(1);
+        if let Some(source) = self.login {
+            self.caller.calls.logins.end(source);
+        }
+    }
+}
+
+/// Takes from a bound for a connection that holds `own` of it.
+fn take(bound: &Bound, own: &AtomicU64, amount: u64) -> Result<(), Full> {
+    if bound.used() >= bound.max() / 2 && own.load(Ordering::Relaxed) >= bound.max() / SHARE {
+        return Err(bound.refuse());
+    }
+    bound.count(amount)?;
+    own.fetch_add(amount, Ordering::Relaxed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    fn begin(caller: &Arc<Caller>) -> Result<Arc<CallRoom>, Full> {
+        Caller::begin(caller, || true)
+    }
+
+    #[test]
+    fn the_last_calls_are_for_authenticated_users_and_logins() {
+        let calls = Arc::new(Calls::new(64, 2, KIB));
+        let connection = || Arc::new(Caller::new(Arc::clone(&calls)));
+        let mut rooms = Vec::new();
+        while let Ok(room) = Caller::begin(&connection(), || false) {
+            rooms.push(room);
+        }
+        assert_eq!((rooms.len(), calls.count.refused()), (56, 1));
+        while let Ok(room) = begin(&connection()) {
+            rooms.push(room);
+        }
+        assert_eq!(rooms.len(), 64);
+        let login = Caller::begin_login(&connection(), Source::default()).unwrap();
+        assert_eq!((calls.count.used(), calls.logins.used()), (65, 1));
+        drop((rooms, login));
+        assert_eq!((calls.count.used(), calls.logins.used()), (0, 0));
+    }
+
+    #[test]
+    fn calls_and_bytes_are_refused_at_their_bounds_and_come_back() {
+        let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
+        let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
+        let rooms: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
+        assert_eq!(begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
+        for room in &rooms {
+            room.hold(COUNTED_BYTES_MIN - 1).unwrap();
+            assert_eq!(room.request_bytes.load(Ordering::Relaxed), 0, "too few to count");
+            room.hold(4 * KIB).unwrap();
+        }
+        assert_eq!(calls.request_bytes.used(), 64 * KIB);
+        assert_eq!(rooms[0].hold(5 * KIB), Err(Full));
+        rooms[0].hold(4 * KIB).unwrap();
+        rooms[1].release();
+        rooms[0].release();
+        rooms[0].hold(5 * KIB).unwrap();
+        assert_eq!(callers[0].activity(), (1, 1));
+        drop(rooms);
+        assert_eq!((calls.count.used(), calls.request_bytes.used()), (0, 0));
+        assert_eq!((calls.count.refused(), calls.request_bytes.refused()), (1, 1));
+        assert_eq!(callers[0].activity(), (1, 0));
+    }
+
+    #[test]
+    fn a_request_that_is_alone_may_be_larger_than_the_bound() {
+        let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
+        let caller = Arc::new(Caller::new(Arc::clone(&calls)));
+        let (large, next) = (begin(&caller).unwrap(), begin(&caller).unwrap());
+        for arrived in 1..=100 {
+            large.hold(arrived * KIB).unwrap();
+        }
+        assert_eq!(next.hold(COUNTED_BYTES_MIN), Err(Full));
+        next.hold(COUNTED_BYTES_MIN - 1).unwrap();
+        large.hold(200 * KIB).unwrap();
+        drop(large);
+        next.hold(COUNTED_BYTES_MIN).unwrap();
+        let large = begin(&caller).unwrap();
+        large.hold(63 * KIB).unwrap();
+        assert_eq!(large.hold(64 * KIB), Err(Full), "not alone");
+        drop((large, next));
+        assert_eq!(calls.request_bytes.used(), 0);
+    }
+
+    #[test]
+    fn who_holds_much_is_refused_first() {
+        let calls = Arc::new(Calls::new(64, 8, 1 << 20));
+        let greedy = Arc::new(Caller::new(Arc::clone(&calls)));
+        let modest = Arc::new(greedy.another());
+        let mut rooms = Vec::new();
+        while let Ok(room) = begin(&greedy) {
+            rooms.push(room);
+        }
+        assert_eq!(rooms.len(), 32, "half, which nobody else wants yet");
+        let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
+        assert_eq!(others.len(), 4, "a sixteenth");
+        rooms[0].hold(512 * KIB).unwrap();
+        assert_eq!(rooms[1].hold(4 * KIB), Err(Full));
+        others[0].hold(64 * KIB).unwrap();
+        assert_eq!(others[0].hold(65 * KIB), Err(Full));
+        drop(rooms);
+        others[0].hold(65 * KIB).unwrap();
+        begin(&modest).unwrap();
+    }
+}

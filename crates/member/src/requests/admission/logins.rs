@@ -1,0 +1,122 @@
+//! Logins in progress, by where they come from.
+//!
+//! A login is the one call that a client without credentials must be able to make, and checking a password takes long.
+//! So logins have a bound of their own, which other calls do not use up, and from half of it on no source gets more that
+//! holds a sixteenth. The name that a login gives plays no part: whoever fails to log in under the name of a user does
+//! not keep that user out from elsewhere.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use parking_lot::Mutex;
+
+use crate::threads::bound::{Bound, Full};
+
+/// What one source may hold of the bound once half of it is taken, as its divisor.
+const SHARE: u64 = 16;
+
+/// Where a login comes from: an address of IPv4, or a network of 64 bits of IPv6, which is what one host gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source(Option<IpAddr>);
+
+impl Source {
+    /// The source at the other end of a connection.
+    #[must_use]
+    pub fn of(remote: Option<SocketAddr>) -> Self {
+        const HOST_BITS: u32 = 64;
+        Self(remote.map(|remote| match remote.ip().to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> HOST_BITS << HOST_BITS).into()),
+            address @ IpAddr::V4(_) => address,
+        }))
+    }
+}
+
+/// An address, a network as `2001:db8::/64`, or nothing where the source is not known, as of a Unix socket.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(IpAddr::V4(address)) => write!(f, "{address}"),
+            Some(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The bound; see the module.
+#[derive(Debug)]
+pub struct Logins {
+    count: Bound,
+    by_source: Mutex<BTreeMap<Source, u64>>,
+}
+
+impl Logins {
+    pub(super) fn new(count_max: u64) -> Self {
+        Self { count: Bound::new(count_max), by_source: Mutex::default() }
+    }
+
+    /// How many are in progress.
+    pub fn used(&self) -> u64 {
+        self.count.used()
+    }
+
+    /// How many were refused.
+    pub fn refused(&self) -> u64 {
+        self.count.refused()
+    }
+
+    pub(super) fn begin(&self, source: Source) -> Result<(), Full> {
+        let mut by_source = self.by_source.lock();
+        let held = by_source.get(&source).copied().unwrap_or_default();
+        if self.count.used() >= self.count.max() / 2 && held >= self.count.max() / SHARE {
+            return Err(self.count.refuse());
+        }
+        self.count.count(1)?;
+        by_source.insert(source, held + 1);
+        Ok(())
+    }
+
+    pub(super) fn end(&self, source: Source) {
+        let mut by_source = self.by_source.lock();
+        self.count.give_back(1);
+        let held = by_source.get_mut(&source).expect("a login that ends has begun");
+        *held -= 1;
+        if *held == 0 {
+            by_source.remove(&source);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source::of(Some(text.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_source_that_holds_many_logins_leaves_room_for_others() {
+        let logins = Logins::new(64);
+        let (greedy, modest) = (source("192.0.2.1:1"), source("192.0.2.2:1"));
+        while logins.begin(greedy).is_ok() {}
+        assert_eq!((logins.used(), logins.refused()), (32, 1));
+        for _ in 0..4 {
+            logins.begin(modest).unwrap();
+        }
+        assert_eq!(logins.begin(modest), Err(Full), "a sixteenth");
+        (0..32).for_each(|_| logins.end(greedy));
+        logins.begin(modest).unwrap();
+        (0..5).for_each(|_| logins.end(modest));
+        assert_eq!(logins.used(), 0);
+        assert!(logins.by_source.lock().is_empty());
+    }
+
+    #[test]
+    fn hosts_of_one_ipv6_network_are_one_source() {
+        assert_eq!(source("[2001:db8::1]:1"), source("[2001:db8::ffff:2]:9"));
+        assert_ne!(source("[2001:db8::1]:1"), source("[2001:db8:0:1::1]:1"));
+        assert_eq!(source("[::ffff:192.0.2.1]:1"), source("192.0.2.1:7"));
+        assert_ne!(source("192.0.2.1:1"), source("192.0.2.2:1"));
+    }
+}

@@ -1,0 +1,473 @@
+//! Hashing and checking passwords, which is meant to take long: on threads of its own, which give way to all others.
+//!
+//! # Fairness
+//!
+//! There are two queues, and a thread takes from one and the other in turn: what authenticated users ask for (hashes of
+//! new passwords, signatures), and passwords of logins. The first serves its users in turn. The second serves the
+//! sources of logins in turn, and the names of each source in turn. So a client that fails to log in all the time waits
+//! for itself: it holds up neither an administrator nor the user whose name it gives, who logs in from elsewhere.
+//!
+//! A name that no user has waits like one that a user has, and its password takes as long to check, so that the time
+//! reveals nothing.
+//!
+//! # Bound
+//!
+//! [`WAITING_PER_USER_MAX`] for one authenticated user, [`WAITING_MAX`] in each queue; beyond that, work is refused. The
+//! share of one source is bounded where its calls are admitted (`admission::logins`). Work whose caller has gone is
+//! dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bcrypt::Version;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::error::RequestError;
+use crate::requests::admission::Source;
+use quorate_telemetry::{log, threads};
+
+/// Passwords that wait on behalf of one authenticated user.
+const WAITING_PER_USER_MAX: usize = 64;
+
+/// Passwords that wait in each of the queues.
+const WAITING_MAX: usize = 1024;
+
+/// Longer passwords would not count in full.
+const PASSWORD_BYTES_MAX: usize = 72;
+
+/// What costs so much is done where it costs others least.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 19;
+
+/// The costs that bcrypt has.
+const COSTS: std::ops::RangeInclusive<u32> = 4..=31;
+
+/// The cost where another one makes no sense.
+const COST_DEFAULT: u32 = 10;
+
+pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Passwords {
+    shared: Arc<Shared>,
+    thread_count: usize,
+    are_running: OnceLock<()>,
+}
+
+pub(crate) struct Shared {
+    cost: u32,
+    /// What no password fits, for users that do not exist.
+    nobody: OnceLock<String>,
+    queues: Mutex<Queues>,
+    is_there_work: Condvar,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("cost", &self.cost).finish_non_exhaustive()
+    }
+}
+
+/// On whose behalf work is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker<'a> {
+    /// An authenticated user's.
+    User(&'a str),
+    /// That of a login from this source under this name.
+    Login(Source, &'a str),
+}
+
+#[derive(Default)]
+struct Queues {
+    users: Turns,
+    user_count: usize,
+    logins: LoginTurns,
+    login_count: usize,
+    /// Whether the next work is a login's, if one waits.
+    is_logins_turn: bool,
+    /// How many were refused for want of a place.
+    refused: u64,
+    has_ended: bool,
+}
+
+/// Work that waits by name: that of each name in the order of its arrival, and the names in turn.
+#[derive(Default)]
+struct Turns {
+    by_name: BTreeMap<String, VecDeque<Work>>,
+    /// Names for which something waits, in the order of their turns.
+    order: VecDeque<String>,
+}
+
+/// Logins that wait: the sources in turn, and the names of each in turn.
+#[derive(Default)]
+struct LoginTurns {
+    by_source: BTreeMap<Source, Turns>,
+    /// Sources of which something waits, in the order of their turns.
+    order: VecDeque<Source>,
+}
+
+/// How many wait, and how many were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PasswordsLoad {
+    /// Passwords that wait to be hashed or checked.
+    pub waiting: usize,
+    /// Those that were refused because too many others waited.
+    pub refused: u64,
+}
+
+impl Turns {
+    fn add(&mut self, name: &str, work: Work) {
+        if let Some(waiting) = self.by_name.get_mut(name) {
+            waiting.push_back(work);
+        } else {
+            self.by_name.insert(name.to_owned(), VecDeque::from([work]));
+            self.order.push_back(name.to_owned());
+        }
+    }
+
+    /// The oldest work of the name whose turn it is, which then is the last.
+    fn take(&mut self) -> Option<Work> {
+        let name = self.order.pop_front()?;
+        let waiting = self.by_name.get_mut(&name)?;
+        let work = waiting.pop_front();
+        if waiting.is_empty() {
+            self.by_name.remove(&name);
+        } else {
+            self.order.push_back(name);
+        }
+        work
+    }
+}
+
+impl LoginTurns {
+    fn add(&mut self, source: Source, name: &str, work: Work) {
+        if !self.by_source.contains_key(&source) {
+            self.order.push_back(source);
+        }
+        self.by_source.entry(source).or_default().add(name, work);
+    }
+
+    /// The next work of the source whose turn it is, which then is the last.
+    fn take(&mut self) -> Option<Work> {
+        let source = self.order.pop_front()?;
+        let names = self.by_source.get_mut(&source)?;
+        let work = names.take();
+        if names.order.is_empty() {
+            self.by_source.remove(&source);
+        } else {
+            self.order.push_back(source);
+        }
+        work
+    }
+}
+
+impl Queues {
+    fn add(&mut self, asker: Asker<'_>, work: Work) -> Result<(), RequestError> {
+        let has_room = match asker {
+            Asker::User(name) => {
+                let waiting = self.users.by_name.get(name).map_or(0, VecDeque::len);
+                self.user_count < WAITING_MAX && waiting < WAITING_PER_USER_MAX
+            }
+            Asker::Login(..) => self.login_count < WAITING_MAX,
+        };
+        if !has_room {
+            self.refused += 1;
+            return Err(RequestError::TooManyRequests);
+        }
+        match asker {
+            Asker::User(name) => {
+                self.users.add(name, work);
+                self.user_count += 1;
+            }
+            Asker::Login(source, name) => {
+                self.logins.add(source, name, work);
+                self.login_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done next: of the two queues in turn.
+    fn take(&mut self) -> Option<Work> {
+        let is_login = self.login_count > 0 && (self.is_logins_turn || self.user_count == 0);
+        self.is_logins_turn = !is_login;
+        if is_login {
+            self.login_count -= 1;
+            self.logins.take()
+        } else {
+            let work = self.users.take()?;
+            self.user_count -= 1;
+            Some(work)
+        }
+    }
+
+    const fn load(&self) -> PasswordsLoad {
+        PasswordsLoad { waiting: self.user_count + self.login_count, refused: self.refused }
+    }
+}
+
+impl Passwords {
+    /// Hashes at this cost, or at the usual one if bcrypt has no such cost. Half of the cores work at most.
+    #[must_use]
+    pub(crate) fn new(cost: u32) -> Self {
+        let cost = if COSTS.contains(&cost) {
+            cost
+        } else {
+            log::warn!(
+                "use default bcrypt cost instead of the invalid given cost",
+                "min-cost" = *COSTS.start(),
+                "max-cost" = *COSTS.end(),
+                "default-cost" = COST_DEFAULT,
+                "given-cost" = cost
+            );
+            COST_DEFAULT
+        };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let shared = Shared {
+            cost,
+            nobody: OnceLock::new(),
+            queues: Mutex::default(),
+            is_there_work: Condvar::new(),
+        };
+        let thread_count = (cores / 2).max(1);
+        Self { shared: Arc::new(shared), thread_count, are_running: OnceLock::new() }
+    }
+
+    /// Hashes a password on behalf of an authenticated user.
+    pub(crate) async fn hash(&self, user: &str, password: &str) -> Result<String, RequestError> {
+        if password.len() > PASSWORD_BYTES_MAX {
+            return Err(RequestError::PasswordTooLong);
+        }
+        let password = password.to_owned();
+        let hash = move |shared: &Shared| shared.hash(&password);
+        self.have_done(Asker::User(user), hash).await?.ok_or(RequestError::Stopped)
+    }
+
+    /// Whether the password of a login fits the hash of the user, `None` being a user that does not exist.
+    pub(crate) async fn fits(
+        &self,
+        (source, name): (Source, &str),
+        password: &str,
+        hash: Option<&[u8]>,
+    ) -> Result<bool, RequestError> {
+        let password = password.to_owned();
+        let hash = hash.map(|hash| String::from_utf8_lossy(hash).into_owned());
+        let check = move |shared: &Shared| match &hash {
+            // What is no hash fits nothing.
+            Some(hash) => bcrypt::verify(&password, hash).unwrap_or(false),
+            None => {
+                let nobody = shared.nobody.get_or_init(|| shared.hash("").unwrap_or_default());
+                _ = bcrypt::verify(&password, nobody);
+                false
+            }
+        };
+        self.have_done(Asker::Login(source, name), check).await
+    }
+
+    /// Has something done that takes long.
+    pub(crate) async fn have_done<T: Send + 'static>(
+        &self,
+        asker: Asker<'_>,
+        work: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        self.are_running.get_or_init(|| self.run());
+        let (done, told) = oneshot::channel();
+        let work: Work = Box::new(move |shared| {
+            if !done.is_closed() {
+                // Whoever waited may have gone meanwhile.
+                _ = done.send(work(shared));
+            }
+        });
+        self.shared.queues.lock().add(asker, work)?;
+        self.shared.is_there_work.notify_one();
+        told.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// How full it is.
+    pub(crate) fn load(&self) -> PasswordsLoad {
+        self.shared.queues.lock().load()
+    }
+
+    fn run(&self) {
+        for number in 0..self.thread_count {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name(format!("passwords-{number}"));
+            if let Err(error) = threads::spawn(thread, move || shared.work()) {
+                log::error!("failed to start a thread for passwords", "error" = error.to_string());
+            }
+        }
+    }
+}
+
+impl Drop for Passwords {
+    fn drop(&mut self) {
+        self.shared.queues.lock().has_ended = true;
+        self.shared.is_there_work.notify_all();
+    }
+}
+
+impl Shared {
+    fn hash(&self, password: &str) -> Option<String> {
+        let parts = bcrypt::hash_with_result(password, self.cost).ok()?;
+        // The form that etcd writes.
+        Some(parts.format_for_version(Version::TwoA))
+    }
+
+    fn work(&self) {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = rustix::process::nice(NICENESS) {
+            log::debug!("passwords do not give way to other work", "error" = error.to_string());
+        }
+        loop {
+            let work = {
+                let mut queue = self.queues.lock();
+                loop {
+                    if queue.has_ended {
+                        return;
+                    }
+                    if let Some(work) = queue.take() {
+                        break work;
+                    }
+                    self.is_there_work.wait(&mut queue);
+                }
+            };
+            work(self);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passwords() -> Passwords {
+        Passwords::new(4)
+    }
+
+    #[tokio::test]
+    async fn a_password_fits_its_hash_in_whichever_form() {
+        let passwords = passwords();
+        let hash = passwords.hash("ann", "secret").await.unwrap();
+        assert!(hash.starts_with("$2a$04$"), "{hash}");
+        let fits = async |password: &str, hash: &str| {
+            passwords
+                .fits((Source::default(), "ann"), password, Some(hash.as_bytes()))
+                .await
+                .unwrap()
+        };
+        assert!(fits("secret", &hash).await);
+        assert!(!fits("Secret", &hash).await);
+        // As Go's library made it of "pw".
+        let gos = "$2a$04$.lJ6rIbvgV/VLZDgbJtVjuyO4I8SLLSfnGqXJOd.2kH0Ztl5Fa7ae";
+        assert!(!fits("other", gos).await);
+        for bad in ["", "$2a$", "no hash", "$2a$04$short"] {
+            assert!(!fits("", bad).await, "{bad:?}");
+        }
+        assert!(!passwords.fits((Source::default(), "eve"), "", None).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_would_not_count_in_full_is_refused() {
+        let passwords = passwords();
+        let longest = "x".repeat(PASSWORD_BYTES_MAX);
+        passwords.hash("ann", &longest).await.unwrap();
+        let refused = passwords.hash("ann", &(longest + "x")).await.unwrap_err();
+        assert!(matches!(refused, RequestError::PasswordTooLong));
+    }
+
+    fn source(last: u8) -> Source {
+        Source::of(Some(([192, 0, 2, last], 1).into()))
+    }
+
+    /// The order in which work is done that was added in this order.
+    fn order_of(askers: &[Asker<'static>]) -> Vec<String> {
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut queues = Queues::default();
+        for asker in askers {
+            let (order, told) = (
+                Arc::clone(&order),
+                match asker {
+                    Asker::User(name) => (*name).to_owned(),
+                    Asker::Login(source, name) if *source == self::source(1) => format!("1 {name}"),
+                    Asker::Login(_, name) => format!("2 {name}"),
+                },
+            );
+            queues.add(*asker, Box::new(move |_| order.lock().push(told))).unwrap();
+        }
+        let passwords = passwords();
+        while let Some(work) = queues.take() {
+            work(&passwords.shared);
+        }
+        assert_eq!((queues.user_count, queues.login_count), (0, 0));
+        assert!(queues.users.by_name.is_empty() && queues.logins.by_source.is_empty());
+        order.lock().clone()
+    }
+
+    #[test]
+    fn authenticated_users_take_turns() {
+        let users = ["eve", "eve", "eve", "ann", "bob", "ann"].map(Asker::User);
+        assert_eq!(order_of(&users), ["eve", "ann", "bob", "eve", "ann", "eve"]);
+    }
+
+    #[test]
+    fn sources_of_logins_take_turns_and_so_do_names_of_each() {
+        let [one, two] = [1, 2].map(source);
+        let mut logins = vec![Asker::Login(one, "root"); 3];
+        logins.extend([Asker::Login(one, "ghost"), Asker::Login(two, "root")]);
+        assert_eq!(order_of(&logins), ["1 root", "2 root", "1 ghost", "1 root", "1 root"]);
+    }
+
+    #[test]
+    fn work_of_authenticated_users_and_logins_alternates() {
+        let login = Asker::Login(source(1), "eve");
+        let asked = [login, login, login, Asker::User("root"), Asker::User("root")];
+        assert_eq!(order_of(&asked), ["root", "1 eve", "root", "1 eve", "1 eve"]);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_no_user_has_waits_like_one_that_a_user_has() {
+        let order = async |hash: Option<&'static [u8]>| {
+            let mut passwords = passwords();
+            passwords.thread_count = 0;
+            let login = |name| passwords.fits((source(1), name), "p", hash);
+            let logins = async { tokio::join!(login("x"), login("x"), login("y"), login("x")) };
+            tokio::select! { biased; _ = logins => unreachable!("no thread works"), () = std::future::ready(()) => {} }
+            let queues = passwords.shared.queues.lock();
+            let names = &queues.logins.by_source[&source(1)];
+            let lengths = names.by_name.iter().map(|(name, line)| (name.clone(), line.len()));
+            (names.order.clone(), lengths.collect::<Vec<_>>())
+        };
+        assert_eq!(order(None).await, order(Some(b"no hash")).await);
+    }
+
+    #[test]
+    fn there_is_a_bound_on_all() {
+        let mut queues = Queues::default();
+        let mut add = |asker: Asker<'_>| queues.add(asker, Box::new(|_| ()));
+        for number in 0..WAITING_MAX {
+            add(Asker::Login(source(1), &number.to_string())).unwrap();
+        }
+        let full = add(Asker::Login(source(2), "one more"));
+        assert!(matches!(full, Err(RequestError::TooManyRequests)));
+        // Authenticated users have a queue of their own.
+        for _ in 0..WAITING_PER_USER_MAX {
+            add(Asker::User("root")).unwrap();
+        }
+        assert!(matches!(add(Asker::User("root")), Err(RequestError::TooManyRequests)));
+        add(Asker::User("ann")).unwrap();
+        let waiting = WAITING_MAX + WAITING_PER_USER_MAX + 1;
+        assert_eq!(queues.load(), PasswordsLoad { waiting, refused: 2 });
+        drop(queues.take());
+        assert_eq!(queues.load(), PasswordsLoad { waiting: waiting - 1, refused: 2 });
+    }
+
+    #[test]
+    fn a_cost_that_bcrypt_has_not_is_the_usual_one() {
+        for (given, taken) in [(0, 10), (3, 10), (4, 4), (31, 31), (32, 10)] {
+            assert_eq!(Passwords::new(given).shared.cost, taken);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Proposing: a request goes into the log and its outcome comes back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_api::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, TxnRequest,
+};
+use quorate_core::request::{Ask, Course, Ready, Room, Step, encode, no_space_alarm};
+use quorate_node::Proposal;
+use quorate_raft::{ConfChange, Term};
+use quorate_state::alarm::Cause;
+use quorate_state::apply::{Readers, Refusal, Response, check_overlap};
+use quorate_state::backend::Backend;
+
+use crate::error::RequestError;
+use crate::requests::access::{Author, Client, Gate};
+use crate::requests::compaction_point;
+use crate::requests::profile::Profile;
+use crate::requests::reader::Reader;
+use crate::requests::slow::{self, Trace, TracedWrites};
+use crate::requests::timeout::{Lead, TimedOut};
+use crate::threads::channels::{DriverHandle, Input};
+use crate::threads::completion;
+use crate::threads::limit_notices::warn_of_full_store;
+use crate::threads::outcome::{AWAITING, Answer, Outcome};
+use crate::threads::pending_proposals::{Load, PendingProposals};
+use crate::threads::request_id::RequestIds;
+use crate::threads::write_stages::Stages;
+use quorate_net::runtime::blocking;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::trace::CallTrace;
+
+/// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
+const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Operations of a transaction that are compared with each other on a connection thread: less than a millisecond.
+const COMPARED_INLINE_MAX: usize = 1_024;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proposer {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) reader: Arc<Reader>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) pending: Arc<PendingProposals>,
+    pub(crate) request_ids: Arc<RequestIds>,
+    pub(crate) readers: Readers,
+    pub(crate) backend: Backend,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) traced: TracedWrites,
+    /// When this member last became leader.
+    pub(crate) led_since: Mutex<Option<Instant>>,
+}
+
+impl Proposer {
+    /// What the proposals in progress come to.
+    pub fn load(&self) -> Load {
+        self.pending.load()
+    }
+
+    /// An id for a lease whose client leaves the choice to us.
+    pub fn next_lease_id(&self) -> i64 {
+        self.request_ids.next_lease()
+    }
+
+    /// Takes a client's request through its checks, or refuses it.
+    pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
+        let mut course = Course::new(self.profile.limits().txn_ops_max);
+        loop {
+            match course.step(ask)? {
+                Step::Credentials => self.check_credentials(client).await?,
+                Step::Room { cost } => self.check_room(client, cost).await?,
+                Step::Compare { operation_count } => {
+                    if let Ask::Txn(txn) = ask {
+                        compare(txn, operation_count).await?;
+                    }
+                }
+                Step::Ready(ready) => return Ok(ready),
+            }
+        }
+    }
+
+    /// Sends a client's request through the log and waits for its outcome. Permissions are checked when the entry is
+    /// applied. A client without credentials is refused before the request is proposed, so that it takes no space in the
+    /// log, and so is one with an invalid token.
+    pub async fn propose_for(
+        &self,
+        client: &Client,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, Author::Client(client), request, kind, None).await
+    }
+
+    /// The same, and `kept` becomes the request as the log has it, for what is to be said of it in the end. It takes no
+    /// memory that the log does not.
+    pub async fn propose_and_keep(
+        &self,
+        client: &Client,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+        kept: &mut Bytes,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, Author::Client(client), request, kind, Some(kept)).await
+    }
+
+    /// The same for what this member does by itself, which is permitted.
+    pub async fn propose_as_member(
+        &self,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        self.propose_by(Input::Propose, Author::Member, request, kind, None).await
+    }
+
+    /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
+    /// the request reaches the log. Another leader's clocks may say otherwise.
+    pub async fn propose_as_leader(
+        &self,
+        term: Term,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Response, RequestError> {
+        let input = |proposal| Input::ProposeAsLeader { term, proposal };
+        self.propose_by(input, Author::Member, request, kind, None).await
+    }
+
+    async fn propose_by(
+        &self,
+        input: impl FnOnce(Proposal) -> Input,
+        author: Author<'_>,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+        kept: Option<&mut Bytes>,
+    ) -> Result<Response, RequestError> {
+        let standing = self.profile.standing();
+        let first = kind == RequestKind::LeaseRevoke && self.profile.limits().revocations_first;
+        if standing.is_overloaded(first) {
+            return Err(RequestError::TooManyRequests);
+        }
+        if let Author::Client(client) = author
+            && needs_user(kind)
+        {
+            self.check_credentials(client).await?;
+        }
+        let request_id = self.request_ids.next();
+        let (username, auth_revision) = self.gate.sign(author)?;
+        let header = RequestHeader { id: request_id, username, auth_revision };
+        let bytes_max = self.profile.limits().request_bytes_max;
+        let proposal = encode(header, request, bytes_max).ok_or(RequestError::TooLarge)?;
+        let started = Instant::now();
+        let deadline = started + self.profile.limits().request_timeout;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        self.pending.add(request_id, completer, proposal.data.len())?;
+        let ticket = Ticket::new(self, request_id, kind, started);
+        if let Some(kept) = kept {
+            *kept = proposal.data.clone();
+        }
+        if let Err(full) = self.driver.request(input(proposal)) {
+            drop(self.pending.take(request_id));
+            return Err(full.into());
+        }
+        match waiting.await {
+            Some(Outcome::Applied(answer)) => {
+                ticket.succeed();
+                if let Author::Client(Client { trace: Some(trace), .. }) = author {
+                    self.tell_stages(trace, started, &answer);
+                }
+                if self.traced.wants(answer.applied.saturating_duration_since(started)) {
+                    self.trace(request_id, kind, started, &answer);
+                }
+                answer.outcome.map_err(RequestError::from)
+            }
+            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::BarrierFailed(_) | Outcome::Ready | Outcome::ConfChange(_)) => {
+                unreachable!("a proposal's slot gets a proposal's answer")
+            }
+            None => Err(self.explain_timeout(started)),
+        }
+    }
+
+    /// Has it told of the stages of a write of a call that is followed.
+    #[cold]
+    fn tell_stages(&self, trace: &Arc<CallTrace>, started: Instant, answer: &Answer) {
+        let Answer { index, applied, .. } = *answer;
+        let answered = Instant::now();
+        trace.note_event("Send raft proposal", started);
+        trace.note_event("Receive raft result", answered);
+        let (trace, parent) = (Arc::clone(trace), trace.current());
+        let done = move |stages: Option<Stages>| {
+            for (name, start, end) in slow::spans_of_write(stages, started, (applied, answered)) {
+                trace.stage(parent, name, start, end);
+            }
+        };
+        // What a driver that is overrun cannot say stays unsaid.
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
+    }
+
+    /// Has it logged where the time of a write went.
+    #[cold]
+    fn trace(&self, request_id: u64, kind: RequestKind, started: Instant, answer: &Answer) {
+        let Answer { index, applied, .. } = *answer;
+        let answered = Instant::now();
+        let done = move |stages: Option<Stages>| {
+            let detail = [("index", index.get().to_string())];
+            let (id, operation) = (Some(request_id), slow::operation(kind));
+            let steps = slow::steps_of_write(stages, applied, answered);
+            Trace { id, operation, detail: &detail, started, steps: &steps }.log();
+        };
+        // What a driver that is overrun cannot say stays unsaid.
+        _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
+    }
+
+    /// Sends a membership change through the log and waits until it is in force, or refused, as long as the
+    /// caller waits. The change's id is filled in here.
+    pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
+        change.id = self.request_ids.next();
+        let request_id = change.id;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, Instant::now() + CONF_CHANGE_PATIENCE)
+                .ok_or(RequestError::Stopped)?;
+        self.pending.add(request_id, completer, change.context.len())?;
+        let _withdrawal = Withdrawal { pending: &self.pending, request_id };
+        self.driver.request(Input::ProposeConfChange(change))?;
+        match waiting.await {
+            Some(Outcome::ConfChange(outcome)) => outcome.map_err(RequestError::Membership),
+            Some(Outcome::ProposalFailed(failure)) => Err(failure.into()),
+            Some(Outcome::Applied(_) | Outcome::BarrierFailed(_) | Outcome::Ready) => {
+                unreachable!("a membership change's slot gets its answer")
+            }
+            None => Err(RequestError::Timeout),
+        }
+    }
+
+    /// How large the backend file may become, if there is a bound.
+    pub(crate) const fn quota_bytes(&self) -> Option<u64> {
+        self.readers.quota.bytes_max()
+    }
+
+    /// How large the backend file is, and how much of that is in use.
+    pub(crate) fn backend_bytes(&self) -> (u64, u64) {
+        let stats = self.backend.stats();
+        (stats.size_bytes, stats.in_use_bytes)
+    }
+
+    /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
+    /// through another member, so a refusal counts only after a read barrier.
+    async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
+        if self.gate.check_user(&client.shown).is_ok() {
+            return Ok(());
+        }
+        self.reader.read_barrier().await?;
+        self.gate.check_user(&client.shown)
+    }
+
+    /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's
+    /// credentials are checked before.
+    async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
+        let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
+        let room = Room { quota, headroom_bytes: self.profile.limits().quota_headroom };
+        if room.allows(size_bytes, cost) {
+            return Ok(());
+        }
+        self.check_credentials(client).await?;
+        // Once is enough: as long as the alarm is raised, every write comes by here.
+        if !self.profile.facts().alarms.is_out_of_space() {
+            warn_of_full_store(quota, size_bytes);
+        }
+        // Whether or not that works out, there is no room.
+        drop(self.raise_no_space(Cause::Other).await);
+        Err(RequestError::Refused(Refusal::NoSpace))
+    }
+
+    /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
+    pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
+        let (action, alarm) = (AlarmAction::Activate.into(), AlarmType::Corrupt.into());
+        let alarm = AlarmRequest { action, member_id, alarm };
+        let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
+        self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
+    }
+
+    /// Raises the NOSPACE alarm of this member: all members refuse writes.
+    pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
+        let request = no_space_alarm(self.profile.id(), AlarmAction::Activate, cause);
+        self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
+    }
+
+    /// Where to compact, for who has asked for this revision.
+    pub fn compaction_point(&self, revision: i64) -> i64 {
+        if !self.has_members_of_etcd() {
+            return revision;
+        }
+        // What cannot be read is refused when it is applied, or stops the member there.
+        let point = compaction_point::harmless(&self.readers.view(), revision).unwrap_or(revision);
+        if point != revision {
+            log::info!(
+                "compacting one revision earlier: members of etcd would lose a key that was deleted and written \
+                 again at the one asked for",
+                "requested-revision" = revision,
+                "revision" = point
+            );
+        }
+        point
+    }
+
+    fn has_members_of_etcd(&self) -> bool {
+        let (own, facts) = (self.profile.id(), self.profile.facts());
+        let gate = quorate_config::Gate::CompactHashCheck.name();
+        let mut others = facts.members.iter().filter(|member| member.id.0 != own);
+        others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
+    }
+
+    /// Called by housekeeping when this member becomes leader.
+    pub fn note_leading(&self) {
+        *self.led_since.lock() = Some(Instant::now());
+    }
+
+    /// Why a request got no answer in time.
+    fn explain_timeout(&self, started: Instant) -> RequestError {
+        let (standing, peers) = (self.profile.standing(), &self.peers);
+        // Without a leader it was never proposed: what ended it is its own time.
+        if standing.had_no_leader_since(started) {
+            return RequestError::DeadlineExceeded;
+        }
+        let lead = match standing.leader() {
+            quorate_raft::NONE => Lead::Nobody,
+            id if id == self.profile.id() => self.readers.look(|facts| Lead::Own {
+                member_count: facts.members.iter().len(),
+                connected_since: facts
+                    .members
+                    .iter()
+                    .filter(|member| member.id.0 != id)
+                    .filter_map(|member| peers.active_since(member.id.0))
+                    .collect(),
+            }),
+            id => Lead::Other { connected_since: peers.active_since(id) },
+        };
+        let election_timeout = self.profile.limits().election_timeout;
+        TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
+    }
+}
+
+/// Compares the operations of a transaction with each other: many of them off the connection threads.
+async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), RequestError> {
+    if operation_count <= COMPARED_INLINE_MAX {
+        return Ok(check_overlap(txn)?);
+    }
+    let txn = txn.clone();
+    Ok(blocking(move || check_overlap(&txn)).await?)
+}
+
+/// Whether the requests of a kind are refused to clients without credentials.
+const fn needs_user(kind: RequestKind) -> bool {
+    !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
+}
+
+/// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.
+struct Withdrawal<'a> {
+    pending: &'a PendingProposals,
+    request_id: u64,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        drop(self.pending.take(self.request_id));
+    }
+}
+
+/// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
+/// call ends, with an answer, at its deadline, or because the client has gone.
+struct Ticket<'a> {
+    proposer: &'a Proposer,
+    request_id: u64,
+    kind: RequestKind,
+    started: Instant,
+    succeeded: bool,
+}
+
+impl<'a> Ticket<'a> {
+    fn new(proposer: &'a Proposer, request_id: u64, kind: RequestKind, started: Instant) -> Self {
+        proposer.profile.metrics().server.proposals_pending.inc();
+        Self { proposer, request_id, kind, started, succeeded: false }
+    }
+
+    fn succeed(mut self) {
+        self.succeeded = true;
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let metrics = &self.proposer.profile.metrics().server;
+        metrics.proposals_pending.dec();
+        if !self.succeeded {
+            metrics.proposals_failed.inc();
+            self.proposer.pending.withdraw(self.request_id);
+        }
+        metrics.request_duration.observe(self.kind, self.succeeded, self.started.elapsed());
+    }
+}

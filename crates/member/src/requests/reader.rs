@@ -1,0 +1,249 @@
+//! Reading: what is published, and the wait until it is certainly not stale.
+//!
+//! A read awaits [`Reader::read_barrier`], then takes a view, which nobody changes any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
+use quorate_api::record::KeyValue;
+use quorate_core::{LeadershipState, LeaseView};
+use quorate_state::apply::{Readers, read_txn};
+use quorate_state::backend::Backend;
+use quorate_state::lease::Leases;
+use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
+use quorate_state::units::Millis;
+use quorate_state::watch::{HistoryFault, Hub};
+
+use crate::error::RequestError;
+use crate::requests::admission::{Admission, Bound, Room};
+use crate::requests::profile::Profile;
+use crate::requests::slow::{self, ReadDone, ReadKind, ReadTimes};
+use crate::threads::channels::{DriverHandle, Input};
+use crate::threads::completion;
+use crate::threads::fatal::FaultReports;
+use crate::threads::outcome::{AWAITING, Outcome};
+
+/// The references of a list to its records are counted from here on, before it is read.
+const LONG_LIST_RECORDS: usize = 16 * 1024;
+
+/// Reading so many keys takes milliseconds, for which other requests of a connection thread should not wait.
+const LONG_WALK_KEYS: usize = 32 * 1024;
+
+/// What it takes to answer a read.
+#[derive(Debug)]
+pub struct Weight {
+    /// Whether the read is for other threads than those of the connections.
+    pub is_long: bool,
+    /// The room that was reserved for what it returns.
+    pub room: Option<Room>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Reader {
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) readers: Readers,
+    pub(crate) backend: Backend,
+    pub(crate) driver: DriverHandle,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) faults: FaultReports,
+}
+
+impl Reader {
+    /// The bounds on what clients may ask for at one time.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// The backend file.
+    pub const fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Watchers.
+    pub const fn hub(&self) -> &Hub {
+        &self.readers.hub
+    }
+
+    /// Leases.
+    pub const fn leases(&self) -> &Leases {
+        &self.readers.leases
+    }
+
+    /// The newest published view of the keyspace.
+    pub fn view(&self) -> Arc<View> {
+        self.readers.view()
+    }
+
+    /// The header of a response at the current revision.
+    pub fn current_header(&self) -> ResponseHeader {
+        self.profile.header(self.view().current_revision())
+    }
+
+    /// Waits until a read of the newest view is not stale.
+    pub async fn read_barrier(&self) -> Result<(), RequestError> {
+        if self.profile.standing().reads_need_no_barrier() {
+            return Ok(());
+        }
+        let _place = self.admission.reads.take(1)?;
+        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        self.driver.request(Input::ReadBarrier(completer))?;
+        match waiting.await {
+            Some(Outcome::Ready) => Ok(()),
+            Some(Outcome::BarrierFailed(failure)) => {
+                self.profile.metrics().server.read_indexes_failed.inc();
+                Err(failure.into())
+            }
+            Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
+                unreachable!("a barrier's slot gets a barrier's answer")
+            }
+            None => {
+                self.profile.metrics().server.slow_read_indexes.inc();
+                Err(RequestError::Timeout)
+            }
+        }
+    }
+
+    /// Waits, for a short while, until everything known to be committed is applied.
+    pub async fn wait_applied(&self) -> Result<(), RequestError> {
+        let standing = self.profile.standing();
+        let committed = standing.committed();
+        if standing.applied() >= committed {
+            return Ok(());
+        }
+        let _place = self.admission.reads.take(1)?;
+        let deadline = Instant::now() + self.profile.limits().apply_timeout;
+        let (completer, waiting) =
+            completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
+        standing.when_applied(committed, completer);
+        waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
+    }
+
+    /// Says what it takes to answer these queries, and waits for room for what they return, if that is
+    /// long. How long is told by the newest revision, which for an older one is near enough.
+    pub async fn weigh<'a>(
+        &self,
+        queries: impl IntoIterator<Item = &'a RangeQuery>,
+    ) -> Result<Weight, RequestError> {
+        let (mut returned, mut walked) = (0_usize, 0_usize);
+        for query in queries {
+            if query.range_end.is_empty() {
+                continue;
+            }
+            let view = self.view();
+            let counting = RangeQuery { count_only: true, revision: 0, ..query.clone() };
+            let count = view.range(&counting).map_err(|error| self.read_error(error))?.count;
+            let bound = if query.count_only {
+                0
+            } else if query.limit > 0 && limits_the_work(query) {
+                query.limit
+            } else {
+                i64::MAX
+            };
+            let is_historic = query.revision > 0 && query.revision < view.current_revision();
+            let walked_bound = if is_historic { i64::MAX } else { bound };
+            let at_most = |bound: i64| usize::try_from(count.min(bound)).unwrap_or(usize::MAX);
+            returned = returned.saturating_add(at_most(bound));
+            walked = walked.saturating_add(at_most(walked_bound));
+        }
+        let room = if returned < LONG_LIST_RECORDS {
+            None
+        } else {
+            let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
+            let patience = self.profile.limits().request_timeout;
+            Some(Bound::take_within(&self.admission.lists, bytes, patience).await?)
+        };
+        Ok(Weight { is_long: room.is_some() || walked >= LONG_WALK_KEYS, room })
+    }
+
+    /// Reads a range from the newest view.
+    pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
+        self.profile.metrics().mvcc.range.inc();
+        let started = Instant::now();
+        let result = self.view().range(query);
+        let success = if result.is_ok() { "true" } else { "false" };
+        self.profile.metrics().server.range_duration.with(&[success]).observe(started.elapsed());
+        result.map_err(|error| self.read_error(error))
+    }
+
+    /// Carries out a transaction that only reads on the newest view.
+    pub fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
+        let (outcome, looks) =
+            read_txn(&self.view(), request).map_err(|fault| self.fault(fault))?;
+        let metrics = &self.profile.metrics().mvcc;
+        metrics.range.add(looks.ranges);
+        metrics.txn.add(looks.txns);
+        outcome.map_err(RequestError::Refused)
+    }
+
+    /// Says of a read that took long what took long. What `told` returns is asked for only then: what was asked,
+    /// and what came of it, in words.
+    pub fn note_done<'a>(
+        &self,
+        kind: ReadKind,
+        times: ReadTimes,
+        took: Duration,
+        told: impl FnOnce() -> (String, Result<String, &'a RequestError>),
+    ) {
+        let limits = self.profile.limits();
+        if slow::is_worth_a_line(took, limits) {
+            let (request, response) = told();
+            let read = ReadDone { times, took, kind, request, response };
+            slow::tell_of_read(read, limits, self.profile.metrics());
+        }
+    }
+
+    /// Tells a refusal from a failure of this machine, which also stops the member.
+    pub fn read_error(&self, error: MvccError) -> RequestError {
+        match error {
+            MvccError::Refusal(refusal) => RequestError::Refused(refusal.into()),
+            MvccError::Fault(fault) => self.fault(fault),
+        }
+    }
+
+    /// Reports that this machine has failed; the member stops.
+    pub fn fault(&self, fault: impl std::error::Error + Send + Sync + 'static) -> RequestError {
+        let text = Arc::from(fault.to_string());
+        self.faults.report("reading the backend file", fault);
+        RequestError::Fault(text)
+    }
+
+    /// Reports that the history for watchers cannot be read; the member stops.
+    pub fn report_history_fault(&self, fault: HistoryFault) {
+        self.faults.report("reading history for watchers", ReadingHistory(fault));
+    }
+}
+
+impl LeaseView for Reader {
+    fn leases(&self) -> &Leases {
+        &self.readers.leases
+    }
+
+    fn now(&self) -> Millis {
+        self.profile.now()
+    }
+
+    fn leadership(&self) -> LeadershipState {
+        self.profile.standing().state()
+    }
+}
+
+/// Whether a range reads no more records than it returns. Other sorts and filters look at all of them.
+fn limits_the_work(query: &RangeQuery) -> bool {
+    let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
+    let bounds = [
+        query.min_mod_revision,
+        query.max_mod_revision,
+        query.min_create_revision,
+        query.max_create_revision,
+    ];
+    in_key_order && bounds == [0; 4]
+}
+
+/// The store could not be read for watchers.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ReadingHistory(pub(crate) HistoryFault);

@@ -1,0 +1,296 @@
+//! What is said of requests that took long: etcd's lines, and where the time went.
+//!
+//! `apply request took too long` tells of a write whose application, or a read of which the whole took longer than
+//! `--warning-apply-duration`; `trace` of each request that took longer than [`TRACED`], with its steps. Both cost
+//! a request that is in time one comparison.
+//!
+//! # Bound
+//!
+//! Where everything is slow one write in [`TRACE_INTERVAL`] is traced: the driver is asked about each.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use quorate_gotext::duration::SignedDuration;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::{Metrics, RequestKind};
+use quorate_telemetry::throttle::LogThrottle;
+
+use crate::error::RequestError;
+use crate::requests::access::Client;
+use crate::requests::limits::Limits;
+use crate::threads::slow_apply::Slow;
+use crate::threads::write_stages::Stages;
+
+/// Requests that take longer are traced.
+pub(crate) const TRACED: Duration = Duration::from_millis(100);
+
+/// Between two writes that are traced.
+const TRACE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Decides which slow writes are traced.
+#[derive(Debug)]
+pub(crate) struct TracedWrites(LogThrottle);
+
+impl Default for TracedWrites {
+    fn default() -> Self {
+        Self(LogThrottle::every(TRACE_INTERVAL))
+    }
+}
+
+impl TracedWrites {
+    /// Whether to trace a write that took so long.
+    #[inline]
+    pub(crate) fn wants(&self, took: Duration) -> bool {
+        took > TRACED && log::enabled(log::Level::Info) && self.0.admits().is_some()
+    }
+}
+
+/// What a step is called, and when it was done.
+pub(crate) type Step = (&'static str, Instant);
+
+/// A request that took long.
+#[derive(Debug)]
+pub(crate) struct Trace<'a> {
+    /// The request's, if it has one.
+    pub(crate) id: Option<u64>,
+    pub(crate) operation: &'a str,
+    /// More about it: names and values.
+    pub(crate) detail: &'a [(&'a str, String)],
+    pub(crate) started: Instant,
+    /// In the order in which they were done.
+    pub(crate) steps: &'a [Step],
+}
+
+impl Trace<'_> {
+    pub(crate) fn log(&self) {
+        let detail = self.detail.iter().map(|(name, value)| format!("{name}:{value}; "));
+        let detail = format!("{{{}}}", detail.collect::<String>());
+        let mut steps = Vec::with_capacity(self.steps.len());
+        let mut done = self.started;
+        for (name, at) in self.steps {
+            let took = at.saturating_duration_since(done);
+            steps.push(format!("'{name}' {{}} (duration: {})", SignedDuration::from(took)));
+            done = *at;
+        }
+        let (now, monotonic) = (SystemTime::now(), Instant::now());
+        log::info!(
+            "trace",
+            "trace_id" = self.id,
+            "operation" = self.operation,
+            "detail" = detail,
+            "duration" = done.saturating_duration_since(self.started),
+            "start" = now - monotonic.saturating_duration_since(self.started),
+            "end" = now - monotonic.saturating_duration_since(done),
+            "steps" = steps,
+            "step_count" = self.steps.len()
+        );
+    }
+}
+
+/// The steps of a write, in the order in which they were done: a quorum may be quicker than this member's disk.
+pub(crate) fn steps_of_write(
+    stages: Option<Stages>,
+    applied: Instant,
+    answered: Instant,
+) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(5);
+    if let Some(Stages { appended, synced, committed }) = stages {
+        steps.push(("came to the log, after waiting in the queue or for the leader", appended));
+        steps.extend(synced.map(|at| ("written to the disk of this member", at)));
+        steps.extend(committed.map(|at| ("known to be committed", at)));
+    }
+    steps.push(("applied", applied));
+    steps.push(("answered", answered));
+    steps.sort_by_key(|(_, at)| *at);
+    steps
+}
+
+/// A part of the time of a call: what it is called, when it began and when it ended.
+pub(crate) type Part = (&'static str, Instant, Instant);
+
+/// The parts of a write's time, where the log remembers them. The disk and the quorum are waited for at the same time.
+pub(crate) fn spans_of_write(
+    stages: Option<Stages>,
+    started: Instant,
+    (applied, answered): (Instant, Instant),
+) -> Vec<Part> {
+    let mut parts = Vec::with_capacity(5);
+    if let Some(Stages { appended, synced, committed }) = stages {
+        parts.push(("queue", started, appended));
+        parts.extend(synced.map(|at| ("disk", appended, at)));
+        parts.extend(committed.map(|at| ("quorum", appended, at)));
+        let from = committed.or(synced).unwrap_or(appended);
+        parts.push(("application", from, applied));
+    }
+    parts.push(("answer", applied, answered));
+    parts
+}
+
+/// What a trace calls a kind of write.
+pub(crate) const fn operation(kind: RequestKind) -> &'static str {
+    match kind {
+        RequestKind::Put => "put",
+        RequestKind::DeleteRange => "delete_range",
+        RequestKind::Txn => "transaction",
+        RequestKind::Compaction => "compact",
+        other => other.name(),
+    }
+}
+
+/// The times of a read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadTimes {
+    started: Instant,
+    agreed: Option<Instant>,
+}
+
+impl ReadTimes {
+    /// It begins now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { started: Instant::now(), agreed: None }
+    }
+
+    /// What is read from here on is not stale.
+    pub fn note_barrier(&mut self) {
+        self.agreed = Some(Instant::now());
+    }
+
+    /// How long it has taken so far.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Tells of its parts, which is over now, if its call is followed.
+    pub fn tell(&self, client: &Client, took: Duration) {
+        let Some(trace) = &client.trace else { return };
+        let parent = trace.current();
+        if let Some(agreed) = self.agreed {
+            trace.stage(parent, "quorum", self.started, agreed);
+        }
+        trace.stage(parent, "read", self.agreed.unwrap_or(self.started), self.started + took);
+    }
+
+    /// The steps of one that has taken so long.
+    fn steps(&self, took: Duration) -> Vec<Step> {
+        let agreed =
+            self.agreed.map(|at| ("agreement among raft nodes before linearized reading", at));
+        let read = ("read the keys and assemble the response", self.started + took);
+        agreed.into_iter().chain([read]).collect()
+    }
+}
+
+/// A read that is done, for what is said of it if it took long.
+#[derive(Debug)]
+pub(crate) struct ReadDone<'a> {
+    pub(crate) times: ReadTimes,
+    pub(crate) took: Duration,
+    pub(crate) kind: ReadKind,
+    /// What was asked.
+    pub(crate) request: String,
+    /// What came of it, in words.
+    pub(crate) response: Result<String, &'a RequestError>,
+}
+
+/// The kinds of read that are spoken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadKind {
+    /// One range.
+    Range,
+    /// A transaction that changes nothing.
+    Txn,
+}
+
+impl ReadKind {
+    const fn operation(self) -> &'static str {
+        match self {
+            Self::Range => "range",
+            Self::Txn => "transaction",
+        }
+    }
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Range => "read-only range ",
+            Self::Txn => "read-only txn ",
+        }
+    }
+}
+
+/// Whether anything is to be said of a read that took so long.
+pub(crate) fn is_worth_a_line(took: Duration, limits: &Limits) -> bool {
+    took > limits.slow_apply || took > TRACED
+}
+
+/// Says what is to be said of a read.
+pub(crate) fn tell_of_read(read: ReadDone<'_>, limits: &Limits, metrics: &Metrics) {
+    let ReadDone { times, took, kind, request, response } = read;
+    let response_text = response.as_ref().map_or_else(|_| String::new(), String::clone);
+    if took > TRACED && log::enabled(log::Level::Info) {
+        let detail = [("request", request.clone()), ("response", response_text.clone())];
+        let (operation, started) = (kind.operation(), times.started);
+        let steps = times.steps(took);
+        let id = None;
+        Trace { id, operation, detail: &detail, started, steps: &steps }.log();
+    }
+    if took > limits.slow_apply {
+        let error = response.err().map(ToString::to_string);
+        let slow = Slow { took, prefix: kind.prefix(), request, response: response_text, error };
+        slow.log(limits.slow_apply, metrics);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quorum_may_be_quicker_than_the_own_disk() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };
+        let steps = steps_of_write(Some(stages), at(7), at(8));
+        let times: Vec<_> = steps.iter().map(|(_, at)| *at).collect();
+        assert_eq!(times, [at(1), at(5), at(7), at(8), at(9)]);
+        assert_eq!(steps[1].0, "known to be committed");
+        assert_eq!(steps_of_write(None, at(7), at(8)).len(), 2, "it is forgotten");
+    }
+
+    #[test]
+    fn the_parts_of_a_write_follow_its_stages() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let parts = |stages| spans_of_write(stages, at(0), (at(7), at(8)));
+        let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };
+        let quicker_than_the_disk = [
+            ("queue", at(0), at(1)),
+            ("disk", at(1), at(9)),
+            ("quorum", at(1), at(5)),
+            ("application", at(5), at(7)),
+            ("answer", at(7), at(8)),
+        ];
+        assert_eq!(parts(Some(stages)), quicker_than_the_disk);
+        let names = |parts: Vec<Part>| parts.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
+        let unknown = Stages { synced: None, committed: None, ..stages };
+        assert_eq!(names(parts(Some(unknown))), ["queue", "application", "answer"]);
+        assert_eq!(names(parts(None)), ["answer"], "it is forgotten");
+    }
+
+    #[test]
+    fn a_read_has_a_step_for_what_it_waited_for() {
+        let mut times = ReadTimes::start();
+        assert_eq!(times.steps(Duration::from_millis(5)).len(), 1);
+        times.note_barrier();
+        let steps = times.steps(Duration::from_millis(5));
+        assert!(steps[0].0.starts_with("agreement") && steps[1].1 > times.started);
+    }
+
+    #[test]
+    fn of_many_slow_writes_one_is_traced() {
+        let traced = TracedWrites::default();
+        assert!(!traced.wants(TRACED));
+        let slow = TRACED + Duration::from_nanos(1);
+        assert!(traced.wants(slow) && !traced.wants(slow));
+    }
+}

@@ -1,0 +1,484 @@
+//! The apply thread: it owns the state machine and carries what comes out of it to the other threads.
+//!
+//! After a batch of entries the new view is published, everybody who waited for an index is released, and all
+//! answers leave together.
+//!
+//! # Bound
+//!
+//! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
+//! behind by [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches, the open batch grows; then the applier waits.
+//!
+//! # Not here
+//!
+//! What is done in which order: [`quorate_core::StateMachine`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use quorate_api::etcdserverpb::alarm_request::AlarmAction;
+use quorate_api::etcdserverpb::{AlarmMember, RequestHeader};
+use quorate_core::bootstrap::Identity;
+use quorate_core::request::{encode, no_space_alarm};
+use quorate_core::{ApplyError, Begun, Next, Now, Outlet, Output, StateMachine};
+use quorate_raft::{Entry, LogIndex, Snapshot, Term};
+use quorate_state::alarm::Cause;
+use quorate_state::apply::{AuthCommand, ClusterCommand, Command, Refusal, Request, Response};
+use quorate_state::backend::Batch;
+use quorate_state::members::Members;
+use quorate_state::mvcc::Tally;
+use quorate_state::quota::Quota;
+use quorate_state::versions::Version;
+
+use crate::threads::accepted_compactions::AcceptedCompactions;
+use crate::threads::batch_queue::{Nothing, Receiver};
+use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
+use crate::threads::clock::Clock;
+use crate::threads::completion::{Completer, CompletionBatch};
+use crate::threads::fatal::FaultReports;
+use crate::threads::limit_notices::warn_of_full_store;
+use crate::threads::outcome::{Answer, Outcome};
+use crate::threads::pending_proposals::PendingProposals;
+use crate::threads::request_id::RequestIds;
+use crate::threads::request_text::{self, OfEntry};
+use crate::threads::slow_apply::Slow;
+use crate::threads::standing::Standing;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::{Metrics, RequestKind};
+
+/// Everything the applier talks to.
+pub(crate) struct Neighbours {
+    pub(crate) jobs: Receiver<Job>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) committer: Sender<Order>,
+    pub(crate) pending: Arc<PendingProposals>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) request_ids: Arc<RequestIds>,
+    pub(crate) compactions: AcceptedCompactions,
+}
+
+/// The thread's state.
+pub(crate) struct Applier {
+    machine: StateMachine<Done<()>>,
+    carrier: Carrier,
+}
+
+/// What is known of a request that is being applied.
+struct Ticket {
+    kind: RequestKind,
+    /// What is added to the count of each alarm that it comes to.
+    alarm_step: i64,
+    completer: Option<Completer<Outcome>>,
+}
+
+/// Carries what comes out of the state machine.
+struct Carrier {
+    identity: Identity,
+    clock: Clock,
+    /// Applying an entry for longer is worth a warning.
+    slow_apply: Duration,
+    quota: Quota,
+    neighbours: Neighbours,
+    completions: CompletionBatch<Outcome>,
+    /// When the last entry was finished, or this job begun.
+    finished: Instant,
+    /// Yields when the image that was asked for is in place.
+    installed: Option<crossbeam_channel::Receiver<()>>,
+    /// Bytes of the open batch, as the metrics have counted them.
+    open_bytes: i64,
+}
+
+impl Applier {
+    pub(crate) fn new(
+        machine: StateMachine<Done<()>>,
+        identity: Identity,
+        clock: Clock,
+        slow_apply: Duration,
+        neighbours: Neighbours,
+    ) -> Self {
+        let carrier = Carrier {
+            identity,
+            clock,
+            slow_apply,
+            quota: machine.state().readers().quota,
+            neighbours,
+            completions: CompletionBatch::new(),
+            finished: Instant::now(),
+            installed: None,
+            open_bytes: 0,
+        };
+        Self { machine, carrier }
+    }
+
+    /// Runs until told to stop, or until the state machine cannot go on.
+    pub(crate) fn run(mut self) {
+        if let Err(fault) = self.serve() {
+            self.carrier.neighbours.faults.report("applying the log", fault);
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), ApplyError> {
+        let mut jobs = Vec::new();
+        let mut has_origin = self.carrier.neighbours.peers.has_origin();
+        loop {
+            let wake_at = self.machine.wake_at();
+            match self.carrier.neighbours.jobs.receive_until(&mut jobs, wake_at) {
+                Ok(()) | Err(Nothing::Yet) => {}
+                Err(Nothing::Ever) => return Ok(()),
+            }
+            for job in jobs.drain(..) {
+                if !self.carry_out(job)? {
+                    return Ok(());
+                }
+                if !has_origin && self.machine.state().applied().0 > 0 {
+                    self.tell_origin()?;
+                    has_origin = true;
+                }
+                self.carrier.count_open(self.machine.state().pending_batch());
+                self.machine.hand_over_if_due(self.carrier.finished, &mut self.carrier);
+            }
+            self.work_at_compaction();
+            self.machine.hand_over_if_due(Instant::now(), &mut self.carrier);
+        }
+    }
+
+    /// Does a job; says whether another one is to follow.
+    fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
+        if let Job::InstallSnapshot(snapshot) = job {
+            return self.install_snapshot(snapshot);
+        }
+        let now = self.carrier.now();
+        self.carrier.finished = now.instant;
+        match self.machine.take(job, now, &mut self.carrier)? {
+            Next::GoOn => Ok(true),
+            Next::AwaitInstall => unreachable!("images are installed above"),
+            Next::End => Ok(false),
+        }
+    }
+
+    /// Replaces the state by a leader's; says whether another job is to follow.
+    fn install_snapshot(&mut self, snapshot: Snapshot) -> Result<bool, ApplyError> {
+        let carrier = &mut self.carrier;
+        let started = carrier.now();
+        log::info!(
+            "applying snapshot",
+            "current-applied-index" = self.machine.state().applied().0,
+            "incoming-leader-snapshot-index" = snapshot.metadata.index.get(),
+            "incoming-leader-snapshot-term" = snapshot.metadata.term.get()
+        );
+        carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
+        self.machine.take(Job::InstallSnapshot(snapshot), started, carrier)?;
+        if carrier.installed.take().is_none_or(|installed| installed.recv().is_err()) {
+            // The backend thread has failed, and said why, or is ending.
+            return Ok(false);
+        }
+        let now = carrier.now();
+        self.machine.installed(now, carrier)?;
+        carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
+        carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(0);
+        log::info!(
+            "applied snapshot",
+            "current-applied-index" = self.machine.state().applied().0,
+            "took" = started.instant.elapsed()
+        );
+        Ok(true)
+    }
+
+    /// Has other members told where this member's state comes from. Before it has applied an entry it has none.
+    fn tell_origin(&self) -> Result<(), ApplyError> {
+        self.carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
+        Ok(())
+    }
+
+    fn work_at_compaction(&mut self) {
+        let started = Instant::now();
+        if let Some(deleted_count) = self.machine.compact(started, &mut self.carrier) {
+            let (metrics, took) = (&self.carrier.neighbours.metrics.mvcc, started.elapsed());
+            // A step takes from the index what it takes from the backend.
+            metrics.index_compaction_pause.observe(took);
+            metrics.compaction_pause.observe(took);
+            metrics.compaction_keys.add(deleted_count as u64);
+        }
+    }
+}
+
+impl Outlet for Carrier {
+    type Ticket = Ticket;
+    type Told = Done<()>;
+
+    fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
+        let kind = kind_of(request);
+        let completer = self.neighbours.pending.take(request.id);
+        let reply_wanted = completer.is_some();
+        let alarm_step = alarm_step(&request.command);
+        Begun { ticket: Ticket { kind, alarm_step, completer }, reply_wanted, kind: kind.name() }
+    }
+
+    fn finish(
+        &mut self,
+        Ticket { kind, alarm_step, completer }: Ticket,
+        entry: &Entry,
+        outcome: Option<Result<Response, Refusal>>,
+    ) {
+        let started = std::mem::replace(&mut self.finished, Instant::now());
+        self.account(kind, entry, outcome.as_ref(), self.finished - started);
+        if let Some(Ok(Response::Alarm(told))) = &outcome
+            && alarm_step != 0
+        {
+            self.count_alarms(&told.alarms, alarm_step);
+        }
+        if let (Some(outcome), Some(completer)) = (outcome, completer) {
+            let answer = Answer { outcome, index: entry.index, applied: self.finished };
+            self.completions.push(completer, Outcome::Applied(Box::new(answer)));
+        }
+    }
+
+    fn leads_in(&self, term: Term) -> bool {
+        self.neighbours.standing.state().leads_in(term)
+    }
+
+    fn is_backend_behind(&self) -> bool {
+        self.neighbours.committer.is_full()
+    }
+
+    fn put(&mut self, output: Output<Done<()>>) {
+        match output {
+            Output::Decided { index, change } => {
+                self.neighbours.driver.report(Input::ConfChangeDecided { index, change });
+            }
+            Output::Members(members) => self.set_members(&members),
+            Output::ChangeRefused(refusal) => {
+                log::warn!("rejected a membership change", "error" = refusal.to_string());
+            }
+            Output::Removed => self.neighbours.faults.report_removal(),
+            Output::ChangeAnswered { request_id, outcome } => {
+                if let Some(completer) = self.neighbours.pending.take(request_id) {
+                    self.completions.push(completer, Outcome::ConfChange(outcome));
+                }
+            }
+            Output::Published { index, term, members_changed, tally } => {
+                self.count(&tally);
+                self.publish(index, term, members_changed);
+            }
+            Output::CompactionAccepted { compaction, view } => {
+                self.neighbours.compactions.offer(compaction, view);
+            }
+            Output::ClusterVersion { from, to } => self.tell_cluster_version(from, to),
+            Output::StorageVersion { version, is_written } => {
+                self.neighbours.standing.set_storage_version(version);
+                if is_written {
+                    log::info!(
+                        "updated storage version",
+                        "new-storage-version" = version.map_or_else(String::new, |v| v.to_string())
+                    );
+                }
+            }
+            Output::StorageVersionStays(error) => {
+                log::warn!("failed to update storage version", "error" = error.to_string());
+            }
+            Output::OverQuota { file_bytes } => {
+                warn_of_full_store(self.quota, file_bytes);
+                self.raise_no_space();
+            }
+            Output::TakingSnapshot { index } => log::info!(
+                "triggering snapshot",
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "local-member-applied-index" = index.get()
+            ),
+            // The thread is gone only after a fault, which stops this one too.
+            Output::Commit { batch, then } => {
+                // From here on it is the backend thread that counts it off.
+                self.count_open(&batch);
+                self.open_bytes = 0;
+                drop(self.neighbours.committer.send(Order::Commit { batch, then }));
+            }
+            Output::Install { index } => self.order_install(index),
+            Output::Installed { index, term, cluster_version } => {
+                self.neighbours.peers.reconnect();
+                if let Some(version) = cluster_version {
+                    let version = format!("{}.{}", version.major, version.minor);
+                    self.neighbours.metrics.set_cluster_version(&version);
+                }
+                self.publish(index, term, true);
+            }
+            Output::Tell(told) => told(()),
+        }
+    }
+}
+
+impl Carrier {
+    fn now(&self) -> Now {
+        Now { instant: Instant::now(), millis: self.clock.now() }
+    }
+
+    /// Counts the open batch as it is now.
+    fn count_open(&mut self, batch: &Batch) {
+        let bytes = i64::try_from(batch.byte_count()).unwrap_or(i64::MAX);
+        let more = bytes - std::mem::replace(&mut self.open_bytes, bytes);
+        self.neighbours.metrics.disk.backend_pending.add(more);
+    }
+
+    fn set_members(&self, members: &Members) {
+        self.neighbours.peers.set_members(members);
+    }
+
+    /// Releases whoever has waited for this index, and lets all answers leave.
+    fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
+        self.neighbours.standing.set_applied(index, term, &mut self.completions);
+        self.completions.send();
+        self.neighbours.metrics.server.proposals_applied.set_unsigned(index.get());
+        if wakes_driver {
+            self.neighbours.driver.report(Input::Applied);
+        }
+    }
+
+    fn order_install(&mut self, index: LogIndex) {
+        let (done, installed) = crossbeam_channel::bounded(1);
+        let told: Done<()> = Box::new(move |()| _ = done.send(()));
+        drop(self.neighbours.committer.send(Order::Install { index, told }));
+        self.installed = Some(installed);
+    }
+
+    fn tell_cluster_version(&self, from: Option<Version>, to: Version) {
+        let version = format!("{}.{}", to.major, to.minor);
+        self.neighbours.metrics.set_cluster_version(&version);
+        match from {
+            None => log::info!(
+                "set initial cluster version",
+                "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "cluster-version" = version
+            ),
+            Some(from) => log::info!(
+                "updated cluster version",
+                "cluster-id" = format!("{:x}", self.identity.cluster_id),
+                "local-member-id" = format!("{:x}", self.identity.member_id),
+                "from" = format!("{}.{}", from.major, from.minor),
+                "to" = version
+            ),
+        }
+        log::info!("cluster version is updated", "cluster-version" = version);
+    }
+
+    fn account(
+        &self,
+        kind: RequestKind,
+        entry: &Entry,
+        outcome: Option<&Result<Response, Refusal>>,
+        took: Duration,
+    ) {
+        let metrics = &self.neighbours.metrics;
+        let refusal = outcome.and_then(|outcome| outcome.as_ref().err());
+        metrics.server.apply_duration.observe(kind, refusal.is_none(), took);
+        if took > self.slow_apply {
+            let response = outcome.and_then(|outcome| outcome.as_ref().ok());
+            let slow = Slow {
+                took,
+                prefix: "",
+                request: OfEntry(&entry.data).to_string(),
+                response: response.map_or_else(String::new, request_text::size_of),
+                error: refusal.map(ToString::to_string),
+            };
+            slow.log(self.slow_apply, metrics);
+        }
+        if let Some(refusal) = refusal
+            && *refusal != Refusal::Compacted
+        {
+            Self::tell_of_refusal(entry, refusal, took);
+        }
+    }
+
+    #[cold]
+    fn tell_of_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
+        // Written only where the log takes the line: of many in a second it takes a few.
+        log::warn!(
+            "failed to apply request",
+            "took" = took,
+            "request" = log::Shown(OfEntry(&entry.data)),
+            "response" = "",
+            "error" = log::Shown(refusal)
+        );
+    }
+
+    /// Counts what was done to the keyspace.
+    fn count(&self, tally: &Tally) {
+        let metrics = &self.neighbours.metrics.mvcc;
+        metrics.range.add(tally.ranges);
+        metrics.put.add(tally.puts);
+        metrics.delete.add(tally.deletes);
+        metrics.txn.add(tally.txns);
+        metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Counts as etcd does: once more for each time that it is raised.
+    fn count_alarms(&self, alarms: &[AlarmMember], step: i64) {
+        for alarm in alarms {
+            let member = format!("{:x}", alarm.member_id);
+            let kind = alarm.alarm().as_str_name();
+            self.neighbours.metrics.server.alarms.with(&[kind, &member]).add(step);
+        }
+    }
+
+    /// Proposes the alarm that stops writes everywhere.
+    fn raise_no_space(&self) {
+        let header =
+            RequestHeader { id: self.neighbours.request_ids.next(), ..RequestHeader::default() };
+        let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
+        let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
+        // If the queue is full the next write that finds no space raises it again.
+        let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
+    }
+}
+
+/// What a command adds to the counts of alarms: it raises them, or takes them back.
+fn alarm_step(command: &Command) -> i64 {
+    let Command::Alarm(alarm) = command else { return 0 };
+    match AlarmAction::try_from(alarm.request.action) {
+        Ok(AlarmAction::Activate) => 1,
+        Ok(AlarmAction::Deactivate) => -1,
+        Ok(AlarmAction::Get) | Err(_) => 0,
+    }
+}
+
+fn kind_of(request: &Request) -> RequestKind {
+    match &request.command {
+        Command::Range(_) => RequestKind::Range,
+        Command::Put(_) => RequestKind::Put,
+        Command::DeleteRange(_) => RequestKind::DeleteRange,
+        Command::Txn(_) => RequestKind::Txn,
+        Command::Compaction(_) => RequestKind::Compaction,
+        Command::LeaseGrant(_) => RequestKind::LeaseGrant,
+        Command::LeaseRevoke(_) => RequestKind::LeaseRevoke,
+        Command::LeaseCheckpoint(_) => RequestKind::LeaseCheckpoint,
+        Command::Alarm(_) => RequestKind::Alarm,
+        Command::Auth(command) => match command {
+            AuthCommand::Authenticate(_) => RequestKind::Authenticate,
+            AuthCommand::Enable => RequestKind::AuthEnable,
+            AuthCommand::Disable => RequestKind::AuthDisable,
+            AuthCommand::Status => RequestKind::AuthStatus,
+            AuthCommand::UserAdd(_) => RequestKind::AuthUserAdd,
+            AuthCommand::UserDelete(_) => RequestKind::AuthUserDelete,
+            AuthCommand::UserGet(_) => RequestKind::AuthUserGet,
+            AuthCommand::UserChangePassword(_) => RequestKind::AuthUserChangePassword,
+            AuthCommand::UserGrantRole(_) => RequestKind::AuthUserGrantRole,
+            AuthCommand::UserRevokeRole(_) => RequestKind::AuthUserRevokeRole,
+            AuthCommand::UserList => RequestKind::AuthUserList,
+            AuthCommand::RoleAdd(_) => RequestKind::AuthRoleAdd,
+            AuthCommand::RoleDelete(_) => RequestKind::AuthRoleDelete,
+            AuthCommand::RoleGet(_) => RequestKind::AuthRoleGet,
+            AuthCommand::RoleGrantPermission(_) => RequestKind::AuthRoleGrantPermission,
+            AuthCommand::RoleRevokePermission(_) => RequestKind::AuthRoleRevokePermission,
+            AuthCommand::RoleList => RequestKind::AuthRoleList,
+        },
+        Command::Cluster(command) => match command {
+            ClusterCommand::VersionSet(_) => RequestKind::ClusterVersionSet,
+            ClusterCommand::MemberAttrSet(_) => RequestKind::ClusterMemberAttrSet,
+            ClusterCommand::DowngradeInfoSet(_) => RequestKind::DowngradeInfoSet,
+        },
+        Command::Nothing => RequestKind::Unknown,
+    }
+}

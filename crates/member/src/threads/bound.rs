@@ -1,0 +1,230 @@
+//! One bound, on things or on bytes.
+//!
+//! Taking a place is one exchange, giving it back one subtraction; nothing is locked. Whoever prefers to wait is
+//! woken when places are given back, and those who want little are not held up by those who want much: all try
+//! again.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// A limit on a number of things or bytes, and how much of it is taken.
+#[derive(Debug)]
+pub struct Bound {
+    max: u64,
+    used: AtomicU64,
+    refused: AtomicU64,
+    waiting: AtomicUsize,
+    freed: Notify,
+}
+
+/// There is too much already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Bound {
+    /// A bound with so many places, none taken.
+    pub fn new(max: u64) -> Self {
+        Self {
+            max,
+            used: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Takes a place, unless the bound is reached. The last one may go beyond it: something larger than the
+    /// bound would find no place otherwise.
+    pub fn take(&self, amount: u64) -> Result<Place<&Self>, Full> {
+        self.count(amount)?;
+        Ok(Place { bound: self, amount })
+    }
+
+    /// Like [`Bound::take`], for a place that outlives the borrow.
+    pub fn take_owned<B: Deref<Target = Self> + Clone>(
+        this: &B,
+        amount: u64,
+    ) -> Result<Place<B>, Full> {
+        this.count(amount)?;
+        Ok(Place { bound: this.clone(), amount })
+    }
+
+    /// The same, where none is no refusal yet.
+    pub fn take_now<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Option<Place<B>> {
+        this.fits(amount).then(|| Place { bound: this.clone(), amount })
+    }
+
+    /// Takes a place for what is there already, whatever the bound says.
+    pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Place<B> {
+        this.count_regardless(amount);
+        Place { bound: this.clone(), amount }
+    }
+
+    /// Waits for a place.
+    pub async fn take_within<B: Deref<Target = Self> + Clone>(
+        this: &B,
+        amount: u64,
+        patience: Duration,
+    ) -> Result<Place<B>, Full> {
+        let _waiting = Waiting::begin(this);
+        let taken = tokio::time::timeout(patience, async {
+            loop {
+                let freed = this.freed.notified();
+                let mut freed = std::pin::pin!(freed);
+                // Before the attempt, so that what is given back after it is not missed.
+                freed.as_mut().enable();
+                if this.fits(amount) {
+                    return Place { bound: this.clone(), amount };
+                }
+                freed.await;
+            }
+        });
+        taken.await.map_err(|_| this.refuse())
+    }
+
+    /// What may be taken.
+    pub(crate) const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// What is taken.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// How many were refused a place.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self, amount: u64) -> Result<(), Full> {
+        if self.fits(amount) { Ok(()) } else { Err(self.refuse()) }
+    }
+
+    pub(crate) fn count_regardless(&self, amount: u64) {
+        self.used.fetch_add(amount, Ordering::SeqCst);
+    }
+
+    /// An attempt that fails counts for nothing, not even for a moment: it would make that of a waiter fail who has
+    /// just been woken, and nobody would wake it again.
+    fn fits(&self, amount: u64) -> bool {
+        let take = |used| (used < self.max).then(|| used + amount);
+        self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+    }
+
+    #[cold]
+    pub(crate) fn refuse(&self) -> Full {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Full
+    }
+
+    pub(crate) fn give_back(&self, amount: u64) {
+        self.used.fetch_sub(amount, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
+    }
+}
+
+/// A caller that waits until part of a bound is given back.
+struct Waiting<'a>(&'a Bound);
+
+impl<'a> Waiting<'a> {
+    fn begin(bound: &'a Bound) -> Self {
+        bound.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(bound)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A place under a bound, given back when dropped.
+#[derive(Debug)]
+pub struct Place<B: Deref<Target = Bound>> {
+    bound: B,
+    amount: u64,
+}
+
+impl<B: Deref<Target = Bound>> Place<B> {
+    /// Makes it a place for what has turned out to be larger or smaller.
+    pub fn resize(&mut self, amount: u64) {
+        self.bound.used.fetch_add(amount, Ordering::SeqCst);
+        self.bound.give_back(std::mem::replace(&mut self.amount, amount));
+    }
+}
+
+impl<B: Deref<Target = Bound>> Drop for Place<B> {
+    fn drop(&mut self) {
+        self.bound.give_back(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn places_are_refused_at_the_bound_and_come_back() {
+        let bound = Bound::new(2);
+        let first = bound.take(1).unwrap();
+        let second = bound.take(1).unwrap();
+        assert_eq!(bound.take(1).unwrap_err(), Full);
+        assert_eq!((bound.used(), bound.refused()), (2, 1));
+        drop(first);
+        let third = bound.take(1).unwrap();
+        drop((second, third));
+        assert_eq!(bound.used(), 0);
+    }
+
+    #[test]
+    fn one_may_go_beyond_and_is_the_last() {
+        let bound = Arc::new(Bound::new(10));
+        let small = Bound::take_owned(&bound, 9).unwrap();
+        let mut large = Bound::take_owned(&bound, 1_000).unwrap();
+        assert!(bound.take(1).is_err());
+        large.resize(1);
+        assert!(bound.take(0).is_err(), "full");
+        drop(small);
+        assert_eq!(bound.used(), 1);
+        drop(Bound::take_regardless(&bound, 50));
+        assert_eq!(bound.used(), 1);
+    }
+
+    #[test]
+    fn who_is_refused_leaves_no_trace() {
+        let bound = Bound::new(1);
+        let _taken = bound.take(1).unwrap();
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| (0..100_000).all(|_| bound.take(1_000).is_err()));
+            while !refused.is_finished() {
+                assert_eq!(bound.used(), 1);
+            }
+            assert!(refused.join().unwrap());
+        });
+        assert_eq!((bound.used(), bound.refused()), (1, 100_000));
+    }
+
+    #[tokio::test]
+    async fn who_waits_gets_what_is_given_back() {
+        let bound = Arc::new(Bound::new(1));
+        let first = Bound::take_owned(&bound, 5).unwrap();
+        assert!(Bound::take_within(&bound, 1, Duration::ZERO).await.is_err());
+        assert_eq!(bound.refused(), 1);
+        let (next, ()) = tokio::join!(Bound::take_within(&bound, 1, LONG), async { drop(first) });
+        assert_eq!((next.is_ok(), bound.used()), (true, 1));
+        drop(next);
+        assert_eq!((bound.used(), bound.waiting.load(Ordering::SeqCst)), (0, 0));
+    }
+}

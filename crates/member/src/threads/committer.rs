@@ -1,0 +1,262 @@
+//! The backend thread: it owns the backend file's writer, hands it the applier's batches, and carries what comes out
+//! of it to the other threads.
+//!
+//! # Bound
+//!
+//! [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches. The applier waits when there are more, also while the disk has no room for them.
+//!
+//! # Not here
+//!
+//! What is done in which order: [`quorate_core::BackendWriter`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use quorate_core::{BackendError, BackendWriter, CompactionEnd, Defragmented, Report, Then};
+use quorate_storage::wal::SnapshotMark;
+
+use crate::threads::batch_queue::Sender;
+use crate::threads::channels::{Done, DriverHandle, Input, Job, Order, SnapshotNotice};
+use crate::threads::fatal::FaultReports;
+use crate::threads::memory_lock::MemoryLock;
+use crate::threads::timed_disk::{FileTimes, Spent};
+use quorate_peer::{OutgoingSnapshot, Peers};
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::{Histogram, Metrics};
+
+/// How soon a batch is tried again that has found no room on the disk.
+const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
+
+type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
+
+/// The thread's state.
+pub(crate) struct Committer {
+    pub(crate) writer: Writer,
+    pub(crate) orders: Receiver<Order>,
+    pub(crate) snapshots: SnapshotNotice,
+    /// Yields when the member ends: then nobody waits for room on a disk.
+    pub(crate) ending: Receiver<()>,
+    pub(crate) applier: Sender<Job>,
+    pub(crate) driver: DriverHandle,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    /// What is spent on the backend file.
+    pub(crate) disk_times: Arc<FileTimes>,
+    /// Bytes of the batch that is being committed.
+    pub(crate) batch_bytes: i64,
+    /// Keeps the file in memory, where that is asked for.
+    pub(crate) memory_lock: Option<MemoryLock>,
+}
+
+impl Committer {
+    /// Runs until told to stop, or until the disk fails.
+    pub(crate) fn run(mut self) {
+        if let Err(error) = self.serve() {
+            self.faults.report("writing the backend file", error);
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), BackendError> {
+        loop {
+            if self.writer.lacks_room() {
+                self.await_room()?;
+            } else {
+                let received = match self.writer.reclaim_at() {
+                    Some(at) => self.orders.recv_deadline(at),
+                    None => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                };
+                match received {
+                    Ok(order) => {
+                        self.batch_bytes = batch_bytes(&order);
+                        take_in(&mut self.writer, order, &self.metrics.snapshot.marshalling);
+                    }
+                    Err(RecvTimeoutError::Timeout) => self.writer.reclaim(Instant::now())?,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+            }
+            if self.work()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the batch may be tried again, the member ends, or a leader's snapshot contains the batch.
+    fn await_room(&mut self) -> Result<(), BackendError> {
+        match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
+            Err(RecvTimeoutError::Timeout) => self.supersede(),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                log::warn!(
+                    "no disk space for the backend file; changes that are not in it yet remain in the write-ahead log"
+                );
+                self.writer.give_up();
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops what waits for room, if a leader's snapshot that contains it is to be installed. The applier, which waits
+    /// for room in the queue, then comes to the job of installing it.
+    fn supersede(&mut self) -> Result<(), BackendError> {
+        let index = self.snapshots.newest();
+        if self.writer.supersede(index)? {
+            log::info!(
+                "no disk space for the backend file; a received snapshot replaces the changes that wait for space",
+                "snapshot-index" = index.get()
+            );
+        }
+        Ok(())
+    }
+
+    /// Does what has been ordered, as far as there is room for it. Says whether that was the last.
+    fn work(&mut self) -> Result<bool, BackendError> {
+        let mut started = Instant::now();
+        let mut is_last = false;
+        self.disk_times.take();
+        while let Some(report) = self.writer.step()? {
+            let ended = Instant::now();
+            if let (Report::Installed { .. }, Some(lock)) = (&report, &mut self.memory_lock) {
+                lock.forget();
+            }
+            is_last |= self.carry(report, ended - std::mem::replace(&mut started, ended));
+        }
+        if let Some(lock) = &mut self.memory_lock {
+            lock.follow(self.writer.backend());
+        }
+        Ok(is_last)
+    }
+
+    /// Tells others what a step has done, which took so long. Says whether it was the last.
+    fn carry(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
+        match report {
+            Report::Committed { committed, generation } => {
+                self.count_commit(took);
+                self.metrics.disk.backend_pending.add(-std::mem::take(&mut self.batch_bytes));
+                _ = self.applier.send(Job::Committed { committed, generation });
+            }
+            Report::Superseded => {
+                self.metrics.disk.backend_pending.add(-std::mem::take(&mut self.batch_bytes));
+            }
+            Report::Moved { committed, generation } => {
+                _ = self.applier.send(Job::Committed { committed, generation });
+            }
+            Report::SnapshotSaved(mark) => self.tell_snapshot(mark, took),
+            Report::Send { message, image } => {
+                self.peers.send_snapshot(OutgoingSnapshot { message, image });
+            }
+            Report::Compacted(end) => self.tell_compaction(end),
+            Report::Installed { index, told } => {
+                log::info!(
+                    "installed the backend file of a snapshot",
+                    "snapshot-index" = index.get(),
+                    "took" = took
+                );
+                told(());
+            }
+            Report::Tell(told) => told(()),
+            Report::Defragmented { told, outcome } => {
+                told.into_iter().for_each(|told| told(outcome));
+            }
+            Report::NoRoom(error) => {
+                self.driver.report(Input::BackendRoom { is_short: true });
+                log::warn!(
+                    "no room on the disk for the backend file; changes stay in memory and in the write-ahead log, and are \
+                     written when there is room: free space on this disk",
+                    "error" = error.to_string()
+                );
+            }
+            Report::RoomAgain => {
+                self.driver.report(Input::BackendRoom { is_short: false });
+                log::info!("there is room for the backend file again");
+            }
+            Report::Ended => return true,
+        }
+        false
+    }
+
+    /// Parts a commit as etcd's dashboards do: joining pages, which is none of ours, laying them out, writing them.
+    fn count_commit(&self, took: Duration) {
+        let Spent { writing, syncing } = self.disk_times.take();
+        let disk = &self.metrics.disk;
+        disk.backend_commit.observe(took);
+        disk.commit_rebalance.observe(Duration::ZERO);
+        disk.commit_spill.observe(took.saturating_sub(writing + syncing));
+        disk.commit_write.observe(writing + syncing);
+    }
+
+    fn tell_snapshot(&self, mark: SnapshotMark, took: Duration) {
+        self.metrics.snapshot.fsync.observe(took);
+        self.metrics.snapshot.save.observe(took);
+        let index = mark.index;
+        self.driver.report(Input::MarkSnapshot(mark));
+        log::info!("saved snapshot", "snapshot-index" = index);
+        log::info!("saved snapshot to disk", "snapshot-index" = index);
+    }
+
+    fn tell_compaction(&self, end: CompactionEnd) {
+        let metrics = &self.metrics.mvcc;
+        metrics.compaction_total.observe(end.took);
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        metrics.compaction_last.set_unsigned(since_epoch.map_or(0, |at| at.as_secs()));
+        let backend = self.writer.backend();
+        log::info!(
+            "finished scheduled compaction",
+            "compact-revision" = end.revision,
+            "took" = end.took,
+            "number-of-keys-compacted" = end.removed_count,
+            "current-db-size-bytes" = backend.size_bytes(),
+            "current-db-size-in-use-bytes" = backend.size_in_use_bytes()
+        );
+    }
+}
+
+/// What an order brings for the file.
+fn batch_bytes(order: &Order) -> i64 {
+    match order {
+        Order::Commit { batch, .. } => i64::try_from(batch.byte_count()).unwrap_or(i64::MAX),
+        Order::Install { .. } | Order::Defragment(_) | Order::Stop => 0,
+    }
+}
+
+/// Takes an order in. What a snapshot says is encoded there, which takes what is measured.
+fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
+    let started = Instant::now();
+    let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));
+    let has_snapshot = matches!(&order, Order::Commit { then, .. } if then.iter().any(is_snapshot));
+    writer.take(order, started);
+    if has_snapshot {
+        marshalling.observe(started.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_core::SnapshotOrder;
+    use quorate_raft::{LogIndex, Term};
+    use quorate_state::backend::{Backend, Batch};
+    use quorate_state::members::Members;
+    use quorate_state::versions::Versions;
+    use quorate_storage::bolt::Options;
+    use quorate_storage::disk::{Disk, RealDisk};
+
+    use super::*;
+
+    #[test]
+    fn what_encoding_a_snapshot_takes_is_measured_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let backend = Backend::open(&disk, &folder.path().join("db"), Options::default()).unwrap();
+        let mut writer = Writer::new(backend, disk, folder.path().to_owned());
+        let metrics = Metrics::new(&[], quorate_telemetry::metrics::MetricsLevel::Basic);
+        let marshalling = &metrics.snapshot.marshalling;
+        let snapshot =
+            SnapshotOrder::new(LogIndex(7), Term(1), &Members::default(), &Versions::default());
+        let commit = |then| Order::Commit { batch: Batch::default(), then };
+        let told: Done<()> = Box::new(|()| {});
+        take_in(&mut writer, commit(vec![Then::Tell(told)]), marshalling);
+        assert_eq!(marshalling.count(), 0);
+        take_in(&mut writer, commit(vec![Then::Snapshot(snapshot)]), marshalling);
+        assert_eq!(marshalling.count(), 1);
+    }
+}

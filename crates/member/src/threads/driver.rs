@@ -1,0 +1,454 @@
+//! The consensus thread: it owns the [`Consensus`] machine, feeds it everything that happens and carries its effects
+//! to the other threads.
+//!
+//! Inputs are taken in batches: everything that has queued up while the last batch was handled is handed
+//! in at once, so that many proposals cost one append.
+//!
+//! A lone voter's log is written here, between effects: it has nobody to send to meanwhile. When another
+//! voter joins, the log moves to a thread of its own.
+//!
+//! # Bounds
+//!
+//! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX); further ones are refused. How many there may be in
+//! all, in the queue and beyond it, is bounded before they come here (`admission`). The reports of the other threads
+//! share the queue and are bounded by the work handed to those threads. What waits
+//! for the log thread is bounded by `node`, in writes and in bytes: the driver never waits for the disk.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quorate_core::{Consensus, LogError, Readers};
+use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
+use quorate_raft::{Message, NoteLevel, Role};
+use quorate_storage::wal::SnapshotMark;
+
+use crate::threads::batch_queue::{Nothing, Sender};
+use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotNotice};
+use crate::threads::clock::{Clock, to_millis};
+use crate::threads::completion::CompletionBatch;
+use crate::threads::fatal::FaultReports;
+use crate::threads::outcome::Outcome;
+use crate::threads::pending_proposals::PendingProposals;
+use crate::threads::persist::{LogThread, LogWriter};
+use crate::threads::standing::Standing;
+use crate::threads::ticks::Ticks;
+use crate::threads::waitlist::Waitlist;
+use crate::threads::write_stages::WriteStages;
+use quorate_peer::Peers;
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+
+/// Everything the driver talks to.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) applier: Sender<Job>,
+    pub(crate) snapshots: SnapshotNotice,
+    pub(crate) pending: Arc<PendingProposals>,
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) faults: FaultReports,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+}
+
+/// The pace of consensus.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// Between two ticks.
+    pub(crate) heartbeat: Duration,
+    /// How long followers wait for a leader before they elect another.
+    pub(crate) election_timeout: Duration,
+}
+
+/// Where the write-ahead log is written.
+#[derive(Debug)]
+enum Log {
+    Here(Box<LogWriter>),
+    Thread(LogThread),
+    /// Closed: by the stop, or after a fault.
+    Closed,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    consensus: Consensus<Waitlist>,
+    inputs: DriverInputs,
+    /// The way to this thread, for the log's.
+    handle: DriverHandle,
+    log: Log,
+    neighbours: Neighbours,
+    heartbeat: Duration,
+    completions: CompletionBatch<Outcome>,
+    /// On their way to peers.
+    messages: Vec<Message>,
+    stages: WriteStages,
+    /// The time, as of the last input or sync.
+    now: Instant,
+    stopping: bool,
+}
+
+impl Readers for Waitlist {
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(
+        node: Node,
+        writer: LogWriter,
+        (handle, inputs): (DriverHandle, DriverInputs),
+        neighbours: Neighbours,
+        times: Times,
+    ) -> Self {
+        let applied = neighbours.standing.applied();
+        Self {
+            consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
+            inputs,
+            handle,
+            log: Log::Here(Box::new(writer)),
+            neighbours,
+            heartbeat: times.heartbeat,
+            completions: CompletionBatch::new(),
+            messages: Vec::new(),
+            stages: WriteStages::default(),
+            now: Instant::now(),
+            stopping: false,
+        }
+    }
+
+    /// Runs until told to stop, then closes the log.
+    pub(crate) fn run(mut self) {
+        self.place_log();
+        self.consensus.start();
+        self.carry_out_effects();
+        let mut ticks = Ticks::begin(self.heartbeat, Instant::now());
+        let mut batch = Vec::new();
+        while !self.stopping {
+            let patience = ticks.patience(self.leads());
+            let received = self.inputs.receive_until(&mut batch, Some(patience));
+            self.now = Instant::now();
+            self.consensus.note_time(self.neighbours.clock.now());
+            let has_come = !batch.is_empty();
+            match received {
+                Ok(()) => self.take_batch(&mut batch),
+                Err(Nothing::Yet) => {}
+                Err(Nothing::Ever) => break,
+            }
+            // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
+            // comes by soon enough.
+            self.consensus.notice_applied(self.neighbours.standing.applied());
+            if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
+                self.notice_delay(delay);
+                self.forget_withdrawn();
+                self.consensus.handle(Event::Tick);
+                self.prepare_log();
+            }
+            self.carry_out_effects();
+        }
+        let hard_state = self.consensus.unwritten_hard_state();
+        match std::mem::replace(&mut self.log, Log::Closed) {
+            Log::Here(writer) => self.watch_over(writer.close(hard_state)).unwrap_or_default(),
+            Log::Thread(thread) => thread.stop(hard_state),
+            Log::Closed => {}
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.consensus.leadership().leads()
+    }
+
+    /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
+    fn notice_delay(&self, delay: Duration) {
+        if delay > self.heartbeat && self.leads() {
+            self.neighbours.metrics.server.heartbeat_send_failures.inc();
+            log::warn!(
+                "leader failed to send out heartbeat on time; took too long, leader is overloaded \
+                 likely from slow disk",
+                "heartbeat-interval" = self.heartbeat,
+                "expected-duration" = 2 * self.heartbeat,
+                "exceeded-duration" = delay - self.heartbeat
+            );
+        }
+    }
+
+    /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
+    fn forget_withdrawn(&mut self) {
+        let withdrawn = self.neighbours.pending.forget_withdrawn(self.leads());
+        if !withdrawn.is_empty() {
+            self.consensus.handle(Event::Withdraw(withdrawn));
+        }
+    }
+
+    /// Gives the log a thread once there is somebody to talk to while the disk works.
+    fn place_log(&mut self) {
+        if self.consensus.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
+            return;
+        }
+        if let Log::Here(writer) = std::mem::replace(&mut self.log, Log::Closed) {
+            let faults = self.neighbours.faults.clone();
+            match LogThread::start(*writer, self.handle.clone(), faults) {
+                Ok(thread) => self.log = Log::Thread(thread),
+                Err(error) => self.fail("starting the log thread", error),
+            }
+        }
+    }
+
+    /// Uses a quiet moment for what later writes would have to wait for.
+    fn prepare_log(&mut self) {
+        if let Log::Here(writer) = &mut self.log {
+            let prepared = writer.prepare();
+            self.watch_over(prepared);
+        }
+    }
+
+    /// Makes durable what was appended here. Says whether that was anything.
+    fn sync_log(&mut self) -> bool {
+        let Log::Here(writer) = &mut self.log else { return false };
+        let synced = writer.sync();
+        let Some(Some(token)) = self.watch_over(synced) else { return false };
+        self.now = Instant::now();
+        self.note_persisted(token);
+        true
+    }
+
+    fn note_persisted(&mut self, token: u64) {
+        self.stages.sync(token, self.now);
+        self.consensus.handle(Event::Persisted { token });
+    }
+
+    fn mark_snapshot(&mut self, mark: SnapshotMark) {
+        match &mut self.log {
+            Log::Here(writer) => {
+                let mut reports = Vec::new();
+                let marked = writer.mark_snapshot(&mark, |report| reports.push(report));
+                if self.watch_over(marked).is_some() {
+                    for report in reports {
+                        self.take(report);
+                    }
+                }
+            }
+            Log::Thread(thread) => thread.mark_snapshot(mark),
+            Log::Closed => {}
+        }
+    }
+
+    /// Takes the value of a step of the log, or stops the member with its error.
+    fn watch_over<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
+        match step {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fail("writing the write-ahead log", error);
+                None
+            }
+        }
+    }
+
+    fn fail(&mut self, task: &'static str, error: impl Error + Send + Sync + 'static) {
+        self.neighbours.faults.report(task, error);
+        self.log = Log::Closed;
+        self.stopping = true;
+    }
+
+    fn take_batch(&mut self, batch: &mut Vec<Input>) {
+        let mut requests = 0;
+        for input in batch.drain(..) {
+            requests += usize::from(self.take(input));
+        }
+        self.inputs.note_taken(requests);
+        self.consensus.end_batch();
+    }
+
+    /// Takes one input; says whether it was a client's request.
+    fn take(&mut self, input: Input) -> bool {
+        let event = match input {
+            Input::Propose(proposal) => {
+                self.consensus.propose(proposal);
+                return true;
+            }
+            Input::ProposeAsLeader { term, proposal } => {
+                let request_id = proposal.request_id;
+                if let Err(failure) = self.consensus.propose_as_leader(term, proposal) {
+                    self.fail_proposal(request_id, failure);
+                }
+                return true;
+            }
+            Input::ReadBarrier(completer) => {
+                self.consensus.next_readers().push(completer);
+                return true;
+            }
+            Input::ProposeConfChange(change) => {
+                let applied = self.neighbours.standing.applied();
+                self.consensus.propose_conf_change(change, applied);
+                return true;
+            }
+            Input::AskStatus(done) => {
+                done(self.consensus.status());
+                return true;
+            }
+            Input::AskStages { index, done } => {
+                done(self.stages.of(index));
+                return true;
+            }
+            Input::TransferLeadership(to) => {
+                self.consensus.handle(Event::TransferLeadership(to));
+                return true;
+            }
+            Input::ConfChangeDecided { index, change } => {
+                self.consensus.handle(Event::ConfChangeDecided { index, change });
+                self.publish_leadership();
+                self.place_log();
+                return false;
+            }
+            Input::MarkSnapshot(mark) => {
+                self.mark_snapshot(mark);
+                return false;
+            }
+            Input::Stop => {
+                self.stopping = true;
+                return false;
+            }
+            // What it announces is looked up after the batch.
+            Input::Applied => return false,
+            Input::Persisted { token } => {
+                self.note_persisted(token);
+                return false;
+            }
+            Input::SnapshotTaken { index } => Event::SnapshotTaken { index },
+            Input::Received(received) => Event::Received(received.into_messages()),
+            Input::Unreachable(peer) => Event::Unreachable(peer),
+            Input::Gone(peer) => Event::Gone(peer),
+            Input::SnapshotSent { to, outcome } => Event::SnapshotSent { to, outcome },
+            Input::BackendRoom { is_short } => Event::BackendRoom { is_short },
+        };
+        self.consensus.handle(event);
+        false
+    }
+
+    fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
+        if let Some(completer) = self.neighbours.pending.take(request_id) {
+            self.completions.push(completer, Outcome::ProposalFailed(failure));
+        }
+    }
+
+    fn carry_out_effects(&mut self) {
+        loop {
+            // What has led to an effect is told before anybody can see it.
+            self.log_notes();
+            while let Some(effect) = self.consensus.poll_effect() {
+                self.carry_out(effect);
+            }
+            if !self.messages.is_empty() {
+                // Known here before another member can hear of it, which may apply it first.
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.neighbours.peers.send(std::mem::take(&mut self.messages));
+            }
+            // Answers that are ready do not wait for the disk.
+            self.completions.send();
+            if !self.sync_log() {
+                break;
+            }
+        }
+        self.publish_leadership();
+        let committed = self.consensus.commit_index();
+        self.neighbours.standing.set_committed(committed);
+        let metrics = &self.neighbours.metrics.server;
+        metrics.proposals_committed.set_unsigned(committed.get());
+        metrics.log_bytes.set_unsigned(self.consensus.log_bytes());
+        metrics.log_uncommitted_bytes.set_unsigned(self.consensus.uncommitted_bytes());
+        metrics.early_appends.set_unsigned(self.consensus.early_appends_bytes());
+        metrics.held_changes.set_unsigned(self.consensus.held_change_count() as u64);
+        metrics.log_refused.add(self.consensus.take_refused_for_room());
+    }
+
+    fn log_notes(&mut self) {
+        for note in self.consensus.take_notes() {
+            match note.level {
+                NoteLevel::Debug => log::debug!(logger: "raft", &note.text),
+                NoteLevel::Info => log::info!(logger: "raft", &note.text),
+                NoteLevel::Warn => log::warn!(logger: "raft", &note.text),
+                NoteLevel::Error => log::error!(logger: "raft", &note.text),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Persist(persist) => {
+                self.stages.append(&persist, self.now);
+                self.append(persist);
+            }
+            // A send fails when the thread has ended after a fault, which then stops the member.
+            Effect::Apply(applying) => {
+                // Known to be committed before anybody can see it applied.
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                if let Some(last) = applying.entries.last() {
+                    self.stages.commit(last.index, self.now);
+                }
+                _ = self.neighbours.applier.send(Job::Apply(applying.entries));
+            }
+            Effect::Stop(fault) => {
+                self.neighbours.faults.report_log_fault(fault);
+                // The disk is well, and what is known to be committed may matter to whoever looks at it.
+                self.stopping = true;
+            }
+            Effect::RefuseWrites(refuses) => self.neighbours.standing.set_refuses_writes(refuses),
+            Effect::TakeSnapshot => {
+                _ = self.neighbours.applier.send(Job::TakeSnapshot);
+            }
+            Effect::Leadership(leadership) => self.change_leadership(leadership),
+            Effect::BarrierPassed { index, .. } => {
+                // Whoever has waited for a quorum sees that it has answered.
+                self.publish_leadership();
+                for completer in self.consensus.readers().drain() {
+                    self.neighbours.standing.when_applied(index, completer);
+                }
+            }
+            Effect::BarrierFailed { failure, .. } => {
+                for completer in self.consensus.readers().drain() {
+                    self.completions.push(completer, Outcome::BarrierFailed(failure));
+                }
+            }
+            Effect::ProposalFailed { request_id, failure } => {
+                self.fail_proposal(request_id, failure);
+            }
+            Effect::Send(message) => self.messages.push(message),
+            Effect::SendSnapshot(message) => {
+                _ = self.neighbours.applier.send(Job::SendSnapshot(message));
+            }
+            Effect::InstallSnapshot(snapshot) => {
+                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.publish_leadership();
+                let index = snapshot.metadata.index;
+                _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
+                self.neighbours.snapshots.set(index);
+            }
+        }
+    }
+
+    fn append(&mut self, persist: Persist) {
+        match &mut self.log {
+            Log::Here(writer) => {
+                let appended = writer.append(&persist);
+                self.watch_over(appended);
+            }
+            Log::Thread(thread) => thread.append(persist),
+            Log::Closed => {}
+        }
+    }
+
+    fn publish_leadership(&self) {
+        self.neighbours.standing.publish(self.consensus.leadership());
+    }
+
+    fn change_leadership(&self, leadership: Leadership) {
+        self.publish_leadership();
+        if leadership.role == Role::Leader {
+            self.neighbours.pending.begin_reign(leadership.term);
+        } else {
+            _ = self.neighbours.applier.send(Job::LostLeadership);
+        }
+    }
+}

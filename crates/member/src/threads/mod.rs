@@ -1,0 +1,35 @@
+//! The threads of a member, the channels between them, and the state that they share with requests and duties.
+//!
+//! `driver` runs consensus, `persist` writes the log, `applier` runs the state machine, and `committer` writes the
+//! backend file. The threads know `channels` and none of each other. Connection runtimes wait for their outcomes in
+//! `completion`.
+//!
+//! # Not here
+//!
+//! The path of a client's request to the threads (`requests`), and the work that no request starts (`duties`). Nothing
+//! here imports from either.
+
+pub(crate) mod accepted_compactions;
+pub(crate) mod applier;
+pub(crate) mod batch_queue;
+pub(crate) mod bound;
+pub(crate) mod channels;
+pub(crate) mod clock;
+pub(crate) mod committer;
+pub(crate) mod completion;
+pub(crate) mod driver;
+pub mod fatal;
+pub(crate) mod limit_notices;
+pub(crate) mod memory_lock;
+pub(crate) mod outcome;
+pub(crate) mod pending_proposals;
+pub(crate) mod persist;
+pub(crate) mod reports;
+pub(crate) mod request_id;
+pub mod request_text;
+pub(crate) mod slow_apply;
+pub(crate) mod standing;
+mod ticks;
+pub(crate) mod timed_disk;
+pub(crate) mod waitlist;
+pub(crate) mod write_stages;

@@ -1,0 +1,181 @@
+//! Proposals in progress, shared by the threads: the connection runtimes add to them, the core threads take them.
+//!
+//! # Bound
+//!
+//! [`PROPOSALS`], in things and bytes. Further ones are refused.
+//!
+//! # Not here
+//!
+//! What is withdrawn and forgotten, and when: [`quorate_core::Pending`].
+
+use parking_lot::Mutex;
+pub use quorate_core::Load;
+use quorate_core::Pending;
+use quorate_raft::Term;
+
+use crate::threads::bound::Full;
+use crate::threads::completion::Completer;
+use crate::threads::outcome::Outcome;
+
+/// Requests for the log that this member has accepted and not yet carried out.
+pub(crate) const PROPOSALS: ProposalLimit =
+    ProposalLimit { count_max: quorate_node::limits::WAITING_PROPOSALS_MAX, bytes_max: 512 << 20 };
+
+/// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProposalLimit {
+    pub(crate) count_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PendingProposals {
+    pending: Mutex<Pending<Completer<Outcome>>>,
+}
+
+impl Default for PendingProposals {
+    fn default() -> Self {
+        let pending = Pending::new(PROPOSALS.count_max, PROPOSALS.bytes_max);
+        Self { pending: Mutex::new(pending) }
+    }
+}
+
+impl PendingProposals {
+    /// Takes a proposal of so many bytes on.
+    pub(crate) fn add(
+        &self,
+        request_id: u64,
+        completer: Completer<Outcome>,
+        bytes: usize,
+    ) -> Result<(), Full> {
+        if self.pending.lock().add(request_id, completer, bytes) { Ok(()) } else { Err(Full) }
+    }
+
+    /// Ends a proposal; see [`Pending::take`].
+    pub(crate) fn take(&self, request_id: u64) -> Option<Completer<Outcome>> {
+        self.pending.lock().take(request_id)
+    }
+
+    /// Nobody waits for this proposal any more, if it is still in progress.
+    pub(crate) fn withdraw(&self, request_id: u64) {
+        self.pending.lock().withdraw(request_id);
+    }
+
+    /// This member leads in that term.
+    pub(crate) fn begin_reign(&self, term: Term) {
+        self.pending.lock().begin_reign(term);
+    }
+
+    /// Gives back the places of withdrawn proposals; see [`Pending::forget_withdrawn`].
+    pub(crate) fn forget_withdrawn(&self, leads: bool) -> Vec<u64> {
+        self.pending.lock().forget_withdrawn(leads)
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        self.pending.lock().load()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::threads::completion::{AwaitingCell, CompletionQueue, deliver, wait};
+
+    thread_local! {
+        static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
+    }
+
+    const MIB: usize = 1 << 20;
+
+    /// Runs `act` with a completer.
+    fn with_completer(act: impl FnOnce(&Completer<Outcome>)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let asking = async {
+                let far = Instant::now() + Duration::from_secs(3600);
+                let (completer, _waiting) = wait(&AWAITING, far).unwrap();
+                act(&completer);
+            };
+            tokio::select! {
+                biased;
+                () = deliver(&AWAITING, CompletionQueue::new()) => {}
+                () = asking => {}
+            }
+        });
+    }
+
+    #[test]
+    fn proposals_are_bounded_in_number() {
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
+            let max = PROPOSALS.count_max as u64;
+            for id in 0..max {
+                pending.add(id, completer.clone(), 0).unwrap();
+            }
+            assert_eq!(pending.add(max, completer.clone(), 0), Err(Full));
+            assert!(pending.take(0).is_some());
+            pending.add(max, completer.clone(), 0).unwrap();
+            assert_eq!(pending.load().refused, 1);
+        });
+    }
+
+    #[test]
+    fn proposals_are_bounded_in_bytes() {
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
+            let fitting = (PROPOSALS.bytes_max / (MIB + 1024)) as u64;
+            for id in 0..fitting {
+                pending.add(id, completer.clone(), MIB).unwrap();
+            }
+            assert_eq!(pending.add(fitting, completer.clone(), MIB), Err(Full));
+            assert!(pending.load().bytes <= PROPOSALS.bytes_max);
+            for id in 0..fitting {
+                assert!(pending.take(id).is_some());
+            }
+            assert_eq!(pending.load(), Load { refused: 1, ..Load::default() });
+            pending.add(0, completer.clone(), 2 * PROPOSALS.bytes_max).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_withdrawn_keeps_its_place_until_it_is_applied_or_forgotten() {
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
+            for id in [5, 3, 4] {
+                pending.add(id, completer.clone(), MIB).unwrap();
+                pending.withdraw(id);
+            }
+            pending.withdraw(6);
+            assert_eq!(pending.load().count, 3);
+            assert!(pending.take(4).is_none(), "applied: nobody waits");
+            assert_eq!(pending.load().count, 2);
+            assert_eq!(pending.forget_withdrawn(false), [3, 5]);
+            assert_eq!(pending.load(), Load::default());
+        });
+    }
+
+    #[test]
+    fn what_went_to_a_predecessor_keeps_no_place_in_the_next_reign() {
+        with_completer(|completer| {
+            let pending = PendingProposals::default();
+            let add = |id| pending.add(id, completer.clone(), MIB).unwrap();
+            add(1);
+            add(2);
+            pending.begin_reign(Term(7));
+            add(3);
+            pending.withdraw(1);
+            pending.withdraw(3);
+            assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
+            // Told again of the same reign, and then deposed and elected once more.
+            pending.begin_reign(Term(7));
+            assert_eq!(pending.forget_withdrawn(true), [0; 0]);
+            pending.withdraw(2);
+            pending.begin_reign(Term(9));
+            assert_eq!(pending.forget_withdrawn(true), [2, 3]);
+            assert_eq!(pending.load(), Load::default());
+        });
+    }
+}

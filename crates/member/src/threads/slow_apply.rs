@@ -1,0 +1,34 @@
+//! etcd's warning about a request that took longer than `--warning-apply-duration`, for writes (the applier) and reads
+//! (`requests::slow`).
+
+use std::time::Duration;
+
+use quorate_telemetry::log;
+use quorate_telemetry::metrics::Metrics;
+
+/// A request that took longer to carry out than the limit says.
+#[derive(Debug)]
+pub(crate) struct Slow<'a> {
+    pub(crate) took: Duration,
+    /// What kind it is; empty for a write.
+    pub(crate) prefix: &'a str,
+    pub(crate) request: String,
+    pub(crate) response: String,
+    pub(crate) error: Option<String>,
+}
+
+impl Slow<'_> {
+    /// Counts it, and says so.
+    pub(crate) fn log(&self, limit: Duration, metrics: &Metrics) {
+        metrics.server.slow_apply.inc();
+        log::warn!(
+            "apply request took too long",
+            "took" = self.took,
+            "expected-duration" = limit,
+            "prefix" = self.prefix,
+            "request" = self.request,
+            "response" = self.response,
+            "error" = self.error
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! Where this member stands: who leads, what is committed, what is applied, and who waits for the latter.
+//!
+//! The driver publishes what consensus knows of its leadership and the committed index, the applier the applied index,
+//! once per batch, after the batch's view is published; then it releases everybody who waited for it. Requests read a few
+//! atomics on their way in.
+//!
+//! # Invariant
+//!
+//! When `applied()` has returned `i`, a view taken afterwards contains the effects of entry `i`.
+//!
+//! # Not here
+//!
+//! What follows from leadership: [`LeadershipState`] answers that, for the time that this member's clock shows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use quorate_core::{AppliedWaits, LeadershipState};
+use quorate_node::Leadership;
+use quorate_raft::{LogIndex, MemberId, NONE, Term};
+use quorate_state::versions::Version;
+use tokio::sync::watch;
+
+use crate::threads::clock::{Clock, to_millis};
+use crate::threads::completion::{Completer, CompletionBatch};
+use crate::threads::outcome::Outcome;
+use crate::threads::waitlist::SweepMark;
+
+/// Committed entries that may wait for the applier before new requests are refused.
+const UNAPPLIED_COUNT_MAX: u64 = 5_000;
+
+/// The same for requests that are let through first.
+const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
+
+/// Who waits until which index is applied. Those that have given up are swept, as in a [`Waitlist`].
+///
+/// [`Waitlist`]: crate::threads::waitlist::Waitlist
+#[derive(Debug, Default)]
+struct Waiting {
+    waits: AppliedWaits<Completer<Outcome>>,
+    mark: SweepMark,
+}
+
+impl Waiting {
+    fn sweep(&mut self) {
+        if self.mark.is_reached(self.waits.len()) {
+            self.waits.retain(Completer::is_awaited);
+            self.mark.set_after(self.waits.len());
+        }
+    }
+}
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub struct Standing {
+    committed: AtomicU64,
+    applied: AtomicU64,
+    applied_term: AtomicU64,
+    waiting: Mutex<Waiting>,
+    leadership: watch::Sender<Leadership>,
+    state: ArcSwap<LeadershipState>,
+    clock: Clock,
+    storage_version: Mutex<Option<Version>>,
+    refuses_writes: watch::Sender<bool>,
+}
+
+impl Standing {
+    pub(crate) fn new(applied: LogIndex, applied_term: Term, clock: Clock) -> Self {
+        Self {
+            committed: AtomicU64::new(applied.get()),
+            applied: AtomicU64::new(applied.get()),
+            applied_term: AtomicU64::new(applied_term.get()),
+            waiting: Mutex::new(Waiting::default()),
+            leadership: watch::Sender::new(Leadership::default()),
+            // Nobody leads until the driver says so.
+            state: ArcSwap::from_pointee(LeadershipState::default()),
+            clock,
+            storage_version: Mutex::new(None),
+            refuses_writes: watch::Sender::new(false),
+        }
+    }
+
+    /// The last index that is known to be committed.
+    pub fn committed(&self) -> LogIndex {
+        LogIndex(self.committed.load(Ordering::Acquire))
+    }
+
+    /// The last index that is applied.
+    pub fn applied(&self) -> LogIndex {
+        LogIndex(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Term of the last applied entry; what response headers carry.
+    pub fn applied_term(&self) -> Term {
+        Term(self.applied_term.load(Ordering::Acquire))
+    }
+
+    /// Whether the applier is so far behind that new requests have to be refused; those that go `first`
+    /// later than others.
+    pub(crate) fn is_overloaded(&self, first: bool) -> bool {
+        let count_max = if first { UNAPPLIED_COUNT_MAX_FIRST } else { UNAPPLIED_COUNT_MAX };
+        self.committed() > self.applied() + count_max
+    }
+
+    /// What is known of this member's leadership.
+    pub fn state(&self) -> LeadershipState {
+        **self.state.load()
+    }
+
+    /// Whether a read of the newest view is linearizable without asking anybody.
+    pub(crate) fn reads_need_no_barrier(&self) -> bool {
+        // In this order: what is applied of a term is applied before its index is.
+        let (applied, applied_term) = (self.applied(), self.applied_term());
+        self.state().reads_need_no_barrier(applied, applied_term)
+    }
+
+    /// The leader, or [`NONE`].
+    pub fn leader(&self) -> MemberId {
+        self.state().leadership.leader
+    }
+
+    /// Whether this member believes that it leads.
+    pub fn leads(&self) -> bool {
+        self.state().leads()
+    }
+
+    /// Whether this member leads without room for its backend file, and no other member can lead.
+    pub(crate) fn refuses_writes(&self) -> watch::Receiver<bool> {
+        self.refuses_writes.subscribe()
+    }
+
+    pub(crate) fn set_refuses_writes(&self, refuses: bool) {
+        self.refuses_writes.send_replace(refuses);
+    }
+
+    /// Whether there is no leader, and has been none for so long (an election timeout, here and below) that
+    /// it is no mere change of leaders.
+    pub fn misses_leader(&self, patience: Duration) -> bool {
+        self.state().misses_leader(self.clock.now(), to_millis(patience))
+    }
+
+    /// Waits for a leader until there has been none for so long. Says whether there is one.
+    pub async fn has_leader_within(&self, patience: Duration) -> bool {
+        let Some(since) = self.state().leaderless_since else { return true };
+        let deadline = self.clock.instant(since) + patience;
+        let mut leadership = self.leadership();
+        let led = leadership.wait_for(|now| now.leader != NONE);
+        matches!(tokio::time::timeout_at(deadline.into(), led).await, Ok(Ok(_)))
+    }
+
+    /// Whether no leader has been known at any moment since then.
+    pub fn had_no_leader_since(&self, then: Instant) -> bool {
+        self.state().had_no_leader_since(self.clock.at(then))
+    }
+
+    /// Whether consensus has handled a tick within the last while.
+    pub fn has_ticked_within(&self, last: Duration) -> bool {
+        self.state().has_ticked_within(self.clock.now(), to_millis(last))
+    }
+
+    /// Follows changes of leadership.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.subscribe()
+    }
+
+    /// The version that the backend file's content has.
+    pub fn storage_version(&self) -> Option<Version> {
+        *self.storage_version.lock()
+    }
+
+    pub(crate) fn set_storage_version(&self, version: Option<Version>) {
+        *self.storage_version.lock() = version;
+    }
+
+    /// Called by the driver, and by nobody else.
+    pub(crate) fn publish(&self, state: LeadershipState) {
+        if state == self.state() {
+            return;
+        }
+        self.state.store(Arc::new(state));
+        self.leadership.send_if_modified(|before| {
+            std::mem::replace(before, state.leadership) != state.leadership
+        });
+    }
+
+    /// Called by the driver.
+    pub(crate) fn set_committed(&self, index: LogIndex) {
+        self.committed.fetch_max(index.get(), Ordering::AcqRel);
+    }
+
+    /// Called by the applier after it has published the batch that ends with `index`.
+    pub(crate) fn set_applied(
+        &self,
+        index: LogIndex,
+        term: Term,
+        completions: &mut CompletionBatch<Outcome>,
+    ) {
+        let mut waiting = self.waiting.lock();
+        self.applied_term.store(term.get(), Ordering::Release);
+        self.applied.store(index.get(), Ordering::Release);
+        while let Some(completers) = waiting.waits.take_released(index) {
+            for completer in completers {
+                completions.push(completer, Outcome::Ready);
+            }
+        }
+    }
+
+    /// Tells `completer` once `index` is applied, which may be now.
+    pub(crate) fn when_applied(&self, index: LogIndex, completer: Completer<Outcome>) {
+        let released = {
+            let mut waiting = self.waiting.lock();
+            waiting.sweep();
+            // Looked at under the lock, so that the applier cannot pass in between.
+            waiting.waits.wait(completer, index, self.applied())
+        };
+        if let Some(completer) = released {
+            completer.send(Outcome::Ready);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_raft::Role;
+    use quorate_state::units::Millis;
+
+    use super::*;
+
+    use crate::threads::completion::{AwaitingCell, CompletionQueue, deliver, wait};
+
+    thread_local! {
+        static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Clock::start());
+        let callers = async {
+            let (completer, staying) = wait(&AWAITING, far).unwrap();
+            standing.when_applied(LogIndex(7), completer);
+            for index in 1..10_000 {
+                let (completer, gone) = wait(&AWAITING, far).unwrap();
+                drop(gone);
+                standing.when_applied(LogIndex(index), completer);
+            }
+            assert!(standing.waiting.lock().waits.len() <= 1024);
+            standing.set_applied(LogIndex(7), Term(1), &mut CompletionBatch::new());
+            assert!(standing.waiting.lock().waits.len() < 1024);
+            drop(staying);
+        };
+        tokio::select! {
+            biased;
+            () = deliver(&AWAITING, CompletionQueue::new()) => {}
+            () = callers => {}
+        }
+    }
+
+    #[test]
+    fn what_goes_first_is_refused_later() {
+        let standing = Standing::new(LogIndex(7), Term(1), Clock::start());
+        for (committed, refused) in [
+            (5_007, [false, false]),
+            (5_008, [true, false]),
+            (10_007, [true, false]),
+            (10_008, [true, true]),
+        ] {
+            standing.set_committed(LogIndex(committed));
+            assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
+        }
+    }
+
+    /// No test waits for it.
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(5);
+    const LED: Leadership = Leadership { leader: 1, term: Term(2), role: Role::Follower };
+
+    fn led() -> Standing {
+        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Clock::start());
+        publish(&standing, LED, None);
+        standing
+    }
+
+    fn publish(standing: &Standing, leadership: Leadership, leaderless_since: Option<Millis>) {
+        standing.publish(LeadershipState { leadership, leaderless_since, ..standing.state() });
+    }
+
+    fn lose_leader(standing: &Standing) {
+        let since = standing.clock.now();
+        publish(standing, Leadership { leader: NONE, ..LED }, Some(since));
+    }
+
+    #[tokio::test]
+    async fn a_leader_that_is_gone_is_missed_after_a_while() {
+        let standing = led();
+        assert!(!standing.misses_leader(Duration::ZERO));
+        assert!(standing.has_leader_within(Duration::ZERO).await);
+        lose_leader(&standing);
+        assert!(!standing.misses_leader(LONG));
+        assert!(!standing.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(standing.misses_leader(SHORT));
+        assert!(!standing.has_leader_within(Duration::ZERO).await, "nothing is left to wait for");
+    }
+
+    #[tokio::test]
+    async fn who_requires_a_leader_gets_its_successor() {
+        let standing = led();
+        lose_leader(&standing);
+        let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
+        assert!(now_or_never(waiting.as_mut()).await.is_none());
+        publish(&standing, Leadership { leader: 3, term: Term(3), ..LED }, None);
+        assert!(waiting.await);
+    }
+
+    /// The outcome, if it is there.
+    async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut future = Some(future);
+        std::future::poll_fn(move |cx| {
+            let polled = future.take().expect("polled once").poll(cx);
+            std::task::Poll::Ready(match polled {
+                std::task::Poll::Ready(outcome) => Some(outcome),
+                std::task::Poll::Pending => None,
+            })
+        })
+        .await
+    }
+}
