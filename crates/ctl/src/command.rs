@@ -1,4 +1,4 @@
-//! What a command is in this tool.
+//! The command type of this tool.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,9 +17,9 @@ pub(crate) mod group {
     pub(crate) const UTILITY: &str = "Utility commands";
 }
 
-/// A command's work, in the making.
+/// The future of a running command.
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
-/// What runs a command.
+/// The function that runs a command.
 pub(crate) type Run = for<'a> fn(&'a Session) -> Running<'a>;
 /// A command or a group of commands.
 pub(crate) type Command = command::Command<Run>;
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_found_by_unique_prefix_wherever_flags_stand() {
+    fn commands_are_found_by_unique_prefix_with_flags_anywhere() {
         check("get a", "get", "a");
         check("mem li -w json", "member list", "-w json");
         check("--endpoints a:1 lease gr 60", "lease grant", "--endpoints a:1 60");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_and_unknown_words_are_refused() {
+    fn ambiguous_and_unknown_commands_are_refused() {
         let line = |word: &str| vec![word.as_bytes().to_vec()];
         assert_eq!(find(&ROOT, &line("de")).unwrap_err(), "de");
         assert_eq!(find(&ROOT, &line("foo")).unwrap_err(), "foo");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_runs_and_every_name_is_unique() {
+    fn every_command_has_a_run_function_and_a_unique_name() {
         fn walk(command: &Command) {
             let mut names: Vec<_> = command.children.iter().map(|child| child.name()).collect();
             let count = names.len();

@@ -1,4 +1,4 @@
-//! The commands, one module each: its flags, its request, its run, and the tests of these.
+//! The commands, one module for each: its flags, its request, its run function and its tests.
 
 pub(crate) mod alarm;
 pub(crate) mod auth;
@@ -87,21 +87,21 @@ pub(crate) const ROOT: Command = Command {
     ..Command::EMPTY
 };
 
-/// Reads a member's id from an argument.
+/// Parses a member id.
 fn member_id(text: &str) -> Result<u64, Failure> {
     parse_uint(text, 16).map_err(|error| {
         Failure::bad_args(format!("bad member ID arg ({error}), expecting ID in Hex"))
     })
 }
 
-/// Reads a lease's id from an argument.
+/// Parses a lease id.
 fn lease_id(text: &str) -> Result<i64, Failure> {
     parse_int(text, 16).map_err(|error| {
         Failure::bad_args(format!("bad lease ID arg ({error}), expecting ID in Hex"))
     })
 }
 
-/// Whether `--consistency` asks for a serializable answer.
+/// Whether `--consistency` asks for a serializable read.
 fn serializable(consistency: &str) -> Result<bool, Failure> {
     match consistency {
         "s" => Ok(true),

@@ -1,11 +1,11 @@
-//! Who asks: what the flags and the environment say of a user, in `etcdctl`'s way.
+//! The credentials of the user, read from flags and the environment as `etcdctl` does.
 
 use quorate_client::credentials::{Credentials, token};
 
 use crate::failure::Failure;
 use crate::flags::Matches;
 
-/// What the flags say; for a password that they leave out there is `ask`.
+/// Reads the flags. `ask` is called for a password that they leave out.
 pub(crate) fn of(
     matches: &Matches,
     ask: impl FnOnce() -> Result<String, String>,

@@ -1,8 +1,9 @@
-//! Files of one name with the dates of their making, of which the newest are kept.
+//! Files with the same name and a date in it, of which only the newest are kept.
 //!
 //! # Guarantees
 //!
-//! * Only files are removed whose names are this one with a date, and never one of the newest that are to be kept.
+//! * Only files whose name is the given one with a date are removed, and never one of the newest that are to be
+//!   kept.
 
 use std::fs;
 use std::io;
@@ -11,10 +12,10 @@ use std::time::Duration;
 
 use crate::log::timestamp;
 
-/// What stands for digits in a date, which sorts as it was made: `20261123T023311Z`.
+/// The pattern of a date, with zeros for digits. Dates sort by time: `20261123T023311Z`.
 const PATTERN: &str = "00000000T000000Z";
 
-/// The name of a file with its date: before its last extension, if it has one.
+/// The file name with a date, inserted before the last extension if there is one.
 pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     let moment = timestamp(Duration::from_secs(since_1970.as_secs()));
     let (date, _) = moment.split_once('.').unwrap_or((&moment, ""));
@@ -23,7 +24,7 @@ pub(crate) fn dated(path: &Path, since_1970: Duration) -> PathBuf {
     path.with_file_name(format!("{before}{date}{after}"))
 }
 
-/// Removes all but the newest files of this name with a date, and returns what it has removed, oldest first.
+/// Removes all dated files of this name except the newest ones. Returns the removed files, oldest first.
 pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let (before, after) = around(path);
@@ -42,7 +43,7 @@ pub(crate) fn prune(path: &Path, keep: usize) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What stands before and after the date.
+/// The parts of the name before and after the date.
 fn around(path: &Path) -> (String, String) {
     let text =
         |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_stands_before_the_extension() {
+    fn the_date_is_inserted_before_the_extension() {
         let moment = Duration::new(951_782_399, 5);
         for (path, expected) in [
             ("/a/backup.db", "/a/backup-20000228T235959Z.db"),
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_and_strangers_stay() {
+    fn the_oldest_files_are_removed_and_other_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b.db");
         let strangers = ["b.db", "b-1.db", "b-20000228T235959Z.db.part", "bb-20000228T235959Z.db"];

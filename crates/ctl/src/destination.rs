@@ -1,4 +1,5 @@
-//! The other cluster of a command that has two: the flags that say how it is reached, and what keys are called there.
+//! The second cluster of a command that works on two: the flags for its connection, and the mapping of key
+//! names.
 
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind, Matches};
@@ -40,7 +41,7 @@ pub(crate) const PASSWORD: Flag = Flag::text(
     "Destination password for authentication (if this option is used, --user option shouldn't include password)",
 );
 
-/// What a key is called at the destination.
+/// Maps keys of the source to keys of the destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) prefix: Vec<u8>,
@@ -48,7 +49,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// By the flags; without a name of its own the destination has the source's.
+    /// Reads the flags. Without a destination prefix, keys keep their names.
     pub(crate) fn of(matches: &Matches) -> Result<Self, Failure> {
         let (prefix, replacement) = (matches.text("prefix"), matches.text("dest-prefix"));
         let to_root = matches.bool("no-dest-prefix");
@@ -62,17 +63,17 @@ impl Names {
         Ok(Self { prefix: prefix.into(), replacement: replacement.into() })
     }
 
-    /// The whole key.
+    /// The key at the destination.
     pub(crate) fn at_destination(&self, key: &[u8]) -> Vec<u8> {
         [&self.replacement[..], self.rest(key)].concat()
     }
 
-    /// What of a key does not change: only keys of the prefix are asked for.
+    /// The part of a source key that is the same on both sides. Only keys with the prefix are read.
     pub(crate) fn rest<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.prefix[..]).unwrap_or(key)
     }
 
-    /// The same of a key of the destination.
+    /// The part of a destination key that is the same on both sides.
     pub(crate) fn rest_at_destination<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         key.strip_prefix(&self.replacement[..]).unwrap_or(key)
     }
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_their_names_or_those_asked_for() {
+    fn keys_keep_their_names_or_get_the_destination_prefix() {
         for (line, key) in [
             (&[][..], "a/a/k"),
             (&["--prefix=a/"], "a/a/k"),

@@ -1,8 +1,9 @@
-//! Endpoints from SRV records of DNS (`--discovery-srv`), as `etcdctl` finds them.
+//! Finds endpoints through DNS SRV records (`--discovery-srv`), as `etcdctl` does.
 //!
-//! `_etcd-client-ssl._tcp.DOMAIN` names members that speak TLS, `_etcd-client._tcp.DOMAIN` those that do not. Either may be
-//! missing. DNS is not to be trusted: who says `--insecure-discovery=false` goes to none without TLS, and takes only
-//! servers whose certificate is good for the domain itself (`security`), whatever hosts the records name.
+//! `_etcd-client-ssl._tcp.DOMAIN` lists members with TLS, `_etcd-client._tcp.DOMAIN` members without it. Either
+//! record may be missing. DNS is not trustworthy: with `--insecure-discovery=false` the client connects only
+//! with TLS, and accepts only servers whose certificate is valid for the domain itself (`security`), whichever
+//! hosts the records name.
 
 use quorate_cli::gotext;
 use quorate_dns::Resolver;
@@ -10,28 +11,28 @@ use quorate_dns::Resolver;
 use crate::failure::Failure;
 use crate::flags::Matches;
 
-/// The DNS servers that are asked; a run that asks none does not look for them.
+/// The DNS servers. They are looked up only if the command needs them.
 pub(crate) type Servers = Box<dyn Fn() -> Resolver>;
 
-/// What the flags say of discovery.
+/// The discovery flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Discovery {
     domain: String,
-    /// Set apart from other clusters of the domain by this; empty for nothing.
+    /// The service name, which separates several clusters of one domain; empty for none.
     service: String,
     is_insecure_accepted: bool,
 }
 
-/// What the records come to.
+/// The result of discovery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) endpoints: Vec<String>,
-    /// Those without TLS, where they are not wanted.
+    /// The endpoints without TLS, if they are not allowed.
     pub(crate) ignored: Vec<String>,
 }
 
 impl Discovery {
-    /// What is to be looked for, if anything is.
+    /// Reads the flags; `None` if discovery is not requested.
     pub(crate) fn of(matches: &Matches) -> Option<Self> {
         let domain = matches.text("discovery-srv").to_owned();
         (!domain.is_empty()).then(|| Self {
@@ -41,12 +42,12 @@ impl Discovery {
         })
     }
 
-    /// The name to find in the certificates of servers, if it is not their own.
+    /// The name that server certificates must contain, if it is not their host name.
     pub(crate) fn name_in_certificates(&self) -> Option<String> {
         (!self.is_insecure_accepted).then(|| self.domain.clone())
     }
 
-    /// Asks for the endpoints.
+    /// Queries the endpoints.
     pub(crate) async fn endpoints(&self, resolver: &Resolver) -> Result<Found, Failure> {
         let (secured, plain) = tokio::join!(
             self.endpoints_of(resolver, "https", "etcd-client-ssl"),

@@ -1,10 +1,10 @@
-//! Reading a secret from a terminal that does not show it.
+//! Reads a secret from the terminal without echo.
 //!
 //! # Guarantees
 //!
-//! * The terminal shows what is typed again when the reading is over, whichever way: while it lasts the interrupt key
-//!   sends no signal but ends the line, and so the tool, in order.
-//! * Where standard input is no terminal, lines are read as they come.
+//! * Echo is restored in every case. While the secret is read, the interrupt key sends no signal; it ends the
+//!   line, and the tool then exits in order.
+//! * If standard input is not a terminal, lines are read unchanged.
 
 use std::io::{BufRead, Error, ErrorKind, IsTerminal as _, stdin};
 
@@ -12,32 +12,32 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-/// What the interrupt key sends.
+/// The character that the interrupt key sends.
 const INTERRUPT: u8 = 3;
 
-/// A terminal that shows nothing, for as long as this lives.
+/// Switches off echo while it lives.
 #[derive(Debug)]
 pub(crate) struct Hidden {
-    /// How the terminal was, if there is one.
+    /// The previous terminal modes, if standard input is a terminal.
     before: Option<Termios>,
 }
 
 impl Hidden {
-    /// Hides what is typed from now on.
+    /// Switches off echo.
     pub(crate) fn begin() -> Self {
         let before = if stdin().is_terminal() { tcgetattr(stdin()).ok() } else { None };
         if let Some(before) = &before {
             let mut hidden = before.clone();
             hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
-            // The key that would have sent a signal ends the line instead.
+            // The interrupt key ends the line instead of sending a signal.
             hidden.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
-            // A terminal that has gone away shows nothing either.
+            // This fails only if the terminal is gone.
             tcsetattr(stdin(), OptionalActions::Now, &hidden).ok();
         }
         Self { before }
     }
 
-    /// A line without its end.
+    /// Reads a line without its line ending.
     pub(crate) fn read_line(&self, input: &mut dyn BufRead) -> Result<Vec<u8>, Error> {
         let ends = |byte: &u8| *byte == b'\n' || (self.before.is_some() && *byte == INTERRUPT);
         let mut line = Vec::new();
@@ -66,7 +66,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // As above.
+            // This fails only if the terminal is gone.
             tcsetattr(stdin(), OptionalActions::Now, before).ok();
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_one_by_one() {
+    fn lines_are_read_one_by_one() {
         let hidden = Hidden { before: None };
         let mut input = &b"one\n two \r\n\nthree"[..];
         let mut next = || hidden.read_line(&mut input).unwrap();

@@ -1,6 +1,6 @@
-//! The signals that ask a command to come to an end: SIGINT and SIGTERM.
+//! The signals that end a command: SIGINT and SIGTERM.
 //!
-//! A command that holds something others wait for gives it back before it ends.
+//! A command that holds a lock or a leadership releases it before it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use tokio::sync::Notify;
 
-/// Hears signals, which no longer end the process, for as long as this lives.
+/// Receives the signals while it lives, so that they do not end the process.
 pub(crate) struct Interrupt {
     heard: Arc<Notify>,
     handle: Handle,
 }
 
 impl Interrupt {
-    /// Begins to listen.
+    /// Starts to receive signals.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let (heard, handle) = (Arc::new(Notify::new()), signals.handle());
@@ -27,7 +27,7 @@ impl Interrupt {
         Ok(Self { heard, handle })
     }
 
-    /// Waits for a signal, if none has come yet.
+    /// Waits for a signal; returns at once if one has been received.
     pub(crate) async fn wait(&self) {
         self.heard.notified().await;
     }

@@ -1,18 +1,21 @@
-//! `quorate ctl`: the command-line client, as `etcdctl` 3.7 is.
+//! `quorate ctl`: the command-line client, compatible with `etcdctl` 3.7.
 //!
 //! ```text
-//! main ─► command (which) ─► cli::flags (with what) ─► commands::* ─► quorate_client ─► servers
-//!                                                     └──► output (in which form)
+//! main ─► command (which) ─► cli::flags (arguments) ─► commands::* ─► quorate_client ─► servers
+//!                                                     └──► output (format)
 //! ```
 //!
 //! # Invariants
 //!
-//! * Commands, flags, environment, output and exit codes are `etcdctl`'s; scripts written for it work.
-//! * A command talks to the world only through its `Session`: one client, one terminal, one environment.
+//! * Commands, flags, environment, output and exit codes are those of `etcdctl`, so scripts written for it
+//!   work.
+//! * A command reaches its environment only through its `Session`: one client, one terminal, one set of
+//!   variables.
 //!
 //! # Tests
 //!
-//! Beside each module; `tests/etcd` compares with the real tool against a real server.
+//! Unit tests are next to each module. `tests/etcd` compares the tool with the real etcdctl against a real
+//! server.
 
 mod command;
 mod commands;
@@ -53,20 +56,20 @@ use crate::session::{Session, Surroundings};
 
 const NAMES: Names = Names { of_etcd: "etcdctl", own: "quorate ctl" };
 
-/// The page of this tool for `man`.
+/// The manual page of this tool, for `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// The page of this tool for `docs/`.
+/// The reference page of this tool, for `docs/`.
 #[must_use]
 pub fn reference() -> String {
     manual::MANUAL.markdown()
 }
 
-/// Runs the tool on the process's own terminal and environment; the first argument is its name. Snapshots that a
-/// command reads are opened by `open_file`.
+/// Runs the tool with the terminal and environment of the process. The first argument is the tool's name.
+/// `open_file` opens snapshots that a command reads.
 pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> ExitCode {
     let env = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
@@ -79,7 +82,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, open_file: OpenFile) -> Ex
     start::end(run(args, env, terminal, open_file))
 }
 
-/// Runs the tool and returns its exit code; the first argument is its name.
+/// Runs the tool and returns its exit code. The first argument is the tool's name.
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,
@@ -90,7 +93,7 @@ pub fn run(
     run_with(args, env, terminal, Surroundings { servers, open_file })
 }
 
-/// The same, with surroundings of the caller's choice.
+/// Like `run`, with DNS servers chosen by the caller.
 fn run_with(
     args: impl IntoIterator<Item = OsString>,
     env: BTreeMap<String, String>,
@@ -117,7 +120,7 @@ fn execute(run: Run, session: &Session) -> Result<(), Failure> {
     tokio::task::LocalSet::new().block_on(&runtime, run(session))
 }
 
-/// Tells of a failure and returns the exit code.
+/// Prints an error and returns the exit code.
 fn conclude(session: &Session, result: Result<(), Failure>) -> u8 {
     let Err(Failure { code, message }) = result else { return 0 };
     if let Some(message) = message {

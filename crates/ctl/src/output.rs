@@ -1,7 +1,7 @@
-//! How replies are shown: one module per format.
+//! The output formats, one module for each.
 //!
-//! [`Reply`] names everything a command can show. Each format is one function over it and says itself
-//! which replies it does not cover.
+//! [`Reply`] lists everything that a command can print. Each format is one function over it, and reports which
+//! replies it does not support.
 
 mod access;
 mod fields;
@@ -22,11 +22,11 @@ use quorate_api::etcdserverpb::{
 pub(crate) use self::access::Access;
 use crate::failure::{Failure, exit};
 
-/// What a command shows.
+/// Something that a command prints.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Put(PutResponse),
-    /// With whether only values are to be shown.
+    /// The flag is set if only values are printed.
     Get(RangeResponse, bool),
     Delete(DeleteRangeResponse),
     Txn(TxnResponse),
@@ -34,7 +34,7 @@ pub(crate) enum Reply {
     LeaseGrant(LeaseGrantResponse),
     LeaseRevoke(i64, LeaseRevokeResponse),
     LeaseKeepAlive(LeaseKeepAliveResponse),
-    /// With whether keys were asked for.
+    /// The flag is set if keys were requested.
     LeaseTimeToLive(LeaseTimeToLiveResponse, bool),
     LeaseList(LeaseLeasesResponse),
     MemberAdd(MemberAddResponse),
@@ -47,7 +47,7 @@ pub(crate) enum Reply {
         to: u64,
         response: MoveLeaderResponse,
     },
-    /// With the name of the action.
+    /// The string is the name of the action.
     Downgrade(&'static str, DowngradeResponse),
     Alarm(AlarmResponse),
     Health(Vec<Health>),
@@ -56,20 +56,20 @@ pub(crate) enum Reply {
     Access(Access),
 }
 
-/// Whether an endpoint serves.
+/// The health of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
     pub(crate) endpoint: String,
     pub(crate) healthy: bool,
     pub(crate) took: String,
-    /// Empty if there is none.
+    /// Empty without an error.
     pub(crate) error: String,
 }
 
-/// What a format makes of a reply.
+/// A formatted reply.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    /// For standard output; keys and values may be any bytes.
+    /// For standard output; keys and values may contain any bytes.
     pub(crate) output: Vec<u8>,
     /// For standard error.
     pub(crate) errors: String,
@@ -82,7 +82,7 @@ impl Shown {
     }
 }
 
-/// The forms of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Simple,
@@ -104,7 +104,7 @@ impl Format {
         })
     }
 
-    /// Renders a reply, or refuses one that the format does not cover.
+    /// Formats a reply, or refuses one that the format does not support.
     pub(crate) fn render(
         self,
         reply: &Reply,
@@ -131,7 +131,7 @@ impl Format {
     }
 }
 
-/// The columns of replies that are tables.
+/// The columns of replies that are printed as tables.
 mod columns {
     use super::{HashKvResponse, Health, MemberListResponse, StatusResponse};
     use crate::gotext::size;
@@ -227,7 +227,7 @@ fn alarm_name(alarm: i32) -> String {
     }
 }
 
-/// The name of an event's type, as the protocol spells it.
+/// The name of an event type, as the protocol spells it.
 pub(crate) fn event_name(kind: i32) -> String {
     match quorate_api::mvccpb::event::EventType::try_from(kind) {
         Ok(kind) => kind.as_str_name().to_owned(),

@@ -1,10 +1,10 @@
-//! URLs at which members reach one another, as `member add` and `member update` take them: what etcd's client library
-//! refuses is refused here, in its words, before anything is sent.
+//! Peer URLs, as `member add` and `member update` accept them. URLs that etcd's client library refuses are
+//! refused here before anything is sent, with the same error texts.
 
 use crate::failure::Failure;
 use crate::gotext::quote;
 
-/// The URLs of a list with commas.
+/// Parses a comma-separated list of URLs.
 pub(crate) fn parse(list: &str) -> Result<Vec<String>, Failure> {
     if list.is_empty() {
         return Err(Failure::bad_args("member peer urls not provided"));
@@ -49,7 +49,7 @@ fn check(url: &str) -> Result<(), String> {
     }
 }
 
-/// What stands before and after the first colon, if what is before may be a scheme.
+/// The parts before and after the first colon, if the first may be a scheme.
 fn scheme_of(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once(':')?;
     let is_scheme = scheme.bytes().enumerate().all(|(at, byte)| {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_etcd_refuses_is_refused_in_its_words() {
+    fn invalid_urls_are_refused_with_etcds_errors() {
         for good in ["http://a:1", " https://[::1]:1 ", "unix://a", "http://a:1?x=1", "HTTP://a:1"]
         {
             assert!(parse(good).is_ok(), "{good}");

@@ -1,11 +1,11 @@
-//! A place in a queue of keys, which is how etcd's clients make locks and elections: who comes first holds the lock or
-//! leads, and everybody else waits for the one before.
+//! A position in a queue of keys, with which etcd's clients implement locks and elections: the first in the
+//! queue holds the lock or is the leader, and every other client waits for the one before it.
 //!
 //! # Guarantees
 //!
-//! * Any client of etcd may stand in the same queue.
-//! * The place lasts as long as its lease, which is renewed until the place is left, and revoked then: nothing is
-//!   left behind.
+//! * All clients of etcd can share a queue.
+//! * The position lasts as long as its lease. The lease is renewed until the position is given up, and then
+//!   revoked, so that nothing is left in the cluster.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::failure::{Failure, status_text};
 use crate::key_range::prefix_end;
 use crate::renewal::keep;
 
-/// The time of a lease for which none was asked.
+/// The TTL of a lease if none is given.
 pub(crate) const TTL_SECS_DEFAULT: i64 = 60;
 
 type Renewal<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
@@ -36,12 +36,12 @@ type Renewal<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 pub(crate) struct Tenure<'a> {
     client: &'a Client,
     id: i64,
-    /// Nothing once the lease has ended.
+    /// `None` once the lease has ended.
     renewal: Option<Renewal<'a>>,
 }
 
 impl<'a> Tenure<'a> {
-    /// Asks for a lease of this time; one of no time stands for the default.
+    /// Grants a lease with this TTL; 0 stands for the default.
     pub(crate) async fn begin(client: &'a Client, ttl_secs: i64) -> Result<Self, Status> {
         let ttl = if ttl_secs > 0 { ttl_secs } else { TTL_SECS_DEFAULT };
         let grant = async |channel, request| client.lease(channel).lease_grant(request).await;
@@ -52,7 +52,7 @@ impl<'a> Tenure<'a> {
         Ok(Self { client, id: lease.id, renewal: Some(renewal) })
     }
 
-    /// Works while the lease lives; nothing comes of it when the lease ends first.
+    /// Runs a future while the lease lives; `None` if the lease ends first.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let renewal = self.renewal.as_mut()?;
         tokio::select! {
@@ -63,7 +63,7 @@ impl<'a> Tenure<'a> {
         None
     }
 
-    /// Works, whatever becomes of the lease meanwhile.
+    /// Runs a future and renews the lease meanwhile, even if the lease ends before the future does.
     pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         match self.during(work.as_mut()).await {
@@ -72,7 +72,7 @@ impl<'a> Tenure<'a> {
         }
     }
 
-    /// Revokes the lease if it lives, and with it leaves every place that was taken by it.
+    /// Revokes the lease if it lives, which gives up every position that uses it.
     pub(crate) async fn end(self) -> Result<(), Status> {
         if self.renewal.is_none() {
             return Ok(());
@@ -90,14 +90,14 @@ pub(crate) struct Place {
     queue: Vec<u8>,
     /// The key.
     pub(crate) key: Vec<u8>,
-    /// The revision at which it was taken.
+    /// The revision that created the key.
     created: i64,
-    /// The cluster's revision when its turn came.
+    /// The revision of the cluster when this key became the first of the queue.
     pub(crate) revision: i64,
 }
 
 impl Place {
-    /// Takes the next place in the queue of this name, and puts a value there.
+    /// Joins the queue of this name, with a value.
     pub(crate) async fn take(
         tenure: &Tenure<'_>,
         name: &[u8],
@@ -128,7 +128,7 @@ impl Place {
         let txn = async |channel, request| client.kv(channel).txn(request).await;
         let reply = client.call(None, Repeat::Never, request, txn).await?;
         let revision = reply.header.as_ref().map_or(0, |header| header.revision);
-        // Nobody else has a key of this lease, so it is ours if it is there.
+        // No other client has a key with this lease, so a key that exists is ours.
         let found = reply.responses.first().and_then(|operation| match &operation.response {
             Some(Response::ResponseRange(found)) => found.kvs.first(),
             _ => None,
@@ -137,7 +137,7 @@ impl Place {
         Ok(Self { queue, key, created, revision })
     }
 
-    /// Waits until nobody is before this place any more.
+    /// Waits until this key is the first of the queue.
     pub(crate) async fn turn(&mut self, client: &Client) -> Result<(), Status> {
         let last_before = RangeRequest {
             key: self.queue.clone().into(),
@@ -158,19 +158,19 @@ impl Place {
         }
     }
 
-    /// What is at this place.
+    /// Reads the key.
     pub(crate) async fn look(&self, client: &Client) -> Result<RangeResponse, Status> {
         get(client, RangeRequest { key: self.key.clone().into(), ..Default::default() }).await
     }
 }
 
-/// Reads keys, for as long as it takes.
+/// Reads keys, without a time limit.
 pub(crate) async fn get(client: &Client, request: RangeRequest) -> Result<RangeResponse, Status> {
     let range = async |channel, request| client.kv(channel).range(request).await;
     client.call(None, Repeat::Safe, request, range).await
 }
 
-/// Waits for a key to be deleted at this revision or later.
+/// Waits until a key is deleted at this revision or later.
 async fn gone(client: &Client, key: &[u8], revision: i64) -> Result<(), Status> {
     let create = WatchCreateRequest {
         key: key.to_vec().into(),
@@ -189,7 +189,7 @@ async fn gone(client: &Client, key: &[u8], revision: i64) -> Result<(), Status> 
     }
 }
 
-/// What is said of a wait that a signal has ended.
+/// The error of a wait that a signal has ended.
 pub(crate) fn interrupted() -> Failure {
     Failure::error(status_text(&Status::cancelled("")))
 }

@@ -1,16 +1,17 @@
-//! How far long work is, for somebody who waits for it at a terminal: one line of standard error, which goes again.
+//! Shows the progress of long work to a user at a terminal, in one line on standard error that is erased
+//! afterwards.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::session::Session;
 
-/// Between two lines, and before the first: short work says nothing.
+/// The time between two updates and before the first one; short work shows no line.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A line that says how far the work is, while this lives.
+/// A progress line, erased when this is dropped.
 pub(crate) struct Progress<'a> {
-    /// Nothing where nobody looks.
+    /// `None` if standard error is not a terminal.
     session: Option<&'a Session>,
     told: Instant,
     is_shown: bool,
@@ -22,7 +23,7 @@ impl<'a> Progress<'a> {
         Self { session, told: Instant::now(), is_shown: false }
     }
 
-    /// Says how far it is, if it is time to.
+    /// Updates the line, if an update is due.
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
         if let Some(session) = self.session.filter(|_| self.told.elapsed() >= INTERVAL) {
             session.print_error(&format!("\r\x1b[K{}", line()));

@@ -1,4 +1,4 @@
-//! Renewing a lease, over one stream after another, for as long as it lives.
+//! Renews a lease for as long as it lives, over as many streams as that takes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tonic::Status;
 use crate::client::{Client, Connection, told};
 use crate::failure::Failure;
 
-/// Pause before a lost stream is opened again.
+/// The pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Renewals that are not sent yet: each waits for the answer to the one before.
+/// The capacity of the request queue: each renewal waits for the response to the previous one.
 const REQUESTS_MAX: usize = 1;
 
 /// Renews a lease once.
@@ -21,14 +21,14 @@ pub(crate) async fn renew_once(client: &Client, id: i64) -> Result<LeaseKeepAliv
     Stream::open(client, id).await?.renew(client, id).await
 }
 
-/// Renews the lease three times in its life until it is gone: revoked, or out of reach for as long as it
-/// lives. Until the first answer that is taken to be `first_life`. Each answer is `told`, and ends the renewals if
-/// it cannot be.
+/// Renews the lease every third of its TTL, until it is revoked or the server has been unreachable for a full
+/// TTL. Until the first response, the TTL is taken to be `first_life`. Each response is passed to
+/// `on_response`, whose error ends the renewals.
 pub(crate) async fn keep(
     client: &Client,
     id: i64,
     first_life: Duration,
-    told: impl Fn(LeaseKeepAliveResponse) -> Result<(), Failure>,
+    on_response: impl Fn(LeaseKeepAliveResponse) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut dies = Instant::now() + first_life;
     let mut stream: Option<Stream> = None;
@@ -50,11 +50,11 @@ pub(crate) async fn keep(
                 has_warned = false;
                 let life = Duration::from_secs(u64::try_from(reply.ttl).unwrap_or_default());
                 dies = Instant::now() + life;
-                told(reply)?;
+                on_response(reply)?;
                 sleep(life / 3).await;
             }
             Ok(Err(status)) => {
-                // Once for each time that there is no way to the servers.
+                // One warning for each period without a connection.
                 if !std::mem::replace(&mut has_warned, true) {
                     client.warn(&status, 0);
                 }
@@ -69,16 +69,16 @@ struct Stream {
     connection: Connection,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
     replies: tonic::Streaming<LeaseKeepAliveResponse>,
-    /// Whether opening has sent the first renewal already.
+    /// Whether opening the stream has sent the first renewal already.
     asked: bool,
 }
 
 impl Stream {
-    /// Opens a stream and asks for the first renewal, without which a server may not answer at all.
+    /// Opens a stream and sends the first renewal: a server may not answer the call before it.
     async fn open(client: &Client, id: i64) -> Result<Self, Status> {
         let connection = client.connect(None).await?;
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
-        // The channel is new, and its receiver right here.
+        // The channel is new and its receiver exists, so there is room.
         requests.try_send(LeaseKeepAliveRequest { id }).ok();
         let stream = client.stream_request(ReceiverStream::new(receiver)).await?;
         let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
@@ -93,7 +93,7 @@ impl Stream {
         }
     }
 
-    /// Asks for a renewal. Where it fails the connection is given up.
+    /// Sends a renewal and waits for the response. On an error the connection is closed.
     async fn renew(&mut self, client: &Client, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
         let renewed = self.try_renew(id).await.map_err(told);
         renewed.inspect_err(|status| client.leave(&self.connection, status))

@@ -1,8 +1,8 @@
-//! `etcdctl`'s flags for TLS, for logins (`credentials` reads those), and for discovery by DNS (`discovery`).
+//! The flags of `etcdctl` for TLS, login (read by `credentials`) and DNS discovery (`discovery`).
 //!
 //! # Invariants
 //!
-//! * No value is ever printed: it may be a secret.
+//! * No value is ever printed, because it may be a secret.
 
 use quorate_client::transport::Transport;
 
@@ -10,10 +10,10 @@ use crate::discovery::Discovery;
 use crate::failure::Failure;
 use crate::flags::{Flag, Kind, Matches};
 
-/// What the variable of a flag begins with.
+/// The prefix of environment variables that stand for flags.
 pub(crate) const ENV_PREFIX: &str = "ETCDCTL_";
 
-/// The flags, beside the global ones, of every command.
+/// The security flags, which every command accepts besides the global ones.
 pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     Flag::text(
         "auth-jwt-token",
@@ -64,7 +64,7 @@ pub(crate) const SECURITY_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What the flags say of connections.
+/// The connection settings from the flags.
 pub(crate) fn transport(matches: &Matches) -> Transport {
     let text = |name| matches.text(name).to_owned();
     Transport {
@@ -77,7 +77,7 @@ pub(crate) fn transport(matches: &Matches) -> Transport {
     }
 }
 
-/// Refuses a flag for a file that names none.
+/// Refuses a file flag with an empty value.
 pub(crate) fn check_files(matches: &Matches) -> Result<(), Failure> {
     for name in ["cert", "key", "cacert"] {
         if matches.changed(name) && matches.text(name).is_empty() {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_nothing_is_accepted() {
+    fn flags_with_default_values_are_accepted() {
         let words = ["--insecure-transport", "--insecure-skip-tls-verify=false", "--user="];
         let (code, printed) =
             run(&words, &[("ETCDCTL_INSECURE_DISCOVERY", "true"), ("ETCDCTL_CERT", "")]);
@@ -108,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_of_no_use_are_bad_arguments() {
+    fn unusable_files_are_bad_arguments() {
         let dir = tempfile::tempdir().unwrap();
         let none = dir.path().join("none").display().to_string();
         let missing = format!("Error: open {none}: no such file or directory\n");
-        // Also where the endpoint would not have been secured.
+        // This holds even if the connection would not use TLS.
         for endpoint in ["--hex", "--endpoints=http://127.0.0.1:1"] {
             let cacert = format!("--cacert={none}");
             assert_eq!(run(&[endpoint, &cacert], &[]), (exit::BAD_ARGS, missing.clone()));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_cannot_be_read_is_not_passed_over() {
+    fn an_invalid_security_variable_is_an_error() {
         for name in [
             "ETCDCTL_INSECURE_DISCOVERY",
             "ETCDCTL_INSECURE_TRANSPORT",
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_beside_its_variable_is_a_conflict_that_tells_no_value() {
+    fn a_conflict_of_flag_and_variable_is_reported_without_the_value() {
         let (code, printed) = run(&["--password=SECRET"], &[("ETCDCTL_PASSWORD", "SECRET")]);
         assert_eq!(code, exit::ERROR);
         assert!(printed.contains("conflicting environment variable"), "{printed}");

@@ -1,9 +1,9 @@
-//! One run of the tool: the global options, the terminal, and the way to the servers.
+//! One run of the tool: global options, terminal, and connections to servers.
 //!
 //! # Invariants
 //!
-//! * What would secure the way to the servers is never passed over (see `security`), and no line tells the value
-//!   of a variable: it may be a secret.
+//! * A setting that secures connections is never ignored (see `security`). No message contains the value of an
+//!   environment variable, because it may be a secret.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -28,10 +28,10 @@ use crate::log;
 use crate::output::{Format, Reply};
 use crate::security::{self, ENV_PREFIX, SECURITY_FLAGS};
 
-/// Read by `watch` itself.
+/// Variables that `watch` reads itself.
 const WATCH_ENV: [&str; 2] = ["ETCDCTL_WATCH_KEY", "ETCDCTL_WATCH_RANGE_END"];
 
-/// Flags of every command.
+/// The flags of every command.
 pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag {
         name: "endpoints",
@@ -66,7 +66,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Where a run reads and writes.
+/// The streams of a run.
 pub struct Terminal {
     /// Standard input.
     pub input: Box<dyn BufRead + Send>,
@@ -82,36 +82,36 @@ impl std::fmt::Debug for Terminal {
     }
 }
 
-/// Answers ranges, as a server does, or says in words why not.
+/// Answers range requests like a server, or returns the reason why not as text.
 pub type Ranges = Box<dyn Fn(&RangeRequest) -> Result<RangeResponse, String> + Send>;
 
-/// Opens a file that holds a keyspace: this tool knows no file's format, whoever starts it may.
+/// Opens a file that contains a keyspace. This tool reads no file formats; the program that contains it may.
 pub type OpenFile = fn(&Path) -> Result<Ranges, String>;
 
-/// What there is around a run besides its terminal.
+/// The environment of a run besides its terminal.
 pub(crate) struct Surroundings {
-    /// Where endpoints are looked for, if DNS is to know them.
+    /// The DNS servers for discovery.
     pub(crate) servers: Servers,
     pub(crate) open_file: OpenFile,
 }
 
 /// One run of a command.
 pub(crate) struct Session {
-    /// What the tool was called as.
+    /// The name under which the tool was called.
     pub(crate) program: String,
     pub(crate) matches: Matches,
     pub(crate) env: BTreeMap<String, String>,
     terminal: Rc<RefCell<Terminal>>,
-    /// Found out, and if need be asked for, once.
+    /// Read once, or asked from the user once.
     credentials: OnceCell<Rc<Credentials>>,
-    /// Found out once, as above.
+    /// Determined once.
     endpoints: tokio::sync::OnceCell<Vec<String>>,
     surroundings: Surroundings,
 }
 
 impl Session {
-    /// Adds what the environment says to what the command line says, unless the command is local and has no
-    /// use for either.
+    /// Combines the command line with the environment. A local command needs neither endpoints nor security
+    /// settings, and skips the environment.
     pub(crate) fn new(
         program: String,
         is_local: bool,
@@ -124,12 +124,12 @@ impl Session {
             read_env(&mut matches, &env, &mut *terminal.errors)?;
             if let Err(failure) = security::check_files(&matches) {
                 let text = failure.message.unwrap_or_default();
-                // Where standard error is closed there is nobody to tell.
+                // If standard error is closed, the message is lost.
                 drop(terminal.errors.write_all(format!("Error: {text}\n").as_bytes()));
                 return Err(Failure::silent(failure.code));
             }
             if matches.bool("debug") {
-                // As above.
+                // If standard error is closed, the message is lost.
                 drop(terminal.errors.write_all(settings(&matches).as_bytes()));
             }
         }
@@ -138,23 +138,23 @@ impl Session {
         Ok(Self { program, matches, env, terminal, credentials, endpoints, surroundings })
     }
 
-    /// The client of the given endpoints' cluster, logged in.
+    /// The client for the configured endpoints, logged in.
     pub(crate) async fn client(&self) -> Result<Client, Failure> {
         self.client_of(self.endpoints().await?).await
     }
 
-    /// A client of the given endpoints, logged in.
+    /// A client for some endpoints, logged in.
     pub(crate) async fn client_of(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         self.prepare(endpoints)?.logged_in().await
     }
 
-    /// A client of the given endpoints that has yet to log in.
+    /// A client for some endpoints, not logged in yet.
     pub(crate) fn prepare(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let transport = security::transport(&self.matches);
         self.prepare_by(endpoints, &transport, self.credentials()?)
     }
 
-    /// A client of another cluster, which has yet to log in, by the flags that say so of a destination.
+    /// A client for the destination cluster, not logged in yet. The destination flags apply.
     pub(crate) fn destination(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         let text = |name| self.matches.text(name);
         let transport = Transport {
@@ -175,7 +175,7 @@ impl Session {
         transport: &Transport,
         credentials: Rc<Credentials>,
     ) -> Result<Client, Failure> {
-        // The format is checked before anything is asked, so that a typo changes nothing.
+        // The format is checked before any request is sent, so that a mistyped format changes nothing.
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
         let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
@@ -196,7 +196,7 @@ impl Session {
         Ok(self.credentials.get_or_init(|| found).clone())
     }
 
-    /// Where a client tells why calls fail, and, to somebody who looks for a fault, what it does.
+    /// Where a client reports the causes of failed calls and, for debugging, its actions.
     fn voice(&self) -> Voice {
         let terminal = self.terminal.clone();
         let warn = Rc::new(move |Warning { caller, message, fields }: &Warning| {
@@ -221,7 +221,7 @@ impl Session {
         Voice { debug, warn }
     }
 
-    /// Where the servers are: what DNS says, if it is to be asked and says anything, or else the flag.
+    /// The endpoints: from DNS, if discovery is requested and finds some, or else from the flag.
     pub(crate) async fn endpoints(&self) -> Result<Vec<String>, Failure> {
         self.endpoints.get_or_try_init(async || self.find_endpoints().await).await.cloned()
     }
@@ -238,12 +238,12 @@ impl Session {
         Ok(if endpoints.is_empty() { given() } else { endpoints })
     }
 
-    /// Opens a file that holds a keyspace.
+    /// Opens a file that contains a keyspace.
     pub(crate) fn open_file(&self, path: &Path) -> Result<Ranges, String> {
         (self.surroundings.open_file)(path)
     }
 
-    /// How long a short command may take.
+    /// The time limit of a short command.
     pub(crate) fn timeout(&self) -> Duration {
         self.matches.duration("command-timeout")
     }
@@ -257,7 +257,7 @@ impl Session {
             .ok_or_else(|| Failure::new(exit::BAD_FEATURE, "unsupported output format"))
     }
 
-    /// Prints a reply in the format asked for.
+    /// Prints a reply in the chosen format.
     pub(crate) fn show(&self, reply: &Reply) -> Result<(), Failure> {
         let mut shown = crate::output::Shown::default();
         self.format()?.render(reply, self.is_hex(), &mut shown)?;
@@ -273,7 +273,7 @@ impl Session {
     fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let output = &mut self.terminal.borrow_mut().output;
         output.write_all(bytes).and_then(|()| output.flush()).map_err(|error| match error.kind() {
-            // Its reader has seen enough.
+            // The reader has closed the output.
             ErrorKind::BrokenPipe => Failure::silent(BROKEN_PIPE),
             _ => error.into(),
         })
@@ -281,7 +281,7 @@ impl Session {
 
     /// Prints to standard error.
     pub(crate) fn print_error(&self, text: &str) {
-        // Where standard error is closed there is nobody to tell.
+        // If standard error is closed, the message is lost.
         drop(self.terminal.borrow_mut().errors.write_all(text.as_bytes()));
     }
 
@@ -297,14 +297,14 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Reads a line of standard input with its end; empty at the end of the input.
+    /// Reads a line of standard input with its line ending; empty at the end of the input.
     pub(crate) fn read_line(&self) -> Result<Vec<u8>, Failure> {
         let mut line = Vec::new();
         self.terminal.borrow_mut().input.read_until(b'\n', &mut line)?;
         Ok(line)
     }
 
-    /// Asks for a secret, which the terminal does not show; without the blanks around it.
+    /// Asks for a secret without echo. Surrounding blanks are removed.
     pub(crate) fn read_secret(&self, prompt: &str) -> Result<String, String> {
         let hidden = Hidden::begin();
         let asked = self.print(prompt).map_err(|_| "the prompt cannot be shown".to_owned());
@@ -313,18 +313,18 @@ impl Session {
             hidden.read_line(input).map_err(|error| error.to_string())
         });
         drop(hidden);
-        // What follows has a line of its own.
+        // The next output starts on a new line.
         drop(self.print("\n"));
         Ok(String::from_utf8_lossy(&line?).trim().to_owned())
     }
 
-    /// Takes standard input away, for a thread that reads it while the command works.
+    /// Takes standard input, for a thread that reads it while the command works.
     pub(crate) fn take_input(&self) -> Box<dyn BufRead + Send> {
         std::mem::replace(&mut self.terminal.borrow_mut().input, Box::new(std::io::empty()))
     }
 }
 
-/// The global flags and their values, as the variables of the environment that stand for them.
+/// The global flags and their values, written as environment variables.
 fn settings(matches: &Matches) -> String {
     let line = |flag: &Flag| {
         let value = match flag.kind {
@@ -339,8 +339,8 @@ fn settings(matches: &Matches) -> String {
     lines.concat()
 }
 
-/// Gives global flags their values from the environment. A variable beside its flag ends the run; one that
-/// no flag has is only told about. A value that its flag refuses is passed over, unless it may be meant to secure.
+/// Sets global flags from the environment. A variable that conflicts with its flag ends the run. An unknown
+/// variable is only reported. An invalid value is ignored, unless it may be a security setting.
 fn read_env(
     matches: &mut Matches,
     env: &BTreeMap<String, String>,
@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_endpoints_nothing_is_tried() {
+    fn without_endpoints_no_connection_is_tried() {
         let (code, printed) = crate::runs::run_with(
             &["--endpoints=", "get", "k"],
             &[],
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_gives_global_flags() {
+    fn global_flags_are_read_from_the_environment() {
         let env = [("ETCDCTL_ENDPOINTS", "a:1,b:2"), ("ETCDCTL_WRITE_OUT", "json"), ("HOME", "/")];
         let (matches, errors) = read(&[], &env);
         let matches = matches.unwrap();
@@ -413,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_beside_its_variable_is_a_conflict() {
+    fn a_flag_and_its_variable_conflict() {
         let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", "true")]);
         assert_eq!(result.unwrap_err(), Failure::silent(1));
         assert!(errors.contains("conflicting environment variable is shadowed"));
     }
 
     #[test]
-    fn settings_are_shown_as_variables() {
+    fn settings_are_printed_as_variables() {
         let line = [&b"--endpoints=a:1,b:2"[..], b"--command-timeout=90s", b"--debug"];
         let matches = Matches::parse(GLOBAL_FLAGS, &line.map(<[u8]>::to_vec)).unwrap();
         let shown = settings(&matches);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variables_are_told_about_and_bad_values_passed_over() {
+    fn unknown_variables_are_reported_and_bad_values_ignored() {
         let env = [
             ("ETCDCTL_API", "3"),
             ("ETCDCTL_DIAL_TIMEOUT", "x"),

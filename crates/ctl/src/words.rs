@@ -1,10 +1,10 @@
-//! Splits the lines of `txn` and `watch -i` into words, with quotes much like a shell's.
+//! Splits the input lines of `txn` and `watch -i` into words, with quoting similar to a shell.
 
 use crate::failure::{Failure, exit};
 use crate::gotext::unquote;
 
-/// The words of a line. A word in double quotes has Go's escapes, one in single quotes none; quotes inside a
-/// bare word are part of it.
+/// The words of a line. A word in double quotes may contain Go's escapes, a word in single quotes is literal.
+/// Quotes inside an unquoted word are part of it.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -16,7 +16,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
                     words.push(rest[1..=len].to_vec());
                     rest = &rest[len + 2..];
                 }
-                // A quote that nothing closes stands for nothing.
+                // An unclosed quote is ignored.
                 None => rest = &rest[1..],
             },
             b'"' if is_closed(rest) => {
@@ -36,7 +36,7 @@ pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(words)
 }
 
-/// Whether the double quote at the front has its counterpart.
+/// Whether the opening double quote has a closing one.
 fn is_closed(text: &[u8]) -> bool {
     let mut bytes = text.iter().skip(1);
     while let Some(byte) = bytes.next() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_hold_words_together() {
+    fn quoted_words_are_not_split() {
         for (line, words) in [
             (r#"put key1 "overwrote-key1""#, &["put", "key1", "overwrote-key1"][..]),
             (r#"  put  'a b'  "c\td\"" "#, &["put", "a b", "c\td\""]),

@@ -1,13 +1,15 @@
-//! Asking the members: each by itself, all at the same time, none for longer than a refresh may take.
+//! Collects one sample from the members: all of them in parallel, each within a timeout.
 //!
-//! A member is asked where it stands and who the members are, which no log entry comes of, and for `/metrics` on the same
-//! listener. Alarms come with the first answer: the call that lists them would write to the log at each refresh.
+//! Each member gets a status request and a member list request, neither of which writes to the log, and a
+//! request for `/metrics` on the same listener. Alarms are read from the errors in the status response, because
+//! the call that lists alarms would write to the log at each refresh.
 //!
 //! # Guarantees
 //!
-//! * Members are found anew at each refresh. One is asked at an endpoint that was given, if it answers there, or else
-//!   where it says that it listens; an answer of another member is not taken for its own.
-//! * What cannot be had is left out; nothing but the first refresh fails, and that only if nobody answers.
+//! - The member list is read again at each refresh. A member is asked at one of the given endpoints if it
+//!   answers there, or else at its advertised client URLs. A response with the id of another member is not
+//!   used.
+//! - Missing data is left out. Only the first refresh can fail, and only if no member answers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,21 +32,21 @@ use crate::Host;
 use crate::client::{Client, Repeat, http_stream};
 use crate::failure::Failure;
 
-/// What an answer may take, whatever the interval is.
+/// The minimum timeout of a request, also if the refresh interval is shorter.
 const ANSWER_TIME_MIN: Duration = Duration::from_millis(500);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// What the first answer of a member may take, before which users log in.
+/// The timeout of the first request to a member, which includes the login.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(5);
-/// No member tells more of itself.
+/// The maximum size of a `/metrics` response.
 const METRICS_BYTES_MAX: u64 = 16 << 20;
-/// How often leases are counted, for which all of them are listed; and how often where they are many.
+/// How often leases are counted, which lists all of them; and how often if there are many.
 const LEASES_PERIOD: Duration = Duration::from_secs(10);
 const MANY_LEASES_PERIOD: Duration = Duration::from_secs(120);
 const MANY_LEASES: u64 = 10_000;
 
-/// Whom to ask.
+/// A member to ask.
 struct Target {
-    /// 0 for an endpoint of which it is to be found out.
+    /// 0 for an endpoint whose member is not known yet.
     id: u64,
     name: String,
     is_learner: bool,
@@ -52,11 +54,11 @@ struct Target {
     client: Result<Rc<Client>, String>,
     http: Vec<ChannelConnector>,
     was_asked: Cell<bool>,
-    /// As far as it is needed.
+    /// Whether the client has logged in, if users must.
     is_logged_in: Cell<bool>,
 }
 
-/// What one answered.
+/// The responses of one target.
 struct Answer {
     target: Rc<Target>,
     at: Duration,
@@ -66,13 +68,13 @@ struct Answer {
     metrics: Option<Metrics>,
 }
 
-/// See the module.
+/// Asks the members, and keeps the connections to them from one refresh to the next.
 pub(super) struct Collector<'a> {
     host: &'a Host<'a>,
     start: Instant,
-    /// The endpoints that were given.
+    /// The endpoints from the command line.
     given: Vec<String>,
-    /// Whose they are, as far as they have told.
+    /// The member ids of these endpoints, where they are known.
     owners: BTreeMap<String, u64>,
     members: Vec<Rc<Target>>,
     /// Given endpoints that belong to no known member.
@@ -80,7 +82,7 @@ pub(super) struct Collector<'a> {
     cluster_id: u64,
     leases: Option<u64>,
     leases_due: Instant,
-    /// A member that answers, for what any of them can be asked; not the one that leads, if there is another.
+    /// The member that serves reads of the whole cluster: a follower that answers, if there is one.
     reader: Option<Rc<Target>>,
 }
 
@@ -106,12 +108,12 @@ impl<'a> Collector<'a> {
         collector
     }
 
-    /// The client of a member that serves reads.
+    /// The client of the member that serves reads.
     pub(super) fn reader(&self) -> Option<Rc<Client>> {
         self.reader.as_ref().and_then(|target| target.client.as_ref().ok()).cloned()
     }
 
-    /// Asks all members once, for a display that is renewed this often.
+    /// Asks all members once. `interval` is the refresh interval.
     pub(super) async fn sample(&mut self, interval: Duration) -> Sample {
         let patience = interval.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
         let asked: Vec<_> = self.members.iter().chain(&self.strays).cloned().collect();
@@ -120,7 +122,7 @@ impl<'a> Collector<'a> {
         self.keep_leases(leases);
         let known: Vec<_> = self.members.clone();
         self.learn(&answers);
-        // Whoever was not known when all were asked is asked now.
+        // Members found in this round are asked now.
         let is_new = |target: &&Rc<Target>| !known.iter().any(|old| Rc::ptr_eq(old, target));
         let new: Vec<_> = self.members.iter().filter(is_new).cloned().collect();
         answers.extend(self.ask(new, patience).await);
@@ -151,7 +153,7 @@ impl<'a> Collector<'a> {
         Rc::new(Target { id, name, is_learner, endpoints, client, http, was_asked, is_logged_in })
     }
 
-    /// Takes over who the members are and whose the given endpoints are.
+    /// Adopts the member list and the ids of the given endpoints.
     fn learn(&mut self, answers: &[Answer]) {
         for answer in answers {
             let Ok(status) = &answer.status else { continue };
@@ -162,7 +164,7 @@ impl<'a> Collector<'a> {
                 self.owners.insert(endpoint.clone(), id);
             }
         }
-        // Whoever has come furthest knows best.
+        // The response with the highest applied index has the newest member list.
         let told = answers.iter().filter_map(|answer| {
             let status = answer.status.as_ref().ok()?;
             Some(((status.raft_term, status.raft_applied_index), answer.list.as_ref()?))
@@ -184,7 +186,7 @@ impl<'a> Collector<'a> {
         });
     }
 
-    /// The target of a listed member: the same as before, unless something about it has changed.
+    /// The target of a listed member: the previous one unless the member has changed.
     fn member(&self, listed: &Listed) -> Rc<Target> {
         let own = self.owners.iter().filter(|(_, owner)| **owner == listed.id);
         let mut endpoints: Vec<String> = own.map(|(endpoint, _)| endpoint.clone()).collect();
@@ -225,7 +227,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// How many leases there are, when it is time to count them.
+    /// Counts the leases, if a count is due.
     async fn count_leases(&self, patience: Duration) -> Option<u64> {
         let client = self.reader().filter(|_| Instant::now() >= self.leases_due)?;
         let list = async |channel, request| client.lease(channel).lease_leases(request).await;
@@ -255,7 +257,7 @@ impl<'a> Collector<'a> {
 }
 
 impl Sample {
-    /// Fails if nobody answers at all.
+    /// Fails if no member answered.
     pub(super) fn require_an_answer(&self) -> Result<(), Failure> {
         let is_silent = |trouble: &Trouble| !trouble.is_refusal;
         let mut troubles = self.members.iter().map(|member| member.standing.as_ref().err());
@@ -299,7 +301,7 @@ impl Answer {
     }
 }
 
-/// An endpoint without its scheme, to tell whether two are the same.
+/// An endpoint without its scheme, so that two spellings of one endpoint compare equal.
 fn place(endpoint: &str) -> &str {
     let (_, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
     rest.trim_end_matches('/')
@@ -310,7 +312,7 @@ async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
     let patience = if target.was_asked.replace(true) { patience } else { FIRST_ANSWER_TIME };
     let asking = async {
         let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
-        // A learner logs nobody in, and answers all the same.
+        // A learner answers status requests but refuses logins.
         if !target.is_logged_in.get() && client.log_in().await.is_ok() {
             target.is_logged_in.set(true);
         }
@@ -334,7 +336,7 @@ async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
     Answer { target, at, took, status, list, metrics }
 }
 
-/// Why there was no answer, in few words.
+/// The reason for a missing response, in a few words.
 fn trouble(status: &Status) -> Trouble {
     let is_refusal = !matches!(
         status.code(),
@@ -367,7 +369,7 @@ async fn read_metrics_of(place: &ChannelConnector) -> Option<Metrics> {
         Place::File(_) => "localhost",
     };
     let mut stream = place.clone().connect().await.ok()?;
-    // By the older version an answer ends with its connection.
+    // With HTTP/1.0 the server closes the connection at the end of the response.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
@@ -383,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_told_in_few_words() {
+    fn errors_are_shortened_to_a_few_words() {
         let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused\"";
         let told = trouble(&Status::unavailable(text));
         assert_eq!(told.text, "dial tcp 127.0.0.1:1: connect: connection refused");
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_the_same_with_and_without_a_scheme() {
+    fn endpoints_compare_equal_with_and_without_a_scheme() {
         assert_eq!(place("http://a:1/"), place("a:1"));
         assert_ne!(place("https://a:1"), place("a:2"));
     }

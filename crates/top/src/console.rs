@@ -1,10 +1,10 @@
-//! The terminal: taken over for as long as the display lasts, and given back as it was.
+//! The terminal: switched to a full-screen display while it runs, and restored afterwards.
 //!
 //! # Guarantees
 //!
-//! * The modes of the terminal, its other screen and its cursor are restored on every way out: at the end, at a failure,
-//!   when a signal asks for it, and before a panic is told.
-//! * Only lines that have changed are drawn, each refresh with one write.
+//! - The terminal modes, the normal screen and the cursor are restored on every exit: at the end, on an error,
+//!   on a signal, and before a panic message is printed.
+//! - A refresh draws only the lines that have changed, with one write.
 
 use std::io::{IsTerminal as _, stdin, stdout};
 use std::thread;
@@ -22,37 +22,37 @@ use super::view::{Key, keys};
 use crate::Host;
 use crate::failure::Failure;
 
-/// The other screen, without a cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
-/// Where the terminal does not say how large it is.
+/// The size if the terminal does not report one.
 const SIZE: (usize, usize) = (80, 24);
-/// Larger it is not taken for.
+/// The maximum number of columns and of rows.
 const SIZE_MAX: usize = 1000;
-/// What has happened and was not looked at yet. Where this is full, keys wait in the terminal.
+/// The capacity of the queue of terminal events. When it is full, keys wait in the terminal's input buffer.
 const HAPPENINGS_MAX: usize = 64;
 
-/// What the person, or somebody who sends signals, has done.
+/// An event from the terminal or from a signal.
 #[derive(Debug)]
 pub(super) enum Happening {
     Pressed(Vec<Key>),
-    /// The size of the screen is another, or somebody else has drawn on it.
+    /// The screen must be redrawn: its size has changed, or another program has drawn on it.
     Disturbed,
-    /// It is to end.
+    /// The display must end.
     Over,
 }
 
-/// A terminal that is ours for as long as this lives.
+/// The terminal in full-screen mode; dropping this restores it.
 pub(super) struct Console {
-    /// How the terminal was, if keys come from one.
+    /// The previous terminal modes, if standard input is a terminal.
     before: Option<Termios>,
-    /// What is on the screen, and how large that was.
+    /// The lines on the screen, and the screen size they were drawn for.
     shown: Vec<String>,
     size: (usize, usize),
 }
 
 impl Console {
-    /// Takes the terminal.
+    /// Switches the terminal to full-screen mode.
     pub(super) fn take(host: &Host<'_>) -> Result<Self, Failure> {
         let before = if stdin().is_terminal() { tcgetattr(stdin()).ok() } else { None };
         let of_hook = before.clone();
@@ -61,13 +61,13 @@ impl Console {
             restore(of_hook.as_ref());
             previous(info);
         }));
-        // From here on the drop gives it back.
+        // From here on, dropping the console restores the terminal.
         let mut console = Self { before, shown: Vec::new(), size: (0, 0) };
         console.enter(host)?;
         Ok(console)
     }
 
-    /// Has the terminal give keys as they are pressed, and shows the other screen, empty.
+    /// Lets the terminal report single key presses, and shows the empty alternate screen.
     pub(super) fn enter(&mut self, host: &Host<'_>) -> Result<(), Failure> {
         if let Some(before) = &self.before {
             let mut raw = before.clone();
@@ -77,21 +77,21 @@ impl Console {
             raw.input_modes.remove(InputModes::IXON | InputModes::ICRNL);
             raw.special_codes[SpecialCodeIndex::VMIN] = 1;
             raw.special_codes[SpecialCodeIndex::VTIME] = 0;
-            // A terminal that has gone away shows nothing either.
+            // This fails only if the terminal is gone, which then shows nothing anyway.
             tcsetattr(stdin(), OptionalActions::Now, &raw).ok();
         }
         self.shown.clear();
         (host.print)(ENTER)
     }
 
-    /// Its columns and rows.
+    /// The columns and rows of the terminal.
     pub(super) fn size() -> (usize, usize) {
         let Ok(size) = tcgetwinsize(stdout()) else { return SIZE };
         let or = |given: u16, default| if given == 0 { default } else { usize::from(given) };
         (or(size.ws_col, SIZE.0).min(SIZE_MAX), or(size.ws_row, SIZE.1).min(SIZE_MAX))
     }
 
-    /// Draws what is not on the screen yet.
+    /// Draws the lines that differ from the screen.
     pub(super) fn paint(
         &mut self,
         host: &Host<'_>,
@@ -117,14 +117,14 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         restore(self.before.as_ref());
-        // The hook of this console would restore a terminal that is not its own any more.
+        // In a panic the hook has restored the terminal already.
         if !thread::panicking() {
             drop(std::panic::take_hook());
         }
     }
 }
 
-/// Gives the terminal back. A panic comes here too, so nothing that it may hold is used.
+/// Restores the terminal. This also runs in a panic, so it uses nothing that the panicking thread may hold.
 fn restore(before: Option<&Termios>) {
     let mut left = LEAVE;
     while let Ok(count @ 1..) = rustix::io::write(stdout(), left) {
@@ -135,7 +135,7 @@ fn restore(before: Option<&Termios>) {
     }
 }
 
-/// Hears keys and signals until the program ends.
+/// Reads keys and signals until the program ends.
 pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<Happening>, Failure> {
     let (told, happenings) = mpsc::channel(HAPPENINGS_MAX);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
@@ -156,7 +156,8 @@ pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<Happening>, Failu
         loop {
             let (happening, count) = match input.fill_buf() {
                 Ok([]) | Err(_) => {
-                    // A person's terminal that ends has been closed. Others may have had nothing to say.
+                    // End of input on a terminal means that it was closed. Other inputs may be empty from the
+                    // start.
                     if is_person {
                         drop(told.blocking_send(Happening::Over));
                     }

@@ -1,7 +1,7 @@
 //! A report as one line of JSON, for programs.
 //!
-//! Ids are hexadecimal texts, as everywhere in the tool where people read them; times are in seconds; what is not known is
-//! `null`. Names of prefixes are texts with what is not printable as `\xNN`.
+//! Ids are hexadecimal strings, as in all human-readable output of `ctl`. Times are in seconds. Unknown values
+//! are `null`. In prefix names, bytes that are not printable ASCII appear as `\xNN`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::report::{KindRow, Latency, MemberRow, Report, Role};
 use super::screen::troubles;
 use super::text::escaped;
 
-/// The line.
+/// Formats a report.
 pub(super) fn line(report: &Report, since_1970: Duration) -> String {
     let value = json!({
         "unix_ms": u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),

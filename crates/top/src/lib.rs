@@ -1,18 +1,21 @@
-//! `quorate ctl top`: a live view of a cluster: members, requests, latencies, watches, leases and prefixes.
+//! `quorate ctl top`: a live view of a cluster with its members, requests, latencies, watches, leases and
+//! prefixes.
 //!
 //! ```text
-//! collect ──► sample ──► report ──► screen ──► console      (or text or JSON, where nobody sits there)
+//! collect ──► sample ──► report ──► screen ──► console      (text or JSON if the output is not a terminal)
 //! walking, watching ──► prefixes ──┘     ▲
 //!                            keys ──► view
 //! ```
 //!
-//! All between asking and drawing is a function of values: `report` has no clock, `screen` no terminal.
+//! Everything between `collect` and `console` is a pure function of values: `report` reads no clock, and
+//! `screen` needs no terminal.
 //!
 //! # Guarantees
 //!
-//! * Only public interfaces are used, so that it shows Quorate and etcd alike; what a member does not tell is shown as not
-//!   told, and no member that is gone ends the display.
-//! * The load is bounded whatever the cluster holds: see `collect`, `walking` and `watching`, and decision 0024.
+//! - `top` uses only public interfaces, so it shows Quorate and etcd alike. A value that a member does not
+//!   report is shown as missing. An unreachable member never ends the display.
+//! - The load on the cluster is bounded, whatever the cluster stores: see `collect`, `walking`, `watching` and
+//!   decision 0024.
 
 mod collect;
 mod console;
@@ -54,14 +57,14 @@ use crate::client::Client;
 use crate::failure::{Failure, exit};
 use crate::gotext::quote;
 
-/// Columns of a table that is printed, if nobody says how many there are.
+/// The width of printed tables if `COLUMNS` does not set it.
 const PRINTED_WIDTH: usize = 120;
-/// No table is wider.
+/// The maximum width of printed tables.
 const PRINTED_WIDTH_MAX: usize = 1000;
-/// A prefix has no more separators.
+/// The maximum number of separators in a prefix.
 const DEPTH_MAX: u64 = 32;
 
-/// The flags of the command.
+/// The flags of `ctl top`.
 pub const FLAGS: &[Flag] = &[
     Flag::bool("batch", "Print instead of drawing, as where standard output is no terminal"),
     Flag::duration("interval", "2s", "How often it is refreshed"),
@@ -83,27 +86,27 @@ pub const FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What the display gets from the tool that shows it.
+/// What `top` needs from the program that runs it.
 #[expect(missing_debug_implementations, reason = "closures print nothing of use")]
 pub struct Host<'a> {
-    /// The endpoints that were given.
+    /// The endpoints from the command line.
     pub endpoints: Vec<String>,
-    /// How connections to members are secured.
+    /// The TLS settings of connections to members.
     pub transport: Transport,
-    /// Makes a client of endpoints, which has yet to log in.
+    /// Makes a client for some endpoints. The client is not logged in yet.
     pub connect: &'a dyn Fn(Vec<String>) -> Result<Client, Failure>,
     /// Prints to standard output.
     pub print: &'a dyn Fn(&str) -> Result<(), Failure>,
-    /// Takes standard input, from which keys come.
+    /// Takes standard input, to read keys from it.
     pub take_input: &'a dyn Fn() -> Box<dyn BufRead + Send>,
 }
 
-/// What the flags say.
+/// The settings from the command line.
 #[derive(Debug)]
 pub struct Settings {
     view: View,
     shape: Shape,
-    /// How often to print; nothing for a display at a terminal.
+    /// How often to print; `None` for a full-screen display.
     printed: Option<Printed>,
     counts: bool,
     watches: bool,
@@ -111,14 +114,15 @@ pub struct Settings {
 
 #[derive(Clone, Copy, Debug)]
 struct Printed {
-    /// Until something ends it, if there is no number.
+    /// How many times to print; without a number, until the program is ended.
     times: Option<u64>,
     as_json: bool,
     width: usize,
 }
 
 impl Settings {
-    /// Reads [`FLAGS`]. `is_json` is the format of what is printed; the environment says what the terminal can do.
+    /// Reads the settings from [`FLAGS`]. `is_json` selects the format of printed reports; `env` describes the
+    /// terminal.
     pub fn of(
         matches: &Matches,
         is_json: bool,
@@ -157,7 +161,7 @@ impl Settings {
     }
 }
 
-/// Whether it is printed instead of drawn, and how.
+/// Whether to print reports instead of drawing them, and how often.
 fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> Option<Printed> {
     let times = match (matches.bool("once"), matches.uint("iterations")) {
         (true, _) => Some(1),
@@ -175,7 +179,7 @@ fn printed(matches: &Matches, as_json: bool, env: &BTreeMap<String, String>) -> 
     Some(Printed { times, as_json, width })
 }
 
-/// Shows the cluster until the user or a signal ends it, or as often as the settings say.
+/// Shows the cluster until the user or a signal ends the display, or as many times as the settings say.
 pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     let shared = Shared::new(settings.shape, settings.view.interval);
     if settings.watches {
@@ -207,7 +211,7 @@ pub async fn run(settings: Settings, host: &Host<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Where reports come from.
+/// Produces reports.
 struct Source<'a> {
     collector: Collector<'a>,
     history: History,
@@ -274,7 +278,7 @@ async fn draw(
         let mut begun = Instant::now();
         loop {
             loop {
-                // Either may be another before it is over.
+                // Keys may change both while the loop waits.
                 let (due, is_paused) = (begun + shared.interval.get(), shared.is_paused.get());
                 tokio::select! {
                     () = sleep_until(due), if !is_paused => break,
@@ -314,7 +318,7 @@ async fn draw(
     }
 }
 
-/// Does what a happening says; whether it is the end.
+/// Handles a terminal event; returns whether the display must end.
 fn handle(
     happening: Option<Happening>,
     view: &mut View,

@@ -1,15 +1,15 @@
-//! A line of the screen: pieces of text, each in a style.
+//! A line of the screen: pieces of text, each with a style.
 
 use super::text::cut;
 
-/// How a piece looks.
+/// The style of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Style {
     #[default]
     Plain,
     Strong,
     Faint,
-    /// A heading, or what is chosen.
+    /// A heading, or a selected row.
     Reversed,
     Good,
     Warning,
@@ -17,7 +17,7 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// What a terminal is told before a piece of this style.
+    /// The escape sequence that starts this style.
     const fn codes(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -31,7 +31,7 @@ impl Style {
     }
 }
 
-/// A line.
+/// A styled line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
     pieces: Vec<(Style, String)>,
@@ -42,7 +42,7 @@ impl Line {
         Self { pieces: vec![(style, text.into())] }
     }
 
-    /// The same line with one more piece.
+    /// Appends a piece.
     pub(super) fn and(mut self, style: Style, text: impl Into<String>) -> Self {
         self.push(style, text);
         self
@@ -56,7 +56,7 @@ impl Line {
         self.pieces.iter().map(|(_, text)| text.chars().count()).sum()
     }
 
-    /// The line in at most `width` places.
+    /// Cuts the line to at most `width` columns.
     pub(super) fn fitted(&self, width: usize) -> Self {
         let mut left = width;
         let mut line = Self::default();
@@ -68,7 +68,7 @@ impl Line {
         line
     }
 
-    /// The line with blanks behind it, up to `width` places.
+    /// Pads the line with blanks to `width` columns.
     pub(super) fn filled(mut self, width: usize) -> Self {
         let missing = width.saturating_sub(self.width());
         if let Some((_, last)) = self.pieces.last_mut() {
@@ -77,13 +77,13 @@ impl Line {
         self
     }
 
-    /// As a text without styles, and without blanks at its end.
+    /// The text without styles and trailing blanks.
     pub(super) fn plain(&self) -> String {
         let text: String = self.pieces.iter().map(|(_, text)| text.as_str()).collect();
         text.trim_end().to_owned()
     }
 
-    /// As a terminal is told it.
+    /// The text with escape sequences for the terminal.
     pub(super) fn painted(&self) -> String {
         let mut out = String::new();
         for (style, text) in self.pieces.iter().filter(|(_, text)| !text.is_empty()) {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_where_the_screen_ends() {
+    fn a_line_is_cut_to_the_screen_width() {
         let line = Line::of(Style::Strong, "abc").and(Style::Plain, "def");
         for (width, text) in [(6, "abcdef"), (5, "abcd>"), (3, "abc"), (2, "a>"), (0, "")] {
             let fitted = line.fitted(width);

@@ -1,13 +1,13 @@
-//! What a member says of itself under `/metrics`, as far as it is shown: the series of etcd 3.5 and later.
+//! The metrics of a member that `top` shows, read from `/metrics`: series of etcd 3.5 and later.
 //!
 //! # Guarantees
 //!
-//! * Any text is read. Lines that are none of ours, or make no sense, count for nothing; a series that is not there is
-//!   told from one that is 0.
+//! - Any text is accepted. Unknown or malformed lines are ignored. A missing series is different from a series
+//!   with the value 0.
 
 use std::collections::BTreeMap;
 
-/// Kinds of requests, in the order in which they are shown.
+/// Kinds of requests, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Range,
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The kind of a method, and whether its requests are messages of a stream.
+    /// The kind of a gRPC method, and whether its requests are messages on a stream.
     fn of_method(service: &str, method: &str) -> Option<(Self, bool)> {
         Some(match (service, method) {
             ("etcdserverpb.KV", "Range") => (Self::Range, false),
@@ -67,7 +67,7 @@ impl Kind {
         })
     }
 
-    /// The kind of what the server calls an operation where it takes its time.
+    /// The kind of an operation in the label of the server's latency histogram.
     fn of_operation(name: &str) -> Option<Self> {
         Some(match name {
             "Range" => Self::Range,
@@ -82,16 +82,16 @@ impl Kind {
     }
 }
 
-/// What a member takes time for besides whole requests.
+/// A stage of request processing whose duration a member reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// Changes made to the state, without the wait for others and the disk.
+    /// Applying changes to the state machine, without waiting for other members or the disk.
     Apply,
-    /// The log brought to the disk.
+    /// Syncing the write-ahead log.
     Fsync,
-    /// The backend file written.
+    /// Committing to the backend file.
     Commit,
-    /// There and back to other members.
+    /// The round trip to another member.
     RoundTrip,
 }
 
@@ -108,7 +108,7 @@ impl Stage {
     }
 }
 
-/// Numbers that only grow while the process lives.
+/// Counters: they only grow during the life of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Counter {
     Events,
@@ -139,7 +139,7 @@ impl Counter {
     }
 }
 
-/// Numbers that rise and fall.
+/// Gauges: they rise and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Gauge {
     Keys,
@@ -168,7 +168,8 @@ impl Gauge {
     }
 }
 
-/// How often something took at most so long: for each bound in seconds, as its bits for the sake of their order.
+/// A histogram: the cumulative count for each bound. The key is the bound in seconds as bits, which sort like
+/// the numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
     buckets: BTreeMap<u64, f64>,
@@ -176,18 +177,18 @@ pub(super) struct Histogram {
 
 impl Histogram {
     fn add(&mut self, bound: f64, count: f64) {
-        // Bounds are positive, and the bits of such numbers are ordered as they are.
+        // Bounds are positive, so their bits sort like the numbers.
         *self.buckets.entry(bound.to_bits()).or_default() += count;
     }
 
-    /// Adds all that another has.
+    /// Adds the counts of another histogram.
     pub(super) fn merge(&mut self, other: &Self) {
         for (bound, count) in &other.buckets {
             *self.buckets.entry(*bound).or_default() += count;
         }
     }
 
-    /// What has come since an earlier reading of the same; nothing if the process has begun anew meanwhile.
+    /// The counts since an earlier reading. `None` if the process was restarted in between.
     pub(super) fn since(&self, earlier: &Self) -> Option<Self> {
         let mut delta = self.clone();
         for (bound, count) in &mut delta.buckets {
@@ -199,13 +200,13 @@ impl Histogram {
         Some(delta)
     }
 
-    /// How many there are.
+    /// The number of observations.
     pub(super) fn count(&self) -> f64 {
         self.buckets.last_key_value().map_or(0.0, |(_, count)| *count)
     }
 
-    /// The time in seconds that this share of them took at most, as far as the bounds tell: between two bounds they are
-    /// taken to be spread evenly, and beyond the last the last is told. Nothing if there are none.
+    /// The given quantile in seconds, interpolated linearly between two bounds; above the last bound, the last
+    /// bound. `None` without observations.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let rank = self.count() * share;
         if rank <= 0.0 {
@@ -226,23 +227,23 @@ impl Histogram {
     }
 }
 
-/// Requests of one kind since the member began.
+/// Requests of one kind since the start of the member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Handled {
     pub(super) all: f64,
     pub(super) failed: f64,
 }
 
-/// What was read.
+/// The metrics of a member at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metrics {
     pub(super) handled: BTreeMap<Kind, Handled>,
     pub(super) counters: BTreeMap<Counter, f64>,
     pub(super) gauges: BTreeMap<Gauge, f64>,
-    /// Whole requests, where the member times them.
+    /// Durations of whole requests, if the member reports them.
     pub(super) requests: BTreeMap<Kind, Histogram>,
     pub(super) stages: BTreeMap<Stage, Histogram>,
-    /// Requests as the doors time them, which only `--metrics=extensive` has.
+    /// Durations measured by the gRPC server, which only `--metrics=extensive` reports.
     at_the_door: BTreeMap<Kind, Histogram>,
 }
 
@@ -307,7 +308,7 @@ impl Metrics {
                     "grpc_server_handling_seconds" => {
                         let (service, method) =
                             (label(labels, "grpc_service")?, label(labels, "grpc_method")?);
-                        // A stream takes as long as it is wanted.
+                        // The duration of a stream says nothing about a request.
                         let kind = Kind::of_method(service, method)?;
                         (&mut self.at_the_door, Some(kind.0).filter(|_| !kind.1)?)
                     }
@@ -330,7 +331,7 @@ fn bound(labels: &str) -> Option<f64> {
     }
 }
 
-/// The value of a label. None of those that are asked for has a value with escapes in it.
+/// The value of a label. The labels read here have no escapes in their values.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = labels;
     loop {
@@ -367,7 +368,7 @@ x
 ";
 
     #[test]
-    fn series_are_found_and_the_rest_is_passed_over() {
+    fn known_series_are_read_and_others_are_ignored() {
         let metrics = Metrics::read(TEXT);
         let put = Handled { all: 12.0, failed: 2.0 };
         let watch = Handled { all: 7.0, failed: 0.0 };
@@ -380,7 +381,7 @@ x
     }
 
     #[test]
-    fn what_the_doors_time_goes_before_what_is_timed_inside() {
+    fn grpc_server_durations_take_precedence_over_internal_ones() {
         let door = "grpc_server_handling_seconds_bucket{grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",\
                     grpc_type=\"unary\",le=\"+Inf\"} 77\n";
         let metrics = Metrics::read(&format!("{TEXT}{door}"));
@@ -394,7 +395,7 @@ x
     }
 
     #[test]
-    fn quantiles_lie_between_the_bounds() {
+    fn quantiles_are_interpolated_between_the_bounds() {
         let check = |buckets: &[(f64, f64)], share: f64, expected: Option<f64>| {
             let found = histogram(buckets).quantile(share);
             let close = match (found, expected) {
@@ -413,7 +414,7 @@ x
     }
 
     #[test]
-    fn a_difference_is_what_came_between_unless_the_member_began_anew() {
+    fn a_histogram_difference_is_none_after_a_restart() {
         let (old, new) =
             (histogram(&[(1.0, 3.0), (2.0, 4.0)]), histogram(&[(1.0, 5.0), (2.0, 9.0)]));
         assert_eq!(new.since(&old), Some(histogram(&[(1.0, 2.0), (2.0, 5.0)])));

@@ -1,4 +1,4 @@
-//! The tables of the screen: which rows there are, in which order, and what stands in them.
+//! The tables of the screen: their rows, the order of the rows, and their cells.
 
 use super::line::{Line, Style};
 use super::metrics::{Counter, Gauge, Stage};
@@ -9,12 +9,12 @@ use super::text::{NONE, count, escaped, latency, span};
 use super::view::{Sort, View};
 use crate::gotext::size;
 
-/// A number, or what is shown where there is none.
+/// Formats a number, or a placeholder if it is unknown.
 fn or_none<T>(value: Option<T>, shown: impl Fn(T) -> String) -> Cell {
     value.map_or_else(|| Cell::styled(Style::Faint, NONE), |value| shown(value).into())
 }
 
-/// The same, with a style for what somebody should look at.
+/// The same, highlighted if the value needs attention.
 fn noticed<T: Copy>(
     value: Option<T>,
     shown: impl Fn(T) -> String,
@@ -25,12 +25,12 @@ fn noticed<T: Copy>(
 }
 
 fn bytes(number: f64) -> String {
-    // Negative sizes there are none, and fractions of a byte are not shown.
+    // Sizes are not negative, and fractions of a byte are not shown.
     let whole = format!("{:.0}", number.max(0.0)).parse();
     size(whole.unwrap_or(u64::MAX))
 }
 
-/// Compares what may be unknown; that comes last, whichever way the rest is sorted.
+/// Sorts rows by a key. Rows with an unknown key come last in both directions.
 fn by<T, K: PartialOrd>(rows: &mut [T], is_falling: bool, key: impl Fn(&T) -> Option<K>) {
     rows.sort_by(|one, other| match (key(one), key(other)) {
         (Some(one), Some(other)) => {
@@ -43,7 +43,7 @@ fn by<T, K: PartialOrd>(rows: &mut [T], is_falling: bool, key: impl Fn(&T) -> Op
     });
 }
 
-/// The members that the filter lets through, in order.
+/// The members that match the filter, sorted.
 fn members<'a>(report: &'a Report, view: &View) -> Vec<&'a MemberRow> {
     let is_shown = |member: &&MemberRow| escaped(member.name.as_bytes()).contains(&view.filter);
     let mut rows: Vec<_> = report.members.iter().filter(is_shown).collect();
@@ -84,16 +84,16 @@ fn role(role: &Role) -> Cell {
     }
 }
 
-/// Less than this share of the quota may be left before somebody should look.
+/// The share of the quota in use from which the size is highlighted.
 const QUOTA_SHARE_MAX: f64 = 0.9;
-/// More entries than this behind is worth a look.
+/// The lag in entries above which it is highlighted.
 const LAG_MAX: u64 = 5_000;
-/// Latencies that etcd's own alerts take for too long.
+/// The latencies above which etcd's own alert rules fire.
 const FSYNC_SECS_MAX: f64 = 0.5;
 const COMMIT_SECS_MAX: f64 = 0.25;
 const REQUEST_SECS_MAX: f64 = 0.15;
 
-/// How members stand and what they do.
+/// The table of members: role, position in the log, sizes and rates.
 pub(super) fn member_table(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let columns = [
         Column::text("MEMBER", 0, 8),
@@ -162,7 +162,7 @@ fn member_cells(row: &MemberRow) -> Vec<Cell> {
     ]
 }
 
-/// Watches, leases and what goes over the wire, member by member.
+/// The table of watches, leases and network traffic of each member.
 pub(super) fn watch_table(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let columns = [
         Column::text("MEMBER", 0, 8),
@@ -202,7 +202,7 @@ pub(super) fn watch_table(report: &Report, view: &View, width: usize) -> Vec<Lin
     draw(&columns, &rows, Some(member_heading(view.member_sort)), width)
 }
 
-/// Requests by kind, over all members and of each.
+/// The table of requests by kind, for the cluster and for each member.
 pub(super) fn request_table(report: &Report, width: usize) -> Vec<Line> {
     let mut columns = vec![
         Column::text("REQUESTS", 0, 12),
@@ -228,12 +228,12 @@ pub(super) fn request_table(report: &Report, width: usize) -> Vec<Line> {
     draw(&columns, &rows, None, width)
 }
 
-/// Members that come later are left out first.
+/// The priority of a member's column: the last members are left out first.
 fn rank(at: usize) -> u8 {
     u8::try_from(at + 2).unwrap_or(u8::MAX)
 }
 
-/// What members take their time for: half of it, and all but a hundredth.
+/// The table of stages with their median and 99th percentile.
 pub(super) fn stage_table(report: &Report, width: usize) -> Vec<Line> {
     let mut columns = vec![Column::text("P50/P99 OF", 0, 15)];
     let names = report.members.iter().map(|member| escaped(member.name.as_bytes()));
@@ -249,7 +249,7 @@ pub(super) fn stage_table(report: &Report, width: usize) -> Vec<Line> {
     draw(&columns, &rows, None, width)
 }
 
-/// Prefixes that the filter lets through, in order.
+/// The prefixes that match the filter, sorted.
 fn prefixes<'a>(report: &'a Report, view: &View) -> Vec<&'a Prefix> {
     let is_shown = |prefix: &&Prefix| prefix.group.label().contains(&view.filter);
     let mut rows: Vec<_> = report.prefixes.rows.iter().filter(is_shown).collect();
@@ -266,7 +266,7 @@ fn prefixes<'a>(report: &'a Report, view: &View) -> Vec<&'a Prefix> {
     rows
 }
 
-/// What is known of prefixes: at most so many rows, from the one on that is at the top of what was scrolled to.
+/// The table of prefixes: `height` rows at most, from the scroll offset on.
 pub(super) fn prefix_table(
     report: &Report,
     view: &View,

@@ -1,18 +1,18 @@
-//! Which prefixes there are, how many keys each has, about how large they are, and what is written to them.
+//! The prefixes of the keyspace: the number of keys in each, their approximate size, and their write rates.
 //!
-//! Counting never reads all keys: a `Walk` looks at a page of keys, has the cluster count the prefix that the page ends
-//! in, and goes on behind it. Small prefixes, which lie in a page whole, cost nothing more. Sizes are estimated of the
-//! keys that came in pages. What is written is what a watch has told within bounds (`Window`), and rates are of the time
-//! in which it could tell.
+//! Counting never reads all keys. A `Walk` reads a page of keys, lets the cluster count the prefix in which the
+//! page ends, and continues after that prefix. Small prefixes that lie within a page need no count request.
+//! Sizes are extrapolated from the keys in the pages. Write rates come from the events of a bounded watch
+//! (`Window`), and are relative to the time in which the watch was active.
 //!
 //! # Guarantees
 //!
-//! * Of a keyspace in which nothing happens, a walk that was not cut counts each key once.
-//! * No more than `PREFIXES_MAX` prefixes are held.
+//! - If the keyspace does not change, a walk that was not cut off counts each key exactly once.
+//! - At most `PREFIXES_MAX` prefixes are kept.
 //!
 //! # Not here
 //!
-//! Asking (`walking`, `watching`), and at what pace.
+//! The requests (`walking`, `watching`) and their pacing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,36 +20,37 @@ use std::time::Duration;
 use super::text::escaped;
 use crate::key_range::{KeyRange, prefix_end};
 
-/// Prefixes that are held. A walk that finds more ends there, and says so.
+/// The maximum number of prefixes. A walk that finds more stops there and reports that it was cut off.
 pub(super) const PREFIXES_MAX: usize = 4096;
-/// Keys in a page at most, with their values, and how large it should be by what the last one was.
+/// The maximum number of keys in a page, and the target size of a page with its values, estimated from the
+/// previous page.
 const PAGE_KEYS_MAX: usize = 32;
 const PAGE_BYTES: usize = 128 << 10;
-/// So many keys one after another without a prefix of their own are taken together by what they begin with.
+/// This many consecutive keys without a prefix of their own are grouped by their common beginning.
 const STEM_KEYS_MIN: usize = 8;
 
-/// How keys are taken together.
+/// How keys are grouped.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// Keys that do not begin with this are nobody's.
+    /// Only keys that begin with this are counted.
     pub(super) base: Vec<u8>,
     pub(super) separator: Vec<u8>,
-    /// Separators behind the base that a prefix has, one right behind it aside.
+    /// The number of separators of a prefix after the base; a separator directly after the base does not count.
     pub(super) depth: usize,
 }
 
-/// What makes keys a group.
+/// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Form {
-    /// All begin with the name, which has as many separators as are asked for.
+    /// Keys that begin with the name, which has the full number of separators.
     Full,
-    /// They have fewer separators, and the last one ends the name.
+    /// Keys with fewer separators; the name ends at their last separator.
     Short,
-    /// As `Short`, and there are so many that they are told apart by what they begin with.
+    /// Like `Short`, but there are so many keys that they are grouped by their common beginning.
     Stem,
 }
 
-/// A prefix, or what stands for one.
+/// A group of keys: a prefix, or keys that share a beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Group {
     pub(super) name: Vec<u8>,
@@ -57,7 +58,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// As it is shown.
+    /// The text to display.
     pub(super) fn label(&self) -> String {
         let name = escaped(&self.name);
         match self.form {
@@ -68,12 +69,12 @@ impl Group {
     }
 }
 
-/// What is known of a group.
+/// A group and its measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Prefix {
     pub(super) group: Group,
     pub(super) keys: Option<u64>,
-    /// Keys and values together, estimated.
+    /// The estimated size of keys and values.
     pub(super) bytes: Option<f64>,
     pub(super) puts_per_sec: Option<f64>,
     pub(super) deletes_per_sec: Option<f64>,
@@ -81,7 +82,7 @@ pub(super) struct Prefix {
 }
 
 impl Shape {
-    /// The keys that are looked at.
+    /// The range of keys to count.
     pub(super) fn range(&self) -> KeyRange {
         KeyRange::prefix(self.base.clone())
     }
@@ -101,7 +102,7 @@ impl Shape {
         Group { name: key[..end].to_vec(), form: Form::Full }
     }
 
-    /// The group of a key, if some are told apart by these stems.
+    /// The group of a key, given the known common beginnings.
     fn group_among(&self, key: &[u8], stems: &BTreeSet<Vec<u8>>) -> Group {
         let group = self.group(key);
         let stem = stems.range(..=key.to_vec()).next_back().filter(|stem| key.starts_with(stem));
@@ -118,8 +119,8 @@ fn find(text: &[u8], separator: &[u8]) -> Option<usize> {
     text.windows(separator.len()).position(|window| window == separator)
 }
 
-/// What some keys, all with the same parent, begin with: without the digits, also hexadecimal ones, that only number
-/// them, but with a byte more than the parent.
+/// The common beginning of keys with the same parent: without trailing digits (also hexadecimal) that only
+/// number the keys, but at least one byte longer than the parent.
 fn stem(parent: &[u8], first: &[u8], last: &[u8]) -> Vec<u8> {
     let common = first.iter().zip(last).take_while(|(one, other)| one == other).count();
     let named = first[..common].iter().rposition(|byte| !byte.is_ascii_hexdigit());
@@ -134,23 +135,23 @@ struct Found {
     sampled_bytes: u64,
 }
 
-/// What is to be asked next.
+/// The next request of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The first keys of a range, with their values.
+    /// Read the first keys of a range, with their values.
     Page(KeyRange, usize),
-    /// How many keys there are.
+    /// Count the keys of a range.
     Count(KeyRange),
     Over,
 }
 
-/// One way through the keys.
+/// One pass over the keyspace.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     shape: Shape,
     rest: KeyRange,
     limit: usize,
-    /// What is being counted.
+    /// The group that is being counted, with its range.
     counting: Option<(Group, KeyRange)>,
     found: BTreeMap<Group, Found>,
     is_over: bool,
@@ -171,7 +172,7 @@ impl Walk {
         }
     }
 
-    /// Takes in the keys that were asked for, with the bytes of each and its value, and whether there are more.
+    /// Processes a page: the keys with their sizes in bytes, and whether more keys follow.
     fn page(&mut self, keys: &[(Vec<u8>, usize)], more: bool) {
         let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
             self.is_over = true;
@@ -198,7 +199,7 @@ impl Walk {
             }
             Some(group) if whole.is_empty() && keys.len() >= STEM_KEYS_MIN => {
                 let name = stem(&group.name, &first.0, &last.0);
-                // Those before are counted already.
+                // The keys of this group before `first` are counted already.
                 let range = KeyRange { key: first.0.clone(), end: prefix_end(&name) };
                 let group = Group { name, form: Form::Stem };
                 self.sampled(&group, cut);
@@ -213,7 +214,7 @@ impl Walk {
         self.is_over |= self.was_cut();
     }
 
-    /// Takes in how many keys there are of what was to be counted.
+    /// Processes the result of a count request.
     fn counted(&mut self, keys: u64) {
         if let Some((group, range)) = self.counting.take() {
             self.found.entry(group).or_default().keys += keys;
@@ -234,13 +235,13 @@ impl Walk {
         found
     }
 
-    /// Whether there are more prefixes than are held.
+    /// Whether the walk stopped at `PREFIXES_MAX`.
     fn was_cut(&self) -> bool {
         self.found.len() >= PREFIXES_MAX
     }
 }
 
-/// What a watch has told in one span of time.
+/// The events of one time window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     groups: BTreeMap<Group, Written>,
@@ -255,12 +256,12 @@ struct Written {
     bytes: u64,
 }
 
-/// All that is known.
+/// The state of all prefixes.
 #[derive(Debug)]
 pub(super) struct Catalog {
     shape: Shape,
     walk: Walk,
-    /// What the last walk found.
+    /// The result of the last complete walk.
     last: Option<BTreeMap<Group, Found>>,
     stems: BTreeSet<Vec<u8>>,
     window: Window,
@@ -274,7 +275,7 @@ impl Catalog {
         Self { shape, walk, last: None, stems, window, rates: None }
     }
 
-    /// What a walk asks next; at its end, nothing until another begins.
+    /// The next request of the walk.
     pub(super) fn step(&self) -> Step {
         self.walk.step()
     }
@@ -289,7 +290,7 @@ impl Catalog {
         self.walk.counted(keys);
     }
 
-    /// Begins another walk.
+    /// Starts the next walk.
     pub(super) fn begin(&mut self) {
         let walk = std::mem::replace(&mut self.walk, Walk::new(self.shape.clone()));
         let stems = walk.found.keys().filter(|group| group.form == Form::Stem);
@@ -297,7 +298,7 @@ impl Catalog {
         self.last = Some(walk.found);
     }
 
-    /// Takes in a change that the watch tells of.
+    /// Records a change that the watch reported.
     pub(super) fn changed(&mut self, key: &[u8], bytes: usize, is_put: bool) {
         self.window.events += 1;
         self.window.bytes += bytes;
@@ -314,12 +315,13 @@ impl Catalog {
         }
     }
 
-    /// How much the watch has told in this window.
+    /// The number of events and bytes in this window.
     pub(super) const fn told(&self) -> (usize, usize) {
         (self.window.events, self.window.bytes)
     }
 
-    /// Ends a window, in which the watch has been listening for this long. Where it has not at all, the last rates stay.
+    /// Ends a window in which the watch was active for `listening`. If it was not active at all, the previous
+    /// rates stay.
     pub(super) fn end_window(&mut self, listening: Duration) {
         let window = std::mem::take(&mut self.window);
         if listening.is_zero() {
@@ -333,12 +335,12 @@ impl Catalog {
         self.rates = Some(rates.collect());
     }
 
-    /// Forgets what was written, for nobody tells it any more.
+    /// Drops the rates, because the watch no longer reports changes.
     pub(super) fn forget_rates(&mut self) {
         self.rates = None;
     }
 
-    /// Every prefix, with what is known of it.
+    /// All prefixes with their measurements.
     pub(super) fn rows(&self) -> Vec<Prefix> {
         let nothing = BTreeMap::new();
         let last = self.last.as_ref().unwrap_or(&nothing);
@@ -366,7 +368,7 @@ impl Catalog {
         }
     }
 
-    /// How far counting has come, in words.
+    /// The progress of the count, in words.
     pub(super) fn progress(&self) -> String {
         let found = if self.walk.is_over { Some(&self.walk.found) } else { self.last.as_ref() };
         let Some(found) = found else {

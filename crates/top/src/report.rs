@@ -1,12 +1,12 @@
-//! From samples to what is shown: rates, latencies of the time between, how far members are behind and since when they
-//! are gone.
+//! Computes a report from samples: rates, latencies between two samples, lag of members, and how long members
+//! have been unreachable.
 //!
-//! A function of samples and of nothing else: times are in them.
+//! A pure function of samples, which contain the time.
 //!
 //! # Guarantees
 //!
-//! * A rate is of one life of one process: where a member began anew between two samples there is none.
-//! * What was never told is nothing, and not 0.
+//! - A rate covers one life of one process: if a member restarted between two samples, it has no rate.
+//! - A value that was never reported is `None`, not 0.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use super::metrics::{Counter, Gauge, Histogram, Kind, Metrics, Stage};
 use super::prefixes::Prefix;
 use super::sample::{Alarm, Member, Sample, Standing, Trouble};
 
-/// What is shown.
+/// The data to display.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     pub(super) cluster_id: u64,
-    /// The newest that a member has told.
+    /// The highest revision that a member reported.
     pub(super) revision: i64,
     pub(super) revisions_per_sec: Option<f64>,
-    /// The name of the member that most follow.
+    /// The name of the member that most members follow.
     pub(super) leader: Option<String>,
     pub(super) term: u64,
     pub(super) leases: Option<u64>,
-    /// Live keys, as a member counts them.
+    /// The number of keys that a member reports.
     pub(super) keys: Option<f64>,
     pub(super) members: Vec<MemberRow>,
     pub(super) kinds: Vec<KindRow>,
@@ -36,7 +36,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Why members that answer have no round trips to other members; `None` where all of them have.
+    /// Why members that answer have no round-trip times; `None` if all of them have some.
     pub(super) fn round_trip_note(&self) -> Option<&'static str> {
         let timed = |row: &MemberRow| row.stages.get(&Stage::RoundTrip).and_then(|it| it.p99);
         let answering = self.members.iter().filter(|row| row.standing.is_some());
@@ -54,29 +54,29 @@ impl Report {
     }
 }
 
-/// What is known of prefixes.
+/// The data about prefixes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Prefixes {
     pub(super) rows: Vec<Prefix>,
-    /// What there is to say about them.
+    /// A note about them for the user.
     pub(super) note: String,
-    /// How long ago the counts were complete.
+    /// The time since the last complete count.
     pub(super) age: Option<Duration>,
 }
 
-/// How a member takes part.
+/// The role of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Leader,
     Follower,
     Learner,
-    /// It knows of no leader.
+    /// The member has no leader.
     Lost,
     Unreachable(Duration, String),
     Refused(String),
 }
 
-/// Half of something took at most so long, and all but a hundredth.
+/// The median and the 99th percentile of a duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Latency {
     pub(super) p50: Option<f64>,
@@ -95,11 +95,11 @@ pub(super) struct MemberRow {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) role: Role,
-    /// As it stands; of a member that is gone, nothing.
+    /// The reported state; `None` if the member is unreachable.
     pub(super) standing: Option<Standing>,
-    /// Entries that it has not applied yet of those that the cluster has agreed on.
+    /// Entries that the cluster has committed and this member has not applied.
     pub(super) lag: Option<u64>,
-    /// How long its answer took.
+    /// The duration of the status request.
     pub(super) took: Option<Duration>,
     pub(super) requests_per_sec: Option<f64>,
     pub(super) failures_per_sec: Option<f64>,
@@ -109,7 +109,7 @@ pub(super) struct MemberRow {
     pub(super) counters_per_sec: BTreeMap<Counter, f64>,
 }
 
-/// A kind of requests, over all members.
+/// A kind of requests, summed over all members.
 #[derive(Clone, Debug)]
 pub(super) struct KindRow {
     pub(super) kind: Kind,
@@ -120,34 +120,34 @@ pub(super) struct KindRow {
     pub(super) by_member: Vec<Option<f64>>,
 }
 
-/// A stage, member by member.
+/// A stage, for each member.
 #[derive(Clone, Debug)]
 pub(super) struct StageRow {
     pub(super) stage: Stage,
     pub(super) by_member: Vec<Latency>,
 }
 
-/// What was seen before, for the rates.
+/// Previous samples, for rates.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// The last that each member told, and when, by its key.
+    /// The last metrics of each member, with their time.
     metrics: BTreeMap<Identity, (Duration, Metrics)>,
-    /// Since when members do not answer.
+    /// When each unreachable member stopped answering.
     gone_since: BTreeMap<Identity, Duration>,
-    /// Round trips to other members, which are timed every half minute only: the last ones that were.
+    /// The last measured round-trip times; members measure them only every 30 seconds.
     round_trips: BTreeMap<Identity, Latency>,
     revision: Option<(Duration, i64)>,
 }
 
-/// What a member is known by from one sample to the next.
+/// The identity of a member across samples.
 type Identity = (u64, String);
 
 fn identity(member: &Member) -> Identity {
-    // Endpoints of which nobody knows whose they are go by their names.
+    // Endpoints of an unknown member are identified by their names.
     (member.id, if member.id == 0 { member.name.clone() } else { String::new() })
 }
 
-/// What has come of one member between two samples.
+/// The difference between two samples of a member.
 struct Between {
     secs: f64,
     old: Metrics,
@@ -175,7 +175,7 @@ impl Between {
         grown(&self.old.stages, &self.new.stages, &stage)
     }
 
-    /// Every kind that has ever come.
+    /// All kinds that have occurred.
     fn kinds(&self) -> impl Iterator<Item = Kind> {
         self.new.handled.iter().filter(|(_, handled)| handled.all > 0.0).map(|(kind, _)| *kind)
     }
@@ -191,7 +191,7 @@ fn grown<K: Ord>(
 }
 
 impl History {
-    /// Takes a sample in, and says what is to be shown.
+    /// Adds a sample, and returns the report to display.
     pub(super) fn advance(&mut self, sample: Sample, prefixes: Prefixes) -> Report {
         let between: Vec<_> = sample.members.iter().map(|member| self.between(member)).collect();
         let gone: Vec<_> = sample.members.iter().map(|member| self.gone(member)).collect();
@@ -232,7 +232,7 @@ impl History {
         let new = member.metrics.clone()?;
         let (at, old) = self.metrics.insert(identity(member), (member.at, new.clone()))?;
         let secs = member.at.checked_sub(at)?.as_secs_f64();
-        // A counter that has fallen tells of a new process: nothing that it says is to be held against the old one.
+        // A counter that has fallen shows a new process, whose values cannot be compared with the old ones.
         let fell = |(counter, old): (&Counter, &f64)| {
             new.counters.get(counter).is_none_or(|new| new < old)
         };
@@ -244,7 +244,7 @@ impl History {
         (secs > 0.0 && !is_new_process).then_some(Between { secs, old, new })
     }
 
-    /// For how long the member does not answer.
+    /// How long the member has not answered.
     fn gone(&mut self, member: &Member) -> Duration {
         let (identity, at) = (identity(member), member.at);
         if member.standing.as_ref().is_err_and(|trouble| !trouble.is_refusal) {
@@ -261,11 +261,11 @@ impl History {
         }
         let (before, old) = self.revision.replace((at, revision))?;
         let secs = at.checked_sub(before)?.as_secs_f64();
-        // Another member may be a little behind the one that told the last.
+        // The member that now has the highest revision may be slightly behind the one of the last sample.
         (secs > 0.0).then(|| revision.saturating_sub(old).max(0) as f64 / secs)
     }
 
-    /// Keeps the round trips of a member that were timed, and shows the last ones where none was since.
+    /// Stores new round-trip times, or restores the last ones if no new ones were measured.
     fn remember_round_trips(&mut self, row: &mut MemberRow, identity: Identity) {
         let Some(timed) = row.stages.get_mut(&Stage::RoundTrip) else { return };
         if timed.p99.is_some() {
@@ -275,7 +275,7 @@ impl History {
         }
     }
 
-    /// Forgets who is no member any more.
+    /// Drops members that were removed.
     fn forget(&mut self, sample: &Sample) {
         let known: Vec<_> = sample.members.iter().map(identity).collect();
         self.metrics.retain(|id, _| known.contains(id));
@@ -284,7 +284,7 @@ impl History {
     }
 }
 
-/// Whom most of the members follow that answer, in the newest term.
+/// The leader that most of the answering members follow, in the newest term.
 fn leader(members: &[Member]) -> Option<u64> {
     let mut votes: BTreeMap<(u64, u64), usize> = BTreeMap::new();
     for standing in members.iter().filter_map(|member| member.standing.as_ref().ok()) {
@@ -394,7 +394,7 @@ fn stages(members: &[MemberRow]) -> Vec<StageRow> {
     Stage::ALL.into_iter().map(row).collect()
 }
 
-/// The alarms that any member tells of, each once.
+/// All alarms that members report, without duplicates.
 fn alarms(members: &[Member]) -> Vec<String> {
     let standings = members.iter().filter_map(|member| member.standing.as_ref().ok());
     let mut alarms: Vec<&Alarm> = standings.flat_map(|standing| &standing.alarms).collect();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_time_between_two_samples() {
+    fn rates_cover_the_time_between_two_samples() {
         let mut history = History::default();
         let first = advance(&mut history, 0, vec![member(1, 0, 1, Some(&puts(10, 0)))]);
         assert!(first.kinds.is_empty() && first.members[0].requests_per_sec.is_none());
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_that_are_timed_seldom_stay_until_the_next() {
+    fn round_trip_times_stay_until_the_next_measurement() {
         let mut history = History::default();
         for (secs, timed, known) in [(0, 1, false), (1, 1, false), (2, 3, true), (3, 3, true)] {
             let line = format!(
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_says_why_there_are_no_round_trips() {
+    fn a_report_explains_missing_round_trip_times() {
         let timed = |count: u32| {
             format!(
                 "etcd_debugging_mvcc_keys_total 5\n\
@@ -493,7 +493,7 @@ mod tests {
         assert!(without.contains("/metrics"), "{without}");
         let alone = advance(&mut History::default(), 0, vec![member(1, 0, 1, Some(&timed(0)))]);
         assert!(alone.round_trip_note().unwrap().contains("one member"));
-        // A member that is down has no place in it.
+        // A member that is down is not listed.
         let mut history = History::default();
         for (secs, count) in [(0, 1), (1, 2)] {
             let members = vec![member(1, secs, 1, Some(&timed(count))), gone(2, secs)];
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_began_anew_has_no_rates_until_the_next_sample() {
+    fn a_restarted_member_has_no_rates_until_the_next_sample() {
         let mut history = History::default();
         for (secs, count, rate) in [(0, 100, None), (1, 5, None), (2, 8, Some(3.0))] {
             let metrics = puts(count, 0);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_gone_says_since_when_and_its_follower_leads() {
+    fn an_unreachable_member_shows_for_how_long_and_the_new_leader_is_found() {
         let mut history = History::default();
         let both = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
         let report = advance(&mut history, 0, both);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_are_told_once_and_by_the_name_of_their_member() {
+    fn alarms_are_listed_once_with_the_name_of_their_member() {
         let mut members = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
         for member in &mut members {
             let alarm = Alarm { member: 2, name: "NOSPACE".to_owned() };

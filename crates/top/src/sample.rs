@@ -1,4 +1,4 @@
-//! What one refresh has found out, as it was answered: values, nothing computed of them.
+//! The raw results of one refresh, before anything is computed from them.
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use quorate_api::etcdserverpb::{AlarmType, StatusResponse};
 
 use super::metrics::Metrics;
 
-/// All members at about one moment.
+/// The state of all members at about the same moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
-    /// Since the display began.
+    /// The time since the display began.
     pub(super) at: Duration,
     pub(super) cluster_id: u64,
     pub(super) members: Vec<Member>,
-    /// Leases there are, if a member has told.
+    /// The number of leases, if a member reported it.
     pub(super) leases: Option<u64>,
 }
 
-/// One member, as it is on the list, and what it answers.
+/// A member of the member list, with its responses.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// 0 for an endpoint of which nobody knows whose it is.
+    /// 0 for an endpoint whose member is unknown.
     pub(super) id: u64,
-    /// Its name; the endpoint, as long as it has none.
+    /// The name of the member; the endpoint if it has none.
     pub(super) name: String,
     pub(super) is_learner: bool,
     pub(super) standing: Result<Standing, Trouble>,
-    /// How long the answer took.
+    /// The duration of the status request.
     pub(super) took: Duration,
-    /// When it was there.
+    /// When the response arrived.
     pub(super) at: Duration,
     pub(super) metrics: Option<Metrics>,
 }
 
-/// Why a member does not say where it stands.
+/// Why a member has not reported its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// It is there, and will not tell this user.
+    /// The member is reachable, but refuses to answer this user.
     pub(super) is_refusal: bool,
     pub(super) text: String,
 }
 
-/// Where a member stands.
+/// The status of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) version: String,
@@ -52,16 +52,16 @@ pub(super) struct Standing {
     pub(super) applied: u64,
     pub(super) revision: i64,
     pub(super) db_bytes: u64,
-    /// Not told before etcd 3.4.
+    /// Reported since etcd 3.4.
     pub(super) used_bytes: Option<u64>,
-    /// Not told before etcd 3.6.
+    /// Reported since etcd 3.6.
     pub(super) quota_bytes: Option<u64>,
     pub(super) alarms: Vec<Alarm>,
-    /// What else is wrong with it, in its own words.
+    /// Other errors that the member reports, as it words them.
     pub(super) errors: Vec<String>,
 }
 
-/// An alarm that stands.
+/// An active alarm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Alarm {
     pub(super) member: u64,
@@ -95,7 +95,8 @@ impl Standing {
 }
 
 impl Alarm {
-    /// Reads an alarm among the errors of a status: the text form of the message, whose blanks are not stable.
+    /// Parses an alarm from the errors in a status. It is the text form of a protobuf message, whose spacing
+    /// varies.
     fn read(text: &str) -> Option<Self> {
         let mut alarm = Self { member: 0, name: AlarmType::None.as_str_name().to_owned() };
         let mut is_one = false;
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alarms_are_told_from_other_errors() {
+    fn alarms_are_distinguished_from_other_errors() {
         let errors = ["etcdserver: no leader", "memberID:10276657743932975437  alarm:NOSPACE "];
         let response = StatusResponse {
             errors: errors.map(str::to_owned).to_vec(),

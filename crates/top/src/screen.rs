@@ -1,8 +1,8 @@
-//! The screen: a function of what is known, what was chosen, the time and the size, and of nothing else.
+//! The screen: a pure function of the report, the view, the time and the size.
 //!
 //! # Guarantees
 //!
-//! * As many lines as the screen has, none longer than it is wide; none of them holds a control character.
+//! - It has as many lines as the terminal; no line is wider than the terminal or contains a control character.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::text::{count, escaped, span, time_of_day};
 use super::view::{Pane, View};
 use crate::gotext::duration;
 
-/// Troubles that the head has room for.
+/// The maximum number of warnings in the header.
 const TROUBLES_MAX: usize = 3;
-/// Prefixes that are printed where there is no screen.
+/// The number of prefixes in printed reports.
 const PRINTED_PREFIXES: usize = 20;
-/// Kinds of requests that the overview has room for.
+/// The number of request kinds in the overview.
 const OVERVIEW_KINDS: usize = 6;
 
 const KEYS: &str = "q quit  1-5 or tab panes  s sort  r reverse  / filter  p pause  h help";
@@ -59,7 +59,7 @@ pub(super) fn screen(
     lines.iter().map(|line| line.fitted(width)).collect()
 }
 
-/// Everything, for where there is no screen.
+/// The whole report as text, for output that is not a terminal.
 pub(super) fn print(report: &Report, view: &View, since_1970: Duration, width: usize) -> String {
     let mut lines = head(report, view, since_1970);
     for table in [
@@ -102,7 +102,7 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     let told =
         |name, number: Option<f64>| number.map(|number| format!("  {name} {}", count(number)));
     rest.extend(told("keys", report.keys));
-    // No cluster has so many leases that the number would lose a digit.
+    // The number of leases is always small enough to be exact as a float.
     rest.extend(told("leases", report.leases.map(|leases| leases as f64)));
     second.push(Style::Plain, rest);
     let mut lines = vec![first, second];
@@ -116,7 +116,7 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     lines
 }
 
-/// What somebody should know before anything else.
+/// Warnings that the user must see first.
 pub(super) fn troubles(report: &Report) -> Vec<String> {
     let mut troubles: Vec<_> =
         report.alarms.iter().map(|alarm| format!("alarm {}", escaped(alarm.as_bytes()))).collect();
@@ -135,7 +135,7 @@ pub(super) fn troubles(report: &Report) -> Vec<String> {
             Role::Leader | Role::Follower | Role::Learner => {}
         }
         let errors = member.standing.iter().flat_map(|standing| &standing.errors);
-        // That is said already.
+        // The header shows this already.
         let others = errors.filter(|error| !error.ends_with("no leader"));
         troubles.extend(others.map(|error| format!("{name}: {}", escaped(error.as_bytes()))));
     }
@@ -215,21 +215,21 @@ fn requests(report: &Report, width: usize) -> Vec<Line> {
     table
 }
 
-/// The members, and below them why a column is empty.
+/// The table of members, with a note about empty columns below it.
 fn noted_members(report: &Report, view: &View, width: usize) -> Vec<Line> {
     let mut lines = member_table(report, view, width);
     lines.extend(round_trip_note(report, &lines));
     lines
 }
 
-/// Why there are no round trips, where the table has a column for them.
+/// The note about missing round-trip times, if the table has that column.
 fn round_trip_note(report: &Report, table: &[Line]) -> Option<Line> {
     let is_shown = table.first().is_some_and(|heading| heading.plain().contains("PEERS"));
     let note = report.round_trip_note().filter(|_| is_shown)?;
     Some(Line::of(Style::Faint, note))
 }
 
-/// The prefixes, and below them what there is to say.
+/// The table of prefixes, with a note below it.
 fn noted_prefixes(report: &Report, view: &View, width: usize, height: usize) -> Vec<Line> {
     let mut lines = prefix_table(report, view, width, height.saturating_sub(2));
     lines.push(Line::of(Style::Faint, report.prefixes.note.clone()));

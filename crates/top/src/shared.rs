@@ -1,4 +1,5 @@
-//! What the parts of a running display share: who draws, who asks, who counts and who watches are one thread.
+//! The state shared by the tasks of a running display, which all run on one thread: drawing, collecting,
+//! counting and watching.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,20 +12,20 @@ use super::prefixes::{Catalog, Shape};
 use super::text::span;
 use crate::client::Client;
 
-/// How the watch on what is written fares.
+/// The state of the watch on changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Watching {
     Off,
-    /// It tells everything, or in the last window only for this share of the time, in hundredths.
+    /// It is active; the number is the percentage of the last window in which it was.
     On(u32),
     Refused(String),
 }
 
-/// See the module.
+/// The shared state.
 pub(super) struct Shared {
     pub(super) shape: Shape,
     pub(super) catalog: RefCell<Catalog>,
-    /// When the counts that are shown were complete.
+    /// When the displayed counts were completed.
     pub(super) counted_at: Cell<Option<Instant>>,
     /// Why keys cannot be counted.
     pub(super) uncounted: RefCell<Option<String>>,
@@ -33,7 +34,8 @@ pub(super) struct Shared {
     pub(super) reader: RefCell<Option<Rc<Client>>>,
     pub(super) interval: Cell<Duration>,
     pub(super) is_paused: Cell<bool>,
-    /// Told when a window has ended, and with it a refresh, or the display was paused, goes on, or has another interval.
+    /// Notified at the end of a window (that is, of a refresh), and when the display is paused or resumed or
+    /// its interval changes.
     pub(super) turned: Notify,
 }
 
@@ -52,17 +54,17 @@ impl Shared {
         }
     }
 
-    /// The member to read from, unless nothing is to be asked.
+    /// The member to read from; `None` while the display is paused.
     pub(super) fn may_read(&self) -> Option<Rc<Client>> {
         self.reader.borrow().clone().filter(|_| !self.is_paused.get())
     }
 
-    /// How long ago the counts that are shown were complete.
+    /// The time since the displayed counts were completed.
     pub(super) fn age(&self) -> Option<Duration> {
         self.counted_at.get().map(|at| at.elapsed())
     }
 
-    /// What there is to say about prefixes.
+    /// The note about prefixes for the user.
     pub(super) fn note(&self) -> String {
         let counted = match &*self.uncounted.borrow() {
             Some(reason) => format!("keys are not counted: {reason}"),

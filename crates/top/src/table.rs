@@ -1,4 +1,4 @@
-//! Tables that fit the screen: where it is narrow, columns are left out, the least important ones first.
+//! Tables that fit the screen. On a narrow screen, the least important columns are left out first.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,11 @@ use super::text::cut;
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) title: Cow<'static, str>,
-    /// Columns with higher ranks are left out before others. Those of rank 0 stay.
+    /// Columns with a higher rank are left out first. Columns of rank 0 always stay.
     pub(super) rank: u8,
-    /// Narrower it never is, so that it does not move with every refresh.
+    /// The minimum width, so that the column does not move with every refresh.
     pub(super) width_min: usize,
-    /// Texts are at the left, numbers at the right.
+    /// Texts are aligned to the left, numbers to the right.
     pub(super) is_text: bool,
 }
 
@@ -27,7 +27,7 @@ impl Column {
     }
 }
 
-/// A cell: its text and how it looks.
+/// A cell: its text and its style.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -46,12 +46,12 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Between columns.
+/// The space between columns.
 const GAP: usize = 2;
-/// A column is not made narrower than this for the sake of the others.
+/// Text columns are not shortened below this width to make room for other columns.
 const TEXT_MIN: usize = 8;
 
-/// Draws a table: its headings, of which `marked` is the one that it is sorted by, and a line for each row.
+/// Draws a table: the headings, with the sort column `marked`, and a line for each row.
 pub(super) fn draw(
     columns: &[Column],
     rows: &[Vec<Cell>],
@@ -69,7 +69,7 @@ pub(super) fn draw(
     let total = |shown: &[usize], widths: &[usize]| -> usize {
         shown.iter().map(|at| widths[*at] + GAP).sum::<usize>().saturating_sub(GAP)
     };
-    // A long text is cut before a column goes.
+    // Long texts are shortened before a column is left out.
     let shrink = |shown: &[usize], widths: &mut [usize]| {
         for at in shown.iter().copied().filter(|at| columns[*at].is_text) {
             let excess = total(shown, widths).saturating_sub(width);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_least_goes_first() {
+    fn the_least_important_columns_are_left_out_first() {
         assert_eq!(drawn("n", 40), ["NAME      A      B      C", "n         1      2      3"]);
         assert_eq!(drawn("n", 24), ["NAME      A      C", "n         1      3"]);
         assert_eq!(drawn("n", 12), ["NAME      A", "n         1"]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_before_a_column_goes() {
+    fn long_texts_are_shortened_before_columns_are_left_out() {
         assert_eq!(drawn("a-long-name", 29)[1], "a-long->      1      2      3");
         for width in 0..60 {
             assert!(drawn("a-long-name", width).iter().all(|line| line.len() <= width));

@@ -1,15 +1,16 @@
-//! Numbers, times and keys as short texts that have a known width: printable ASCII, nothing else.
+//! Formats numbers, times and keys as short texts of known width, in printable ASCII.
 //!
 //! # Guarantees
 //!
-//! * No byte of a key or of a member's name reaches the terminal as a control character, or takes more than its column.
+//! - No byte of a key or of a member's name reaches the terminal as a control character, or takes more than its
+//!   column.
 
 use std::time::Duration;
 
-/// What is shown where there is nothing to show.
+/// The placeholder for a missing value.
 pub(super) const NONE: &str = "-";
 
-/// A key, or any foreign text: what is not printable ASCII as `\xNN`.
+/// A key or other external text. Bytes that are not printable ASCII become `\xNN`.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -22,7 +23,7 @@ pub(super) fn escaped(bytes: &[u8]) -> String {
     out
 }
 
-/// A text in at most `width` places; where it is longer, its end is replaced.
+/// Cuts a text to at most `width` columns; the last one shows that the text was cut.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -30,7 +31,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain((width > 0).then_some('>')).collect()
 }
 
-/// A number of things, or of things in a second, in five places or less.
+/// A count or a rate, in at most five columns.
 pub(super) fn count(number: f64) -> String {
     let (scaled, unit) = match number {
         n if n < 99_999.5 => (n, ""),
@@ -38,7 +39,7 @@ pub(super) fn count(number: f64) -> String {
         n if n < 999_500_000.0 => (n / 1e6, "M"),
         n => (n / 1e9, "G"),
     };
-    // What rounds to a whole number is shown as one.
+    // Numbers that round to an integer are shown as integers.
     if scaled >= 9.95 || scaled.fract() == 0.0 {
         format!("{scaled:.0}{unit}")
     } else {
@@ -46,7 +47,7 @@ pub(super) fn count(number: f64) -> String {
     }
 }
 
-/// A latency in seconds, in six places or less.
+/// A latency in seconds, in at most six columns.
 pub(super) fn latency(secs: f64) -> String {
     match secs {
         s if s < 0.000_999_5 => format!("{:.0}us", s * 1e6),
@@ -57,7 +58,7 @@ pub(super) fn latency(secs: f64) -> String {
     }
 }
 
-/// For how long something has been so: `12s`, `3m05s`, `2h10m`, `3d04h`.
+/// A duration: `12s`, `3m05s`, `2h10m`, `3d04h`.
 pub(super) fn span(span: Duration) -> String {
     let secs = span.as_secs();
     match secs {
@@ -68,7 +69,7 @@ pub(super) fn span(span: Duration) -> String {
     }
 }
 
-/// The time of day of a moment: `23:59:01`, by UTC.
+/// The UTC time of day: `23:59:01`.
 pub(super) fn time_of_day(since_1970: Duration) -> String {
     let secs = since_1970.as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}", secs / 3600, secs / 60 % 60, secs % 60)
@@ -79,20 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_cannot_move_the_cursor() {
+    fn control_characters_in_keys_are_escaped() {
         assert_eq!(escaped(b"/a b\\\x1b[2J\xff\n\x7f"), "/a b\\\\\\x1b[2J\\xff\\x0a\\x7f");
         assert_eq!(escaped("ä".as_bytes()), "\\xc3\\xa4");
     }
 
     #[test]
-    fn what_is_too_long_says_so() {
+    fn a_cut_text_shows_that_it_was_cut() {
         for (width, text) in [(0, ""), (1, ">"), (3, "ab>"), (4, "abcd")] {
             assert_eq!(cut("abcd", width), text);
         }
     }
 
     #[test]
-    fn numbers_stay_short() {
+    fn counts_fit_in_five_columns() {
         for (number, text) in [
             (0.0, "0"),
             (0.25, "0.2"),
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_the_unit_that_fits() {
+    fn durations_use_the_unit_that_fits() {
         for (secs, text) in [
             (0.000_012, "12us"),
             (0.000_999_9, "1.0ms"),

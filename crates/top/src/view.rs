@@ -1,8 +1,8 @@
-//! What the person at the terminal has chosen to see, and what keys do.
+//! The choices of the user at the terminal, and the effects of keys.
 
 use std::time::Duration;
 
-/// A key that was pressed.
+/// A key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Character(char),
@@ -15,11 +15,11 @@ pub(super) enum Key {
     PageUp,
     PageDown,
     Home,
-    /// What ends a program.
+    /// Ctrl-C.
     Interrupt,
 }
 
-/// What fills the screen below the head.
+/// The pane below the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pane {
     #[default]
@@ -45,7 +45,7 @@ impl Pane {
     }
 }
 
-/// What rows are sorted by: those of members by the first ones, those of prefixes by the others.
+/// The sort order: the first ones apply to members, the others to prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Name,
@@ -83,34 +83,34 @@ impl Sort {
         all.find(|sort| sort.name() == name)
     }
 
-    /// Whether the greatest come first.
+    /// Whether the order is descending.
     pub(super) const fn is_falling(self) -> bool {
         !matches!(self, Self::Name | Self::Prefix)
     }
 }
 
-/// See the module.
+/// What the user has chosen to see.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) pane: Pane,
     pub(super) member_sort: Sort,
     pub(super) prefix_sort: Sort,
     pub(super) is_reversed: bool,
-    /// What names and prefixes have to contain.
+    /// Text that the names of members and prefixes must contain.
     pub(super) filter: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
-    /// Rows above the first that is shown.
+    /// The number of rows scrolled off the top.
     pub(super) offset: usize,
     pub(super) interval: Duration,
 }
 
-/// Bounds of what keys can make of the interval.
+/// The shortest interval, and the longest, that keys can set.
 pub(super) const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// A filter is no longer than this.
+/// The maximum length of a filter.
 const FILTER_MAX: usize = 60;
 const PAGE_ROWS: usize = 10;
 
@@ -130,7 +130,7 @@ impl View {
         }
     }
 
-    /// Sorts what can be sorted so.
+    /// Sorts the table to which this order applies.
     pub(super) fn sort_by(&mut self, sort: Sort) {
         if Sort::OF_MEMBERS.contains(&sort) {
             self.member_sort = sort;
@@ -139,7 +139,7 @@ impl View {
         }
     }
 
-    /// Does what a key says; whether it says to end.
+    /// Handles a key; returns whether the display must end.
     pub(super) fn press(&mut self, key: Key) -> bool {
         if key == Key::Interrupt {
             return true;
@@ -185,7 +185,7 @@ impl View {
         (self.pane, self.offset) = (pane, 0);
     }
 
-    /// The sort of the table that the pane is about.
+    /// Moves to the next or previous sort order of the current table.
     fn next_sort(&mut self, step: isize) {
         let next = |all: &[Sort], now: Sort| {
             let at = all.iter().position(|sort| *sort == now).unwrap_or_default();
@@ -224,8 +224,8 @@ impl View {
     }
 }
 
-/// The keys that a piece of input stands for. Control sequences that mean nothing here are passed over; an escape that
-/// ends the piece is the key.
+/// Parses input into keys. Unknown control sequences are skipped. An escape at the end of the input is the
+/// escape key.
 pub(super) fn keys(input: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = input;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn input_becomes_keys() {
+    fn input_is_parsed_into_keys() {
         let expected = [Key::Up, Key::Character('q'), Key::PageDown, Key::Enter, Key::Escape];
         assert_eq!(keys(b"\x1b[Aq\x1b[6~\r\x1b"), expected);
         assert_eq!(keys(b"\x1b[1;5C\x1bOB\xc3\x03"), [Key::Down, Key::Interrupt]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_choose_what_is_seen() {
+    fn keys_select_panes_and_sort_orders() {
         for (input, pane) in
             [(&b"3"[..], Pane::Requests), (b"5", Pane::Prefixes), (b"5\t", Pane::Overview)]
         {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_with_any_letters_and_ends_with_enter() {
+    fn a_filter_accepts_all_letters_and_ends_with_enter() {
         let (view, is_over) = pressed(b"/pqx\x7f\r");
         assert_eq!((view.filter.as_str(), view.is_typing, is_over), ("pq", false, false));
         assert_eq!(pressed(b"/pq\x1b").0.filter, "");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_leaves_the_help() {
+    fn any_key_closes_the_help() {
         let (view, is_over) = pressed(b"hs");
         assert!(!view.shows_help && !is_over);
         assert_eq!(view.prefix_sort, Sort::Bytes);

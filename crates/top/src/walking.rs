@@ -1,4 +1,4 @@
-//! Counting keys by prefix, at a pace that the cluster does not feel: one small question after another, with pauses.
+//! Counts keys by prefix, with small requests and pauses between them so that the load stays low.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::client::{Client, Repeat};
 use crate::failure::status_text;
 use crate::key_range::KeyRange;
 
-/// Between two questions, at least; and so many times what the last one took, so that a cluster that has to count
-/// millions of keys is left alone for longer.
+/// The minimum pause between two requests. The pause is also a multiple of the duration of the last request, so
+/// that a cluster with millions of keys gets longer pauses.
 const STEP_PAUSE: Duration = Duration::from_millis(100);
 const STEP_PAUSE_FACTOR: u32 = 10;
-/// Between two walks, by the same rule.
+/// The minimum pause between two walks, extended in the same way.
 const WALK_PAUSE: Duration = Duration::from_secs(15);
-/// After a question that failed, or was refused.
+/// The pause after a request that failed or was refused.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-/// A question is given up after this long.
+/// The timeout of a request.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// Walks through the keys again and again, as long as it is let.
+/// Walks through the keyspace repeatedly until the future is dropped.
 pub(super) async fn walk(shared: &Shared) {
     let mut begun = Instant::now();
     loop {
@@ -87,7 +87,7 @@ async fn ask(
         range_end: range.end.into(),
         limit,
         count_only,
-        // No round among the members is worth an overview.
+        // Counts need not be linearizable: that would cost a round among the members.
         serializable: true,
         ..Default::default()
     };

@@ -1,5 +1,6 @@
-//! Watching what is written, within bounds: in each window, which is as long as a refresh, so many events and bytes, and
-//! where there are more the watch ends for a while. Rates are of the time in which it was there.
+//! Watches changes for the write rates, within bounds: the events and bytes of a window (one refresh interval)
+//! are limited, and a watch that exceeds the limit is closed for a while. Rates are relative to the time in
+//! which the watch was active.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,20 +14,20 @@ use crate::client::Client;
 use crate::events::{Events, Leader, cancel_text};
 use crate::failure::status_text;
 
-/// What the watch may tell in a window.
+/// The limits of a window.
 const EVENTS_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
-/// A watch that has told all that it may is not made again sooner than this after it was made the last time: where users
-/// log in, each has a login of its own.
+/// The minimum time between the starts of two watches, after one that reached the limit: with authentication,
+/// each watch needs a login.
 const REST: Duration = Duration::from_secs(5);
-/// After the cluster has refused the watch.
+/// The pause after the cluster refused the watch.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// For how long the watch has been there, of the time since rates were last known.
+/// Measures how long the watch was active since rates were last computed.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// Nothing until it is there for the first time.
+    /// `None` until the watch is active for the first time.
     began: Option<Instant>,
     since: Option<Instant>,
     before: Duration,
@@ -46,8 +47,8 @@ impl Clock {
         self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
     }
 
-    /// Ends a window. Returns for how long the watch was there, and which share that is, in hundredths, of the time
-    /// since the last window in which it was.
+    /// Ends a window. Returns how long the watch was active, and the percentage of the time since the last
+    /// window with an active watch.
     fn turn(&mut self, now: Instant) -> (Duration, u32) {
         let is_there = self.since.is_some();
         self.end(now);
@@ -63,7 +64,7 @@ impl Clock {
     }
 }
 
-/// Ends a window, and has the watch go on if it had ended.
+/// Ends a window, and restarts the watch if it was closed.
 pub(super) fn turn(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     let (listened, percent) = clock.borrow_mut().turn(Instant::now());
     shared.catalog.borrow_mut().end_window(listened);
@@ -75,7 +76,7 @@ pub(super) fn turn(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     shared.turned.notify_waiters();
 }
 
-/// Watches as long as it is let.
+/// Watches changes until the future is dropped.
 pub(super) async fn watch(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     loop {
         let Some(client) = shared.may_read().filter(|_| !is_spent(shared)) else {
@@ -96,8 +97,8 @@ pub(super) async fn watch(shared: &Shared, clock: &std::cell::RefCell<Clock>) {
     }
 }
 
-/// Listens until the window is spent, another member is to be asked, or the watch ends; returns why the cluster will
-/// have none, if that is so.
+/// Reads events until the window's limit is reached, another member is chosen, or the watch ends. Returns the
+/// reason if the cluster refuses the watch.
 async fn listen(
     shared: &Shared,
     clock: &std::cell::RefCell<Clock>,
@@ -129,7 +130,7 @@ async fn listen(
                 sleep(RETRY_PAUSE).await;
                 return None;
             }
-            // A watch from now on has nothing that could have been compacted, so it was refused.
+            // A watch without a start revision cannot be cancelled by a compaction, so the cluster refused it.
             Ok(response) if response.canceled => return Some(cancel_text(&response)),
             Ok(response) => {
                 if response.created {
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_runs_only_while_the_watch_is_there() {
+    fn the_clock_runs_only_while_the_watch_is_active() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let at = |secs: u32| start + second * secs;
         let mut clock = Clock::new();
@@ -173,7 +174,7 @@ mod tests {
         clock.begin(at(2));
         clock.end(at(3));
         assert_eq!(clock.turn(at(4)), (second, 50));
-        // Windows without it count as time in which it was not there.
+        // Windows without a watch count as inactive time.
         assert_eq!(clock.turn(at(5)).0, Duration::ZERO);
         clock.begin(at(7));
         clock.begin(at(8));

@@ -1,11 +1,11 @@
-//! What a command is in this tool.
+//! The command type of this tool.
 
 use quorate_cli::command;
 
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// What runs a command.
+/// The function that runs a command.
 pub(crate) type Run = fn(&Session) -> Result<(), Failure>;
 /// A command or a group of commands.
 pub(crate) type Command = command::Command<Run>;

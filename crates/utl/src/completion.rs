@@ -1,4 +1,4 @@
-//! `completion`: scripts that complete the tool's command lines in shells.
+//! `completion`: shell completion scripts for the tool.
 
 use quorate_cli::completion::script;
 

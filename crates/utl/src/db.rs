@@ -1,6 +1,6 @@
-//! `db`: looks into a backend file, or a snapshot of one, without changing it.
+//! `db`: inspects a backend file, or a snapshot of one, without changing it.
 //!
-//! What `bbolt` shows of any file of the engine, with the keys of etcd's buckets in words.
+//! It shows what `bbolt` shows of any bbolt file, and decodes the keys of etcd's buckets.
 
 mod entries;
 mod pages;

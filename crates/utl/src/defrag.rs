@@ -1,11 +1,11 @@
-//! `defrag`: a backend file without the space that deleted records have left.
+//! `defrag`: removes the free space from a backend file.
 //!
-//! Everything is copied into a new file beside the old one, which is checked, made durable and renamed into its place.
-//! The old file is locked all the while, so that no member starts on it.
+//! The content is copied into a new file in the same directory. The new file is checked, synced and renamed
+//! over the old one. The old file stays locked meanwhile, so that no member starts on it.
 //!
 //! # Invariants
 //!
-//! * Whenever the work is cut short, the directory has the old file or the new one, whole.
+//! * If the work is interrupted, the directory contains either the old file or the new one, complete.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,11 +37,11 @@ pub(crate) const DEFRAG: Command = Command {
     ..Command::EMPTY
 };
 
-/// Bytes copied in one transaction, about: what is in it is in memory.
+/// The approximate number of bytes copied in one transaction, which is held in memory.
 const BATCH_BYTES: usize = 8 << 20;
-/// Pages that one step of making the new file shorter may write.
+/// The maximum number of pages that one step of shortening the new file writes.
 const RECLAIM_PAGES: u64 = 1024;
-/// A name that the next start of a member removes, should the work be cut short.
+/// The name of the new file until it is complete. A member removes such a file when it starts.
 const UNFINISHED: &str = "db.tmp.defrag";
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ fn run(session: &Session) -> Result<(), Failure> {
             return Err(failure);
         }
     };
-    // The new file is locked under its old name, and keeps its lock under the new one.
+    // The new file is locked, and keeps its lock under its new name.
     disk.rename(&unfinished, &path).map_err(Failure::io("rename it", &unfinished))?;
     disk.sync_dir(&dirs.snap()).map_err(Failure::io("sync it", &dirs.snap()))?;
     let after = new.stats();
@@ -74,7 +74,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How large the file is, and by how much it has grown since, in etcd's fields.
+/// The size of the file, and its growth since `before`, under etcd's field names.
 fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
     let growth = |of: fn(&Stats) -> u64| {
         let before = before?;
@@ -92,7 +92,7 @@ fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
     fields
 }
 
-/// Writes the content of `old` into a new file, durably.
+/// Writes the content of `old` into a new file, and syncs it.
 fn rewrite(disk: &Arc<dyn Disk>, old: &Db, path: &Path) -> Result<Db, Failure> {
     if disk.metadata(path).map_err(Failure::io("look for it", path))?.is_some() {
         disk.remove_file(path).map_err(Failure::io("remove it", path))?;
@@ -101,7 +101,7 @@ fn rewrite(disk: &Arc<dyn Disk>, old: &Db, path: &Path) -> Result<Db, Failure> {
     let mut options = Options::default();
     options.flat = true;
     options.page_bytes_new = old.stats().page_bytes as usize;
-    // Made durable once, at the end.
+    // The file is synced once, at the end.
     options.no_sync = true;
     options.growth_bytes = BATCH_BYTES as u64;
     let new = Db::open(disk, path, options)?;

@@ -1,4 +1,4 @@
-//! How a command fails: a message on standard error and an exit code.
+//! Errors of commands: a message on standard error and an exit code.
 
 mod migrate;
 mod recover;
@@ -23,42 +23,42 @@ pub(crate) use self::recover::{RecoveryError, ReplayError};
 pub(crate) use self::restore::RestoreError;
 pub(crate) use self::status::StatusError;
 
-/// Exit codes, as scripts know them.
+/// The exit codes that scripts rely on.
 pub(crate) mod exit {
     pub(crate) const ERROR: u8 = 1;
     pub(crate) const BAD_FEATURE: u8 = 4;
     pub(crate) const BAD_ARGS: u8 = 128;
 }
 
-/// The end of a command that did not succeed.
+/// Why a command failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
-    /// The arguments make no sense together.
+    /// The arguments do not fit together.
     #[error("{0}")]
     Arguments(String),
-    /// `completion` of a shell that has no script.
+    /// `completion` for a shell without a script.
     #[error("invalid argument {0:?}: there are scripts for {names}", names = SHELLS.join(", "))]
     Shell(String),
-    /// A flag that has to be given is not.
+    /// A required flag is missing.
     #[error("required flag(s) \"{0}\" not set")]
     Required(&'static str),
-    /// `--write-out` names no format.
+    /// `--write-out` names an unknown format.
     #[error("unsupported output format")]
     Format,
-    /// `--write-out` names a format that the command's answer has not.
+    /// `--write-out` names a format that this command does not have.
     #[error("{0} not supported as output format")]
     FormatOfThis(&'static str),
-    /// There is no such file, in Go's words.
+    /// The file does not exist, in Go's wording.
     #[error("{action} {}: {reason}", path.display())]
     Absent {
-        /// What was tried, as Go calls it.
+        /// The failed operation, as Go names it.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's reason.
         reason: &'static str,
     },
-    /// A running member, or another tool, holds the file.
+    /// A running member, or another tool, has locked the file.
     #[error(
         "{} is in use by a running member: stop it first, or work on a snapshot of it (`snapshot save`)",
         path.display()
@@ -67,24 +67,24 @@ pub(crate) enum Failure {
         /// The file.
         path: PathBuf,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb phrase.
+        /// The failed operation, as a verb phrase.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A member should not be started on a directory.
+    /// No member must be started on the directory.
     #[error("{} is damaged ({count} findings): {advice}", path.display())]
     Damaged {
         /// The directory.
         path: PathBuf,
-        /// How many findings say so.
+        /// The number of findings that are damage.
         count: usize,
-        /// What to do.
+        /// What the operator can do.
         advice: String,
     },
     /// The file has no such bucket.
@@ -92,7 +92,7 @@ pub(crate) enum Failure {
     NoBucket {
         /// The file.
         path: PathBuf,
-        /// Its name.
+        /// The name of the bucket.
         bucket: String,
     },
     /// The bucket has no such key.
@@ -102,10 +102,10 @@ pub(crate) enum Failure {
         path: PathBuf,
         /// The bucket.
         bucket: String,
-        /// The key, as it was asked for.
+        /// The key, as given on the command line.
         key: String,
     },
-    /// A bucket inside a bucket, which no file of etcd has.
+    /// A bucket inside a bucket, which no file of etcd contains.
     #[error("{}: no file of etcd: a bucket holds another one", path.display())]
     Nested {
         /// The file.
@@ -133,7 +133,7 @@ pub(crate) enum Failure {
     Log(#[from] WalError),
     #[error(transparent)]
     Snap(#[from] SnapError),
-    /// Whoever read the output has seen enough.
+    /// The reader of the output has closed it.
     #[error("broken pipe")]
     BrokenPipe,
 }
@@ -143,7 +143,7 @@ impl Failure {
         Self::Arguments(text.into())
     }
 
-    /// Names the file and what was tried of a failed system call.
+    /// Adds the failed operation and the file to a failed system call.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { action, path, source }

@@ -1,5 +1,5 @@
-//! Finding and opening what a member may have open: its directory, and backend files, with the wait for their lock that
-//! was asked for.
+//! Finds and opens data directories and backend files. A file that is in use is waited for as long as
+//! `--timeout` allows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use quorate_storage::disk::{Disk, RealDisk};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Between two tries to get a lock.
+/// The time between two attempts to lock a file.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The machine's files.
+/// The disk of this machine.
 pub(crate) fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// Opens a backend file, or a snapshot of one, to read it. It stays as it is.
+/// Opens a backend file, or a snapshot of one, for reading only.
 pub(crate) fn open(session: &Session, path: &Path) -> Result<Backend, Failure> {
     open_within(time(session), path)
 }
 
-/// The same, with a time for the lock.
+/// Like `open`, with a time limit for the lock.
 pub(crate) fn open_within(time: Option<Duration>, path: &Path) -> Result<Backend, Failure> {
     let mut options = Options::default();
     options.read_only = true;
@@ -34,13 +34,13 @@ pub(crate) fn open_within(time: Option<Duration>, path: &Path) -> Result<Backend
     wait_for(time, || Backend::open(&disk(), path, options.clone()))
 }
 
-/// Opens a backend file that has to be there, to change it.
+/// Opens an existing backend file for writing.
 pub(crate) fn open_to_write(session: &Session, path: &Path) -> Result<Backend, Failure> {
     check_there(path)?;
     wait_for(time(session), || Backend::open(&disk(), path, Options::default()))
 }
 
-/// The same, as the engine sees it: without a bucket being made that is missing.
+/// Opens an existing backend file for writing as a plain bbolt file, without creating missing buckets.
 pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Failure> {
     check_there(path)?;
     let mut options = Options::default();
@@ -48,7 +48,7 @@ pub(crate) fn open_db_to_write(session: &Session, path: &Path) -> Result<Db, Fai
     wait_for(time(session), || Ok(Db::open(&disk(), path, options.clone())?))
 }
 
-/// Whether a file is a backend file, or a snapshot that was saved of one.
+/// Whether a file is a backend file, or a snapshot of one.
 pub(crate) fn is_backend(path: &Path) -> bool {
     match open_within(Some(Duration::ZERO), path) {
         Ok(_) => true,
@@ -56,13 +56,14 @@ pub(crate) fn is_backend(path: &Path) -> bool {
     }
 }
 
-/// How long to wait for the lock of a file: not at all without the flag, and without a limit if the flag says zero, as etcdutl has it.
+/// How long to wait for the lock of a file: not at all without `--timeout`, and forever if it is zero, as in
+/// etcdutl.
 fn time(session: &Session) -> Option<Duration> {
     let given = session.matches.duration("timeout");
     Some(given).filter(|_| !(session.matches.changed("timeout") && given.is_zero()))
 }
 
-/// Opens a file once no process holds it, within the time allowed, if that is limited.
+/// Opens a file as soon as no process has it locked, within the time limit if there is one.
 fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> Result<T, Failure> {
     let limit = time.map(|time| Instant::now() + time);
     loop {
@@ -77,7 +78,7 @@ fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> R
     }
 }
 
-/// Opening to write would create what is missing, or fill what is empty.
+/// Opening for writing would create a missing file, or initialise an empty one.
 pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     let facts = disk().metadata(path).map_err(Failure::io("look for it", path))?;
     let reason = match facts {
@@ -89,7 +90,7 @@ pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
     Err(Failure::Absent { action: "stat", path: path.to_path_buf(), reason })
 }
 
-/// The places of a member, at a directory that was named. One that is mistyped is told from one that is damaged.
+/// The paths of a member's data directory. A mistyped path gets another error than a damaged directory.
 pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
         let facts = disk().metadata(path).map_err(Failure::io("look for it", path))?;
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_mistyped_is_told_from_one_that_is_damaged() {
+    fn a_mistyped_directory_is_distinguished_from_a_damaged_one() {
         let folder = tempfile::tempdir().unwrap();
         let place = std::fs::canonicalize(folder.path()).unwrap();
         let root = place.join("d");

@@ -1,6 +1,7 @@
-//! A snapshot or backend file that answers ranges as a member does that holds it, at any revision that it has.
+//! Answers range requests from a snapshot or backend file, as a member with that file would, at any revision
+//! that the file has.
 //!
-//! The index of its keys is in memory, as in a member; values are read when they are asked for. The file stays as it is.
+//! The index of keys is held in memory, as in a member; values are read on demand. The file is not changed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,25 +14,25 @@ use thiserror::Error;
 use crate::failure::Failure;
 use crate::files;
 
-/// A file that is open.
+/// An open file.
 #[derive(Debug)]
 pub struct KeyspaceFile {
     store: Store,
-    /// Holds the file's lock: a member that ran on it would change it.
+    /// Holds the lock of the file, because a member that started on the file would change it.
     _backend: Backend,
 }
 
-/// Why a file cannot be read: what is said of it.
+/// Why a file cannot be read.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct KeyspaceFileError(#[from] Failure);
 
 impl KeyspaceFile {
-    /// Opens a file that no member holds.
+    /// Opens a file that no member has open.
     ///
     /// # Errors
     ///
-    /// There is no such file, a member has it open, or it cannot be read.
+    /// The file does not exist, a member has it open, or it cannot be read.
     pub fn open(path: &Path) -> Result<Self, KeyspaceFileError> {
         let backend = files::open_within(Some(Duration::ZERO), path)?;
         let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
@@ -39,11 +40,11 @@ impl KeyspaceFile {
         Ok(Self { store, _backend: backend })
     }
 
-    /// Answers a range.
+    /// Executes a range request.
     ///
     /// # Errors
     ///
-    /// The revision is not there any more, or not yet, or the file is damaged where the records are.
+    /// The revision is compacted or in the future, or the file is damaged where its records are.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, KeyspaceFileError> {
         let query = RangeQuery::from_request(request)
             .ok_or_else(|| Failure::Arguments("there is no such order".to_owned()))?;

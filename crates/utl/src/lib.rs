@@ -1,26 +1,26 @@
-//! `quorate utl`: work on a member's files while it is not running, as `etcdutl` 3.7 does, and more to look with.
+//! `quorate utl`: offline work on a member's files, as in `etcdutl` 3.7, with further commands for inspection.
 //!
 //! ```text
-//! main ─► command (which) ─► cli::flags (with what) ─► snapshot, recover, hashkv, defrag, …  ─► core, state, storage
-//!                                                          └──► report (in which form)
+//! main ─► command (which) ─► cli::flags (arguments) ─► snapshot, recover, hashkv, defrag, …  ─► core, state, storage
+//!                                                          └──► report (output format)
 //! ```
 //!
 //! # Invariants
 //!
-//! * Commands, flags, texts and exit codes are `etcdutl`'s, as far as it has them.
-//! * A file is opened for reading only, unless it is the command's work to change it; what is changed in place is
-//!   written beside its place and renamed into it.
-//! * Files are read in pieces: a snapshot of any size takes the memory of what is said of it.
-//! * A file that a running member holds is refused, or waited for as long as `--timeout` says.
+//! * Commands, flags, texts and exit codes are those of `etcdutl` where it has them.
+//! * A file is opened for reading only, unless the command's purpose is to change it. A replaced file is first
+//!   written under another name and then renamed.
+//! * Files are read in pieces: memory use depends on the size of the output, not on the size of the file.
+//! * A file that a running member has open is refused, or waited for as long as `--timeout` allows.
 //!
 //! # Not here
 //!
-//! Formats (`quorate-storage`), and what buckets and entries mean (`quorate-state`).
+//! File formats (`quorate-storage`), and the meaning of buckets and entries (`quorate-state`).
 //!
 //! # Tests
 //!
-//! Beside each module; `tests/tests/blackbox/utl.rs` compares with the real tool, and starts members of both kinds on
-//! what either restores.
+//! Unit tests are next to each module. `tests/tests/blackbox/utl.rs` compares the tool with the real etcdutl,
+//! and starts Quorate and etcd on what either of them restores.
 
 mod command;
 mod commands;
@@ -63,19 +63,19 @@ use crate::session::Session;
 
 const NAMES: Names = Names { of_etcd: "etcdutl", own: "quorate utl" };
 
-/// The page of this tool for `man`.
+/// The manual page of this tool, for `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// The page of this tool for `docs/`.
+/// The reference page of this tool, for `docs/`.
 #[must_use]
 pub fn reference() -> String {
     manual::MANUAL.markdown()
 }
 
-/// Runs the tool on the process's own terminal; the first argument is its name.
+/// Runs the tool on the terminal of the process. The first argument is the tool's name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let terminal = Terminal {
         output: Box::new(BufWriter::new(std::io::stdout())),
@@ -84,7 +84,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     start::end(run(args, terminal))
 }
 
-/// Runs the tool and returns its exit code; the first argument is its name.
+/// Runs the tool and returns its exit code. The first argument is the tool's name.
 pub fn run(args: impl IntoIterator<Item = OsString>, mut terminal: Terminal) -> u8 {
     let unknown = |program: &str, word: &str| ROOT.unknown(program, word);
     let streams =

@@ -1,10 +1,10 @@
-//! Rows shown one by one, as many as there are, so that none is kept.
+//! Prints rows one by one as they are found, so that they need not fit in memory.
 
 use crate::failure::Failure;
 use crate::report::{Cell, Column, Format, Report};
 use crate::session::Session;
 
-/// Rows under columns, on their way to standard output.
+/// Prints rows of a table to standard output.
 pub(crate) struct Lines<'s> {
     session: &'s Session,
     format: Format,
@@ -12,7 +12,7 @@ pub(crate) struct Lines<'s> {
 }
 
 impl<'s> Lines<'s> {
-    /// Refuses a format that has to know all rows before the first is shown.
+    /// Refuses an output format that needs all rows before it can print the first.
     pub(crate) fn new(session: &'s Session, columns: &'static [Column]) -> Result<Self, Failure> {
         let format = session.format()?;
         match format {

@@ -1,11 +1,11 @@
-//! What the pages for reading say of this tool besides its commands.
+//! The texts of the manual and reference pages besides the descriptions of commands.
 
 use quorate_cli::manual::Manual;
 
 use crate::command::Run;
 use crate::commands::ROOT;
 
-/// See the module.
+/// The texts of this tool's manual.
 pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-utl",
     program: "quorate utl",

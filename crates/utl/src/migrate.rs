@@ -1,7 +1,7 @@
-//! `migrate`: the version that a file says its content is of, up or down.
+//! `migrate`: changes the storage version that a file names, up or down.
 //!
-//! The content itself is the same from 3.5 to 3.7; 3.6 and later name their version in the file. Going down is refused
-//! while the log holds an entry that the older version does not know.
+//! The content is the same from 3.5 to 3.7, but files of 3.6 and later name their version. A downgrade is
+//! refused while the log contains an entry that the older version does not know.
 
 use bytes::Bytes;
 use prost::Message;
@@ -39,7 +39,7 @@ pub(crate) const MIGRATE: Command = Command {
     ..Command::EMPTY
 };
 
-/// The first version whose file names its version.
+/// The first version whose files name their version.
 const NAMED_IN_FILE: Version = Version::new(3, 6);
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -88,7 +88,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The versions on the way to the target, with it and without where the way begins.
+/// The versions from `current` to `target`, without `current`.
 fn steps(current: Version, target: Version) -> Vec<Version> {
     let minor = |minor| Version::new(target.major, minor);
     if current < target {
@@ -98,7 +98,7 @@ fn steps(current: Version, target: Version) -> Vec<Version> {
     }
 }
 
-/// Reads `X.Y`.
+/// Parses `X.Y`.
 fn target(text: &str) -> Result<Version, Failure> {
     let Some((major, minor)) = text.split_once('.').filter(|(_, rest)| !rest.contains('.')) else {
         let text = quote(text.as_bytes());
@@ -106,7 +106,7 @@ fn target(text: &str) -> Result<Version, Failure> {
         return Err(Failure::arguments(text));
     };
     let unparsed = |reason| Failure::arguments(format!("failed to parse target version: {reason}"));
-    // A sign begins what is no number of the three, and then these are less than three.
+    // A sign makes the text invalid: what is left of it has fewer than three numbers.
     if let Some(end) = text.find(['+', '-']) {
         return Err(unparsed(format!("{} is not in dotted-tri format", &text[..end])));
     }
@@ -123,7 +123,7 @@ fn target(text: &str) -> Result<Version, Failure> {
     Ok(version)
 }
 
-/// Collects what changes the version, if that can be.
+/// Collects the changes of the file that change its version, if the versions allow it.
 fn plan(
     dirs: &DataDir,
     current: Option<Version>,
@@ -146,7 +146,7 @@ fn name_version(version: Version, batch: &mut Batch) {
     }
 }
 
-/// Refuses a log with an entry that says it needs a newer version than the target.
+/// Refuses a log with an entry that needs a newer version than the target.
 fn check_log(dirs: &DataDir, target: Version) -> Result<(), Failure> {
     inspect::visit(&*files::disk(), dirs.wal(), |place, content| -> Result<(), Failure> {
         let Content::Entry(entry) = content else { return Ok(()) };
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_version_on_the_way_is_a_step() {
+    fn a_migration_steps_through_each_version() {
         let of = |from, to| {
             let steps = steps(Version::new(3, from), Version::new(3, to));
             steps.iter().map(Version::to_string).collect::<Vec<_>>()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_two_numbers_from_3_5_on() {
+    fn targets_are_versions_from_3_5_on() {
         assert_eq!(target("3.6").unwrap(), Version::new(3, 6));
         for (text, expected) in [
             ("3", "wrong target version format, expected \"X.Y\", got \"3\""),

@@ -1,18 +1,20 @@
-//! The files of a new member of a new cluster, made around a backend file that somebody else brings.
+//! Creates the files of a new member of a new cluster around a given backend file.
 //!
-//! The backend file keeps what it holds, with the members of the new cluster in place of the old ones. The log begins
-//! as that of a founder that has applied the first entries: each founder is one, and every member that is made of the
-//! same content with the same initial cluster comes to the same log.
+//! The backend file keeps its content, but the members of the new cluster replace the old ones. The new log
+//! begins like the log of a founder that has applied the first entries, one for each founding member. All
+//! members that are created from the same content with the same initial cluster therefore get the same log.
 //!
 //! # Invariants
 //!
-//! * A member appears under its name in one step, complete and durable: what came before a crash or an error is no
-//!   directory that a member would start on. What a failed making has made is removed.
-//! * The backend file has applied exactly the entries of the log, which a leader of a new term goes on from.
+//! * The member's directory appears under its final name in one step, complete and synced. After a crash or an
+//!   error, no directory is left on which a member would start. A failed attempt removes what it has created.
+//! * The backend file has applied exactly the entries of the log, and a leader of a new term continues from
+//!   there.
 //!
 //! # Not here
 //!
-//! Where the backend file comes from (`snapshot restore`: from a snapshot, `recover`: from a member's directory).
+//! Where the backend file comes from: from a snapshot (`snapshot restore`) or from a member's directory
+//! (`recover`).
 
 mod advertised;
 
@@ -67,18 +69,18 @@ pub(crate) const MARK_COMPACTED: Flag = Flag::bool(
      (required if --bump-revision > 0, disallowed otherwise)",
 );
 
-/// Permission bits of the directories made.
+/// Permissions of created directories.
 const DIR_MODE: u32 = 0o700;
-/// Permission bits of the backend file.
+/// Permissions of the backend file.
 const FILE_MODE: u32 = 0o600;
-/// Copied at once: what a cache near the core holds, so that it is not fetched from memory twice.
+/// Bytes copied at a time: small enough for a CPU cache, so that each piece is read from memory only once.
 const PIECE_BYTES: usize = 64 << 10;
-/// What a member's directory is called until it is complete.
+/// The name of a member's directory until it is complete.
 const STAGING: &str = "restoring";
-/// Kind of an entry that changes the members, as the log numbers it.
+/// The entry kind of a membership change, as the log encodes it.
 const CONF_CHANGE: u8 = 1;
 
-/// A member that is to be, as the flags describe it.
+/// The member to create, as the flags describe it.
 pub(crate) struct NewMember {
     dirs: DataDir,
     has_own_wal_dir: bool,
@@ -88,14 +90,14 @@ pub(crate) struct NewMember {
 }
 
 impl NewMember {
-    /// Checks everything that the command line alone tells, and the places.
+    /// Checks the flags, and that the target paths are free.
     pub(crate) fn prepare(session: &Session) -> Result<Self, Failure> {
         let member = Self::described(session)?;
         member.check_places(&*files::disk())?;
         Ok(member)
     }
 
-    /// Checks everything that the command line alone tells.
+    /// Checks the flags.
     pub(crate) fn described(session: &Session) -> Result<Self, Failure> {
         let matches = &session.matches;
         let bump_revision = matches.uint("bump-revision");
@@ -134,7 +136,7 @@ impl NewMember {
         })
     }
 
-    /// Nothing is written over.
+    /// Refuses target paths that exist already: nothing is overwritten.
     pub(crate) fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
         let root = self.dirs.root();
         let facts = disk.metadata(root).map_err(io_error("look for the directory", root, 0))?;
@@ -147,22 +149,22 @@ impl NewMember {
         if facts.is_some() { Err(RestoreError::WalDir(wal.to_path_buf())) } else { Ok(()) }
     }
 
-    /// Where its files will be.
+    /// The target paths.
     pub(crate) const fn dirs(&self) -> &DataDir {
         &self.dirs
     }
 
-    /// Who the new cluster begins with.
+    /// The members with which the new cluster starts.
     pub(crate) const fn founders(&self) -> &Founders {
         &self.founders
     }
 
-    /// By how much the newest revision is raised.
+    /// The number by which the newest revision is raised.
     pub(crate) const fn bump_revision(&self) -> u64 {
         self.bump_revision
     }
 
-    /// The places, for log lines.
+    /// The target paths as fields of a log line.
     pub(crate) fn log_fields(&self) -> [(&'static str, String); 3] {
         [
             ("wal-dir", self.dirs.wal().display().to_string()),
@@ -171,7 +173,7 @@ impl NewMember {
         ]
     }
 
-    /// Warns of the token under which the members have the ids of those of a cluster that was founded without one.
+    /// Warns about a token that yields the same member ids as in a cluster that was founded without a token.
     pub(crate) fn warn_of_token(session: &Session) {
         let token = session.matches.text("initial-cluster-token");
         if token == INITIAL_CLUSTER_TOKEN.default {
@@ -185,7 +187,7 @@ impl NewMember {
         }
     }
 
-    /// Tells of the members of the new cluster.
+    /// Logs the members of the new cluster.
     pub(crate) fn log_founders(&self, session: &Session) {
         for member in self.founders.iter() {
             session.log(
@@ -200,7 +202,8 @@ impl NewMember {
         }
     }
 
-    /// Makes the member's files around the backend file that `bring` puts where it is told, or leaves nothing.
+    /// Creates the member's files around the backend file that `bring` writes to the given path. On an error,
+    /// nothing is left.
     pub(crate) fn make(
         &self,
         disk: &Arc<dyn Disk>,
@@ -213,7 +216,7 @@ impl NewMember {
         disk.create_dir_all(&snap_dir, DIR_MODE).map_err(io_error("create", &snap_dir, 0))?;
         let made = bring(&snap_dir.join("db")).and_then(|()| Ok(self.finish(disk, &staging)?));
         if made.is_err() {
-            // Whatever stays behind is no member, and is in the way of the next try at worst.
+            // A directory that cannot be removed is no member; at worst it blocks the next attempt.
             drop(disk.remove_dir_all(&staging));
             if self.has_own_wal_dir {
                 drop(disk.remove_dir_all(self.dirs.wal()));
@@ -246,8 +249,8 @@ impl NewMember {
         sync(above.unwrap_or(Path::new(".")))
     }
 
-    /// Puts the new members in place of the old ones, and writes what the file has applied and where its content comes
-    /// from. Returns the mark that says the latter.
+    /// Replaces the old members with the new ones, and stores the applied index and the origin of the content.
+    /// Returns the mark that identifies this origin.
     fn write_backend(&self, disk: &Arc<dyn Disk>, database: &Path) -> Result<String, RestoreError> {
         let backend = Backend::open(disk, database, Options::default())?;
         let view = backend.read();
@@ -256,7 +259,7 @@ impl NewMember {
         batch.put(Bucket::Meta, meta::RESTORED, mark.clone());
         for bucket in [Bucket::Members, Bucket::MembersRemoved] {
             for (key, _) in view.entries(bucket)? {
-                // A copy: the view's pages change below it.
+                // A copy, because writing changes the pages of the view.
                 batch.delete(bucket, Bytes::copy_from_slice(&key));
             }
         }
@@ -272,7 +275,7 @@ impl NewMember {
         Ok(mark)
     }
 
-    /// Writes the log of a founder that has applied its first entries, and the snapshot that stands for them.
+    /// Writes the log of a founder that has applied its first entries, and the matching snapshot.
     fn write_log(
         &self,
         disk: &Arc<dyn Disk>,
@@ -320,8 +323,8 @@ impl NewMember {
     }
 }
 
-/// Names the content of a backend file, whatever its members and the layout of its pages: all members that are restored
-/// with the same content and the same options get the same mark.
+/// A mark that identifies the content of a backend file without regard to its members and page layout. All
+/// members that are restored from the same content with the same options get the same mark.
 fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, RestoreError> {
     let mut digest = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -344,8 +347,8 @@ fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, Restor
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Raises the newest revision, and marks everything up to it as compacted: watchers and caches that have seen revisions
-/// that the new cluster does not know learn it from being told that theirs is compacted.
+/// Raises the newest revision, and marks everything up to it as compacted. Watchers and caches that have seen
+/// revisions unknown to the new cluster are then told that these revisions are compacted.
 fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
     let mut newest = 1;
     view.scan(Bucket::Key, |key, _| {
@@ -361,7 +364,7 @@ fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreErr
     Ok(())
 }
 
-/// Copies the first `len` bytes of a file into a new one, durably, and shows each piece on its way.
+/// Copies the first `len` bytes of a file into a new file, syncs it, and passes each piece to a callback.
 pub(crate) fn copy(
     disk: &dyn Disk,
     (source, source_path): (&dyn DiskFile, &Path),
@@ -385,7 +388,7 @@ pub(crate) fn copy(
     target.sync_all().map_err(to("sync", len))
 }
 
-/// Names what was tried on which file of a failed system call.
+/// Adds the failed operation and the file to a failed system call.
 pub(crate) fn io_error(
     action: &'static str,
     path: &Path,

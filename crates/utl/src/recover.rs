@@ -1,21 +1,23 @@
-//! `recover`: a new cluster made of what is left of an old one, when its quorum is lost for good.
+//! `recover`: creates a new cluster from the remaining directories of a cluster that has lost its quorum for
+//! good.
 //!
 //! ```text
-//! directories ─► source (held, judged) ─► choice (which) ─► replay (for show) ─► plan (shown)
+//! directories ─► source (locked, verified) ─► choice (which one) ─► replay (dry run) ─► plan (printed)
 //!                                                              └─ with --yes ─► replay (onto a copy) ─► new_member
 //! ```
 //!
 //! # Invariants
 //!
-//! * The directories given are only read, and held meanwhile: no member runs on one of them.
-//! * Nothing is made before it was shown, and nothing without `--yes`. What is made is what was shown.
-//! * Where something acknowledged may be missing, it takes a flag of its own.
-//! * Whoever gives the same directories gets the same state: each member of the new cluster is made by itself.
+//! * The given directories are only read. They are locked meanwhile, so that no member starts on them.
+//! * Nothing is created without `--yes`, or before the plan is printed. The result is what the plan shows.
+//! * If acknowledged changes may be missing, a separate flag is required.
+//! * The same directories always yield the same state, so each member of the new cluster can be created on its
+//!   own.
 //!
 //! # Not here
 //!
-//! What is made around the state (`new_member`). Whether a directory is as its member left it: an older copy of one
-//! cannot be told from it, and must not be given.
+//! The files around the state (`new_member`). Whether a directory is as its member left it: an older copy of a
+//! directory cannot be recognized, and must not be given.
 
 mod choice;
 mod outline;
@@ -83,7 +85,7 @@ takes another --initial-cluster-token, so that members of the old cluster do not
     ..Command::EMPTY
 };
 
-/// Entries that are told in words.
+/// The maximum number of entries described in words.
 const TOLD_MAX: u64 = 10;
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -110,7 +112,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
     let Some((chosen, outcome)) = choose(&*disk, &mut sources)? else {
         plan::show(session, &directories(&sources, None), None)?;
-        // Of several the one that has come the furthest.
+        // The images, of which the one with the highest applied index is used.
         let images = sources.iter().filter_map(|source| source.image.as_ref());
         let best =
             images.filter(|image| image.revision.is_some()).max_by_key(|image| image.applied);
@@ -136,7 +138,7 @@ fn candidates(sources: &[Source]) -> Vec<Candidate> {
     sources.iter().map(Source::candidate).collect()
 }
 
-/// What is only read must not get new files.
+/// The given directories are only read, so the new files must not be created inside them.
 fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> {
     for output in [member.dirs().root(), member.dirs().wal()] {
         let real_output = resolved(output);
@@ -152,7 +154,7 @@ fn check_outside(member: &NewMember, sources: &[Source]) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The path with the links resolved in the part of it that is there.
+/// The path with symbolic links resolved in its existing part.
 fn resolved(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     for above in absolute.ancestors() {
@@ -164,8 +166,8 @@ fn resolved(path: &Path) -> PathBuf {
     absolute
 }
 
-/// Chooses the furthest directory whose log can be carried out to its end, and says what comes of it. One whose log
-/// cannot is not sound.
+/// Chooses the directory with the most advanced log that can be replayed to its end, and returns the outcome of
+/// the replay. A directory whose log cannot be replayed is not sound.
 fn choose(
     disk: &dyn Disk,
     sources: &mut [Source],
@@ -180,7 +182,7 @@ fn choose(
     Ok(None)
 }
 
-/// What is to be shown of the directories.
+/// The directories, as the plan shows them.
 fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
     let directory = |(at, source): (usize, &Source)| {
         let log = Some(&source.outline).filter(|_| source.is_log_whole);
@@ -200,7 +202,7 @@ fn directories(sources: &[Source], chosen: Option<usize>) -> Vec<Directory> {
     sources.iter().enumerate().map(directory).collect()
 }
 
-/// Weighs the chosen directory against the others.
+/// Compares the chosen directory with the others.
 fn plan(
     disk: &dyn Disk,
     sources: &[Source],
@@ -244,7 +246,7 @@ fn plan(
                 index
             }
         };
-        // One that is unsound proves nothing, and may have what is nowhere else.
+        // An unsound directory proves nothing, and may hold entries that no other directory has.
         if other.is_sound() && first <= other.committed() {
             contradictions.push(format!(
                 "entry {first} of {path} is committed there, and the chosen log has another one or none"
@@ -276,7 +278,7 @@ fn plan(
     })
 }
 
-/// The first of these entries in words.
+/// Describes the first of these entries in words.
 fn told(disk: &dyn Disk, source: &Source, first: u64, last: u64) -> Result<Vec<String>, Failure> {
     if first > last {
         return Ok(Vec::new());
@@ -285,7 +287,7 @@ fn told(disk: &dyn Disk, source: &Source, first: u64, last: u64) -> Result<Vec<S
     Ok(outline::told(disk, source.dirs.wal(), &indexes)?)
 }
 
-/// Makes the member's files around a copy of the chosen state with the log carried out on it.
+/// Creates the member's files around a copy of the chosen backend file, with the log replayed onto the copy.
 fn make(
     session: &Session,
     disk: &Arc<dyn Disk>,

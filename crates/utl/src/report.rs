@@ -1,7 +1,7 @@
-//! What a command shows: rows under columns, in the form that was asked for.
+//! The output of a command: rows and columns, in the chosen format.
 //!
-//! `etcdutl` names the same value differently in each form (`total keys`, `totalKey`, `Keys`), so a column has a name
-//! for each; a value may be shown rounded to people and in full to programs.
+//! `etcdutl` names the same value differently in each format (`total keys`, `totalKey`, `Keys`), so a column
+//! has a name for each. A value may be rounded for people and exact for programs.
 
 use quorate_cli::gotext::{quote, size};
 use quorate_cli::table;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Simple,
@@ -26,7 +26,7 @@ pub(crate) struct Column {
     pub(crate) title: &'static str,
     /// In JSON.
     pub(crate) json: &'static str,
-    /// In the form of fields.
+    /// In the fields format.
     pub(crate) field: &'static str,
 }
 
@@ -36,17 +36,17 @@ impl Column {
     }
 }
 
-/// One value.
+/// A value.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Text(String),
     Number(i64),
     Unsigned(u64),
-    /// Shown to people in hexadecimal.
+    /// Hexadecimal for people.
     Hash(u32),
-    /// Shown to people in units.
+    /// With a unit for people.
     Bytes(u64),
-    /// What could not be found out.
+    /// A value that could not be determined.
     Unknown,
 }
 
@@ -80,30 +80,30 @@ impl Cell {
     }
 }
 
-/// What a command shows.
+/// The output of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     columns: &'static [Column],
     rows: Vec<Vec<Cell>>,
-    /// One thing, or a list of any number of them.
+    /// Whether this is a list of rows, rather than a single object.
     is_list: bool,
-    /// One of many that are shown one by one.
+    /// Whether this is one row of a list whose rows are printed one by one.
     is_row: bool,
 }
 
 impl Report {
-    /// What is to be said of one thing.
+    /// A report on a single object.
     pub(crate) fn one(columns: &'static [Column], row: Vec<Cell>) -> Self {
         assert_eq!(columns.len(), row.len(), "each column has a value");
         Self { columns, rows: vec![row], is_list: false, is_row: false }
     }
 
-    /// A row of a list whose other rows are shown by themselves: `json` gives each a line of its own.
+    /// One row of a list whose rows are printed one by one; in JSON each is a line of its own.
     pub(crate) fn row(columns: &'static [Column], row: Vec<Cell>) -> Self {
         Self { is_row: true, ..Self::one(columns, row) }
     }
 
-    /// What is to be said of some things.
+    /// A report on a list of objects.
     pub(crate) fn list(columns: &'static [Column], rows: Vec<Vec<Cell>>) -> Self {
         assert!(rows.iter().all(|row| row.len() == columns.len()), "each column has a value");
         Self { columns, rows, is_list: true, is_row: false }
@@ -122,7 +122,7 @@ impl Format {
         })
     }
 
-    /// The report as text.
+    /// Formats the report.
     pub(crate) fn render(self, report: &Report) -> Result<String, Failure> {
         let mut out = String::new();
         match self {
@@ -166,7 +166,7 @@ impl Format {
     }
 }
 
-/// A row as an object, in the order of the columns.
+/// A row as a JSON object, in the order of the columns.
 fn object(columns: &[Column], row: &[Cell]) -> String {
     let member =
         |(column, cell): (&Column, &Cell)| format!("{}:{}", Value::from(column.json), cell.json());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_in_every_format() {
+    fn a_report_is_printed_in_every_format() {
         let row = vec![Cell::Hash(0x8651_e862), Cell::Bytes(49_152)];
         let report = Report::one(COLUMNS, row);
         check(&report, Format::Simple, "8651e862, 49 kB\n");

@@ -1,4 +1,4 @@
-//! One run of the tool: its flags and arguments, and where it writes.
+//! One run of the tool: its flags, arguments and output streams.
 
 use std::cell::RefCell;
 use std::io::{ErrorKind, Write};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::report::{Format, Report};
 
-/// Flags of every command.
+/// The flags of every command.
 pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag::text(
         "write-out",
@@ -26,7 +26,7 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// Where a run writes.
+/// The output streams of a run.
 pub struct Terminal {
     /// Standard output.
     pub output: Box<dyn Write>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Terminal {
 
 /// One run of a command.
 pub(crate) struct Session {
-    /// What the tool was called as.
+    /// The name under which the tool was called.
     pub(crate) program: &'static str,
     pub(crate) matches: Matches,
     terminal: RefCell<Terminal>,
@@ -57,36 +57,36 @@ impl Session {
         Format::named(self.matches.text("write-out")).ok_or(Failure::Format)
     }
 
-    /// The arguments, if there are as many as there are names.
+    /// The arguments, if their number is right.
     pub(crate) fn arguments<const N: usize>(&self, wanted: &str) -> Result<[String; N], Failure> {
         let given: Vec<String> =
             (0..self.matches.args.len()).filter_map(|at| self.matches.arg(at)).collect();
         given.try_into().map_err(|_| Failure::arguments(wanted))
     }
 
-    /// The value of a flag that names a file or directory and has to be given.
+    /// The value of a required flag that names a file or directory.
     pub(crate) fn required_path(&self, flag: &'static str) -> Result<PathBuf, Failure> {
         let value = self.matches.text(flag);
         if value.is_empty() { Err(Failure::Required(flag)) } else { Ok(PathBuf::from(value)) }
     }
 
-    /// Prints a report in the format asked for.
+    /// Prints a report in the chosen format.
     pub(crate) fn show(&self, report: &Report) -> Result<(), Failure> {
         self.print(&self.format()?.render(report)?)
     }
 
-    /// Prints to standard output.
+    /// Prints text to standard output.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         self.print_bytes(text.as_bytes())
     }
 
-    /// Prints what may be no text.
+    /// Prints bytes, which need not be text, to standard output.
     pub(crate) fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.put(bytes)?;
         self.flush()
     }
 
-    /// Prints a part: more follows, and then [`Session::flush`].
+    /// Prints a part of the output; call [`Session::flush`] at the end.
     pub(crate) fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.terminal.borrow_mut().output.write_all(bytes).map_err(output_failure)
     }
@@ -97,7 +97,7 @@ impl Session {
 
     /// Prints to standard error.
     pub(crate) fn print_error(&self, text: &str) {
-        // Where standard error is closed there is nobody to tell.
+        // If standard error is closed, the message is lost.
         drop(self.terminal.borrow_mut().errors.write_all(text.as_bytes()));
     }
 
@@ -108,7 +108,7 @@ impl Session {
         self.log_values(level, message, &fields);
     }
 
-    /// The same with fields of any kind.
+    /// Like `log`, with fields of any kind.
     pub(crate) fn log_values(&self, level: &str, message: &str, fields: &[(&str, Value)]) {
         log::columns(&mut *self.terminal.borrow_mut().errors, level, message, fields);
     }
@@ -116,7 +116,7 @@ impl Session {
 
 fn output_failure(source: std::io::Error) -> Failure {
     match source.kind() {
-        // Its reader has seen enough.
+        // The reader has closed the output.
         ErrorKind::BrokenPipe => Failure::BrokenPipe,
         _ => Failure::Io { action: "write", path: PathBuf::from("standard output"), source },
     }

@@ -1,4 +1,4 @@
-//! `snapshot`: what a snapshot holds, and members made from one.
+//! `snapshot`: inspects snapshots, and restores members from them.
 
 mod restore;
 mod status;

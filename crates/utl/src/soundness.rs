@@ -1,13 +1,13 @@
-//! Whether the pages of a backend file are sound, as far as commands refuse to go on with one that is not.
+//! Checks whether the pages of a backend file are sound. Commands refuse to continue with unsound pages.
 
 use quorate_storage::bolt::Problem;
 
 use crate::failure::StatusError;
 
-/// Findings that are told one by one.
+/// The maximum number of findings that the message lists.
 const TOLD_MAX: usize = 10;
 
-/// Refuses a state whose pages are not sound.
+/// Refuses a file with unsound pages.
 pub(crate) fn check_pages(problems: &[Problem]) -> Result<(), StatusError> {
     if problems.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Whole runs of the tool in one process, on files made here.
+//! Tests that run the whole tool in one process, on files created here.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Written {
     }
 }
 
-/// Exit code, standard output and standard error.
+/// Returns the exit code, standard output and standard error.
 pub(crate) fn utl(words: &[&str]) -> (u8, String, String) {
     let (output, errors) = (Written::default(), Written::default());
     let terminal = Terminal { output: Box::new(output.clone()), errors: Box::new(errors.clone()) };
@@ -63,7 +63,7 @@ fn backend(path: &Path) {
 }
 
 #[test]
-fn a_file_becomes_a_member_that_every_command_takes() {
+fn a_restored_member_is_accepted_by_every_command() {
     let root = tempfile::tempdir().unwrap();
     let (file, data) = (root.path().join("db"), root.path().join("new"));
     backend(&file);
@@ -96,7 +96,7 @@ fn a_file_becomes_a_member_that_every_command_takes() {
 }
 
 #[test]
-fn raising_revisions_hides_all_history() {
+fn bumping_the_revision_compacts_all_history() {
     let root = tempfile::tempdir().unwrap();
     let (file, data) = (root.path().join("db"), root.path().join("new"));
     backend(&file);
@@ -112,7 +112,7 @@ fn raising_revisions_hides_all_history() {
 }
 
 #[test]
-fn a_snapshot_is_judged_before_it_is_needed() {
+fn snapshot_verify_finds_damage_before_a_restore() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("db");
     backend(&file);
@@ -135,20 +135,20 @@ fn a_snapshot_is_judged_before_it_is_needed() {
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is cut off"), "{output}");
     assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
-    // A value: no page is unsound for it, and only the digest tells.
+    // A change in a value leaves all pages sound, so that only the digest reveals it.
     let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
     let mut changed = whole;
     changed[at + 1] = b'8';
     let (code, output, _) = judged(&changed);
     assert!(code == 1 && output.starts_with("DAMAGED, digest, it is that of another"), "{output}");
-    // Its digest fits, but what it is of is no backend.
+    // Data with a correct digest that is no backend file.
     let garbage = vec![7; database.len()];
     let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
     assert!(code == 1 && output.contains("DAMAGED, backend, "), "{output}");
 }
 
 #[test]
-fn mistakes_are_told_with_etcdutls_codes() {
+fn usage_errors_have_etcdutls_exit_codes() {
     for (words, code, told) in [
         (&["foo"][..], 1, "Error: unknown command \"foo\" for \"etcdutl\"\n"),
         (&["snapshot", "status"], 128, "snapshot status requires exactly one argument"),
@@ -167,7 +167,7 @@ fn mistakes_are_told_with_etcdutls_codes() {
 }
 
 #[test]
-fn what_is_no_snapshot_by_any_flag_is_not_said_to_lack_one() {
+fn the_error_for_an_invalid_snapshot_suggests_no_flag() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");
     std::fs::write(&empty, "").unwrap();
@@ -185,7 +185,7 @@ fn what_is_no_snapshot_by_any_flag_is_not_said_to_lack_one() {
 }
 
 #[test]
-fn a_defragmentation_is_told_in_etcds_fields() {
+fn a_defragmentation_is_logged_with_etcds_fields() {
     let (folder, path) = (tempfile::tempdir().unwrap(), Path::new("member/snap/db"));
     let path = folder.path().join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();

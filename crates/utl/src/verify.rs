@@ -1,12 +1,12 @@
 //! `verify`: whether a member can be started on a directory, and what it would lose.
 //!
-//! Each part is looked at by itself (log, snapshots, backend file), then against the others. The answer is a list of
-//! findings, and a verdict with what to do. Nothing is changed, and a torn end of the log is not damage: no member
-//! has acknowledged what was never written whole.
+//! Each part (log, snapshots, backend file) is checked on its own, then against the others. The result is a
+//! list of findings, and a verdict with advice. Nothing is changed. A torn end of the log is not damage: a
+//! member never acknowledges a record that is not fully written.
 //!
 //! # Not here
 //!
-//! Comparing members: the hash that is shown is the same on every sound member at the same revision.
+//! Comparing members. The printed hash is the same on every sound member at the same revision.
 
 mod backend;
 mod findings;
@@ -42,11 +42,11 @@ pub(crate) const VERIFY: Command = Command {
     ..Command::EMPTY
 };
 
-/// What to do about a directory that no member should be started on.
+/// The advice for a directory on which no member must be started.
 const ADVICE: &str = "do not start a member on it. In a cluster whose other members are well, remove this member and \
                       add it anew with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
-/// What is left where a backend file is all that there is.
+/// The advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
         "If it was the only member and there is no snapshot, what its backend file holds is brought back by \
@@ -59,7 +59,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("verify requires exactly one argument")?;
     let wal_dir = Some(session.matches.text("wal-dir")).filter(|given| !given.is_empty());
     let dirs = files::data_dir(Path::new(&path), wal_dir.map(Path::new))?;
-    // Held to the end, so that no member starts meanwhile.
+    // Held open to the end, so that no member starts meanwhile.
     let backend = match files::open(session, &dirs.backend()) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
@@ -88,19 +88,20 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// What is to be said of a directory.
+/// The verdict on a directory.
 pub(crate) struct Judgement {
-    /// All that was looked at, whoever the member is.
+    /// All findings about the files, without regard to the member's standing in its cluster.
     pub(crate) findings: Findings,
-    /// What the backend file says, if that can be read.
+    /// The facts from the backend file, if it can be read.
     pub(crate) backend: Option<BackendFacts>,
-    /// The member, if its cluster has removed it: what it holds is sound all the same.
+    /// The member, if its cluster has removed it. Its data may be sound nevertheless.
     pub(crate) removed: Option<MemberId>,
-    /// Why the member is to fetch its state anew, if it is: a start does that, and nobody else should take it.
+    /// Why the member must fetch its state from another member, if it must. The member does so when it starts;
+    /// no other member must use this state.
     pub(crate) bad_state: Option<String>,
 }
 
-/// Judges a directory whose backend file was opened, or could not be.
+/// Judges a directory whose backend file was opened, or could not be opened.
 pub(crate) fn judge(
     disk: &dyn Disk,
     dirs: &DataDir,
@@ -141,7 +142,8 @@ pub(crate) fn judge(
     Ok(Judgement { findings, backend: facts, removed, bad_state })
 }
 
-/// Reads every `.snap` file. Members from 3.7 on do not need them; those before cannot start without the newest.
+/// Reads every `.snap` file. Members of 3.7 and later do not need them; older ones cannot start without the
+/// newest.
 fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: &mut Findings) {
     const PART: &str = "snapshots";
     let listing = match snap::list(disk, &dirs.snap()) {
@@ -164,7 +166,7 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     }
 }
 
-/// Holds what the backend file has applied against the log.
+/// Compares the applied index of the backend file with the log.
 fn compare(
     disk: &dyn Disk,
     dirs: &DataDir,

@@ -1,4 +1,4 @@
-//! `version`: which tool this is.
+//! `version`: the version of this tool.
 
 use quorate_version::{ETCD_VERSION, Version};
 

@@ -1,6 +1,6 @@
-//! Entries of the log in words: which request, about what.
+//! Describes log entries in words: the request, and its subject.
 //!
-//! Keys are shown, values and passwords are not: only how long a value is.
+//! Keys are shown. Of values and passwords, only the length of a value is shown.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,7 +10,7 @@ use quorate_state::alarm::Cause;
 use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, Request};
 use quorate_storage::wal::EntryRef;
 
-/// What an entry asks for.
+/// Describes an entry.
 pub(crate) fn entry(entry: EntryRef<'_>) -> String {
     match entry.kind {
         0 if entry.data.is_empty() => "nothing: a leader's first".to_owned(),
@@ -39,7 +39,7 @@ fn conf_change(change: &ConfChange) -> String {
     format!("{what} {id:x} {context}").trim_end().to_owned()
 }
 
-/// Voters and learners.
+/// Describes voters and learners.
 pub(crate) fn conf_state(encoded: &[u8]) -> String {
     let ids = |ids: &[u64]| ids.iter().map(|id| format!("{id:x}")).collect::<Vec<_>>().join(" ");
     match ConfState::decode(encoded) {

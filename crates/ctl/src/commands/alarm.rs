@@ -1,4 +1,4 @@
-//! `alarm`: what keeps the cluster from serving, and its removal.
+//! `alarm`: lists and disarms alarms.
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{AlarmRequest, AlarmResponse};
@@ -33,7 +33,7 @@ const LIST: Command = Command {
     ..Command::EMPTY
 };
 
-/// Asks for all active alarms.
+/// Requests all active alarms.
 pub(crate) async fn active(
     client: &Client,
     timeout: std::time::Duration,

@@ -1,4 +1,4 @@
-//! `auth`: turns authentication on and off, and tells whether it is on.
+//! `auth`: enables and disables authentication, and shows whether it is enabled.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const STATUS: Command = Command {
     ..Command::EMPTY
 };
 
-/// The user and the role without which authentication cannot be on.
+/// The user and the role that must exist before authentication can be enabled.
 const ROOT: &str = "root";
 const ROOT_ROLE_MISSING: &str = "etcdserver: root user does not have root role";
 

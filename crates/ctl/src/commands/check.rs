@@ -1,10 +1,10 @@
-//! `check`: whether a cluster is fast enough for a load, and how much memory it takes for data.
+//! `check`: whether a cluster is fast enough for a load, and how much memory its data takes.
 //!
 //! # Guarantees
 //!
-//! * What a check writes lies under its prefix, which has to be empty before, and is deleted afterwards, also when a
-//!   signal ends the check.
-//! * The memory that a check takes does not grow with its load: latencies are summed up as they come.
+//! * A check writes only below its prefix, which must be empty before, and deletes its keys afterwards, even if
+//!   a signal ends the check.
+//! * The memory of a check does not grow with the load: latencies are aggregated as they arrive.
 
 mod datascale;
 mod load;
@@ -36,7 +36,7 @@ const AUTO_COMPACT: Flag =
     Flag::bool("auto-compact", "Compact storage with last revision after test is finished.");
 const AUTO_DEFRAG: Flag = Flag::bool("auto-defrag", "Defragment storage after test is finished.");
 
-/// The position of the load that `--load` names, in the order of their sizes.
+/// The index of the load that `--load` names; loads are sorted by size.
 fn load_of(session: &Session) -> Result<usize, Failure> {
     const NAMES: [[&str; 2]; 4] =
         [["s", "small"], ["m", "medium"], ["l", "large"], ["xl", "xLarge"]];
@@ -46,7 +46,7 @@ fn load_of(session: &Session) -> Result<usize, Failure> {
     found.ok_or_else(unknown)
 }
 
-/// Refuses to check where there are keys already, which would be deleted afterwards.
+/// Refuses to run if there are keys below the prefix, because they would be deleted afterwards.
 async fn require_empty(session: &Session, client: &Client, hint: &str) -> Result<(), Failure> {
     let prefix = session.matches.text("prefix");
     let range = KeyRange::prefix(prefix.as_bytes().to_vec());
@@ -65,7 +65,7 @@ async fn require_empty(session: &Session, client: &Client, hint: &str) -> Result
     Err(Failure::new(exit::INVALID_INPUT, text))
 }
 
-/// Deletes what a check has written, and returns the revision at which that is gone.
+/// Deletes the keys of a check, and returns the revision of the deletion.
 async fn delete(session: &Session, client: &Client) -> Result<i64, tonic::Status> {
     let range = KeyRange::prefix(session.matches.text("prefix").as_bytes().to_vec());
     let request = DeleteRangeRequest {
@@ -99,7 +99,7 @@ async fn defragment(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells of requests that failed, by reason.
+/// Prints the failed requests, by reason.
 fn tell_errors(session: &Session, summary: &load::Summary) -> Result<(), Failure> {
     if summary.errors.is_empty() {
         return Ok(());
@@ -111,7 +111,7 @@ fn tell_errors(session: &Session, summary: &load::Summary) -> Result<(), Failure
     Ok(())
 }
 
-/// Ends the work of a check.
+/// Cleans up after a check.
 async fn clean_up(session: &Session, client: &Client) -> Result<(), Failure> {
     let compacts = session.matches.bool("auto-compact");
     match delete(session, client).await {

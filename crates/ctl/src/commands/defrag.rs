@@ -1,4 +1,4 @@
-//! `defrag`: gives the space of deleted data back to the file system, member by member.
+//! `defrag`: returns the space of deleted data to the file system, one member after another.
 
 use std::time::Instant;
 

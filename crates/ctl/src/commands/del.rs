@@ -22,10 +22,10 @@ pub(crate) const DEL: Command = Command {
     ..Command::EMPTY
 };
 
-/// Time to think again about a range that was not called one.
+/// The time in which the user can cancel the deletion of a range that `--range` did not confirm.
 const SECOND_THOUGHT: Duration = Duration::from_secs(2);
 
-/// What the command line says.
+/// The options of the command.
 #[derive(Debug)]
 pub(crate) struct Del<'a> {
     matches: &'a Matches,
@@ -80,7 +80,7 @@ impl<'a> Del<'a> {
         })
     }
 
-    /// What to say before a range is deleted that `--range` does not confirm.
+    /// The warning before a range is deleted without `--range`.
     pub(crate) fn warning(&self) -> Option<String> {
         let [from, to] = &self.matches.args[..] else { return None };
         let (from, to) = (quote(from), quote(to));
@@ -92,7 +92,7 @@ impl<'a> Del<'a> {
         })
     }
 
-    /// Says the warning, if there is one, and gives time to think again.
+    /// Prints the warning, if there is one, and waits so that the user can cancel.
     pub(crate) async fn warn(&self, session: &Session) {
         if let Some(warning) = self.warning() {
             session.print_error(&warning);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_without_the_flag_are_warned_about() {
+    fn deleting_a_range_without_the_flag_prints_a_warning() {
         let line = matches(&["a", "c"]);
         assert!(
             Del::new(&line)
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_bad_arguments() {
+    fn usage_errors_are_bad_arguments() {
         for line in
             [&[][..], &["a", "b", "c"], &["a", "b", "--prefix"], &["a", "--prefix", "--from-key"]]
         {

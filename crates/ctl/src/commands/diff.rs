@@ -1,16 +1,16 @@
-//! `diff`: which keys two clusters, or a cluster and a snapshot, do not have in common.
+//! `diff`: the differences between the keys of two clusters, or of a cluster and a snapshot.
 //!
 //! # Guarantees
 //!
-//! * Each side is read at one revision, however long it takes; if that is compacted meanwhile, the command fails and
-//!   says so. Differences are told in the order of keys, as they are found.
-//! * Both sides are read a page at a time, and of each three pages at most are in memory (see `side`).
-//! * As with diff(1) the exit code is 0 where nothing differs, 1 where something does, and 2 where that could not be
-//!   found out.
+//! * Each side is read at one revision, however long that takes. If that revision is compacted meanwhile, the
+//!   command fails with an explanation. Differences are printed as they are found, in the order of keys.
+//! * Both sides are read in pages, and at most three pages of each are in memory (see `side`).
+//! * Like diff(1), the command exits with 0 without differences, with 1 with differences, and with 2 on an
+//!   error.
 //!
 //! # Not here
 //!
-//! Users, roles, members, alarms and the times of leases: what is compared is keys.
+//! Users, roles, members, alarms and lease TTLs: only keys are compared.
 
 mod difference;
 mod side;
@@ -130,14 +130,14 @@ async fn compare(session: &Session) -> Result<Totals, Failure> {
     Ok(totals)
 }
 
-/// Keys after which it is worth a look at the clock.
+/// The number of keys between two checks whether a progress update is due.
 const KEYS_BETWEEN_REPORTS: u64 = 1_000;
 
-/// What is compared and shown.
+/// What is compared and printed.
 struct Shown {
     metadata: bool,
     is_json: bool,
-    /// Differences at most.
+    /// The maximum number of differences printed.
     limit: u64,
 }
 
@@ -158,7 +158,7 @@ impl Shown {
     }
 }
 
-/// The two sides, in the making.
+/// Opens both sides.
 async fn sides(session: &Session, names: &Names) -> Result<(Side, Side), Failure> {
     let matches = &session.matches;
     let file = Some(matches.text("snapshot")).filter(|path| !path.is_empty());

@@ -1,4 +1,4 @@
-//! `elect`: stands for election and leads until a signal comes, or shows who leads.
+//! `elect`: campaigns in an election and leads until a signal arrives, or observes the leaders.
 
 use quorate_api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use quorate_api::etcdserverpb::{
@@ -44,7 +44,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
                 () = interrupt.wait() => Ok(()),
             }
         }
-        // It holds all that a client does while it waits.
+        // Boxed, because this future is large.
         [name, proposal] => Box::pin(campaign(session, name, proposal)).await,
         _ => {
             let text = "elect takes one election name argument and an optional proposal argument";
@@ -56,7 +56,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
 async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut tenure = Tenure::begin(&client, TTL_SECS_DEFAULT).await?;
-    // Until here a signal ends the process: nothing is held, and the server may never come.
+    // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
     let led = async {
         let mut place = Place::take(&tenure, name, proposal).await?;
@@ -76,7 +76,7 @@ async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(),
     led.and(ended.map_err(Failure::from))
 }
 
-/// Shows every leader there is from now on.
+/// Prints every leader from now on.
 async fn observe(session: &Session, client: &Client, name: &[u8]) -> Result<(), Failure> {
     let queue = [name, b"/"].concat();
     loop {
@@ -104,7 +104,7 @@ async fn observe(session: &Session, client: &Client, name: &[u8]) -> Result<(), 
     }
 }
 
-/// Who leads, or the first who will.
+/// The current leader, or the next one if there is none.
 async fn leader(
     client: &Client,
     queue: &[u8],

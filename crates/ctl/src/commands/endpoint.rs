@@ -55,13 +55,13 @@ const HASH_KV: Command = Command {
     ..Command::EMPTY
 };
 
-/// The endpoints to ask: those given, or those of all members.
+/// The endpoints to ask: the given ones, or those of all members.
 pub(crate) async fn chosen(session: &Session) -> Result<Vec<String>, Failure> {
     if !session.matches.bool("cluster") {
         return session.endpoints().await;
     }
     let client = session.client().await.map_err(|failure| match failure.code {
-        // As etcdctl tells it here, and only here.
+        // etcdctl uses another exit code here than elsewhere.
         exit::BAD_CONNECTION => Failure { code: exit::ERROR, ..failure },
         _ => failure,
     })?;
@@ -103,7 +103,7 @@ async fn check(client: Rc<Client>, endpoint: String, timeout: Duration) -> Healt
     let result = client.call(Some(timeout), Repeat::Safe, request, range).await;
     let took = duration(start.elapsed());
     let error = match result {
-        // Who may not read the key has still been answered by a majority.
+        // A refused permission proves that a majority answered.
         Err(status) if status.code() != Code::PermissionDenied => status_text(&status),
         _ => {
             let left = timeout.saturating_sub(start.elapsed());

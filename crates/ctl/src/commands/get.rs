@@ -22,7 +22,7 @@ pub(crate) const GET: Command = Command {
     ..Command::EMPTY
 };
 
-/// What the command line says.
+/// The options of the command.
 #[derive(Debug)]
 pub(crate) struct Get<'a> {
     matches: &'a Matches,
@@ -126,7 +126,8 @@ impl<'a> Get<'a> {
             "VERSION" => SortTarget::Version,
             _ => return Err(bad("target", target)),
         };
-        // Ascending keys are how the server answers anyway; asking for it would make it sort everything.
+        // The server returns keys in ascending order anyway, but an explicit sort order makes it sort
+        // everything.
         if sort_target == SortTarget::Key && sort_order == SortOrder::Ascend {
             return Ok((SortOrder::None, sort_target));
         }
@@ -166,7 +167,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     session.show(&Reply::Get(reply, value_only))
 }
 
-/// Reads a streamed range and joins its parts.
+/// Reads a range as a stream and joins the parts.
 async fn joined(
     client: &Client,
     channel: tonic::transport::Channel,
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_named_in_three_ways() {
+    fn ranges_can_be_given_in_three_ways() {
         for (line, key, end) in [
             (&["a"][..], &b"a"[..], &b""[..]),
             (&["a", "c"], b"a", b"c"),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_by_key_upwards_is_no_sorting() {
+    fn ascending_key_order_requests_no_sort() {
         let sort = |line: &[&str]| request(line).map(|r| (r.sort_order(), r.sort_target()));
         assert_eq!(sort(&["a"]), Ok((SortOrder::None, SortTarget::Key)));
         assert_eq!(sort(&["a", "--order", "ascend"]), Ok((SortOrder::None, SortTarget::Key)));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_excludes_each_other_is_refused() {
+    fn conflicting_flags_are_refused() {
         for line in [
             &["a", "--prefix", "--from-key"][..],
             &["a", "--keys-only", "--count-only"],

@@ -1,4 +1,4 @@
-//! `help` and `options`: what the tool can do, and the flags of every command.
+//! `help` and `options`: the commands of the tool, and the flags of every command.
 
 use super::ROOT;
 use quorate_cli::command::find;
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_lists_commands_by_group_and_hides_global_flags() {
+    fn the_top_level_help_groups_commands_and_hides_global_flags() {
         let text = text("");
         assert!(text.starts_with(
             "A simple command line client for etcd3.\n\nUsage:\n  etcdctl [command]\n\n\
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_shows_its_flags_aligned() {
+    fn the_help_of_a_command_aligns_its_flags() {
         let text = text("lease timetolive");
         assert_eq!(
             text,
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_shown_where_they_say_something() {
+    fn defaults_are_shown_unless_they_are_empty() {
         assert!(text("get").contains(
             "      --consistency string   Linearizable(l) or Serializable(s) (default \"l\")\n"
         ));

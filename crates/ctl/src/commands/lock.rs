@@ -1,8 +1,8 @@
-//! `lock`: waits for a lock, and holds it until a signal comes or a command has run.
+//! `lock`: waits for a lock, and holds it until a signal arrives or a command has run.
 //!
 //! # Guarantees
 //!
-//! * The lock is given back however the command ends that was run under it.
+//! * The lock is released however the command that ran under it ends.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -43,7 +43,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     };
     let client = session.client().await?;
     let mut tenure = Tenure::begin(&client, session.matches.int("ttl")).await?;
-    // Until here a signal ends the process: nothing is held, and the server may never come.
+    // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
     let held = hold(session, (&client, &interrupt), &mut tenure, name, exec).await;
     let ended = tenure.end().await;
@@ -88,7 +88,7 @@ fn command(program: &[u8], args: &[Vec<u8>], place: &Place) -> std::process::Com
     command
 }
 
-/// Runs the command to its end, whose code is the tool's.
+/// Runs the command to its end; its exit code becomes the tool's exit code.
 async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(), Failure> {
     let running = tokio::task::spawn_blocking(move || command.status());
     let ended = running.await.map_err(std::io::Error::other)?;
@@ -103,7 +103,7 @@ async fn execute(program: &[u8], mut command: std::process::Command) -> Result<(
 }
 
 fn failed(status: ExitStatus) -> Failure {
-    /// What a tool written in Go ends with where a signal has ended its command.
+    /// The exit code of a Go program whose child was ended by a signal.
     const SIGNALED: u8 = 255;
     match status.code() {
         Some(code) => {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_fails_gives_its_code() {
+    fn the_exit_code_of_a_failed_command_is_returned() {
         let ended = |raw| failed(ExitStatus::from_raw(raw));
         assert_eq!(ended(3 << 8), Failure::new(3, "exit status 3"));
         assert_eq!(ended(9), Failure::new(255, "signal: 9"));

@@ -1,15 +1,15 @@
-//! `make-mirror`: copies keys to another cluster, and then every change of them, until something fails.
+//! `make-mirror`: copies keys to another cluster, and then every change of them, until an error occurs.
 //!
 //! # Guarantees
 //!
-//! * What has changed at one revision changes at the mirror in one transaction, up to `--max-txn-ops` operations, in
-//!   the order of revisions.
-//! * The copy is of one revision, and the changes begin behind it: nothing is missed between.
-//! * Never more than a page of the copy, or a response of the watch, is in memory.
+//! * The changes of one revision are applied at the mirror in one transaction of up to `--max-txn-ops`
+//!   operations, in the order of revisions.
+//! * The copy is made at one revision, and the watch starts at the revision after it, so no change is missed.
+//! * At most one page of the copy, or one response of the watch, is in memory.
 //!
 //! # Not here
 //!
-//! Leases: keys of a lease are copied without it, as etcd's tool does.
+//! Leases: keys with a lease are copied without it, as etcdctl does.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -59,17 +59,17 @@ const FLAGS: &[Flag] = &[
     destination::PASSWORD,
 ];
 
-/// Keys that one page of the copy holds.
+/// The number of keys in one page of the copy.
 const PAGE_KEYS: i64 = 1000;
 /// How often the total is printed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where keys go.
+/// The destination of keys.
 struct Mirror<'a> {
     client: &'a Client,
     names: Names,
     operations_max: usize,
-    /// Operations that the mirror has applied.
+    /// The number of operations applied at the mirror.
     total: Cell<u64>,
 }
 
@@ -89,7 +89,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Prints the total from time to time.
+/// Prints the total at regular intervals.
 async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
     loop {
         tokio::time::sleep(REPORT_INTERVAL).await;
@@ -98,7 +98,7 @@ async fn report(session: &Session, total: &Cell<u64>) -> Result<(), Failure> {
 }
 
 impl Mirror<'_> {
-    /// Copies what there is, unless changes from an earlier revision on are asked for, and then every change.
+    /// Copies the current keys, unless a start revision is given, and then follows every change.
     async fn follow(&self, source: &Client, revision: i64) -> Result<(), Failure> {
         let range = KeyRange::prefix(self.names.prefix.clone());
         let start = match revision {
@@ -123,7 +123,7 @@ impl Mirror<'_> {
         }
     }
 
-    /// Copies the keys of one revision, and returns that.
+    /// Copies the keys at one revision, and returns that revision.
     async fn copy(&self, source: &Client, range: &KeyRange) -> Result<i64, Failure> {
         let mut page = RangeRequest {
             key: range.key.clone().into(),
@@ -176,8 +176,8 @@ fn put_request(names: &Names, key: &[u8], value: &[u8]) -> PutRequest {
     }
 }
 
-/// The transactions that repeat these events: one for each revision, or more where it has changed more than `most` keys
-/// or one key twice, which no transaction may.
+/// The transactions that repeat these events: one for each revision, or several if the revision changed more
+/// than `most` keys or changed one key twice, which a transaction cannot do.
 fn batches(events: Vec<Event>, names: &Names, most: usize) -> Vec<Vec<RequestOp>> {
     let mut batches: Vec<Vec<RequestOp>> = Vec::new();
     let (mut revision, mut keys) = (0, BTreeSet::new());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_a_transaction_unless_it_is_too_large() {
+    fn each_revision_is_one_transaction_unless_it_is_too_large() {
         let event = |(key, mod_revision): &(&str, i64)| {
             let fields =
                 Fields { key: key.as_bytes(), mod_revision: *mod_revision, ..Fields::default() };
@@ -230,7 +230,7 @@ mod tests {
         };
         assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 3)], 128), [2, 1]);
         assert_eq!(lens(&[("a", 2), ("b", 2), ("c", 2)], 2), [2, 1]);
-        // Deleted and written again in one transaction.
+        // The same key is deleted and written again in one transaction.
         assert_eq!(lens(&[("a", 2), ("b", 2), ("a", 2)], 128), [2, 1]);
         assert!(lens(&[], 128).is_empty());
     }

@@ -1,4 +1,4 @@
-//! `move-leader`: hands the leadership to another member.
+//! `move-leader`: transfers leadership to another member.
 
 use quorate_api::etcdserverpb::{MoveLeaderRequest, StatusRequest};
 
@@ -23,7 +23,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
         _ => return Err(Failure::bad_args("move-leader command needs 1 argument")),
     };
     let endpoints = session.endpoints().await?;
-    // Only the leader can hand over, so it must be among the endpoints.
+    // Only the leader can transfer leadership, so it must be among the endpoints.
     for endpoint in &endpoints {
         let client = session.client_of(vec![endpoint.clone()]).await?;
         let status = async |channel, request| client.maintenance(channel).status(request).await;

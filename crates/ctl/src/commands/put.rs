@@ -35,7 +35,7 @@ stores the content of the file under <key>.",
 
 const USAGE_ERROR: &str = "put command needs 1 argument and input from stdin or 2 arguments";
 
-/// What the command line says.
+/// The options of the command.
 #[derive(Debug)]
 pub(crate) struct Put<'a> {
     matches: &'a Matches,
@@ -53,7 +53,7 @@ impl<'a> Put<'a> {
         Self { matches }
     }
 
-    /// The request; `read` is asked for the value if no argument is it.
+    /// The request. `read` supplies the value if it is not an argument.
     pub(crate) fn request(
         &self,
         read: impl FnOnce() -> Result<Vec<u8>, Failure>,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_is_an_argument_or_the_input() {
+    fn the_value_is_read_from_an_argument_or_the_input() {
         let put = request(&["k", "v", "--lease", "7b", "--prev-kv"], b"").unwrap();
         assert_eq!((&put.key[..], &put.value[..], put.lease), (&b"k"[..], &b"v"[..], 123));
         assert!(put.prev_kv);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_bad_arguments() {
+    fn usage_errors_are_bad_arguments() {
         assert_eq!(request(&[], b"x").unwrap_err(), Failure::bad_args(USAGE_ERROR));
         assert_eq!(request(&["k"], b"").unwrap_err(), Failure::bad_args(USAGE_ERROR));
         assert!(request(&["k", "v", "--ignore-value"], b"").is_err());

@@ -1,4 +1,4 @@
-//! `role`: adds, deletes and shows roles, and changes what they permit.
+//! `role`: adds, deletes and shows roles, and changes their permissions.
 
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
@@ -80,7 +80,7 @@ const REVOKE_PERMISSION: Command = Command {
     ..Command::EMPTY
 };
 
-/// The only argument, or a refusal in the command's words.
+/// The only argument, or an error with the text of this command.
 fn only_name(session: &Session, command: &str) -> Result<String, Failure> {
     match (session.matches.arg(0), session.matches.args.len()) {
         (Some(name), 1) => Ok(name),
@@ -91,14 +91,14 @@ fn only_name(session: &Session, command: &str) -> Result<String, Failure> {
     }
 }
 
-/// The keys that a permission is about: `args` are the key and perhaps an end.
+/// The key range of a permission; `args` are the key and optionally the range end.
 fn range(matches: &Matches, args: &[Vec<u8>]) -> Result<KeyRange, Failure> {
     let (prefix, from_key) = (matches.bool("prefix"), matches.bool("from-key"));
     let key = args.first().cloned().unwrap_or_default();
     if prefix && from_key && (key.is_empty() || args.len() == 1) {
         return Err(Failure::bad_args("--from-key and --prefix flags are mutually exclusive"));
     }
-    // An empty key stands for the first one, whatever follows it.
+    // An empty key stands for the first key, in either form of range.
     if key.is_empty() {
         let end = if prefix || from_key { vec![0] } else { Vec::new() };
         return Ok(KeyRange { key: vec![0], end });
@@ -195,7 +195,7 @@ async fn revoke_permission(session: &Session) -> Result<(), Failure> {
         range_end: end.clone().into(),
     };
     let response = client.call(None, Repeat::Never, request, revoke).await?;
-    // Told as it was asked for.
+    // Printed as given on the command line.
     let key = given.clone();
     session.show(&Reply::Access(Access::RoleRevokePermission { role, key, end, response }))
 }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_are_about_a_key_a_range_or_all() {
+    fn permissions_cover_a_key_a_range_or_all_keys() {
         for (line, key, end) in [
             (&["a"][..], "a", ""),
             (&["a", "c"], "a", "c"),

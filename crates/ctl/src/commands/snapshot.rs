@@ -1,9 +1,9 @@
-//! `snapshot save`: a member's database, whole and consistent, in a file.
+//! `snapshot save`: saves a complete and consistent copy of a member's database in a file.
 //!
-//! The server sends the database and then its SHA-256 digest; a file with both is complete when its length
-//! is a whole number of sectors and a digest, and sound when the digest is that of what came before it. It is written
-//! beside its place and renamed into it, so that a file of the name asked for is never half a snapshot, or another
-//! one than was sent.
+//! The server sends the database, followed by its SHA-256 digest. A file with both is complete if its length is
+//! a multiple of the sector size plus a digest, and sound if the digest matches the bytes before it. The
+//! snapshot is written under a temporary name and then renamed, so that a file of the given name is never
+//! incomplete or different from what the server sent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -68,7 +68,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     let endpoints = session.endpoints().await?;
     let client = session.prepare(endpoints.clone())?;
     let part = PathBuf::from(format!("{}.part", path.display()));
-    // A large database takes its time, so the limit of short commands holds only if it was asked for.
+    // A large database takes long, so the limit for short commands applies only if it was set explicitly.
     let limit = session.matches.changed("command-timeout").then(|| session.timeout());
     let fetching = fetch(session, (&client, &endpoints), &path, &part);
     let result = match limit {
@@ -79,7 +79,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
         },
     };
     if result.is_err() {
-        // It may not even have been made.
+        // The file may not exist.
         drop(fs::remove_file(&part));
     }
     let version = result.map_err(|text| Failure::new(exit::INTERRUPTED, text))?;
@@ -93,7 +93,7 @@ async fn save(session: &Session) -> Result<(), Failure> {
     session.print(&format!("Server version {version}\n"))
 }
 
-/// Removes the snapshots of this name that are too old to be kept. The new one is on disk by then.
+/// Removes snapshots of this name that are too old to keep. The new one is on disk by then.
 fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
     let removed = prune(path, keep).map_err(|error| {
         let text = format!("the snapshot is saved, but older ones could not be removed: {error}");
@@ -106,7 +106,7 @@ fn forget(session: &Session, path: &Path, keep: usize) -> Result<(), Failure> {
 }
 
 /// Fetches the snapshot into `part`, renames it to `path`, and returns the server's storage version, which
-/// servers before 3.6 do not tell.
+/// servers before 3.6 do not send.
 async fn fetch(
     session: &Session,
     (client, endpoints): (&Client, &[String]),
@@ -148,7 +148,7 @@ async fn fetch(
     );
     fs::rename(part, path)
         .map_err(|error| format!("could not rename {shown_part} to {shown} ({error})"))?;
-    // The name has to outlast a crash, before anything older is removed.
+    // The rename must be durable before an older snapshot is removed.
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))
         .and_then(|directory| directory.sync_all())
@@ -157,7 +157,7 @@ async fn fetch(
     Ok(version)
 }
 
-/// Writes what the server sends, and returns what there is to say of it, and the version.
+/// Writes what the server sends; returns a description of the problem, if there is one, and the version.
 async fn receive(
     client: &Client,
     file: &mut File,
@@ -184,7 +184,8 @@ async fn receive(
     Ok((checked, version))
 }
 
-/// What has come of a snapshot so far: its length, the digest of all but its end, and the end, which may be a digest.
+/// The state of a check: the length so far, the digest of all bytes but the last ones, and the last ones, which
+/// may be the digest.
 #[derive(Default)]
 struct Checked {
     len: u64,
@@ -201,7 +202,7 @@ impl Checked {
         self.end.drain(..before_end);
     }
 
-    /// Says why this is no snapshot.
+    /// Returns the reason if this is no complete snapshot.
     fn verdict(self) -> Result<(), String> {
         let len = self.len;
         if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
@@ -220,7 +221,7 @@ impl Checked {
 mod tests {
     use super::*;
 
-    /// The verdict on bytes that come in parts of this length.
+    /// Checks bytes that arrive in pieces of this length.
     fn verdict(bytes: &[u8], part_bytes: usize) -> Result<(), String> {
         let mut checked = Checked::default();
         bytes.chunks(part_bytes).for_each(|part| checked.add(part));
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_what_its_digest_says() {
+    fn a_snapshot_is_valid_only_with_a_matching_digest() {
         let database: Vec<u8> = (0..=255).cycle().take(1024).collect();
         let whole = [&database[..], &Sha256::digest(&database)].concat();
         for part_bytes in [1, 31, 33, 1024, 4096] {

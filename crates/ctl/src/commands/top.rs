@@ -1,4 +1,4 @@
-//! `top`: its help, and what the display gets from a session. The display itself is the crate `top`.
+//! `top`: its help text, and its connection to the session. The display itself is the crate `top`.
 
 use crate::command::{Command, group};
 use crate::failure::{Failure, exit};
@@ -34,7 +34,7 @@ of --prefix for that.",
 
 async fn show(session: &Session) -> Result<(), Failure> {
     let settings = Settings::of(&session.matches, is_json(session)?, &session.env)?;
-    // A password is asked for, and refused if it is wrong, before the screen changes.
+    // A password is asked for, and a wrong one refused, before the screen changes.
     drop(session.client().await?);
     let host = Host {
         endpoints: session.endpoints().await?,

@@ -1,7 +1,7 @@
-//! `txn`: several requests as one, after comparisons.
+//! `txn`: executes several requests atomically, after comparisons.
 //!
-//! The input has three parts, each ended by an empty line: comparisons, requests for when all hold, requests
-//! for when one does not.
+//! The input has three parts, each ended by an empty line: the comparisons, the requests to execute if all
+//! comparisons hold, and the requests to execute otherwise.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
@@ -73,12 +73,12 @@ async fn run(session: &Session) -> Result<(), Failure> {
         request.failure.push(operation(session, &line).await?);
     }
     let txn = async |channel, request| client.kv(channel).txn(request).await;
-    // However long it takes: whoever types a transaction in wants its result.
+    // Without a time limit: a user who has typed a transaction wants its result.
     let reply = client.call(None, Repeat::Never, request, txn).await?;
     session.show(&Reply::Txn(reply))
 }
 
-/// The next line without spaces around it, or `None` for an empty one, which ends a part.
+/// The next line without surrounding spaces; `None` for an empty line, which ends a part.
 fn next_line(session: &Session) -> Result<Option<Vec<u8>>, Failure> {
     let line = session.read_line()?;
     if !line.ends_with(b"\n") {
@@ -92,7 +92,7 @@ fn invalid(text: impl Into<String>) -> Failure {
     Failure::new(exit::INVALID_INPUT, text)
 }
 
-/// Reads `target("key") operator "value"`.
+/// Parses `target("key") operator "value"`.
 fn comparison(line: &[u8]) -> Result<Compare, Failure> {
     let text = String::from_utf8_lossy(line);
     let malformed = |reason: String| invalid(format!("malformed comparison: {text}{reason}"));
@@ -136,7 +136,7 @@ fn comparison(line: &[u8]) -> Result<Compare, Failure> {
 
 type Parts = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// Takes `"key") operator "value"` apart; what could be read of key and operator comes back if it is not.
+/// Splits `"key") operator "value"`. On an error, returns as much of key and operator as could be parsed.
 fn parts(rest: &[u8]) -> Result<Parts, (Vec<u8>, Vec<u8>)> {
     let nothing = || (Vec::new(), Vec::new());
     let (key, rest) = quoted(rest).ok_or_else(nothing)?;
@@ -150,7 +150,7 @@ fn parts(rest: &[u8]) -> Result<Parts, (Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// A Go string literal of either kind after any spaces.
+/// Parses a Go string literal of either kind, after any spaces.
 fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let text = text.trim_ascii_start();
     if let Some(raw) = text.strip_prefix(b"`") {
@@ -160,7 +160,7 @@ fn quoted(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text)
 }
 
-/// Reads a request: the command line of `get`, `put` or `del`.
+/// Parses a request: the command line of `get`, `put` or `del`.
 async fn operation(session: &Session, line: &[u8]) -> Result<RequestOp, Failure> {
     let text = String::from_utf8_lossy(line);
     let words = words::split(line)?;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_comparisons_say_what_was_read() {
+    fn errors_of_malformed_comparisons_show_the_parsed_part() {
         for (line, text) in [
             ("mod", "malformed comparison: mod"),
             (r#"mod("k")>"0""#, r#"malformed comparison: mod("k")>"0"; got mod("k") >"0" """#),

@@ -1,4 +1,4 @@
-//! `version`: which tool this is.
+//! `version`: the version of this tool.
 
 use crate::command::{Command, group};
 use crate::failure::Failure;

@@ -1,8 +1,8 @@
-//! `watch`: shows events as they happen, and runs a command for each if one is given.
+//! `watch`: prints events as they happen, and runs a command for each event if one is given.
 //!
 //! # Not here
 //!
-//! How a watch goes on at another endpoint (`events`).
+//! How a watch is resumed at another endpoint (`events`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -43,7 +43,7 @@ const FLAGS: &[Flag] = &[
     Flag::bool("progress-notify", "get periodic watch progress notification from server"),
 ];
 
-/// One watch: what to watch, and what to run on every event.
+/// A watch: what to watch, and the command to run on each event.
 #[derive(Clone, Debug, PartialEq)]
 struct Watch {
     create: WatchCreateRequest,
@@ -110,8 +110,8 @@ async fn run(session: &Session) -> Result<(), Failure> {
     Err(Failure::new(exit::INTERRUPTED, "watch is canceled by the server"))
 }
 
-/// Shows a watch's events until the server cancels it. Each message on `progress` asks the server how far
-/// the watch has come.
+/// Prints the events of a watch until the server cancels it. Each message on `progress` makes it send a
+/// progress request.
 async fn follow(
     session: &Session,
     client: &Client,
@@ -141,7 +141,7 @@ async fn follow(
     }
 }
 
-/// What is shown for a watch that ended with its stream.
+/// The response that is printed for a watch that ended with its stream.
 fn closed() -> WatchResponse {
     WatchResponse { header: Some(ResponseHeader::default()), canceled: true, ..Default::default() }
 }
@@ -157,7 +157,7 @@ fn show(session: &Session, response: &WatchResponse, exec: &[Vec<u8>]) -> Result
     if is_progress(response) {
         session.print(&format!("progress notify: {revision}\n"))?;
     }
-    // Of a watch that never was, etcdctl shows no more than that.
+    // For a watch that was never created, etcdctl prints no more than this.
     let shown = if response.created { closed() } else { response.clone() };
     session.show(&Reply::Watch(shown))?;
     if exec.is_empty() {
@@ -197,7 +197,7 @@ fn execute(
     Err(Failure::silent(exit::ERROR))
 }
 
-/// Why a command did not begin, as Go tells it.
+/// Why a command could not be started, in Go's wording.
 fn not_started(program: &[u8], error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound if !program.contains(&b'/') => {
@@ -212,7 +212,7 @@ fn not_started(program: &[u8], error: &std::io::Error) -> String {
 
 type Following<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
-/// Reads lines, each a watch to add or a question about progress, while showing the events of all watches.
+/// Reads lines, each a new watch or a progress request, and prints the events of all watches meanwhile.
 async fn interactive(session: &Session) -> Result<(), Failure> {
     let client = session.client().await?;
     let mut lines = read_lines(session);
@@ -233,7 +233,7 @@ async fn interactive(session: &Session) -> Result<(), Failure> {
             None => session
                 .print_error(&format!("Invalid command: {shown} (watch and progress supported)\n")),
             Some((name, _)) if name == b"progress" => {
-                // A watch that has ended has nothing to tell.
+                // A watch that has ended has no progress.
                 progress.retain(|watch: &mpsc::UnboundedSender<()>| watch.send(()).is_ok());
             }
             Some((name, args)) if name == b"watch" => {
@@ -259,7 +259,7 @@ async fn interactive(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Drives the watches until one of them fails; those that end well are taken out.
+/// Runs the watches until one of them fails. Watches that end without an error are removed.
 async fn first_failure(watches: &mut Vec<Following<'_>>) -> Failure {
     poll_fn(|context| {
         let mut failure = None;
@@ -276,7 +276,7 @@ async fn first_failure(watches: &mut Vec<Following<'_>>) -> Failure {
     .await
 }
 
-/// The lines of standard input, read by a thread of its own, which ends with the input.
+/// The lines of standard input, read by a separate thread, which ends with the input.
 fn read_lines(session: &Session) -> mpsc::UnboundedReceiver<Vec<u8>> {
     let mut input = session.take_input();
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_from_arguments_or_the_environment() {
+    fn keys_are_read_from_arguments_or_the_environment() {
         let parsed = watch(&["a", "--rev", "5", "c", "--", "echo", "--prefix"], &[]).unwrap();
         assert_eq!((&parsed.create.key[..], &parsed.create.range_end[..]), (&b"a"[..], &b"c"[..]));
         assert_eq!((parsed.create.start_revision, parsed.exec.len()), (5, 2));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_bad_arguments() {
+    fn usage_errors_are_bad_arguments() {
         let env = [("ETCDCTL_WATCH_KEY", "k")];
         for (line, env, text) in [
             (&[][..], &[][..], "bad number of arguments"),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_not_there_is_told_as_go_tells_it() {
+    fn a_missing_command_is_reported_as_in_go() {
         let none = std::io::Error::from_raw_os_error(2);
         let told = |program: &[u8]| not_started(program, &none);
         assert_eq!(told(b"none"), "exec: \"none\": executable file not found in $PATH");

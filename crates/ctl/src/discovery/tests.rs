@@ -1,4 +1,5 @@
-//! Runs of the tool beside a DNS server of the test's own, whose records lead to listeners that see who comes.
+//! Runs the tool with a DNS server of the test, whose records point to listeners that record incoming
+//! connections.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -11,12 +12,12 @@ use super::*;
 use crate::failure::exit;
 use crate::runs::run_with;
 
-/// What a client that speaks HTTP/2 without TLS begins with.
+/// The first bytes from an HTTP/2 client without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// A handshake's record, as a client that speaks TLS begins.
+/// The record type of a TLS handshake, the first byte from a client with TLS.
 const HANDSHAKE: u8 = 22;
 
-/// Serves the SRV records of these names, each with a port of this host, as long as the test's process lives.
+/// Serves SRV records for these names, each with a port on this host, until the test process ends.
 fn serve(records: &[(&str, u16)]) -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -50,7 +51,7 @@ fn answer(question: &[u8], records: &[(String, u16)]) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// A member that only notes how its first client begins, and its port.
+/// A member that only records the first bytes of its first client, and its port.
 fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,7 +65,7 @@ fn member() -> (u16, thread::JoinHandle<Vec<u8>>) {
     (port, first)
 }
 
-/// Begins a command that waits for its endpoints' answer, which nobody waits for.
+/// Starts a command in the background. It waits for a response, which the test ignores.
 fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: SocketAddr) {
     let get = ["--command-timeout=60s", "--dial-timeout=60s", "get", "k"];
     let words: Vec<String> = [&get, words].concat().into_iter().map(str::to_owned).collect();
@@ -74,7 +75,7 @@ fn begin(words: &[&str], env: &'static [(&'static str, &'static str)], server: S
     });
 }
 
-/// Runs a command that has no time for an answer.
+/// Runs a command with too short a time limit to get a response.
 fn run_briefly(words: &[&str], records: &[(&str, u16)]) -> (u8, String) {
     let get = ["--command-timeout=1ms", "--endpoints=127.0.0.1:1", "get", "k"];
     run_with(&[&get, words].concat(), &[], at(serve(records)))
@@ -85,7 +86,7 @@ fn contains(bytes: &[u8], name: &str) -> bool {
 }
 
 #[test]
-fn endpoints_are_those_of_the_records() {
+fn endpoints_are_taken_from_srv_records() {
     let (plain, blue) = ("_etcd-client._tcp.example.com", "_etcd-client-blue._tcp.example.com");
     for (service, words, env) in [
         (plain, &["--discovery-srv=example.com"][..], &[][..]),
@@ -97,7 +98,7 @@ fn endpoints_are_those_of_the_records() {
             &[
                 ("ETCDCTL_DISCOVERY_SRV", "example.com"),
                 ("ETCDCTL_DISCOVERY_SRV_NAME", "blue"),
-                // A wrong way that must not be taken.
+                // A wrong endpoint that must not be used.
                 ("ETCDCTL_ENDPOINTS", "127.0.0.1:1"),
             ],
         ),
@@ -109,7 +110,7 @@ fn endpoints_are_those_of_the_records() {
 }
 
 #[test]
-fn where_dns_is_not_trusted_servers_have_to_show_the_domains_name() {
+fn without_trust_in_dns_certificates_must_contain_the_domain() {
     let (port, first) = member();
     let records =
         [("_etcd-client._tcp.example.com", 1), ("_etcd-client-ssl._tcp.example.com", port)];
@@ -120,7 +121,7 @@ fn where_dns_is_not_trusted_servers_have_to_show_the_domains_name() {
 }
 
 #[test]
-fn hosts_have_names_of_their_own_where_dns_is_trusted() {
+fn with_trust_in_dns_certificates_contain_the_host_names() {
     let (port, first) = member();
     begin(&["-d", "example.com"], &[], serve(&[("_etcd-client-ssl._tcp.example.com", port)]));
     let hello = first.join().unwrap();
@@ -128,7 +129,7 @@ fn hosts_have_names_of_their_own_where_dns_is_trusted() {
 }
 
 #[test]
-fn a_domain_that_names_nobody_ends_the_run() {
+fn a_domain_without_records_is_an_error() {
     let (code, printed) = run_briefly(&["-d", "example.com"], &[]);
     assert_eq!(code, exit::ERROR);
     assert_eq!(
@@ -139,7 +140,7 @@ fn a_domain_that_names_nobody_ends_the_run() {
 }
 
 #[test]
-fn where_only_members_without_tls_are_named_and_not_wanted_the_flag_is_what_is_left() {
+fn endpoints_without_tls_are_ignored_in_favour_of_the_flag_unless_allowed() {
     let words = ["-d", "example.com", "--insecure-discovery=false"];
     let (code, printed) = run_briefly(&words, &[("_etcd-client._tcp.example.com", 2)]);
     assert_eq!(code, exit::ERROR);
@@ -154,7 +155,7 @@ fn where_only_members_without_tls_are_named_and_not_wanted_the_flag_is_what_is_l
 }
 
 #[test]
-fn who_asks_for_no_discovery_asks_no_dns() {
+fn dns_is_not_queried_without_discovery() {
     let servers: Servers = Box::new(|| panic!("nobody wants a resolver"));
     let words = ["--endpoints=127.0.0.1:1", "--command-timeout=1ms", "get", "k"];
     let (code, _) = run_with(&words, &[("ETCDCTL_DISCOVERY_SRV", "")], servers);

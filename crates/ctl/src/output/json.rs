@@ -1,8 +1,8 @@
-//! The format for programs: one line of JSON, as Go writes the protocol's messages.
+//! The format for programs: one line of JSON, in the form in which Go encodes the protocol's messages.
 //!
-//! Numbers are numbers whatever their size, bytes are base64, enums are numbers, and zero values are left
-//! out, except in the few messages that the Go client wraps in types of its own: leases, with the header's
-//! fields beside their own, and watch responses, with Go's field names.
+//! Numbers are JSON numbers of any size, bytes are base64, enums are numbers, and zero values are left out. The
+//! exceptions are messages that the Go client wraps in its own types: leases have the fields of the header next
+//! to their own, and watch responses have Go's field names.
 
 use quorate_api::authpb::Permission;
 use quorate_api::etcdserverpb::response_op::Response;
@@ -80,7 +80,7 @@ pub(super) fn render(reply: &Reply, is_hex: bool, shown: &mut Shown) {
     });
 }
 
-/// An object in the making.
+/// An object under construction.
 struct Object {
     text: String,
 }
@@ -145,7 +145,7 @@ fn list_or_null(items: impl Iterator<Item = String>) -> String {
     if text == "[]" { "null".to_owned() } else { text }
 }
 
-/// A string, with the escapes that Go adds for the sake of HTML.
+/// A string, with the escapes that Go adds so that JSON is safe in HTML.
 fn string(text: &str) -> String {
     let mut out = serde_json::Value::from(text).to_string();
     for (c, escape) in [
@@ -180,7 +180,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> String {
     out
 }
 
-/// The fields of a header, for more to follow.
+/// The fields of a header, to which more can be added.
 fn flat(header: Option<&ResponseHeader>) -> Object {
     let header = header.cloned().unwrap_or_default();
     Object::new()
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_safe_in_html() {
+    fn strings_are_escaped_for_html() {
         assert_eq!(string("a<b>&\"\n\u{1}"), r#""a\u003cb\u003e\u0026\"\n\u0001""#);
     }
 }

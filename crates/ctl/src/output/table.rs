@@ -1,10 +1,10 @@
-//! The format for terminals: a table.
+//! The format for terminals: tables.
 
 use quorate_cli::table::draw;
 
 use super::{Reply, Shown, columns};
 
-/// Renders a reply, or returns false for one that is no table.
+/// Formats a reply; returns false for one that is no table.
 pub(super) fn render(reply: &Reply, shown: &mut Shown) -> bool {
     let (header, rows) = match reply {
         Reply::MemberList(response) => (&columns::MEMBERS[..], columns::members(response)),

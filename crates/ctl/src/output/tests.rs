@@ -1,4 +1,4 @@
-//! Every format on replies made by hand; what real tools print is compared in `tests/`.
+//! Every format on hand-written replies. `tests/` compares the output with that of the real tools.
 
 use quorate_api::etcdserverpb::{
     LeaseStatus, Member, ResponseHeader, ResponseOp, response_op::Response,

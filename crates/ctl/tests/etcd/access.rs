@@ -2,7 +2,7 @@
 
 use super::{Pair, Server, bin_dir};
 
-/// Users and roles while authentication is off. `|` parts a line from what it reads.
+/// Users and roles while authentication is disabled. `|` separates a command line from its input.
 const MANAGEMENT: &[&str] = &[
     "auth status",
     "auth status -w json",
@@ -117,7 +117,7 @@ const MANAGEMENT: &[&str] = &[
     "user get root --user root:SECRET",
 ];
 
-/// Who may do what once it is on.
+/// What each user may do once authentication is enabled.
 const LOGINS: &[&str] = &[
     "auth status",
     "get k",
@@ -176,14 +176,14 @@ const LOGINS: &[&str] = &[
     "auth disable",
 ];
 
-/// Takes a line apart: its words, and what it reads.
+/// Splits a line into its words and its input.
 fn parts(line: &str) -> (Vec<&str>, String) {
     let (words, input) = line.split_once('|').unwrap_or((line, ""));
     (words.split_whitespace().collect(), input.trim_start().replace("\\n", "\n"))
 }
 
 #[test]
-fn users_and_roles_are_managed_as_with_etcdctl() {
+fn users_and_roles_are_managed_like_in_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in MANAGEMENT.iter().chain(LOGINS) {
@@ -194,7 +194,7 @@ fn users_and_roles_are_managed_as_with_etcdctl() {
 }
 
 #[test]
-fn replies_in_the_protocols_encoding_are_the_same_bytes() {
+fn protobuf_output_is_identical() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     for line in ["user add alice:SECRET", "role add r", "role grant-permission r read a --prefix"] {
@@ -212,7 +212,7 @@ fn replies_in_the_protocols_encoding_are_the_same_bytes() {
 }
 
 #[test]
-fn the_environment_logs_in_too() {
+fn credentials_are_read_from_the_environment() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in ["user add root:SECRET", "auth enable"] {
@@ -230,18 +230,18 @@ fn the_environment_logs_in_too() {
 }
 
 #[test]
-fn what_etcd_3_7_tells_otherwise_than_3_5() {
+fn access_replies_follow_etcd_3_7_where_it_differs_from_3_5() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     let run = |line: &str| server.plain(server.ours(&parts(line).0, ""));
     for line in ["user add root:SECRET", "auth enable"] {
         assert_eq!(run(line).code, 0);
     }
-    // A role that may do everything, of which older servers tell nothing.
+    // A role with all permissions, which older servers do not report as such.
     let told = run("--user root:SECRET role get root");
     let all = "Role root\nKV Read:\n\t[, <open ended>\nKV Write:\n\t[, <open ended>\n";
     assert_eq!((told.code, told.output.as_str()), (0, all));
-    // A login before the members are asked for is not the connection's failure.
+    // A failed login before the member list request is not a connection error.
     assert_eq!(run("--user root:WRONG endpoint status --cluster").code, 1);
     let refused = run("--user root:SECRET --auth-jwt-token WRONG get k");
     assert_eq!(refused.errors, "Error: etcdserver: invalid auth token\n");

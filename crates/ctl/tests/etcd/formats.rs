@@ -1,7 +1,7 @@
-//! Every command in every format: what etcdctl 3.5 prints, byte for byte, where 3.7 prints the same; and what 3.7
-//! prints where it does not.
+//! Every command in every format: the output must equal that of etcdctl 3.5, byte for byte, where 3.7 prints
+//! the same. Elsewhere it must equal the output of 3.7.
 //!
-//! A command of the tool that is in none of the lists fails the test of completeness.
+//! A command that is in none of the lists fails the completeness test.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use super::{Outcome, Pair, Server, bin_dir};
 
 const FORMATS: [&str; 5] = ["simple", "json", "fields", "table", "protobuf"];
 
-/// What is run in each format; `|` parts a line from what it reads. Of what is made, the name has the format's.
+/// Commands to run in each format; `|` separates a command line from its input. Names of created objects
+/// contain the format.
 const LINES: &[&str] = &[
     "put k FORMAT",
     "put k FORMAT --prev-kv",
@@ -68,43 +69,53 @@ const LINES: &[&str] = &[
     "lock locked false",
 ];
 
-/// Where 3.7 prints something else than 3.5: the beginnings of lines, the formats, and whether only with `--hex`.
+/// Where 3.7 prints something else than 3.5: line prefixes, formats, and whether only with `--hex`.
 const OTHERWISE: &[(&str, &[&str], bool)] = &[
     // In 3.5 this is only the header.
     ("lease list", &["protobuf"], false),
     ("lease timetolive", &["protobuf"], false),
     ("lease keep-alive", &["protobuf"], false),
-    // A member's header has no revision, and tables have other lines.
+    // The header of a member reply has no revision, and tables have other borders.
     ("member list", &["fields", "table"], false),
     ("member update", &["json"], true),
     ("member list", &["json"], true),
-    // The reason is told, and no list is not an empty one.
+    // The reason is printed, and a missing list differs from an empty one.
     ("watch", &["json", "fields"], false),
-    // There 3.5 dies.
+    // 3.5 crashes here.
     ("alarm disarm", &["fields"], false),
-    // Numbers of 3.5 are decimal all the same.
+    // 3.5 prints decimal numbers even with `--hex`.
     ("", &["fields"], true),
 ];
 
-/// Those whose answer has times, sizes or versions, and those that do not end: with the test that looks at them.
+/// Commands whose output contains times, sizes or versions, or that do not end, each with the test that covers
+/// it.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("endpoint health", "what_3_7_prints_otherwise"),
-    ("endpoint status", "what_3_7_prints_otherwise"),
-    ("endpoint hashkv", "what_3_7_prints_otherwise"),
-    ("defrag", "endpoints_are_told_one_by_one"),
-    ("version", "what_needs_no_server_works_without_one"),
-    ("help", "what_needs_no_server_works_without_one"),
+    ("endpoint health", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
+    ("endpoint status", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
+    ("endpoint hashkv", "output_follows_etcdctl_3_7_where_it_differs_from_3_5"),
+    ("defrag", "endpoints_are_reported_one_by_one"),
+    ("version", "local_commands_work_without_a_server"),
+    ("help", "local_commands_work_without_a_server"),
     ("options", "global_flags_are_those_of_etcdctl"),
     ("completion", "quorate: tests/completion"),
-    ("lease grant", "leases_live_and_end"),
-    ("snapshot save", "a_snapshot_is_one_that_etcds_tools_accept"),
+    ("lease grant", "leases_are_granted_renewed_and_revoked"),
+    ("snapshot save", "saved_snapshots_are_accepted_by_etcds_tools"),
     ("elect", "blackbox: tool_queues"),
     ("make-mirror", "blackbox: tool_checks"),
     ("diff", "blackbox: diff"),
     ("top", "blackbox: tool_top"),
-    ("downgrade cancel", "what_3_7_prints_otherwise; migration: versions"),
-    ("downgrade enable", "what_3_7_prints_otherwise; migration: versions"),
-    ("downgrade validate", "what_3_7_prints_otherwise; migration: versions"),
+    (
+        "downgrade cancel",
+        "output_follows_etcdctl_3_7_where_it_differs_from_3_5; migration: versions",
+    ),
+    (
+        "downgrade enable",
+        "output_follows_etcdctl_3_7_where_it_differs_from_3_5; migration: versions",
+    ),
+    (
+        "downgrade validate",
+        "output_follows_etcdctl_3_7_where_it_differs_from_3_5; migration: versions",
+    ),
 ];
 
 fn prints_otherwise(line: &str, format: &str, is_hex: bool) -> bool {
@@ -113,7 +124,7 @@ fn prints_otherwise(line: &str, format: &str, is_hex: bool) -> bool {
     })
 }
 
-/// The words of a line, in a format, and what it reads.
+/// The words of a line in a format, and its input.
 fn parts(line: &str, format: &str, is_hex: bool) -> (Vec<String>, String) {
     let line = line.replace("FORMAT", &format!("{format}{is_hex}"));
     let (words, input) = line.split_once(" | ").unwrap_or((&line, ""));
@@ -123,7 +134,7 @@ fn parts(line: &str, format: &str, is_hex: bool) -> (Vec<String>, String) {
     (words, input.to_owned())
 }
 
-/// Gives each server a lease; its id is the server's choice.
+/// Grants a lease on each server; the server chooses the id.
 fn grant(pair: &mut Pair) {
     for server in [&mut pair.theirs, &mut pair.ours] {
         let granted = server.ours(&["lease", "grant", "6000"], "");
@@ -144,15 +155,15 @@ fn every_command_prints_the_same_in_every_format() {
         for line in LINES {
             let (words, input) = parts(line, format, is_hex);
             let words: Vec<_> = words.iter().map(String::as_str).collect();
-            // A record's lease is a number of a length that depends on it.
+            // The encoded length of a record's lease depends on its value.
             let has_lease = *line == "get leased" && format == "protobuf";
             if has_lease || prints_otherwise(line, format, is_hex) {
-                // The state has to stay the same.
+                // The state must stay the same on both servers.
                 let codes =
                     [pair.theirs.ours(&words, &input).code, pair.ours.ours(&words, &input).code];
                 assert_eq!(codes[0], codes[1], "{words:?}");
             } else if line.starts_with("lease timetolive <LEASE>") {
-                // A second may pass between the two, and the time that is left is told in seconds.
+                // A second may pass between the two runs, and the remaining time is printed in seconds.
                 let theirs = pair.theirs.plain(pair.theirs.real(&pair.bin, &words, &input));
                 let ours = pair.ours.plain(pair.ours.ours(&words, &input));
                 let timeless = |told: Outcome| (told.code, unnumbered(&told.output), told.errors);
@@ -161,7 +172,7 @@ fn every_command_prints_the_same_in_every_format() {
                 pair.check(&words, &input);
             }
         }
-        // 3.5 leaves the leases of locks behind.
+        // etcdctl 3.5 leaves the leases of locks behind.
         for server in [&pair.theirs, &pair.ours] {
             end_other_leases(server);
         }
@@ -177,7 +188,7 @@ fn end_other_leases(server: &Server) {
 }
 
 #[test]
-fn no_command_is_forgotten() {
+fn every_command_is_covered_by_a_list() {
     let reference = quorate_ctl::reference();
     let headings = reference.lines().filter_map(|line| line.strip_prefix("### `quorate ctl "));
     let names: BTreeSet<String> = headings
@@ -200,7 +211,7 @@ fn no_command_is_forgotten() {
     assert_eq!(ELSEWHERE.iter().find(is_command), None);
 }
 
-/// A sign for each number, and for what follows one: a unit.
+/// Replaces each number, and the unit after it, by a sign.
 fn unnumbered(text: &str) -> String {
     let mut plain = String::new();
     for letter in text.chars() {
@@ -215,7 +226,7 @@ fn unnumbered(text: &str) -> String {
         .fold(plain, |plain, unit| plain.replace(&format!("#{unit}"), "#"))
 }
 
-/// What 3.7 prints, by `etcdctl`'s source: columns that 3.5 has not, and header fields that it has.
+/// The output of 3.7, from the source of `etcdctl`: columns that 3.5 lacks, and header fields that 3.5 has.
 const OF_3_7: &[(&str, &str)] = &[
     ("endpoint status", "ENDPOINT, MEMBER, #, , #, #, #, #, true, false, #, #, #, , , false\n"),
     (
@@ -259,7 +270,7 @@ const OF_3_7: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_3_7_prints_otherwise() {
+fn output_follows_etcdctl_3_7_where_it_differs_from_3_5() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     for (line, expected) in OF_3_7 {
@@ -299,7 +310,7 @@ fn global_flags_are_those_of_etcdctl() {
         let words = text.split_whitespace().filter(|word| word.starts_with("--"));
         words.map(|word| word.split(['=', '[']).next().unwrap_or(word).to_owned()).collect()
     };
-    // 3.5 lists them below all help.
+    // 3.5 lists them below every help text.
     let mut theirs = flags(server.real(&bin, &["--help"], "").output);
     theirs.remove("--help");
     let ours = flags(server.ours(&["options"], "").output);

@@ -1,8 +1,8 @@
-//! The tool beside the real `etcdctl`: the same command lines against two real servers, one for each tool,
-//! must print the same and end with the same code.
+//! Compares the tool with the real `etcdctl`: the same command lines, run with each tool on a real server of
+//! its own, must print the same output and end with the same exit code.
 //!
-//! `ETCD_BIN_DIR` names a folder with `etcd` and `etcdctl` 3.5 or later; without it nothing is compared. Only
-//! what all these releases print alike is.
+//! `ETCD_BIN_DIR` names a folder with `etcd` and `etcdctl` 3.5 or later; without it nothing is compared. The
+//! tests compare only output that all these releases have in common.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use quorate_ctl::Terminal;
 
-/// What a tool printed and how it ended.
+/// The output of a tool and its exit code.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     code: u8,
@@ -31,7 +31,7 @@ struct Server {
     process: Child,
     endpoint: String,
     dir: tempfile::TempDir,
-    /// Spellings of the server's own names, with what stands for them in a comparison.
+    /// The server's own names, with the placeholders that stand for them in a comparison.
     names: Vec<(String, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Server {
         let (endpoint, peer) = (free_address(), free_address());
         let dir = tempfile::tempdir().unwrap();
         let (client_url, listened) = (format!("http://{endpoint}"), format!("http://{peer}"));
-        // Ids follow from this one, so that they are the same in all clusters; nobody calls it.
+        // Ids are derived from this URL, so they are the same in all clusters. It is never connected to.
         let peer_url = "http://127.0.0.1:1";
         let process = Command::new(bin.join("etcd"))
             .arg("--data-dir")
@@ -58,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Waits until the server answers, and learns its ids.
+    /// Waits until the server answers, and reads its ids.
     fn learn_names(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let members = loop {
@@ -117,15 +117,15 @@ impl Server {
         }
     }
 
-    /// Puts this server's names for the placeholders.
+    /// Replaces placeholders by this server's names.
     fn spell(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, placeholder)| {
             text.replace(&format!("<{placeholder}>"), name)
         })
     }
 
-    /// Puts placeholders for this server's names, and takes out of the errors the client's log lines, and what
-    /// `stty` says to etcdctl where it asks for a password and there is no terminal.
+    /// Replaces this server's names by placeholders. Removes the client's log lines from the errors, and the
+    /// error of `stty`, which etcdctl runs before it asks for a password.
     fn plain(&self, outcome: Outcome) -> Outcome {
         let plain = |text: String| {
             self.names
@@ -143,7 +143,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -178,7 +178,7 @@ impl Write for Sink {
     }
 }
 
-/// What was printed; where that is no text, a letter for each byte.
+/// The output as text; if it is not text, one letter for each byte.
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| error.into_bytes().into_iter().map(char::from).collect())
@@ -198,7 +198,7 @@ fn bin_dir() -> Option<PathBuf> {
     dir
 }
 
-/// Two servers in the same state, one for each tool, and where the tools have differed.
+/// Two servers in the same state, one for each tool, and the differences found.
 struct Pair {
     bin: PathBuf,
     theirs: Server,
@@ -212,12 +212,12 @@ impl Pair {
         Self { bin, theirs, ours, differences: Vec::new() }
     }
 
-    /// Runs the line with each tool on its own server and compares.
+    /// Runs the line with each tool on its own server, and compares the results.
     fn check(&mut self, line: &[&str], input: &str) {
         self.check_with(line, input, &[]);
     }
 
-    /// The same, with more in the environment.
+    /// Like `check`, with additional environment variables.
     fn check_with(&mut self, line: &[&str], input: &str, env: &[(&str, &str)]) {
         let expected = self.theirs.plain(self.theirs.real_with(&self.bin, line, input, env));
         let actual = self.ours.plain(self.ours.ours_with(line, input, env));
@@ -232,7 +232,7 @@ impl Pair {
     }
 }
 
-/// Every line is a command; the servers' state goes on from one to the next.
+/// Each line is a command. The state of the servers carries over from one to the next.
 const LINES: &[&[&str]] = &[
     &["put", "a", "1"],
     &["put", "a", "2", "--prev-kv"],
@@ -336,7 +336,7 @@ const LINES: &[&[&str]] = &[
 ];
 
 #[test]
-fn prints_what_etcdctl_prints() {
+fn output_equals_etcdctls() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in LINES {
@@ -348,7 +348,7 @@ fn prints_what_etcdctl_prints() {
 }
 
 #[test]
-fn transactions_are_read_and_shown_as_etcdctl_does() {
+fn transactions_are_parsed_and_printed_like_in_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for input in [
@@ -374,10 +374,10 @@ fn transactions_are_read_and_shown_as_etcdctl_does() {
 }
 
 #[test]
-fn mistakes_end_with_the_same_message() {
+fn usage_errors_have_the_same_message() {
     let Some(bin) = bin_dir() else { return };
     let Pair { bin, theirs, ours, .. } = Pair::start(bin);
-    // The usage that follows differs between releases, so only the first line is compared.
+    // The usage text that follows differs between releases, so only the first line is compared.
     for line in [
         &["frobnicate"][..],
         &["get", "--frob"],
@@ -396,10 +396,10 @@ fn mistakes_end_with_the_same_message() {
 }
 
 #[test]
-fn leases_live_and_end() {
+fn leases_are_granted_renewed_and_revoked() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
-    // The servers choose the ids, so each run's own takes the place of the other's.
+    // The servers choose the ids, so each run replaces its own id by a placeholder.
     let granted = [
         pair.theirs.real(&pair.bin, &["lease", "grant", "600"], ""),
         pair.ours.ours(&["lease", "grant", "600"], ""),
@@ -429,7 +429,7 @@ fn leases_live_and_end() {
 }
 
 #[test]
-fn a_snapshot_is_one_that_etcds_tools_accept() {
+fn saved_snapshots_are_accepted_by_etcds_tools() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     assert_eq!(server.ours(&["put", "k", "v"], "").code, 0);
@@ -441,14 +441,14 @@ fn a_snapshot_is_one_that_etcds_tools_accept() {
     assert!(!server.dir.path().join("snap.db.part").exists());
     let status = server.real(&bin, &["snapshot", "status", "<DIR>/snap.db"], "");
     assert_eq!(status.code, 0, "{}", status.errors);
-    // Into a folder that is not there.
+    // A directory that does not exist.
     let outcome = server.ours(&["snapshot", "save", "<DIR>/no/snap.db"], "");
     assert_eq!(outcome.code, 5);
     assert!(outcome.errors.contains("Error: could not open"), "{}", outcome.errors);
 }
 
 #[test]
-fn endpoints_are_told_one_by_one() {
+fn endpoints_are_reported_one_by_one() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     let plain = |line: &[&str]| server.plain(server.ours(line, ""));
@@ -505,7 +505,7 @@ fn a_watch_runs_its_command_for_each_event() {
     pair.check(&["put", "a", "1"], "");
     pair.check(&["put", "b", "2"], "");
     pair.check(&["del", "a"], "");
-    // The history is there already, so each watch ends by the command's failing on an event.
+    // The history exists already, so each watch ends when its command fails on an event.
     let told = r#"test "$ETCD_WATCH_EVENT_TYPE $ETCD_WATCH_KEY $ETCD_WATCH_VALUE" = '"PUT" "a" "1"' && exit 7; exit 8"#;
     let deleted = r#"test "$ETCD_WATCH_EVENT_TYPE" = '"DELETE"' && exit 9"#;
     for line in [
@@ -521,7 +521,7 @@ fn a_watch_runs_its_command_for_each_event() {
 }
 
 #[test]
-fn interactive_watches_take_lines_while_they_show_events() {
+fn interactive_watches_accept_commands_while_printing_events() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     for value in ["1", "2"] {
@@ -550,7 +550,7 @@ fn interactive_watches_take_lines_while_they_show_events() {
 }
 
 #[test]
-fn what_needs_no_server_works_without_one() {
+fn local_commands_work_without_a_server() {
     let version = run_with_env(&["version"], &[("ETCDCTL_API", "3")]);
     assert_eq!(version.output, "etcdctl version: 3.7.1\nAPI version: 3.7\n");
     assert_eq!((version.code, version.errors.as_str()), (0, ""));

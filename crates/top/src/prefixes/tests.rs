@@ -1,4 +1,4 @@
-//! Walks through keyspaces that are held in a map, and what a watch tells beside them.
+//! Walks through keyspaces in a map, and rates from watch events.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn shape(base: &str, depth: usize) -> Shape {
     Shape { base: base.into(), separator: b"/".to_vec(), depth }
 }
 
-/// Lets a catalog walk once through some keys; returns how many questions it asked.
+/// Lets a catalog walk once through a keyspace; returns the number of requests.
 fn walk(catalog: &mut Catalog, keys: &BTreeMap<Vec<u8>, usize>) -> usize {
     for asked in 0.. {
         let in_range = |range: &KeyRange| {
@@ -67,7 +67,7 @@ fn prefixes_are_counted_without_reading_their_keys() {
 }
 
 #[test]
-fn keys_without_separators_are_told_apart_by_what_they_begin_with() {
+fn keys_without_separators_are_grouped_by_their_common_beginning() {
     let named = (0..2_000).map(|number| format!("key-{number:06}"));
     let keys = space(named.chain((0..500).map(|number| format!("user{number:04}"))));
     let mut catalog = Catalog::new(shape("", 2));
@@ -83,7 +83,7 @@ fn keys_without_separators_are_told_apart_by_what_they_begin_with() {
 }
 
 #[test]
-fn every_key_is_counted_once_whatever_they_are_called() {
+fn random_keys_are_each_counted_once() {
     let mut state = 7_u64;
     let mut draw = |below: u64| {
         state =
@@ -99,7 +99,7 @@ fn every_key_is_counted_once_whatever_they_are_called() {
                 (0..len).map(|_| letters[usize::try_from(draw(6)).unwrap()]).collect();
             keys.insert(key, 1 + usize::try_from(draw(20_000)).unwrap());
         }
-        // The interface has no name for the range from an empty key on but this one, and no key is empty.
+        // This is how the API expresses the range of all keys; the empty key does not exist.
         let mut catalog = Catalog::new(shape("", 1 + usize::try_from(draw(3)).unwrap()));
         walk(&mut catalog, &keys);
         let counted: u64 = catalog.rows().iter().map(|row| row.keys.unwrap()).sum();
@@ -108,7 +108,7 @@ fn every_key_is_counted_once_whatever_they_are_called() {
 }
 
 #[test]
-fn pages_shrink_where_values_are_large() {
+fn pages_shrink_when_values_are_large() {
     let keys = (0..100).map(|number| (format!("{number:03}").into_bytes(), 1 << 20)).collect();
     let mut catalog = Catalog::new(shape("", 2));
     for _ in 0..20 {
@@ -122,7 +122,7 @@ fn pages_shrink_where_values_are_large() {
 }
 
 #[test]
-fn a_walk_ends_where_there_are_too_many_prefixes() {
+fn a_walk_stops_at_the_maximum_number_of_prefixes() {
     let keys = space((0..2 * PREFIXES_MAX).map(|number| format!("{number:06}/x/y")));
     let mut catalog = Catalog::new(shape("", 2));
     walk(&mut catalog, &keys);
@@ -131,7 +131,7 @@ fn a_walk_ends_where_there_are_too_many_prefixes() {
 }
 
 #[test]
-fn a_second_walk_forgets_prefixes_that_are_gone_only_at_its_end() {
+fn deleted_prefixes_disappear_at_the_end_of_the_next_walk() {
     let mut catalog = Catalog::new(shape("", 1));
     walk(&mut catalog, &space(["/a/1".to_owned(), "/b/1".to_owned()]));
     catalog.begin();
@@ -143,7 +143,7 @@ fn a_second_walk_forgets_prefixes_that_are_gone_only_at_its_end() {
 }
 
 #[test]
-fn rates_are_of_the_time_in_which_the_watch_could_tell() {
+fn rates_cover_only_the_time_with_an_active_watch() {
     let mut catalog = Catalog::new(shape("", 1));
     assert_eq!(catalog.rows(), []);
     catalog.changed(b"/a/1", 50, true);

@@ -1,4 +1,4 @@
-//! Screens of a cluster of three, one of which is gone.
+//! Screens of a cluster of three members, one of which is unreachable.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn text(view: &View, size: (usize, usize)) -> String {
 }
 
 #[test]
-fn every_screen_fits_and_holds_no_control_character() {
+fn every_screen_fits_and_contains_no_control_characters() {
     for pane in Pane::ALL {
         for size in [(0, 0), (1, 1), (10, 3), (40, 12), (80, 24), (132, 40), (200, 60), (500, 200)]
         {
@@ -139,14 +139,14 @@ fn an_ordinary_terminal_shows_the_members_the_requests_and_the_largest_prefixes(
 }
 
 #[test]
-fn a_wide_terminal_shows_what_a_narrow_one_has_no_room_for() {
+fn a_wide_terminal_shows_more_columns() {
     let (narrow, wide) =
         (text(&view(Pane::Members), (80, 24)), text(&view(Pane::Members), (200, 24)));
     for heading in ["COMMIT", "APPLIED", "TERM", "ANSWER"] {
         assert!(!narrow.contains(heading), "{narrow}");
         assert!(wide.contains(heading), "{wide}");
     }
-    // Why a column is empty is said where the column is.
+    // The note about an empty column appears only together with the column.
     assert!(!narrow.contains("PEERS"), "{narrow}");
     assert!(wide.contains("PEERS is empty until"), "{wide}");
 }
@@ -170,26 +170,26 @@ fn rows_are_sorted_filtered_and_scrolled() {
     let members = view(Pane::Members);
     assert_eq!(first(&members), "one");
     assert_eq!(first(&View { member_sort: Sort::Requests, ..members.clone() }), "two");
-    // Whoever has no number comes last, whichever way.
+    // Rows without a value come last in both directions.
     let reversed = View { member_sort: Sort::Requests, is_reversed: true, ..members };
     assert_eq!(first(&reversed), "one");
 }
 
 #[test]
-fn the_help_has_room_in_an_ordinary_terminal() {
+fn the_help_fits_an_ordinary_terminal() {
     let text = text(&View { shows_help: true, ..view(Pane::Overview) }, (80, 24));
     assert!(HELP.iter().all(|line| line.len() <= 80), "{text}");
     assert!(text.contains("turn the order around"), "{text}");
 }
 
 #[test]
-fn the_foot_shows_a_filter_that_is_being_typed() {
+fn the_footer_shows_a_filter_while_it_is_typed() {
     let typing = View { is_typing: true, filter: "pods".to_owned(), ..view(Pane::Prefixes) };
     assert!(text(&typing, (80, 24)).ends_with("show only names with: pods_"));
 }
 
 #[test]
-fn what_is_printed_has_every_table_and_no_more_than_a_page_of_prefixes() {
+fn printed_reports_have_every_table_and_one_page_of_prefixes() {
     let text = print(&report(), &view(Pane::Overview), TIME, 120);
     for heading in ["MEMBER ", "REQUESTS ", "P50/P99 OF ", "WATCHES", "PREFIX "] {
         assert!(text.contains(heading), "{heading} in\n{text}");

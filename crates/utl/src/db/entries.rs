@@ -1,7 +1,7 @@
-//! `db buckets`, `db keys` and `db get`: what a file holds.
+//! `db buckets`, `db keys` and `db get`: the content of a file.
 //!
-//! Keys of bucket `key` are revisions, written `main/sub`, with `deleted` behind a deletion; those of other buckets are
-//! quoted as Go quotes them.
+//! Keys of bucket `key` are revisions, written `main/sub`, followed by `deleted` for a deletion. Keys of other
+//! buckets are quoted as in Go.
 
 use std::path::Path;
 
@@ -147,7 +147,7 @@ fn get(session: &Session) -> Result<(), Failure> {
     Err(Failure::NoKey { path: path.into(), bucket, key })
 }
 
-/// The forms that a change at a revision may be stored under: as a record, or as a deletion.
+/// The keys under which a change at a revision may be stored: as a record, or as a deletion.
 fn record_keys(text: &str) -> Option<Vec<Vec<u8>>> {
     let text = text.strip_suffix(" deleted").unwrap_or(text);
     let (main, sub) = text.split_once('/').unwrap_or((text, "0"));
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revisions_are_written_as_they_are_listed() {
+    fn revisions_are_accepted_in_the_form_that_keys_prints() {
         let stored = RecordKey { revision: Revision::new(7, 2), tombstone: true };
         for text in ["7/2", "7/2 deleted"] {
             let keys = record_keys(text).unwrap();

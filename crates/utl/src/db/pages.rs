@@ -1,4 +1,4 @@
-//! `db pages`, `db stats` and `db check`: how a file is laid out, and whether it is sound.
+//! `db pages`, `db stats` and `db check`: the layout of a file, and whether its pages are sound.
 
 use std::path::Path;
 

@@ -1,27 +1,27 @@
-//! Why the version of a file is not changed.
+//! Errors of `migrate`.
 
 use quorate_state::versions::StorageVersionError;
 use thiserror::Error;
 
-/// A file whose version is not changed.
+/// Why the storage version is not changed.
 #[derive(Debug, Error)]
 pub(crate) enum MigrateError {
-    /// The file does not tell of its version, and is older than any there is a way from.
+    /// The file does not name its version, and is older than any version that can be migrated.
     #[error("cannot detect storage schema version: missing term information")]
     Undetected,
-    /// There is no way between the two.
+    /// There is no migration between the two versions.
     #[error("cannot create migration plan: {0}")]
     NoWay(StorageVersionError),
-    /// An older version would stumble over the log.
+    /// The log contains an entry that the target version does not know.
     #[error(
         "cannot downgrade storage, WAL contains newer entries: {segment} has one of version {version} at offset {offset}"
     )]
     NewerEntries {
-        /// The segment.
+        /// The segment file.
         segment: String,
-        /// Where the entry's record begins.
+        /// The offset of the entry's record.
         offset: u64,
-        /// What the entry needs.
+        /// The version that the entry needs.
         version: String,
     },
 }

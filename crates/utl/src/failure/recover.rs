@@ -1,4 +1,4 @@
-//! Why no new cluster is made of the directories of an old one.
+//! Errors of `recover`.
 
 use std::path::PathBuf;
 
@@ -12,100 +12,101 @@ use quorate_storage::snap::SnapError;
 use quorate_storage::wal::WalError;
 use thiserror::Error;
 
-/// Directories of which no new cluster is made.
+/// Why no new cluster is created from the given directories.
 #[derive(Debug, Error)]
 pub(crate) enum RecoveryError {
-    /// Two of them have nothing to do with one another.
+    /// Two directories belong to different clusters.
     #[error(
         "{} is of cluster {cluster:x} and {} of cluster {other_cluster:x}: give the directories of one cluster only",
         path.display(),
         other.display()
     )]
     OtherCluster {
-        /// One.
+        /// The first directory.
         path: PathBuf,
         /// Its cluster.
         cluster: u64,
-        /// The other.
+        /// The second directory.
         other: PathBuf,
         /// Its cluster.
         other_cluster: u64,
     },
-    /// Two of them are states of one member, of which only the last counts.
+    /// Two directories belong to the same member, and only the newer one is valid.
     #[error(
         "{} and {} are both of member {member:x}: give the one that it used last, and no older copy",
         path.display(),
         other.display()
     )]
     SameMember {
-        /// One.
+        /// The first directory.
         path: PathBuf,
-        /// The other.
+        /// The second directory.
         other: PathBuf,
-        /// Whose they are.
+        /// The member.
         member: u64,
     },
-    /// Members of the old cluster could not tell that the new one is another.
+    /// The new cluster would have the cluster id of the old one, so members of the old cluster could join it by
+    /// mistake.
     #[error(
         "the new cluster would have the id of the old one, {cluster:x}, whose members must never join it: give \
          another --initial-cluster-token"
     )]
     SameCluster {
-        /// The id of both.
+        /// The cluster id.
         cluster: u64,
     },
-    /// The new member's files would lie in what is not to be changed.
+    /// The new member's files would be inside a given directory, which must not be changed.
     #[error("{} lies in {}, in which nothing is changed", output.display(), input.display())]
     Inside {
-        /// Where the new member was to be.
+        /// The path for the new member.
         output: PathBuf,
-        /// The directory given.
+        /// The given directory.
         input: PathBuf,
     },
-    /// There is nothing to go on from.
+    /// No directory is sound.
     #[error(
         "none of the directories is sound, so there is none to go on from: restore a snapshot (`snapshot restore`){last}"
     )]
     NoneSound {
-        /// What is left without one.
+        /// What else the operator can do.
         last: String,
     },
-    /// Nobody knows whether the best directory holds everything.
+    /// The chosen directory may lack acknowledged changes.
     #[error("{reasons}; --accept-data-loss goes on all the same")]
     MayLose {
-        /// Why it may not.
+        /// The reasons.
         reasons: String,
     },
-    /// What was made is not what was shown, so a directory has changed meanwhile.
+    /// The result differs from the printed plan, so a directory has changed meanwhile.
     #[error("{} has changed while it was read: nothing was made", .0.display())]
     Changed(PathBuf),
 }
 
-/// A log that cannot be carried out behind its backend file.
+/// Why a log cannot be replayed onto its backend file.
 #[derive(Debug, Error)]
 pub(crate) enum ReplayError {
-    /// The state cannot be made from the file.
+    /// The state cannot be read from the file.
     #[error("the state cannot be made from the backend file: {0}")]
     State(#[from] RecoverError),
-    /// The members of an old file cannot be told.
+    /// The members of a file written by 3.5 cannot be determined.
     #[error(transparent)]
     Members(#[from] OldMembersError),
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// The snapshots beside the file cannot be read.
+    /// The snapshot files cannot be read.
     #[error(transparent)]
     Snapshots(#[from] SnapError),
-    /// An entry is of a kind that no log of a member has.
+    /// An entry has a kind that no member writes.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// An entry cannot be carried out.
+    /// An entry cannot be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// The file cannot be written.
     #[error(transparent)]
     Backend(#[from] Fault),
-    /// What has come of it cannot be read.
+    /// The resulting state cannot be read.
     #[error(transparent)]
     Read(#[from] MvccError),
 }

@@ -1,4 +1,4 @@
-//! Why the files of a new member are not made.
+//! Errors of creating the files of a new member.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use quorate_storage::snap::SnapError;
 use quorate_storage::wal::WalError;
 use thiserror::Error;
 
-/// Files of a new member that are not made.
+/// Why the files of a new member are not created.
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
-    /// A peer URL is none.
+    /// A peer URL is invalid.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The initial cluster cannot be.
+    /// The initial cluster is invalid.
     #[error(transparent)]
     Initial(#[from] InitialClusterError),
-    /// The initial cluster gives this member URLs that it does not advertise.
+    /// The initial cluster lists URLs for this member that it does not advertise.
     #[error(
         "--initial-cluster has {missing} but missing from --initial-advertise-peer-urls={advertised} \
          ({difference})"
@@ -26,12 +26,12 @@ pub(crate) enum RestoreError {
     NotAdvertised {
         /// The URLs.
         missing: String,
-        /// What it does advertise.
+        /// The advertised URLs.
         advertised: String,
-        /// Why names do not make up for it.
+        /// How the resolved addresses differ.
         difference: String,
     },
-    /// The member advertises URLs that the initial cluster does not give it.
+    /// The member advertises URLs that the initial cluster does not list for it.
     #[error(
         "--initial-advertise-peer-urls has {missing} but missing from --initial-cluster={initial_cluster}"
     )]
@@ -41,69 +41,69 @@ pub(crate) enum RestoreError {
         /// The initial cluster.
         initial_cluster: String,
     },
-    /// There is something in the way.
+    /// The data directory exists already.
     #[error("data-dir \"{}\" not empty or could not be read", .0.display())]
     DataDir(PathBuf),
-    /// There is something in the way.
+    /// The WAL directory exists already.
     #[error("wal-dir \"{}\" exists", .0.display())]
     WalDir(PathBuf),
-    /// The snapshot is not there.
+    /// The snapshot does not exist.
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
-    /// It is no file, or one with nothing in it: no flag makes a snapshot of it.
+    /// The path is no regular file, or the file is empty. No flag makes a snapshot of it.
     #[error("{} is no snapshot: {reason}", path.display())]
     NoSnapshot {
-        /// What was given.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// It is the backend file of a running member, which changes while it is read.
+    /// The file is the backend file of a running member, which changes while it is read.
     #[error(
         "{} is in use by a running member: a copy of it would be torn; take a snapshot of it (`snapshot save`)",
         .0.display()
     )]
     InUse(PathBuf),
-    /// It has no digest at its end.
+    /// The file has no digest at its end.
     #[error("snapshot missing hash but --skip-hash-check=false")]
     NoHash,
-    /// It is not what its digest is of.
+    /// The content does not match the digest.
     #[error("expected sha256 {}, got {}", go_bytes(expected), go_bytes(computed))]
     Hash {
-        /// The digest at its end.
+        /// The digest at the end of the file.
         expected: [u8; 32],
-        /// The digest of what stands before.
+        /// The digest of the content.
         computed: [u8; 32],
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{}: cannot {action} at offset {offset}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The offset in the file.
         offset: u64,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The newest revision and the bump are more than a revision can be.
+    /// The newest revision plus the bump exceeds the largest revision.
     #[error("cannot bump revision {newest} by {by}: that is more than a revision can be")]
     Bump {
         /// The newest revision.
         newest: i64,
-        /// What was asked for.
+        /// The requested bump.
         by: u64,
     },
-    /// It is no backend file.
+    /// The file is no backend file.
     #[error("{} is no snapshot, as its copy shows: {source}", snapshot.display())]
     Image {
         /// The snapshot.
         snapshot: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: ImageFault,
     },
-    /// No member could read all of it.
+    /// Some pages of the snapshot cannot be read.
     #[error(
         "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; \
          `snapshot verify` says more",
@@ -112,20 +112,20 @@ pub(crate) enum RestoreError {
     Unsound {
         /// The snapshot.
         snapshot: PathBuf,
-        /// Where in it the first finding is.
+        /// The offset of the first finding.
         offset: u64,
         /// The first finding.
         first: String,
-        /// How many there are.
+        /// The number of findings.
         count: usize,
     },
-    /// The copy cannot be changed.
+    /// The copy cannot be written.
     #[error(transparent)]
     Backend(#[from] Fault),
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// The snapshot's file cannot be written.
+    /// The snapshot file cannot be written.
     #[error(transparent)]
     Snap(#[from] SnapError),
 }

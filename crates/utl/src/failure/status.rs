@@ -1,19 +1,19 @@
-//! Why a file is no snapshot that anything can be said of.
+//! Errors of `snapshot status`.
 
 use thiserror::Error;
 
-/// A file that is no sound snapshot.
+/// Why a file is no sound snapshot.
 #[derive(Debug, Error)]
 pub(crate) enum StatusError {
-    /// Pages contradict the format or each other.
+    /// Pages violate the format, or contradict each other.
     #[error("snapshot file integrity check failed. {count} errors found.\n{told}")]
     Unsound {
-        /// How many findings.
+        /// The number of findings.
         count: usize,
-        /// The first of them, a line each.
+        /// The first findings, one in each line.
         told: String,
     },
-    /// It is a file of the same engine, of something else.
+    /// The file is a bbolt file, but no backend file of etcd.
     #[error("{path}: no file of etcd: bucket {bucket} is missing")]
     Foreign {
         /// The file.

@@ -1,7 +1,7 @@
-//! Whether a member advertises what the initial cluster says of it.
+//! Checks that a member advertises the URLs that the initial cluster lists for it.
 //!
-//! The others are told its URLs by the initial cluster, so the two must agree: as they stand, or once names are
-//! resolved.
+//! The other members learn its URLs from the initial cluster, so the two must agree, either literally or after
+//! name resolution.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -9,7 +9,7 @@ use quorate_config::{InitialMembers, Url, texts};
 
 use crate::failure::RestoreError;
 
-/// Refuses advertised URLs that are not those of the initial cluster.
+/// Refuses advertised URLs that differ from those in the initial cluster.
 pub(super) fn check(
     name: &str,
     advertised: &[Url],
@@ -47,7 +47,7 @@ fn shown(resolved: &[(&'static str, SocketAddr)]) -> String {
     urls.collect::<Vec<_>>().join(",")
 }
 
-/// The URLs with their hosts resolved, in order.
+/// The URLs with resolved hosts, sorted.
 fn resolve(urls: &[Url]) -> Result<Vec<(&'static str, SocketAddr)>, String> {
     let mut resolved = Vec::new();
     for url in urls {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_agree_as_they_stand_or_resolved() {
+    fn urls_agree_literally_or_after_resolution() {
         let initial = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
         assert_eq!(checked("http://127.0.0.1:1", initial), Ok(()));
         assert_eq!(checked("http://localhost:1", initial), Ok(()));

@@ -1,14 +1,14 @@
-//! Which directory to go on from, and whether it holds everything that was acknowledged.
+//! Chooses the directory to recover from, and decides whether it holds everything that was acknowledged.
 //!
-//! By Raft's own rule: the log whose last entry has the highest term, and of those the longest. An entry that was
-//! acknowledged is on the disks of a majority of the voters. Any other majority shares a voter with that one, and a
-//! log that is as far as that voter's, or further, has the entry too. So with sound logs of a majority of the voters
-//! at hand, the one that is furthest holds everything; the highest commit index would not do, for it lags behind on
-//! the disks.
+//! The choice follows Raft's rule for votes: the log whose last entry has the highest term, and among those the
+//! longest log. An acknowledged entry is on the disks of a majority of the voters. Every other majority shares
+//! a voter with that one, and a log that is at least as up to date as that voter's log contains the entry too.
+//! So if sound logs of a majority of the voters are given, the most up-to-date log holds everything. The
+//! highest commit index is no substitute, because the commit index on disk lags behind.
 //!
 //! # Not here
 //!
-//! What makes a directory sound (`source`), who the voters are (`replay`).
+//! What makes a directory sound (`source`), and who the voters are (`replay`).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,22 +18,22 @@ use quorate_raft::quorum::VoteResult;
 
 use crate::failure::RecoveryError;
 
-/// A directory, as far as it matters for the choice.
+/// The properties of a directory that matter for the choice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
-    /// The member, where the log names it.
+    /// The member, if the log names it.
     pub(super) member: Option<u64>,
-    /// Its cluster, where the log names it.
+    /// Its cluster, if the log names it.
     pub(super) cluster: Option<u64>,
     pub(super) is_sound: bool,
     /// Term and index of the last entry.
     pub(super) last: (u64, u64),
-    /// Up to where the backend has applied the log.
+    /// The applied index of the backend file.
     pub(super) applied: u64,
 }
 
-/// Refuses directories that cannot be weighed against each other.
+/// Refuses directories that cannot be compared.
 pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryError> {
     for (at, one) in candidates.iter().enumerate() {
         for other in &candidates[at + 1..] {
@@ -55,7 +55,8 @@ pub(super) fn check_identities(candidates: &[Candidate]) -> Result<(), RecoveryE
     Ok(())
 }
 
-/// The sound directory whose log is the furthest. Of equal ones that with the least to replay, and then the first.
+/// The sound directory with the most up-to-date log. Among equal ones, the one with the fewest entries to
+/// replay, then the first.
 pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     let sound = candidates.iter().enumerate().filter(|(_, candidate)| candidate.is_sound);
     let by_log = |(at, candidate): &(usize, &Candidate)| {
@@ -64,14 +65,14 @@ pub(super) fn furthest(candidates: &[Candidate]) -> Option<usize> {
     sound.max_by_key(by_log).map(|(at, _)| at)
 }
 
-/// The voters whose sound logs are among the directories. A log without anything in it counts for nobody: its member
-/// may be new, or may have been wiped.
+/// The voters whose sound logs are given. An empty log does not count: its member may be new or may have been
+/// wiped.
 pub(super) fn voters_at_hand(candidates: &[Candidate], voters: &JointConfig) -> BTreeSet<u64> {
     let sound = candidates.iter().filter(|candidate| candidate.is_sound && candidate.last.1 > 0);
     sound.filter_map(|candidate| candidate.member).filter(|id| voters.contains(*id)).collect()
 }
 
-/// Whether these are a majority, in both configurations where two are in force.
+/// Whether these are a majority, in both halves of a joint configuration.
 pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> bool {
     let has_voters = !voters.incoming.0.is_empty();
     has_voters && voters.vote_result(|id| Some(at_hand.contains(&id))) == VoteResult::Won
@@ -81,7 +82,7 @@ pub(super) fn are_majority(at_hand: &BTreeSet<u64>, voters: &JointConfig) -> boo
 mod tests {
     use super::*;
 
-    /// A sound directory of a member whose log ends in this term with this index.
+    /// A sound directory of a member whose log ends with this term and index.
     fn sound(member: u64, term: u64, index: u64) -> Candidate {
         Candidate {
             path: format!("m{member}").into(),
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_term_decides_then_the_last_index() {
+    fn the_highest_last_term_wins_then_the_highest_last_index() {
         let ahead = |applied| Candidate { applied, ..sound(2, 3, 10) };
         for (candidates, expected) in [
             (vec![sound(1, 3, 10), sound(2, 3, 12), sound(3, 3, 11)], Some(1)),
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_is_of_sound_voters_in_each_configuration() {
+    fn a_majority_of_sound_voters_is_needed_in_each_configuration() {
         let joint = |incoming: &[u64], outgoing: &[u64]| JointConfig {
             incoming: incoming.iter().copied().collect(),
             outgoing: outgoing.iter().copied().collect(),
@@ -124,12 +125,12 @@ mod tests {
             (vec![sound(1, 1, 1), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
             (vec![sound(1, 1, 1), sound(2, 1, 1)], &three, true),
             (vec![sound(1, 1, 1)], &three, false),
-            // The best one may be unsound, as long as a majority is left.
+            // The most up-to-date directory may be unsound, as long as a majority is left.
             (vec![unsound(1, 9, 9), sound(2, 1, 1), sound(3, 1, 1)], &three, true),
             (vec![unsound(1, 9, 9), sound(2, 1, 1)], &three, false),
-            // A learner, or who was removed, has no say.
+            // Learners and removed members do not count.
             (vec![sound(4, 1, 1), sound(5, 1, 1), sound(1, 1, 1)], &three, false),
-            // Nor has one that may have forgotten everything.
+            // A member with an empty log does not count: it may have lost its data.
             (vec![sound(1, 1, 1), sound(2, 0, 0)], &three, false),
             (vec![sound(1, 1, 1), sound(2, 1, 1)], &joint(&[1, 2, 3, 4], &[]), false),
             (vec![sound(1, 1, 1)], &joint(&[1], &[]), true),
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_cannot_be_weighed_are_refused() {
+    fn directories_that_cannot_be_compared_are_refused() {
         let refused = |candidates: &[Candidate]| {
             check_identities(candidates).map_err(|error| error.to_string()).unwrap_err()
         };
@@ -158,7 +159,7 @@ mod tests {
         let copy = Candidate { path: "copy".into(), ..unsound(2, 1, 1) };
         let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), copy]);
         assert!(text.starts_with("m2 and copy are both of member 2"), "{text}");
-        // Whose log this is cannot be told: it is unsound, and counts for nobody.
+        // A log that names no member is unsound and does not count.
         let nameless = Candidate { member: None, cluster: None, ..unsound(0, 0, 0) };
         check_identities(&[sound(1, 1, 1), nameless.clone(), nameless]).unwrap();
     }

@@ -1,11 +1,11 @@
-//! What the log of a directory says of itself, entry by entry, without their data: whose it is, how far it goes, and
-//! in which terms. Enough to weigh it against others.
+//! The outline of a log: its member and cluster, and the term, index and checksum of each entry, without the
+//! data. That is enough to compare logs.
 //!
 //! # Invariants
 //!
-//! * The log is read only. What a start would take from it is taken here: entries that were written over are gone, and
-//!   so is what a snapshot of a leader has made void.
-//! * An entry takes 16 bytes. A start on the same log takes more.
+//! * The log is only read. The outline contains what a start would read from the log: overwritten entries are
+//!   left out, and so are entries that a leader's snapshot has replaced.
+//! * An entry takes 16 bytes, which is less than a start needs.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,55 +20,55 @@ use quorate_storage::wal::{SnapshotMark, WalError};
 
 use crate::words;
 
-/// Kinds of entries that change the members, as the log numbers them.
+/// The entry kinds of membership changes, as the log encodes them.
 const CONF_CHANGES: [u8; 2] = [1, 2];
 
-/// What an entry is known by.
+/// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     term: u64,
-    /// Of kind and data.
+    /// The checksum of kind and data.
     checksum: u32,
 }
 
-/// A log without what its entries say.
+/// A log without the data of its entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outline {
-    /// The member, where the log names it.
+    /// The member, if the log names it.
     pub(super) member: Option<u64>,
-    /// Its cluster, where the log names it.
+    /// Its cluster, if the log names it.
     pub(super) cluster: Option<u64>,
-    /// Up to where the log knows that entries are committed.
+    /// The highest commit index in the log.
     pub(super) commit: u64,
     marks: Vec<SnapshotMark>,
     last_conf_change: u64,
-    /// Index and term that the first position follows; the term is 0 where it is not known.
+    /// Index and term before the first position; the term is 0 if it is unknown.
     base: (u64, u64),
     positions: Vec<Position>,
 }
 
-/// How a log stands to another one.
+/// How one log relates to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Every entry is one of the other's, as far as both still have them.
+    /// Every entry is in the other log, as far as both logs still hold entries.
     Contained,
-    /// The entries from here on are not the other's.
+    /// The entries from this one on are not in the other log.
     Differs {
         /// The first of them.
         from: u64,
     },
-    /// It ends before the other begins, so that what it has behind its committed entries cannot be compared.
+    /// The log ends before the other one begins, so its uncommitted entries cannot be compared.
     Before,
-    /// It has an entry of the same term at the same index as the other, and they are not the same: no two members of a
-    /// cluster can have come to that.
+    /// Both logs have an entry with the same term and index, but different content. This cannot happen within a
+    /// cluster.
     Contradicts {
-        /// Where.
+        /// The index.
         index: u64,
     },
 }
 
 impl Outline {
-    /// Reads a log; says whether it could be read to its end.
+    /// Reads a log; the flag tells whether it could be read to its end.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> (Self, bool) {
         let mut outline = Self::default();
         let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {
@@ -98,7 +98,7 @@ impl Outline {
         }
     }
 
-    /// Puts an entry where its index says; what was there and behind it has been overwritten.
+    /// Puts an entry at its index. Entries at this index and after it are overwritten.
     fn place(&mut self, index: u64, position: Position) {
         let at = index.checked_sub(self.base.0).and_then(|n| n.checked_sub(1));
         match at.map(usize::try_from) {
@@ -113,13 +113,13 @@ impl Outline {
         self.positions.push(position);
     }
 
-    /// Leaves out, after the last record, what the newest snapshot that counts has made void.
+    /// After the last record: removes the entries that the newest valid snapshot has replaced.
     fn settle(&mut self) {
         let commit = self.commit;
         self.marks.retain(|mark| mark.index <= commit);
         let Some(mark) = self.marks.last().cloned() else { return };
         if self.term_at(mark.index) != Some(mark.term) {
-            // What a leader's snapshot has taken the place of.
+            // The entries that a leader's snapshot has replaced.
             let first = self
                 .positions
                 .len()
@@ -131,7 +131,8 @@ impl Outline {
                 self.base.1 = mark.term;
             }
         }
-        // Terms never fall along a log: these are older than the snapshot that they seem to follow.
+        // Terms never decrease along a log, so these entries are older than the snapshot that they seem to
+        // follow.
         if self.term_at(mark.index.saturating_add(1)).is_some_and(|term| term < mark.term) {
             self.positions.clear();
             self.base = (mark.index, mark.term);
@@ -156,18 +157,18 @@ impl Outline {
         (self.term_at(index).unwrap_or(0), index)
     }
 
-    /// The newest snapshot that counts, behind which a start reads the log.
+    /// The newest valid snapshot, after which a start reads the log.
     pub(super) fn mark(&self) -> SnapshotMark {
         self.marks.last().cloned().unwrap_or_default()
     }
 
-    /// The snapshots that count, oldest first.
+    /// The valid snapshots, oldest first.
     pub(super) fn marks(&self) -> &[SnapshotMark] {
         &self.marks
     }
 
-    /// The voters that a joint configuration is leaving, if one was in force at the newest snapshot and nothing has
-    /// changed since.
+    /// The outgoing voters of a joint configuration, if one was in force at the newest snapshot and no
+    /// membership change follows.
     pub(super) fn outgoing_voters(&self) -> Vec<u64> {
         let mark = self.mark();
         let encoded = mark.conf_state.filter(|_| self.last_conf_change <= mark.index);
@@ -175,13 +176,13 @@ impl Outline {
         state.unwrap_or_default().voters_outgoing
     }
 
-    /// How this log stands to another one.
+    /// Compares this log with another one.
     pub(super) fn compare(&self, other: &Self) -> Comparison {
         let (_, last) = self.last();
         let (_, other_last) = other.last();
         let first = self.base.0.max(other.base.0).saturating_add(1);
         if last < first {
-            // All there is to compare is the entry that the other log begins behind.
+            // The only common entry is the one before the first entry of the other log.
             return match other.term_at(last).zip(self.term_at(last)) {
                 Some((theirs, ours)) if theirs == ours => Comparison::Contained,
                 Some(_) => Comparison::Differs { from: last },
@@ -189,7 +190,7 @@ impl Outline {
                 None => Comparison::Before,
             };
         }
-        // What both begin behind, where they know it.
+        // The entry before both logs, if both know its term.
         if let Some((ours, theirs)) = self.term_at(first - 1).zip(other.term_at(first - 1))
             && ours != theirs
         {
@@ -211,7 +212,7 @@ impl Outline {
     }
 }
 
-/// What the entries of these indexes ask for, in words.
+/// Describes the entries at these indexes in words.
 pub(super) fn told(
     disk: &dyn Disk,
     dir: &Path,
@@ -265,31 +266,31 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_written_over_takes_what_follows_with_it() {
+    fn overwriting_an_entry_drops_the_entries_after_it() {
         let outline = read([entry(1, 1), entry(2, 1), entry(3, 1), entry(2, 2)]);
         assert_eq!((outline.last(), outline.positions.len()), ((2, 2), 2));
     }
 
     #[test]
-    fn a_snapshot_of_a_leader_takes_the_place_of_the_log_once_it_counts() {
+    fn a_valid_snapshot_of_a_leader_replaces_the_log() {
         let installed = || vec![entry(1, 1), entry(2, 1), mark(10, 3), committed(10)];
         assert_eq!(read(installed()).last(), (3, 10));
         let mut more = installed();
         more.extend([entry(11, 3), entry(12, 4)]);
         assert_eq!(read(more).last(), (4, 12));
-        // It was never finished.
+        // A snapshot that was never completed.
         assert_eq!(read([entry(1, 1), committed(1), mark(10, 3)]).last(), (1, 1));
-        // Entries behind it that are older than it.
+        // Entries after the snapshot that are older than it.
         let stale = (8..=12).map(|index| entry(index, 2)).chain([mark(10, 3), committed(10)]);
         assert_eq!(read(stale).last(), (3, 10));
-        // One's own snapshot leaves the log as it is.
+        // The member's own snapshot does not change the log.
         let own = (1..=12).map(|index| entry(index, 2)).chain([committed(11), mark(10, 2)]);
         let own = read(own);
         assert_eq!((own.last(), own.positions.len(), own.mark().index), ((2, 12), 12, 10));
     }
 
     #[test]
-    fn a_joint_configuration_counts_until_the_next_change() {
+    fn a_joint_configuration_is_in_force_until_the_next_change() {
         let state =
             ConfState { voters: vec![1, 2], voters_outgoing: vec![2, 3], ..Default::default() };
         let conf_state = Some(state.encode_to_vec().into());
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_compared_where_both_have_entries() {
+    fn logs_are_compared_at_the_indexes_that_both_have() {
         use Comparison::{Before, Contained, Contradicts, Differs};
         let chosen = log(1, &[1, 1, 2, 2]);
         for (other, expected) in [
@@ -321,7 +322,7 @@ mod tests {
         assert_eq!(behind.compare(&chosen), Contained);
         behind.base.1 = 9;
         assert_eq!(behind.compare(&chosen), Differs { from: 2 });
-        // The chosen one has given up its first entries.
+        // The chosen log has already purged its first entries.
         let later = log(10, &[4]);
         let mut early = log(1, &[1, 1]);
         assert_eq!(early.compare(&later), Before);

@@ -1,7 +1,7 @@
-//! What is shown before anything is made: each directory, which one is chosen and why, what is kept, carried over,
-//! left out and dropped, and whether anything acknowledged may be missing.
+//! The plan that is printed before anything is created: each directory, which one is chosen and why, which
+//! entries are kept, carried over, left out or dropped, and whether acknowledged changes may be missing.
 //!
-//! People get sentences, or tables with `-w table`; programs get one object (`-w json`) or fields.
+//! People get sentences, or tables with `-w table`. Programs get one object (`-w json`) or fields.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -30,30 +30,30 @@ const DIRECTORY_COLUMNS: &[Column] = &[
 const SAYING_COLUMNS: &[Column] =
     &[Column::new("of", "of", "Of"), Column::new("says", "says", "Says")];
 
-/// One of the directories given.
+/// One of the given directories.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     pub(super) path: PathBuf,
     pub(super) member: Option<u64>,
     pub(super) cluster: Option<u64>,
-    /// Term and index of the last entry; nothing if the log cannot be read to its end.
+    /// Term and index of the last entry; `None` if the log cannot be read to its end.
     pub(super) last: Option<(u64, u64)>,
-    /// Up to where the log says that entries are committed.
+    /// The commit index in the log.
     pub(super) commit: Option<u64>,
     pub(super) applied: Option<u64>,
     pub(super) revision: Option<i64>,
-    /// What speaks against it.
+    /// Its damage.
     pub(super) damage: Vec<String>,
     pub(super) is_removed: bool,
     pub(super) is_chosen: bool,
 }
 
-/// What a directory that was not chosen has to do with the one that was.
+/// How a directory that was not chosen relates to the chosen one.
 #[derive(Clone, Debug)]
 pub(super) enum Other {
-    /// Everything in it is in the chosen one.
+    /// All its entries are in the chosen directory.
     Contained,
-    /// It has entries that the chosen one has not.
+    /// It has entries that the chosen directory lacks.
     Lacking {
         /// Their indexes.
         indexes: RangeInclusive<u64>,
@@ -69,31 +69,31 @@ pub(super) enum Other {
     },
 }
 
-/// The plan for the directory that was chosen.
+/// The plan for the chosen directory.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Where the chosen one stands among the directories.
+    /// The position of the chosen directory in the list.
     pub(super) chosen: usize,
-    /// The newest configuration, with all changes in the log.
+    /// The newest configuration, with all membership changes in the log.
     pub(super) voters: JointConfig,
-    /// Of these, whose sound logs are at hand.
+    /// The voters of it whose sound logs are given.
     pub(super) at_hand: Vec<u64>,
     pub(super) has_majority: bool,
-    /// What must not be: entries that are committed and lack in the chosen one.
+    /// Contradictions: committed entries that the chosen directory lacks.
     pub(super) contradictions: Vec<String>,
-    /// Up to where the directories prove that entries are committed.
+    /// The highest index that the directories prove to be committed.
     pub(super) committed: u64,
-    /// The first entries that are carried over and not known to be committed, in words.
+    /// The first entries that are carried over without being known to be committed, in words.
     pub(super) uncommitted_told: Vec<String>,
-    /// What the other directories have, by their place.
+    /// The other directories, by their positions.
     pub(super) others: Vec<(usize, Other)>,
-    /// What the state comes to.
+    /// The resulting state.
     pub(super) outcome: Outcome,
-    /// What is to be made: the new cluster, its members, and where the files of this one go.
+    /// What will be created: the new cluster, its members, and the paths of this member's files.
     pub(super) new: New,
 }
 
-/// What is to be made.
+/// What will be created.
 #[derive(Clone, Debug)]
 pub(super) struct New {
     pub(super) cluster: u64,
@@ -101,12 +101,12 @@ pub(super) struct New {
     pub(super) members: Vec<(u64, String)>,
     pub(super) place: PathBuf,
     pub(super) bump_revision: u64,
-    /// Whether it is made now.
+    /// Whether it is created in this run.
     pub(super) is_made: bool,
 }
 
 impl Plan {
-    /// Why what was acknowledged may be missing, if it may.
+    /// The reasons why acknowledged changes may be missing; empty if they cannot.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         if !self.has_majority {
@@ -136,7 +136,7 @@ impl Plan {
     }
 }
 
-/// Shows the directories, and the plan if one of them is sound.
+/// Prints the directories, and the plan if one of them is sound.
 pub(super) fn show(
     session: &Session,
     directories: &[Directory],
@@ -199,7 +199,7 @@ fn reason(directory: &Directory) -> String {
     directory.damage.join("; ")
 }
 
-/// A directory in a line.
+/// Describes a directory in one line.
 fn sentence(directory: &Directory) -> String {
     let mut says = format!("{}: ", directory.path.display());
     match (directory.member, directory.cluster) {
@@ -225,7 +225,7 @@ fn sentence(directory: &Directory) -> String {
     format!("{says}: {}{reason}\n", verdict(directory))
 }
 
-/// What there is to say of a plan, each with what it is about.
+/// The statements of a plan, each with its topic.
 fn sayings(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, String)> {
     let chosen = &directories[plan.chosen];
     let mut says = Vec::new();
@@ -299,7 +299,7 @@ fn left_out(directory: &Directory, other: &Other) -> String {
     }
 }
 
-/// How many entries, which, and the first of them in words.
+/// The number of entries, their indexes, and the first of them in words.
 fn list(indexes: &RangeInclusive<u64>, told: &[String]) -> String {
     let (first, last) = (indexes.start(), indexes.end());
     let count = last.saturating_sub(*first).saturating_add(1);
@@ -358,7 +358,7 @@ fn new(plan: &Plan) -> String {
     format!("cluster {cluster:x} with the members {members}{bumped}: {next} {}", place.display())
 }
 
-/// The plan for programs.
+/// The plan as an object, for programs.
 fn object(directories: &[Directory], plan: &Plan) -> Value {
     let ids = |ids: Vec<u64>| ids.iter().map(|id| format!("{id:x}")).collect::<Vec<_>>();
     let indexes = |indexes: &RangeInclusive<u64>| match indexes.is_empty() {

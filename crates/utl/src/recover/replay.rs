@@ -1,11 +1,12 @@
-//! The log of a directory carried out behind its backend file, to its end, by the state machine that members have.
+//! Replays the log of a directory onto its backend file with the state machine that members use.
 //!
-//! Once for show, with nothing written, and once onto a copy of the file; both come to the same.
+//! The replay runs twice: as a dry run that writes nothing, and onto a copy of the file. Both have the same
+//! result.
 //!
-//! # What a member may have done otherwise
+//! # Differences from a member
 //!
-//! How many learners there may be, and how short a lease: settings of a member, which its files do not hold. No learner
-//! is refused here, and leases of less than two seconds last two seconds, as with etcd's defaults.
+//! The limit of learners and the minimum lease TTL are settings of a member, which its files do not contain.
+//! The replay refuses no learner, and raises leases below two seconds to two seconds, as with etcd's defaults.
 
 use std::time::{Duration, Instant};
 
@@ -27,10 +28,10 @@ use quorate_storage::wal;
 use super::source::Source;
 use crate::failure::ReplayError;
 
-/// Entries carried out at once.
+/// The maximum number of entries applied at once.
 const ENTRIES_MAX: usize = 1000;
 
-/// Batches are committed when they are large; nobody waits for them.
+/// Batches are committed when they are large, because no client waits for them.
 const PACE: Pace = Pace {
     batch_interval: Duration::from_secs(1),
     batch_ops_max: 10_000,
@@ -39,29 +40,29 @@ const PACE: Pace = Pace {
     lease_extension_millis: 0,
 };
 
-/// What the state has come to.
+/// The state after the replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Entries carried out behind the backend file.
+    /// The number of replayed entries.
     pub(super) entry_count: usize,
-    /// Who is in the cluster, with every change in the log.
+    /// The members after all membership changes in the log.
     pub(super) members: Members,
     pub(super) revision: i64,
     pub(super) compacted: i64,
     pub(super) key_count: i64,
-    /// Of the keyspace, as members tell it.
+    /// The hash of the keyspace, as members report it.
     pub(super) hash: u32,
     pub(super) lease_count: usize,
     pub(super) user_count: usize,
     pub(super) role_count: usize,
     pub(super) is_auth_enabled: bool,
-    /// Each with its member.
+    /// The alarms, each with its member.
     pub(super) alarms: Vec<(String, u64)>,
     pub(super) cluster_version: Option<String>,
 }
 
-/// Carries the log of a directory out behind `backend`, which is its backend file or a copy of it. Only with `writes`
-/// the file is changed.
+/// Replays the log of a directory onto `backend`, which is the directory's backend file or a copy of it. The
+/// file is changed only if `writes` is set.
 pub(super) fn replay(
     disk: &dyn Disk,
     source: &Source,
@@ -98,7 +99,7 @@ fn elapsed_millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Files of 3.5 do not hold all of their members.
+/// Files of 3.5 do not contain all of their members.
 fn complete_members(
     disk: &dyn Disk,
     source: &Source,
@@ -111,14 +112,14 @@ fn complete_members(
     let (marks, wal_dir) = (source.outline.marks(), source.dirs.wal());
     let snapshot = newest_snapshot(disk, source)?;
     match old_members::repair(state, (disk, wal_dir), snapshot.as_ref(), marks) {
-        // The log does not reach back to its beginning, so it is as a start has it.
+        // The log has been purged, so the members are those that a start would read.
         Err(old_members::OldMembersError::Log(_)) if snapshot.is_none() => Ok(()),
         Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The newest snapshot that counts and can be read.
+/// The newest valid snapshot that can be read.
 fn newest_snapshot(disk: &dyn Disk, source: &Source) -> Result<Option<Snapshot>, ReplayError> {
     let dir = source.dirs.snap();
     let names = snap::list(disk, &dir)?.snapshots;
@@ -160,14 +161,14 @@ fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
     })
 }
 
-/// Takes batches, and nothing else: nobody waits for an answer.
+/// Receives only batches: no client waits for a response.
 #[derive(Debug, Default)]
 struct Batches {
     waiting: Vec<Batch>,
 }
 
 impl Batches {
-    /// Writes what has come, if it is to be written; it can be read all the same.
+    /// Writes the batch if `writes` is set. Either way the changes can be read.
     fn commit(
         &mut self,
         backend: &Backend,

@@ -1,11 +1,11 @@
-//! One of the directories given: held, judged, and never changed.
+//! One of the given directories: locked, verified, and never changed.
 //!
 //! # Invariants
 //!
-//! * Everything is opened for reading. The lock of the backend file is held to the end, so that no member starts on
-//!   the directory meanwhile; one that runs is refused.
-//! * A directory is sound if `verify` finds no damage in it, whoever its member is to its cluster, and if its member was
-//!   not to fetch its state anew.
+//! * All files are opened for reading. The lock of the backend file is held to the end, so that no member
+//!   starts on the directory meanwhile. A directory with a running member is refused.
+//! * A directory is sound if `verify` finds no damage in it and its member need not fetch its state from
+//!   another member. It does not matter whether the cluster has removed the member.
 
 use std::path::{Path, PathBuf};
 
@@ -21,39 +21,39 @@ use crate::files;
 use crate::session::Session;
 use crate::verify::{Findings, Judgement, examine_backend, judge};
 
-/// Between a data directory and the log's directory, where that lies elsewhere.
+/// Separates a data directory from its WAL directory, if that is elsewhere.
 const WAL_MARK: char = '=';
 
-/// The state of a directory, in a file of it.
+/// The state of a directory, in one of its files.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) path: PathBuf,
-    /// Open to read.
+    /// Open for reading.
     pub(super) backend: Backend,
-    /// The last entry whose effect is in it.
+    /// The applied index of the file.
     pub(super) applied: u64,
     pub(super) revision: Option<i64>,
 }
 
-/// A directory and what it holds.
+/// A directory and its content.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) dirs: DataDir,
     pub(super) outline: Outline,
     /// Whether the log could be read to its end.
     pub(super) is_log_whole: bool,
-    /// What a start would begin with: the backend file, or a leader's image that waits to take its place.
+    /// The file that a start would use: the backend file, or a leader's image that has not replaced it yet.
     pub(super) image: Option<Image>,
-    /// What speaks against going on from it.
+    /// The reasons not to recover from it.
     pub(super) damage: Vec<String>,
     /// Whether its cluster has removed the member.
     pub(super) is_removed: bool,
-    /// Held for its lock.
+    /// Holds the lock.
     _backend: Option<Backend>,
 }
 
 impl Source {
-    /// Opens and judges a directory, written `DATA-DIR` or `DATA-DIR=WAL-DIR`.
+    /// Opens and verifies a directory, written `DATA-DIR` or `DATA-DIR=WAL-DIR`.
     pub(super) fn open(session: &Session, argument: &str) -> Result<Self, Failure> {
         let disk = files::disk();
         let dirs = places(&*disk, argument)?;
@@ -92,8 +92,7 @@ impl Source {
         Ok(source)
     }
 
-    /// The image of the leader's snapshot that the log was marked with, which a start would put in place of the backend
-    /// file.
+    /// The image of a leader's snapshot that the log refers to. A start would rename it over the backend file.
     fn received_image(&mut self, session: &Session, disk: &dyn Disk) -> Option<Image> {
         let wanted = self.outline.mark().index;
         let found = snap::find_database(disk, &self.dirs.snap(), wanted);
@@ -121,7 +120,7 @@ impl Source {
         Some(Image { path, backend, applied: facts.applied, revision: facts.revision })
     }
 
-    /// What is called by the name of the directory.
+    /// The path of the directory, for messages.
     pub(super) fn path(&self) -> &Path {
         self.dirs.root()
     }
@@ -130,7 +129,7 @@ impl Source {
         self.damage.is_empty() && self.image.is_some()
     }
 
-    /// Up to where it proves that entries are committed.
+    /// The highest index that the directory proves to be committed.
     pub(super) fn committed(&self) -> u64 {
         self.outline.commit.max(self.image.as_ref().map_or(0, |image| image.applied))
     }
@@ -147,7 +146,7 @@ impl Source {
     }
 }
 
-/// The places that an argument names.
+/// The paths that an argument names.
 fn places(disk: &dyn Disk, argument: &str) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
         let facts = disk.metadata(path).map_err(Failure::io("look for it", path))?;

@@ -1,4 +1,4 @@
-//! Whole runs on directories made here, of states that processes come to too rarely.
+//! Tests of `recover` on directories created here, with states that real processes reach too rarely.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::tests::utl;
 
-/// Kinds of entries, as the log numbers them.
+/// Entry kinds, as the log encodes them.
 const NORMAL: u8 = 0;
 const CONF_CHANGE: u8 = 1;
 
@@ -29,13 +29,13 @@ fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// A cluster of three and their directories.
+/// A cluster of three members and their directories.
 struct Lost {
     folder: TempDir,
     founders: Founders,
 }
 
-/// What a log has behind the entries that found the cluster: term, kind and data.
+/// An entry after the entries that found the cluster: term, kind and data.
 type Further = (u64, u8, Bytes);
 
 fn put(term: u64, key: &str) -> Further {
@@ -67,7 +67,7 @@ impl Lost {
         self.founders.iter().nth(at).unwrap().clone()
     }
 
-    /// The directory of a founder whose backend has nothing yet.
+    /// The directory of a founder with an empty backend file.
     fn directory(&self, at: usize, further: &[Further], commit: u64) -> (PathBuf, Wal) {
         let dirs = DataDir::new(&self.folder.path().join(format!("m{at}")), None);
         std::fs::create_dir_all(dirs.snap()).unwrap();
@@ -94,7 +94,7 @@ impl Lost {
         path
     }
 
-    /// Runs `recover`; the exit code, what programs are shown, and what is said.
+    /// Runs `recover`; returns the exit code, the JSON output and the messages.
     fn recover(&self, directories: &[&Path], more: &[&str]) -> (u8, Value, String) {
         let new = self.folder.path().join("new");
         let paths = directories.iter().map(|path| path.to_str().unwrap());
@@ -107,7 +107,7 @@ impl Lost {
 }
 
 #[test]
-fn a_received_image_is_where_the_replay_begins() {
+fn the_replay_begins_with_a_received_image() {
     let lost = Lost::new();
     let (path, mut wal) = lost.directory(0, &[], 3);
     let ids: Vec<u64> = lost.founders.iter().map(|member| member.id.0).collect();
@@ -153,15 +153,15 @@ fn a_received_image_is_where_the_replay_begins() {
 }
 
 #[test]
-fn directories_that_contradict_each_other_take_a_flag() {
+fn contradicting_directories_require_a_flag() {
     let lost = Lost::new();
     let one = lost.closed(0, &[put(2, "x"), put(2, "y")], 3);
-    // The same place, the same term, and another key.
+    // Same index and term, but another key.
     let other = lost.closed(1, &[put(2, "z")], 3);
     let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
     assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
     assert!(said.contains("entry 4 of ") && said.contains("of the same term"), "{said}");
-    // What is committed there is another entry in the chosen log.
+    // An entry that is committed here differs from the one in the chosen log.
     let third = lost.closed(2, &[put(1, "w")], 4);
     let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
     assert!(code == 1 && said.contains("entry 4 of ") && said.contains("is committed"), "{said}");
@@ -173,7 +173,7 @@ fn directories_that_contradict_each_other_take_a_flag() {
 }
 
 #[test]
-fn the_voters_are_those_of_the_newest_configuration() {
+fn the_majority_is_counted_in_the_newest_configuration() {
     let lost = Lost::new();
     let added = Member::new(MemberId(77), vec!["http://d:2380".to_owned()]);
     let learner = Member { is_learner: true, ..added.clone() };
@@ -197,7 +197,7 @@ fn the_voters_are_those_of_the_newest_configuration() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_carried_out_makes_its_directory_unsound() {
+fn an_entry_that_cannot_be_applied_makes_its_directory_unsound() {
     let lost = Lost::new();
     let unknown = (2, NORMAL, Bytes::from_static(b"\xff"));
     let best = lost.closed(0, &[put(1, "x"), unknown], 4);
@@ -211,7 +211,7 @@ fn an_entry_that_cannot_be_carried_out_makes_its_directory_unsound() {
 }
 
 #[test]
-fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
+fn a_corrupt_state_is_not_recovered_from() {
     let lost = Lost::new();
     let best = lost.closed(0, &[put(1, "x"), put(1, "y")], 5);
     let next = lost.closed(1, &[put(1, "x")], 4);
@@ -220,7 +220,7 @@ fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
     let directory = &shown["directories"][0];
     assert_eq!(directory["reason"], "mark: the state was found to be bad: it differs");
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
-    // What it alone has is shown.
+    // The entries that only this directory has are listed.
     assert_eq!(shown["plan"]["leftOut"][0]["says"][0], "put \"y\" (0 bytes)");
     assert_eq!(shown["plan"]["contradictions"], serde_json::json!([]));
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
@@ -228,7 +228,7 @@ fn a_state_that_was_found_to_be_bad_is_not_gone_on_from() {
 }
 
 #[test]
-fn what_is_in_the_way_of_the_files_matters_where_they_are_made() {
+fn existing_output_paths_are_refused_only_with_yes() {
     let lost = Lost::new();
     let directory = lost.closed(0, &[put(1, "x")], 4);
     let new = lost.folder.path().join("new");
@@ -239,7 +239,7 @@ fn what_is_in_the_way_of_the_files_matters_where_they_are_made() {
     let data_dir = new.to_str().unwrap();
     for (directory, told) in [
         (directory.to_str().unwrap(), "not empty or could not be read"),
-        // What is given comes first.
+        // Missing directories are reported first.
         ("/nonexistent", "stat /nonexistent: no such directory"),
     ] {
         let words = ["recover", "--data-dir", data_dir, directory, "--accept-data-loss", "--yes"];
@@ -249,7 +249,7 @@ fn what_is_in_the_way_of_the_files_matters_where_they_are_made() {
 }
 
 #[test]
-fn without_a_log_the_backend_file_is_what_is_left() {
+fn without_a_log_the_advice_is_to_restore_the_backend_file() {
     let lost = Lost::new();
     let directory = lost.closed(0, &[put(1, "x")], 4);
     let wal = directory.join("member/wal");

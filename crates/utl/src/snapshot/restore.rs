@@ -1,12 +1,12 @@
-//! `snapshot restore`: the files of a new member, made from a snapshot.
+//! `snapshot restore`: creates the files of a new member from a snapshot.
 //!
-//! The backend file is the snapshot's; what is made around it, `new_member` says.
+//! The backend file is the content of the snapshot. `new_member` creates the files around it.
 //!
 //! # Invariants
 //!
-//! * The snapshot is read only, in pieces.
-//! * What is no snapshot, or was changed after it was taken, leaves nothing behind. Where no digest says so, the pages
-//!   of the copy do, while it is still in memory.
+//! * The snapshot is only read, in pieces.
+//! * A file that is no snapshot, or that was changed after the snapshot was taken, leaves no files behind.
+//!   Without a digest, the pages of the copy are checked while they are still in memory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub(super) const RESTORE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Pages are written in whole sectors, so what is over is a digest.
+/// Pages are multiples of a sector, so any remainder at the end of the file is a digest.
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: u64 = 32;
 
@@ -72,7 +72,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the snapshot without its digest, which is held against what was copied.
+/// Copies the snapshot without its digest, and compares the digest with the copied bytes.
 fn bring(
     disk: &Arc<dyn Disk>,
     (source, snapshot): (&dyn DiskFile, &Path),
@@ -107,7 +107,7 @@ fn bring(
     if is_proven { Ok(()) } else { check_copy(disk, snapshot, database) }
 }
 
-/// Makes sure that every page can be read, where nobody vouches for them.
+/// Checks that every page can be read, if no digest vouches for the content.
 fn check_copy(disk: &Arc<dyn Disk>, snapshot: &Path, database: &Path) -> Result<(), RestoreError> {
     let mut options = Options::default();
     (options.flat, options.read_only) = (true, true);
@@ -123,7 +123,7 @@ fn check_copy(disk: &Arc<dyn Disk>, snapshot: &Path, database: &Path) -> Result<
     })
 }
 
-/// Opens the snapshot, unless it is a file that a running member goes on writing.
+/// Opens the snapshot, but refuses the backend file of a running member.
 fn open_source(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, RestoreError> {
     let file = match disk.open(path, OpenMode::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,7 +1,7 @@
-//! `snapshot status`: whether a snapshot is sound, and what is in it.
+//! `snapshot status`: whether a snapshot is sound, and what it contains.
 //!
-//! The whole file is checked page by page, then read entry by entry. The digest at the end of a snapshot is not asked:
-//! `restore` does.
+//! The file is checked page by page, then read entry by entry. The digest at the end of a snapshot is not
+//! checked here; `snapshot restore` checks it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -34,7 +34,7 @@ const COLUMNS: &[Column] = &[
     Column::new("storage version", "version", "Version"),
 ];
 
-/// What is to be said of a snapshot.
+/// The status of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Status {
     hash: u32,

@@ -1,4 +1,5 @@
-//! What `verify` finds in the backend file: sound pages, buckets that can be read, references that lead somewhere.
+//! The checks of `verify` on the backend file: its pages are sound, its buckets can be read, and its references
+//! are valid.
 
 use std::collections::HashSet;
 
@@ -15,29 +16,29 @@ use crate::soundness::check_pages;
 
 const PART: &str = "backend";
 
-/// What the backend file says.
+/// Facts from the backend file.
 #[derive(Debug)]
 pub(crate) struct BackendFacts {
-    /// The last entry whose effect is in it.
+    /// The applied index of the file.
     pub(crate) applied: u64,
     /// The newest revision, if the keyspace can be read.
     pub(crate) revision: Option<i64>,
-    /// Its members, if they can be read.
+    /// The members, if they can be read.
     pub(crate) members: Option<Members>,
 }
 
 impl BackendFacts {
-    /// Whether a member could begin with it.
+    /// Whether a member could start with the file.
     pub(crate) const fn is_readable(&self) -> bool {
         self.revision.is_some() && self.members.is_some()
     }
 }
 
-/// Reads the whole file; nothing is returned for one that does not tell how far it is.
+/// Reads the whole file. `None` if its applied index cannot be read.
 pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<BackendFacts> {
     let view = backend.read();
     if let Err(error) = check_pages(&view.transaction().check()) {
-        // What is read from such pages means nothing.
+        // Values read from unsound pages mean nothing.
         findings.damaged(PART, error.to_string().replace('\n', "; "));
         return None;
     }
@@ -76,11 +77,11 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
     }
 }
 
-/// What the keyspace is like.
+/// Facts about the keyspace.
 struct Keyspace {
     says: String,
     revision: i64,
-    /// Keys that are attached to leases that are not there.
+    /// The number of keys that are attached to leases that do not exist.
     dangling: usize,
 }
 

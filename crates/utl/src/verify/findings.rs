@@ -1,4 +1,4 @@
-//! What is found out about a directory or file, in order, each finding with how bad it is.
+//! The findings about a directory or file, in order, each with a grade.
 
 use crate::report::{Cell, Column, Report};
 
@@ -8,18 +8,18 @@ const COLUMNS: &[Column] = &[
     Column::new("finding", "finding", "Finding"),
 ];
 
-/// How bad a finding is.
+/// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grade {
-    /// As it should be.
+    /// As expected.
     Sound,
-    /// Odd, and not in the way of a start.
+    /// Unusual, but no obstacle to a start.
     Notable,
-    /// A member would not start, or would lack what it had acknowledged.
+    /// A member would not start, or would lack acknowledged changes.
     Damaged,
 }
 
-/// What is found out, in order.
+/// The findings, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     list: Vec<(Grade, &'static str, String)>,
@@ -42,7 +42,7 @@ impl Findings {
         self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged).count()
     }
 
-    /// What speaks against a start, or going on from it.
+    /// The findings that are damage: reasons not to start a member on the files or to recover from them.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let damaged = self.list.iter().filter(|(grade, ..)| *grade == Grade::Damaged);
         damaged.map(|(_, part, says)| format!("{part}: {says}"))

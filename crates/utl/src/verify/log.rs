@@ -1,4 +1,4 @@
-//! What `verify` finds in the log: an unbroken chain of records, and no hole among the entries.
+//! The checks of `verify` on the log: its chain of records is unbroken, and no entry is missing.
 
 use std::path::Path;
 
@@ -13,27 +13,27 @@ use crate::dump::identity;
 
 const PART: &str = "log";
 
-/// What the log says.
+/// Facts from the log.
 #[derive(Debug, Default)]
 pub(super) struct LogFacts {
-    /// The member, where the log names it.
+    /// The member, if the log names it.
     pub(super) member: Option<u64>,
-    /// The first entry that is there.
+    /// The first entry in the log.
     pub(super) first_index: Option<u64>,
-    /// The last entry or mark.
+    /// The index of the last entry or snapshot mark.
     pub(super) last_index: u64,
-    /// Up to where entries are known to be committed.
+    /// The commit index.
     pub(super) commit: u64,
     marks: Vec<SnapshotMark>,
     entry_count: u64,
     term: u64,
-    /// The first entry that does not follow on the one before, and that one's index.
+    /// The first entry that does not follow its predecessor, and the predecessor's index.
     hole: Option<(u64, u64)>,
     metadata: Vec<u8>,
 }
 
 impl LogFacts {
-    /// Where a start begins to read: the newest mark that is known to be committed.
+    /// The newest committed snapshot mark, after which a start reads the log.
     pub(super) fn newest_mark(&self) -> Option<&SnapshotMark> {
         self.marks.iter().rfind(|mark| mark.index <= self.commit)
     }
@@ -48,7 +48,7 @@ impl LogFacts {
                 } else if entry.index > self.last_index.saturating_add(1) && self.hole.is_none() {
                     self.hole = Some((self.last_index, entry.index));
                 }
-                // Entries of a leader that lost its followers are written over.
+                // Entries of a leader that lost its followers are overwritten.
                 self.last_index = entry.index;
                 self.entry_count += 1;
             }
@@ -61,7 +61,7 @@ impl LogFacts {
     }
 }
 
-/// Reads the whole log; nothing is returned for one that cannot be read.
+/// Reads the whole log. `None` if it cannot be read.
 pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> Option<LogFacts> {
     let mut facts = LogFacts::default();
     let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {

@@ -1,8 +1,8 @@
-//! `snapshot verify`: whether a member can be restored from a snapshot, before it has to be.
+//! `snapshot verify`: checks in advance whether a member can be restored from a snapshot.
 //!
-//! Everything is read that a restore and the start after it would read: the digest, every page, every record, lease and
-//! member, and the index of keys is built. Nothing is changed. The hash that is shown is the one that members tell
-//! (`endpoint hashkv`) of the same revision.
+//! It reads everything that a restore and the following start would read: the digest, every page, every record,
+//! lease and member. It also builds the index of keys. Nothing is changed. The printed hash is the one that
+//! members report (`endpoint hashkv`) for the same revision.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ const ADVICE: &str = "do not restore it. Take another snapshot of a member that 
                       to an older one";
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: usize = 32;
-/// Read at a time.
+/// The number of bytes read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 fn run(session: &Session) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     let path = Path::new(&path);
     files::check_there(path)?;
     let mut findings = Findings::default();
-    // Held to the end: a member that runs on the file would change it.
+    // Held open to the end: a member that started on the file would change it.
     let opened = match files::open(session, path) {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,

@@ -1,4 +1,4 @@
-//! `check datascale`: how much memory a member takes for so many keys.
+//! `check datascale`: how much memory a member takes for a number of keys.
 
 use std::time::Duration;
 
@@ -37,13 +37,13 @@ pub(super) const DATASCALE: Command = Command {
     ..Command::EMPTY
 };
 
-/// Keys, and clients, by size of the load.
+/// Number of keys and clients, by size of the load.
 const LOADS: [(u64, usize); 4] =
     [(10_000, 50), (100_000, 200), (1_000_000, 500), (3_000_000, 1000)];
 const KEY_BYTES: usize = 512;
 const VALUE_BYTES: usize = 512;
 const METRIC: &str = "process_resident_memory_bytes ";
-/// How long a member may take to tell its metrics, and how much it may tell.
+/// The time limit for reading a member's metrics, and their maximum size.
 const METRICS_TIME: Duration = Duration::from_secs(30);
 const METRICS_BYTES_MAX: u64 = 64 << 20;
 
@@ -82,7 +82,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     session.print(&format!("PASS: Approximate system memory used : {megabytes:.2} MB.\n"))
 }
 
-/// The memory that the first endpoint's member has in use.
+/// The resident memory of the member at the first endpoint.
 async fn resident(session: &Session, when: &str) -> Result<f64, Failure> {
     let reading = tokio::time::timeout(METRICS_TIME, fetch(session)).await;
     match reading.unwrap_or_else(|_| Err("context deadline exceeded".to_owned())) {
@@ -103,7 +103,7 @@ async fn fetch(session: &Session) -> Result<f64, String> {
     let endpoint = endpoints.first().ok_or("no endpoints available")?;
     let connecting = http_stream(endpoint, &transport(&session.matches)).map_err(told)?;
     let mut stream = connecting.connect().await.map_err(|error| error.to_string())?;
-    // By the older version an answer ends with its connection.
+    // With HTTP/1.0 the server closes the connection at the end of the response.
     let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";
     let sent = stream.write_all(request.as_bytes()).await;
     sent.map_err(|error| error.to_string())?;

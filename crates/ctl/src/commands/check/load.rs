@@ -1,4 +1,4 @@
-//! The load of a check: puts from many connections at once, at a rate or as fast as they are answered.
+//! The load of a check: parallel puts over many connections, at a fixed rate or as fast as possible.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use crate::failure::{Failure, status_text};
 use crate::interrupt::Interrupt;
 use crate::session::Session;
 
-/// What is asked of a cluster.
+/// The parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
-    /// Puts; without a limit the time ends them.
+    /// The number of puts; `None` if only the duration limits them.
     pub(super) count: Option<u64>,
     pub(super) per_sec: Option<u32>,
     pub(super) time: Option<Duration>,
@@ -28,17 +28,17 @@ pub(super) struct Load {
     pub(super) value_bytes: usize,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     pub(super) took: Duration,
-    /// Puts that were answered.
+    /// The number of successful puts.
     pub(super) done: u64,
     pub(super) slowest_secs: f64,
     pub(super) mean_secs: f64,
-    /// The sum of squared distances from the mean.
+    /// The sum of squared deviations from the mean.
     pub(super) spread: f64,
-    /// How many failed, by reason.
+    /// The number of failed puts by reason.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
@@ -46,7 +46,7 @@ impl Summary {
     fn add(&mut self, secs: f64) {
         self.done += 1;
         self.slowest_secs = self.slowest_secs.max(secs);
-        // Welford's way, which needs no latency but the last.
+        // Welford's algorithm, which needs only the last latency.
         let distance = secs - self.mean_secs;
         self.mean_secs += distance / self.done as f64;
         self.spread += distance * (secs - self.mean_secs);
@@ -61,7 +61,7 @@ impl Summary {
     }
 }
 
-/// What the clients share.
+/// The state shared by the clients.
 struct Work {
     load: Load,
     prefix: Vec<u8>,
@@ -75,7 +75,7 @@ struct Work {
 }
 
 impl Work {
-    /// Waits until the next put is due, and returns its number; nothing when there is none.
+    /// Waits until the next put is due, and returns its number; `None` if there are no more.
     async fn next(&self) -> Option<u64> {
         let number = self.begun.get();
         if self.is_over.get() || self.load.count.is_some_and(|count| number >= count) {
@@ -83,7 +83,7 @@ impl Work {
         }
         self.begun.set(number + 1);
         if let Some(per_sec) = self.load.per_sec {
-            // What has been missed is not made up for.
+            // Missed puts are not made up for.
             let due = self.due.get().max(Instant::now());
             self.due.set(due + Duration::from_secs(1) / per_sec);
             if self.load.time.is_some_and(|time| due >= self.start + time) {
@@ -103,7 +103,7 @@ impl Work {
     }
 }
 
-/// Puts keys under the prefix until the load is done or a signal comes.
+/// Puts keys below the prefix until the load is done or a signal arrives.
 pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failure> {
     let mut clients = Vec::with_capacity(load.clients);
     for _ in 0..load.clients {
@@ -141,7 +141,7 @@ pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failur
     Ok(summary)
 }
 
-/// One client's part.
+/// The work of one client.
 async fn put(client: Client, work: Rc<Work>) {
     while let Some(number) = work.next().await {
         let start = Instant::now();
@@ -155,7 +155,7 @@ async fn put(client: Client, work: Rc<Work>) {
     }
 }
 
-/// Shows people how far it has come.
+/// Shows the progress at a terminal.
 fn show(session: &Session, work: &Work) {
     if !std::io::stderr().is_terminal() {
         return;

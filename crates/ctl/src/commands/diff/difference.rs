@@ -1,11 +1,11 @@
-//! What differs about a key, and how many keys do, as people and programs read it.
+//! A difference between two records, and totals, as text and as JSON.
 
 use quorate_api::record::{Fields, KeyValue};
 
 use crate::gotext::quote;
 use crate::output::json_bytes;
 
-/// A key that both sides do not have in common.
+/// A key that differs between the two sides.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Difference<'a> {
     OnlyAtSource(&'a KeyValue),
@@ -14,7 +14,7 @@ pub(super) enum Difference<'a> {
 }
 
 impl<'a> Difference<'a> {
-    /// What differs between two records of one key.
+    /// The differences between two records of one key.
     pub(super) fn between(
         source: &'a KeyValue,
         destination: &'a KeyValue,
@@ -25,7 +25,7 @@ impl<'a> Difference<'a> {
         differs.then_some(Self::Changed(source, destination))
     }
 
-    /// A line of it.
+    /// The difference as one line.
     pub(super) fn text(&self, is_json: bool) -> String {
         let key = |record: &KeyValue| {
             if is_json { json_bytes(record.key()) } else { quote(record.key()) }
@@ -52,7 +52,7 @@ impl<'a> Difference<'a> {
     }
 }
 
-/// The numbers of a record, by their names.
+/// The numeric fields of a record, with their names.
 fn numbers(fields: &Fields<'_>) -> [(&'static str, i64); 4] {
     [
         ("create_revision", fields.create_revision),
@@ -62,14 +62,14 @@ fn numbers(fields: &Fields<'_>) -> [(&'static str, i64); 4] {
     ]
 }
 
-/// A record without its key. The value is told by its length: it may be large, or a secret.
+/// A record without its key. Only the length of the value is shown: the value may be large, or a secret.
 fn object(record: &KeyValue) -> String {
     let fields = record.fields();
     let numbers = numbers(&fields).map(|(name, number)| format!("\"{name}\":{number},")).concat();
     format!("{{{numbers}\"value_bytes\":{}}}", fields.value.len())
 }
 
-/// What differs, and how: whatever it is that differs, all of it helps to understand why.
+/// Lists everything that differs, because every difference helps to find the cause.
 fn changes(source: &KeyValue, destination: &KeyValue) -> String {
     let (source, destination) = (source.fields(), destination.fields());
     let mut changes = Vec::new();
@@ -88,7 +88,7 @@ fn changes(source: &KeyValue, destination: &KeyValue) -> String {
     changes.join(", ")
 }
 
-/// How many keys there are of each kind.
+/// The number of keys of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     only_at_source: u64,
@@ -98,7 +98,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Counts a key, and what differs about it.
+    /// Counts a key with its difference, if there is one.
     pub(super) fn count(&mut self, difference: Option<&Difference<'_>>) {
         *match difference {
             Some(Difference::OnlyAtSource(_)) => &mut self.only_at_source,
@@ -116,7 +116,7 @@ impl Totals {
         self.differences() + self.same
     }
 
-    /// The last line, with the revisions that the sides were read at.
+    /// The last line, with the revisions of both sides.
     pub(super) fn text(&self, (source, destination): (i64, i64), is_json: bool) -> String {
         let Self { only_at_source, only_at_destination, changed, same } = self;
         if is_json {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_differs() {
+    fn a_difference_is_printed_on_one_line() {
         let (left, right) = (record("a\n", "v", 2), record("a\n", "vw", 3));
         let changed = Difference::between(&left, &right, false).unwrap();
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_differ_only_for_who_asks() {
+    fn record_numbers_are_compared_only_on_request() {
         let (left, right) = (record("a", "v", 2), record("a", "v", 3));
         assert!(Difference::between(&left, &right, false).is_none());
         assert!(Difference::between(&left, &right, true).is_some());

@@ -1,10 +1,10 @@
-//! One side of a comparison: the keys of a range at one revision, in their order, a page at a time.
+//! One side of a comparison: the keys of a range at one revision, in order, read in pages.
 //!
 //! # Bounds
 //!
-//! Pages are read ahead: one is being looked at, one waits, and one is on its way. A page is aimed at
-//! [`PAGE_BYTES`]: how many keys that is, is learned from those before. No answer over [`ANSWER_BYTES_MAX`] is taken
-//! in: the page is asked for again with fewer keys.
+//! Pages are read ahead: one is being compared, one is queued, and one is being fetched. The target size of a
+//! page is [`PAGE_BYTES`]; the number of keys is estimated from earlier pages. A response larger than
+//! [`ANSWER_BYTES_MAX`] is rejected, and the page is requested again with fewer keys.
 
 use std::time::Duration;
 use std::vec;
@@ -19,14 +19,14 @@ use crate::failure::{Failure, status_text};
 use crate::key_range::KeyRange;
 use crate::session::Ranges;
 
-/// What a page should come to.
+/// The target size of a page.
 const PAGE_BYTES: usize = 4 << 20;
-/// What an answer may come to. A record is smaller in any cluster that takes etcd's clients.
+/// The maximum size of a response. A record is smaller in every cluster that etcd's clients can use.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const FIRST_PAGE_KEYS: i64 = 64;
 const PAGE_KEYS_MAX: i64 = 4_096;
 
-/// Who answers ranges.
+/// Where a side is read from.
 pub(super) enum Source {
     Cluster(Box<Client>),
     File(Ranges),
@@ -38,14 +38,15 @@ pub(super) struct Side {
     pages: mpsc::Receiver<Result<RangeResponse, String>>,
     page: vec::IntoIter<KeyValue>,
     revision: i64,
-    /// The key before, to see that they come in order.
+    /// The previous key, to check that keys arrive in order.
     last_key: Option<KeyValue>,
-    /// Whether pages are to come.
+    /// Whether more pages follow.
     has_more: bool,
 }
 
 impl Side {
-    /// Begins to read: a revision of 0 is the newest of this moment. `timeout` is for each page of a cluster.
+    /// Starts to read; revision 0 stands for the current one. `timeout` applies to each page that is read from
+    /// a cluster.
     pub(super) fn open(
         name: &'static str,
         source: Source,
@@ -67,7 +68,7 @@ impl Side {
         Self { name, pages, page, revision: 0, last_key: None, has_more: true }
     }
 
-    /// The next record; nothing at the end.
+    /// The next record; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<KeyValue>, Failure> {
         loop {
             if let Some(record) = self.page.next() {
@@ -90,7 +91,7 @@ impl Side {
         }
     }
 
-    /// What it is read at, once a page has come.
+    /// The revision at which the side is read; known once a page has arrived.
     pub(super) const fn revision(&self) -> i64 {
         self.revision
     }
@@ -100,10 +101,10 @@ impl Side {
     }
 }
 
-/// Where the reading of a range stands.
+/// The position in the range.
 #[derive(Clone, Debug)]
 struct Cursor {
-    /// The next page.
+    /// The request for the next page.
     request: RangeRequest,
 }
 
@@ -119,7 +120,7 @@ impl Cursor {
         Self { request }
     }
 
-    /// Goes behind a page; false after the last. From the first on, all are of one revision.
+    /// Advances past a page; false after the last one. All pages are read at the revision of the first one.
     fn advance(&mut self, page: &mut RangeResponse) -> bool {
         let header = page.header.get_or_insert_default();
         if self.request.revision == 0 {
@@ -143,7 +144,7 @@ impl Cursor {
         }
     }
 
-    /// Asks for less; false where there is no less.
+    /// Reduces the page size to a quarter; false if it is one key already.
     fn shrink(&mut self) -> bool {
         let is_less = self.request.limit > 1;
         self.request.limit = (self.request.limit / 4).max(1);
@@ -151,7 +152,7 @@ impl Cursor {
     }
 }
 
-/// A page that has room for as much again.
+/// Pages smaller than this are doubled.
 const PAGE_BYTES_SMALL: usize = PAGE_BYTES / 2;
 
 type Pages = mpsc::Sender<Result<RangeResponse, String>>;
@@ -172,7 +173,7 @@ async fn read_cluster(client: Client, mut cursor: Cursor, timeout: Duration, pag
             Err(status) if status.code() == Code::ResourceExhausted && cursor.shrink() => continue,
             Err(status) => (Err(status_text(&status)), false),
         };
-        // Who does not wait for it any more has failed on the other side.
+        // If the receiver is gone, the comparison has failed on the other side.
         if pages.send(page).await.is_err() || !has_more {
             return;
         }
@@ -183,7 +184,7 @@ fn read_file(ranges: &Ranges, mut cursor: Cursor, pages: &Pages) {
     loop {
         let mut page = ranges(&cursor.request);
         let has_more = page.as_mut().is_ok_and(|page| cursor.advance(page));
-        // As above.
+        // If the receiver is gone, the comparison has failed on the other side.
         if pages.blocking_send(page).is_err() || !has_more {
             return;
         }
@@ -197,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers ranges of numbered keys, with values of so many bytes, as a server does.
+    /// Answers range requests like a server, from numbered keys with values of this size.
     fn numbered(count: usize, value_bytes: usize) -> Ranges {
         Box::new(move |request| {
             let records = (0..count).map(|number| format!("{number:08}"));
@@ -208,7 +209,7 @@ mod tests {
                 KeyValue::new(&Fields { key: key.as_bytes(), value: &value, ..Fields::default() })
             });
             let kvs = kvs.collect();
-            // Writes go on meanwhile.
+            // The revision grows, as if other clients were writing.
             let header = ResponseHeader {
                 revision: 7 + i64::from(request.revision > 0),
                 ..Default::default()
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_fit_what_their_keys_come_to() {
+    fn page_sizes_adapt_to_the_size_of_records() {
         let limits = |value_bytes| {
             let (ranges, mut cursor) =
                 (numbered(1_000_000, value_bytes), Cursor::new(KeyRange::prefix(Vec::new()), 0));
