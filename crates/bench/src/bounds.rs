@@ -1,26 +1,26 @@
-//! What a run may ask of this machine: a slip of the finger is refused before memory is taken for it.
+//! Limits of a run: a mistyped number is refused before memory is allocated for it.
 //!
-//! The bounds are far above what servers take, and what is in flight is bounded in bytes.
+//! The limits are far above what servers can handle, and the bytes in flight are bounded.
 
 use crate::cli::{Cli, Load, Options};
 use crate::error::BenchError;
 
 const VALUE_BYTES_MAX: u64 = 64 << 20;
 const KEY_BYTES_MAX: u64 = 1 << 20;
-/// Of all requests in flight together.
+/// The maximum size of all requests in flight.
 const FLIGHT_BYTES_MAX: u64 = 2 << 30;
 const CLIENTS_MAX: u64 = 1_000_000;
-/// A machine has no more ports to connect from.
+/// The number of ports from which a machine can connect.
 const CONNECTIONS_MAX: u64 = 65_535;
 const THREADS_MAX: u64 = 1024;
-/// Numbers of keys are added up.
+/// Low enough that sums of key numbers do not overflow.
 const KEYS_MAX: u64 = 1 << 60;
-/// What is remembered of each.
+/// The state kept for each object is in memory.
 const OBJECTS_MAX: u64 = 100_000_000;
 const WATCHERS_MAX: u64 = 10_000_000;
 const STREAMS_MAX: u64 = 1_000_000;
 
-/// Refuses what no run can be.
+/// Refuses a command line that exceeds the limits.
 pub(crate) fn check(cli: &Cli) -> Result<(), BenchError> {
     let Options { clients, connections, threads, keys, key_size, value_size, .. } = &cli.options;
     let mut asked = vec![
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_can_do_is_refused() {
+    fn loads_beyond_the_limits_are_refused() {
         for line in [
             "put",
             "put --value-size=1048576 --clients=1000",

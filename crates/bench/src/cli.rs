@@ -1,4 +1,4 @@
-//! The command line: loads, their flags and variables, and how a line becomes a [`Cli`].
+//! The command line: loads, flags and environment variables, parsed into a [`Cli`].
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,28 +14,28 @@ use quorate_cli::start::{Begun, Names, begin};
 use crate::endpoint::{Address, Security};
 use crate::secret::Secret;
 
-/// The exit code of a line that is wrong.
+/// The exit code for a wrong command line.
 const MISTAKE: u8 = 2;
 
 const NAMES: Names = Names { of_etcd: "", own: "quorate bench" };
 
-/// What a command of the line leads to.
+/// The action of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leads {
-    /// To a load, which this reads.
+    /// Runs a load, whose flags this function reads.
     Load(fn(&Matches) -> Result<Load, String>),
-    /// To the help of a command.
+    /// Prints the help of a command.
     Help,
 }
 
-/// A command line that was read.
+/// A parsed command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Cli {
     pub(crate) options: Options,
     pub(crate) load: Load,
 }
 
-/// What all loads take.
+/// The options of all loads.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) endpoints: Vec<Address>,
@@ -103,7 +103,7 @@ pub(crate) struct WatchArgs {
     pub(crate) watch_connections: usize,
 }
 
-/// Order of keys.
+/// The order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderName {
     Random,
@@ -168,7 +168,7 @@ const OPTIONS: &[Flag] = &[
     Flag::bool("json", "Report as JSON"),
 ];
 
-/// Variables that stand for flags which are not given.
+/// Environment variables that set flags.
 const VARIABLES: [(&str, &str); 7] = [
     ("endpoints", "ETCDCTL_ENDPOINTS"),
     ("cacert", "ETCDCTL_CACERT"),
@@ -342,8 +342,8 @@ pub(crate) const ROOT: Command<Leads> = Command {
     ..Command::EMPTY
 };
 
-/// Reads a line, the first word of which is the program's name, or prints help or what is wrong and returns the exit
-/// code. `variable` looks up one of the environment.
+/// Parses a command line, whose first word is the program's name. Otherwise prints help or an error, and
+/// returns the exit code. `variable` reads an environment variable.
 pub(crate) fn read(
     args: impl IntoIterator<Item = OsString>,
     variable: impl Fn(&str) -> Option<String>,
@@ -397,9 +397,9 @@ fn show_help(
     }
 }
 
-/// Prints what is wrong with a line, and returns the exit code.
+/// Prints an error about the command line, and returns the exit code.
 fn refuse(errors: &mut dyn Write, text: &str) -> u8 {
-    // Where standard error is closed, the exit code alone has to do.
+    // If standard error is closed, only the exit code reports the error.
     drop(errors.write_all(text.as_bytes()));
     MISTAKE
 }
@@ -442,7 +442,7 @@ impl Options {
         })
     }
 
-    /// How connections are secured.
+    /// The TLS settings of connections.
     pub(crate) fn security(&self) -> Security {
         Security {
             cacert: self.cacert.clone(),
@@ -504,7 +504,7 @@ fn size(matches: &Matches, name: &str) -> usize {
     usize::try_from(matches.uint(name)).unwrap_or(usize::MAX)
 }
 
-/// Reads a duration as Go has it; a number alone is seconds.
+/// Parses a duration in Go's syntax; a plain number counts seconds.
 fn duration(matches: &Matches, name: &str) -> Result<Duration, String> {
     let text = matches.text(name);
     let seconds = if text.ends_with(|last: char| last.is_ascii_digit()) { "s" } else { "" };
@@ -518,12 +518,12 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What is wrong with a value, in the form that mistakes of the grammar have.
+/// The error for an invalid value, in the form of the other command line errors.
 fn invalid(name: &str, value: &str, reason: &str) -> String {
     format!("invalid argument {} for \"--{name}\" flag: {reason}", quote(value.as_bytes()))
 }
 
-/// Reads a line for tests, with these variables; a mistake is what is printed.
+/// Parses a command line for tests, with these variables; an error is returned as printed.
 #[cfg(test)]
 pub(crate) fn read_line(line: &str, variables: &[(&str, &str)]) -> Result<Cli, (u8, String)> {
     let args = std::iter::once("quorate").chain(line.split_whitespace()).map(OsString::from);
@@ -533,7 +533,7 @@ pub(crate) fn read_line(line: &str, variables: &[(&str, &str)]) -> Result<Cli, (
     };
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     read(args, variable, (&mut output, &mut errors)).map_err(|code| {
-        // Help goes to the one, mistakes go to the other.
+        // Help is printed to standard output, errors to standard error.
         assert!(output.is_empty() || errors.is_empty());
         assert_eq!(code == 0, errors.is_empty());
         (code, String::from_utf8([output, errors].concat()).unwrap())
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn every_load_is_read_with_its_defaults() {
+    fn every_load_is_parsed_with_its_defaults() {
         for child in ROOT.children.iter().filter(|child| child.name() != "help") {
             let Cli { options, .. } = read_line(child.name(), &[]).unwrap();
             assert_eq!((options.clients, options.total, options.duration), (100, None, None));
@@ -568,14 +568,14 @@ mod tests {
     }
 
     #[test]
-    fn options_stand_before_and_behind_the_load() {
+    fn options_are_accepted_before_and_after_the_load() {
         let options = options("--keys=5 put --total 0 --pid 7 --pid=8 --json --rate 2.5", &[]);
         assert_eq!((options.keys, options.total, options.rate), (5, Some(0), Some(2.5)));
         assert!(options.pids == [7, 8] && options.json);
     }
 
     #[test]
-    fn variables_stand_for_flags_that_are_not_given() {
+    fn variables_set_flags_that_are_not_given() {
         let variables = [
             ("ETCDCTL_ENDPOINTS", "a:1,b:2"),
             ("ETCDCTL_USER", "u:p"),
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_units_or_are_seconds() {
+    fn durations_without_a_unit_are_seconds() {
         for (text, expected) in [("500ms", 500), ("1.5m", 90_000), ("7", 7_000), ("1m30s", 90_000)]
         {
             let read = options(&format!("put --duration {text}"), &[]);
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_end_with_code_2() {
+    fn usage_errors_end_with_code_2() {
         for (line, said) in [
             ("", "Available Commands:"),
             ("--keys 5", "Available Commands:"),

@@ -1,7 +1,7 @@
-//! Where a server listens, and the way there: TCP or a socket's file, with or without TLS.
+//! Addresses of servers and connections to them: TCP or a Unix socket, with or without TLS.
 //!
-//! What is not secured goes straight to the socket; the rest is read and written by way of a box, whose cost is
-//! nothing beside that of the encryption.
+//! Connections without TLS use the socket directly. TLS connections go through a boxed stream, whose cost is
+//! negligible beside encryption.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use tokio::net::TcpStream;
 
 use crate::error::BenchError;
 
-/// What a server's file is called in requests.
+/// The host name in requests to a server on a Unix socket.
 const LOCAL_AUTHORITY: &str = "localhost";
 
-/// An address as it is given: `host:port` or a URL.
+/// An address from the command line: `host:port` or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     place: Place,
-    /// What its scheme says, if it has one.
+    /// Whether the scheme asks for TLS; `None` without a scheme.
     is_secured: Option<bool>,
 }
 
@@ -53,7 +53,7 @@ impl FromStr for Address {
     }
 }
 
-/// How connections are secured.
+/// The TLS settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Security {
     pub(crate) cacert: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    /// The way to these addresses. One without a scheme is secured where files say with what.
+    /// The endpoints for these addresses. An address without a scheme uses TLS if TLS files are given.
     pub(crate) fn endpoints(&self, addresses: &[Address]) -> Result<Vec<Endpoint>, BenchError> {
         let is_asked_for = self.cacert.is_some() || self.cert.is_some() || self.key.is_some();
         let is_secured = |address: &Address| address.is_secured.unwrap_or(is_asked_for);
@@ -100,7 +100,7 @@ impl Security {
     }
 }
 
-/// A server, and how to get there.
+/// A server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint {
     place: Place,
@@ -108,7 +108,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// What requests name as their host.
+    /// The host name in requests.
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Host(authority) => authority,
@@ -116,12 +116,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether what is said is encrypted.
+    /// Whether the connection uses TLS.
     pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Opens a connection on the runtime that will drive it.
+    /// Opens a connection on the current runtime.
     pub(crate) async fn dial(&self) -> io::Result<Socket> {
         match (&self.place, &self.tls) {
             (Place::Host(authority), None) => {
@@ -143,18 +143,18 @@ pub(crate) enum Socket {
     Other(ChannelStream),
 }
 
-/// What one round on a socket came to.
+/// The result of one round on a socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) written: usize,
     pub(crate) read: usize,
-    /// The server has said its last.
+    /// The server has closed the connection.
     pub(crate) is_closed: bool,
 }
 
 impl Socket {
-    /// Writes as much of `output` as the socket takes, waits until there is something to read or room to go on, and
-    /// reads once. Cut off in the middle, it has not lost anything but what `round` does not tell.
+    /// Writes as much of `output` as the socket accepts, waits until the socket is readable or writable, and
+    /// reads once. If the future is dropped, only the data that `round` reports is consumed.
     pub(crate) async fn exchange(
         &mut self,
         output: &[u8],
@@ -217,7 +217,7 @@ fn exchange_other(
             Poll::Pending => break,
         }
     }
-    // Whether all of it has left is seen by the other side; what comes is waited for in any case.
+    // Flush errors appear on the next read, so the result of the flush does not matter here.
     if let Poll::Ready(flushed) = stream.as_mut().poll_flush(cx) {
         flushed?;
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_say_where_and_how() {
+    fn addresses_determine_host_and_security() {
         let open = Security { trusts_all: true, ..Security::default() };
         for (text, authority, is_secured) in [
             ("[::1]:2379", "[::1]:2379", false),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn files_secure_what_does_not_say_otherwise() {
+    fn tls_files_secure_addresses_without_a_scheme() {
         let missing = || Some(PathBuf::from("/nonexistent"));
         let security = Security { cacert: missing(), ..Security::default() };
         let address = |text: &str| text.parse::<Address>().unwrap();

@@ -1,14 +1,14 @@
-//! Runs operations over connections and records what became of them.
+//! Runs operations over connections and records their outcomes.
 //!
-//! Connections are dealt among threads; each thread runs one single-threaded runtime, and on it one task
-//! per connection. A task sends requests while it has free clients and tickets, writes them at once,
-//! sleeps until the socket has something, and books every reply of that read. A client is a place for one
-//! request in flight; it costs nothing. A connection that is lost takes its requests with it, which count as
-//! errors, and is dialled again, at the next endpoint if there are several.
+//! Connections are distributed over threads. Each thread has a single-threaded runtime with one task per
+//! connection. A task sends requests while it has idle clients and tickets, writes them at once, sleeps until
+//! the socket is ready, and records every reply of that read. A client is a slot for one request in flight and
+//! costs nothing. When a connection is lost, its requests count as errors, and the task connects again, to the
+//! next endpoint if there are several.
 //!
 //! # Not here
 //!
-//! What is asked (`workload`), when (`pace`), the protocol (`wire`).
+//! The requests (`workload`), their timing (`pace`), and the protocol (`wire`).
 
 mod dialogue;
 mod handshake;
@@ -35,35 +35,35 @@ pub(crate) use link::{LOOK, Link, call, calls, log_in};
 pub(crate) use stream::run_streams;
 pub(crate) use unary::run_unary;
 
-/// How the load is spread.
+/// How the load is spread over connections and threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) clients: usize,
     pub(crate) connections: usize,
     pub(crate) threads: usize,
-    /// Of the user, one for each connection; none where nobody logs in.
+    /// The user's tokens, one for each connection; empty without a login.
     pub(crate) tokens: Arc<[Secret]>,
-    /// What makes more of them.
+    /// Logs in again when a token is refused.
     pub(crate) login: Option<Arc<Login>>,
 }
 
-/// One connection's part of the load.
+/// The part of the load that one connection carries.
 #[derive(Clone)]
 pub(crate) struct Part {
     endpoints: Vec<Endpoint>,
-    /// Which of them to connect to.
+    /// The index of its endpoint.
     position: usize,
-    /// Position among all connections.
+    /// The index of the connection among all connections.
     pub(crate) index: usize,
-    /// Requests in flight, at most.
+    /// The maximum number of requests in flight.
     pub(crate) clients: usize,
     token: Option<Secret>,
     login: Option<Arc<Login>>,
 }
 
 impl Part {
-    /// The same, for its own endpoint alone.
+    /// The same part, restricted to its own endpoint.
     fn at_its_endpoint(mut self) -> Self {
         self.endpoints = vec![self.endpoints.swap_remove(self.position)];
         self.position = 0;
@@ -72,7 +72,7 @@ impl Part {
 }
 
 impl Spread {
-    /// Deals the connections among the threads.
+    /// Distributes the connections over the threads.
     fn parts(&self) -> Vec<Vec<Part>> {
         let connections = self.connections.clamp(1, self.clients.max(1));
         let threads = self.threads.clamp(1, connections);
@@ -91,18 +91,18 @@ impl Spread {
     }
 }
 
-/// A source of requests, one per connection.
+/// A source of requests; each connection has one.
 pub(crate) trait Source: Send + 'static {
-    /// Writes the request of operation `number` over `message`, and says which call it is and under which
-    /// of the run's kinds it is recorded.
+    /// Writes the request of operation `number` to `message`. Returns the method, and the kind under which the
+    /// operation is recorded.
     fn request(&mut self, number: u64, message: &mut Vec<u8>) -> (&'static str, usize);
 }
 
-/// Records by kind of operation.
+/// The records, by kind of operation.
 pub(crate) type Records = Vec<Record>;
 
-/// Runs `task` for each part on its thread and merges what they recorded. The first failure wins, but all
-/// threads are waited for.
+/// Runs `task` for each part on its thread and merges the records. If several fail, the first failure is
+/// returned, after all threads have ended.
 pub(crate) fn run_parts<F, Fut>(
     spread: &Spread,
     kinds: usize,
@@ -151,19 +151,19 @@ fn merge(into: &mut Records, from: &Records) {
     }
 }
 
-/// What the tasks of one run share.
+/// The state shared by the tasks of a run.
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) pace: Arc<Pace>,
     pub(crate) pulse: Arc<Pulse>,
-    /// How many kinds of operation are told apart.
+    /// The number of kinds of operations.
     pub(crate) kinds: usize,
 }
 
-/// How long answers are still waited for when a run was interrupted.
+/// How long an interrupted run waits for outstanding replies.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Notices when an interrupted run has waited long enough.
+/// Detects the end of an interrupted run's grace period.
 #[derive(Default)]
 struct Patience {
     since: Option<Instant>,

@@ -1,11 +1,11 @@
-//! Why a benchmark could not be run.
+//! Errors that prevent or end a benchmark.
 
 use std::io;
 
 use crate::wire::WireError;
 
-/// A reason to stop before there is a result. Calls that the server refused are no such reason: they are
-/// counted in the report.
+/// An error that ends the run without a result. Calls that the server refuses are no such error; the report
+/// counts them.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     #[error("{0}")]

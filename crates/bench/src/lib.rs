@@ -1,23 +1,23 @@
-//! `quorate bench`: load for any etcd-compatible server, and what serving it cost.
+//! `quorate bench`: generates load for any etcd-compatible server and measures the cost of serving it.
 //!
-//! The figure that matters most is the server's CPU per operation, because on one machine throughput
-//! depends on who else is working. For the same reason the generator is lean: it speaks gRPC by itself
-//! (`wire`) and sends requests that were encoded once (`template`).
+//! The most important figure is the server's CPU time per operation, because throughput on a shared machine
+//! depends on the other processes. For the same reason the generator is cheap: it has its own gRPC client
+//! (`wire`) and sends requests that are encoded only once (`template`).
 //!
 //! ```text
-//! run ─► workload (what) ─► engine (connections, threads) ─► wire (HTTP/2)
+//! run ─► workload (requests) ─► engine (connections, threads) ─► wire (HTTP/2)
 //!   └──► report ─► record, pulse, process
 //! ```
 //!
 //! # Invariants
 //!
-//! * One seed, one sequence of keys and values per connection.
-//! * Only the run itself is measured: connections and watchers are in place before the meter starts where
-//!   their making would weigh.
+//! * The same seed yields the same sequence of keys and values on each connection.
+//! * Only the run itself is measured. Connections and watchers are set up before the measurement starts, where
+//!   their setup would affect the result.
 //!
 //! # Not here
 //!
-//! Starting servers and comparing them (`xtask compare`), TLS itself (`tls`).
+//! Starting and comparing servers (`xtask compare`), and TLS itself (`tls`).
 
 mod bounds;
 mod cli;
@@ -45,15 +45,14 @@ use std::process::ExitCode;
 
 use quorate_cli::start;
 
-/// The page of this tool for `man`.
+/// The manual page of this tool, for `man`.
 #[must_use]
 pub fn man_page() -> String {
     manual::MANUAL.man_page()
 }
 
-/// Runs the benchmark that the arguments describe; the first argument is the program's name. The exit
-/// code is 0 if every operation succeeded, 1 if some failed or the run could not be made, 2 if the
-/// arguments are wrong.
+/// Runs the benchmark that the arguments describe; the first argument is the program's name. The exit code is 0
+/// if every operation succeeded, 1 if some failed or the run was impossible, and 2 if the arguments are wrong.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let streams: (&mut dyn Write, &mut dyn Write) =
@@ -69,7 +68,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(u8::from(written.is_err() || !report.clean()))
         }
         Err(error) => {
-            // Where standard error is closed there is nobody to tell.
+            // If standard error is closed, the message is lost.
             drop(writeln!(std::io::stderr(), "quorate bench: {error}"));
             ExitCode::FAILURE
         }

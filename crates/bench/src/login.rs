@@ -1,4 +1,4 @@
-//! Who asks, where the server wants to know: a user that logs in. `engine` does, and has the tokens.
+//! Logs a user in, for servers with authentication. `engine` performs the login and keeps the tokens.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb::AuthenticateRequest;
 use crate::error::BenchError;
 use crate::secret::Secret;
 
-/// What logs a user in.
+/// The credentials of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Login {
     user: String,
@@ -15,7 +15,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// What the flags say: `name:password`, or the two apart.
+    /// Reads the flags: `name:password`, or name and password separately.
     pub(crate) fn of(
         user: Option<&Secret>,
         password: Option<&Secret>,
@@ -34,7 +34,7 @@ impl Login {
         Ok(Some(Arc::new(Self { user: user.to_owned(), password })))
     }
 
-    /// What asks for a token.
+    /// The request for a token.
     pub(crate) fn request(&self) -> AuthenticateRequest {
         let (name, password) = (self.user.clone(), self.password.text().to_owned());
         AuthenticateRequest { name, password }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_comes_with_a_password() {
+    fn a_user_needs_a_password() {
         let secret = |text: &str| Secret::from(text.to_owned());
         let of = |user: &str, password: Option<&str>| {
             Login::of(Some(&secret(user)), password.map(secret).as_ref())

@@ -1,10 +1,10 @@
-//! What the page for `man` says of this tool besides its loads and flags.
+//! The texts of the manual page besides loads and flags.
 
 use quorate_cli::manual::Manual;
 
 use crate::cli::{Leads, ROOT};
 
-/// The page.
+/// The texts of the manual page.
 pub(crate) const MANUAL: Manual<Leads> = Manual {
     name: "quorate-bench",
     program: "quorate bench",

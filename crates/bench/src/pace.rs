@@ -1,23 +1,23 @@
-//! Who may send the next request, and when: one ticket per operation, drawn by every connection.
+//! Decides when each request is sent: one ticket for each operation, drawn by any connection.
 //!
-//! A run ends after a number of operations, at a moment, or when it is interrupted, whichever comes first. With a rate, ticket `n`
-//! is due `n / rate` after the start whatever the server does, and latency counts from then: a server that
-//! stalls is charged for the requests that had to wait.
+//! A run ends after a number of operations, after a duration, or when it is interrupted, whichever comes first.
+//! With a rate, ticket `n` is due `n / rate` after the start, however fast the server is. Latency counts from
+//! the due time, so a stall of the server also counts for the requests that had to wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Leave to send one request.
+/// Permission to send one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
-    /// Position among all operations of the run.
+    /// The number of the operation within the run.
     pub(crate) number: u64,
-    /// When to send it; the past if there is no rate.
+    /// When to send the request; in the past if there is no rate.
     pub(crate) due: Instant,
 }
 
-/// The tickets of one run, and how many operations are done.
+/// The tickets of one run, and the number of finished operations.
 #[derive(Debug)]
 pub(crate) struct Pace {
     start: Instant,
@@ -27,12 +27,12 @@ pub(crate) struct Pace {
     drawn: AtomicU64,
     done: AtomicU64,
     interrupted: Arc<AtomicBool>,
-    /// Why the run cannot go on.
+    /// Why the run was ended early.
     given_up: OnceLock<String>,
 }
 
 impl Pace {
-    /// Starts now. `total` is `u64::MAX` where only the duration ends the run.
+    /// Starts now. `total` is `u64::MAX` if only the duration ends the run.
     pub(crate) fn start(total: u64, duration: Option<Duration>, rate: Option<f64>) -> Self {
         let start = Instant::now();
         Self {
@@ -47,7 +47,7 @@ impl Pace {
         }
     }
 
-    /// The flag that ends the run before its time.
+    /// A flag that ends the run early when it is set.
     pub(crate) fn interruption(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }
@@ -56,13 +56,13 @@ impl Pace {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Ends the run before its time, because it cannot go on.
+    /// Ends the run early, because it cannot continue.
     pub(crate) fn give_up(&self, reason: String) {
-        // The first reason is as good as the next.
+        // Only the first reason is kept.
         drop(self.given_up.set(reason));
     }
 
-    /// What ended the run before its time.
+    /// Why the run ended early.
     pub(crate) fn cut_short(&self) -> Option<String> {
         let interrupted = || self.is_interrupted().then(|| "it was interrupted".to_owned());
         self.given_up.get().cloned().or_else(interrupted)
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hands_out_each_number_once_and_then_none() {
+    fn each_ticket_is_drawn_once() {
         let pace = Pace::start(3, None, None);
         let now = Instant::now();
         let numbers: Vec<_> = std::iter::from_fn(|| pace.draw(now)).map(|t| t.number).collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_spaces_the_tickets_and_the_end_cuts_them_off() {
+    fn a_rate_spaces_the_tickets_until_the_duration_ends() {
         let pace = Pace::start(u64::MAX, Some(Duration::from_secs(1)), Some(4.0));
         let start = pace.start;
         let due: Vec<_> =
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_cannot_go_on_ends_and_says_why() {
+    fn a_run_that_gives_up_returns_the_reason() {
         let pace = Pace::start(u64::MAX, None, None);
         assert_eq!(pace.cut_short(), None);
         pace.give_up("nobody there".to_owned());

@@ -1,4 +1,4 @@
-//! CPU time and memory of processes on this machine, as the kernel accounts them in `/proc`.
+//! CPU time and memory of processes on this machine, as the kernel reports them in `/proc`.
 
 use std::fs;
 use std::io;
@@ -7,22 +7,22 @@ use serde::Serialize;
 
 use crate::error::BenchError;
 
-/// Ticks in which `/proc` counts CPU time; a constant of Linux's interface.
+/// The unit of CPU time in `/proc`, a constant of the Linux interface.
 const TICK_MICROS: u64 = 10_000;
-/// By how much the ticks of a process may differ from what its threads add up to.
+/// The tolerated difference between the ticks of a process and the sum over its threads.
 const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 
-/// What a process has used and holds.
+/// The CPU time and memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) user_micros: u64,
     pub(crate) system_micros: u64,
-    /// What the threads that now live have used, which is exact where the ticks are not.
+    /// The CPU time of the living threads, which is exact, unlike the ticks.
     threads_nanos: u64,
     pub(crate) memory: Memory,
 }
 
-/// CPU time between two looks at a process.
+/// CPU time between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cpu {
     pub(crate) user_micros: f64,
@@ -38,19 +38,19 @@ impl Cpu {
 /// Resident memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
-    /// Now.
+    /// The current value.
     pub(crate) resident_bytes: u64,
-    /// The highest since the process began.
+    /// The highest value since the process started.
     pub(crate) peak_bytes: u64,
-    /// Of the resident, what the process has allocated.
+    /// The part of it that the process has allocated.
     pub(crate) anonymous_bytes: u64,
-    /// Of the resident, what mirrors files.
+    /// The part of it that is mapped from files.
     pub(crate) file_bytes: u64,
 }
 
 impl Usage {
-    /// CPU time since `earlier`. The threads' sum counts as long as the ticks confirm it, that is unless
-    /// threads have ended meanwhile; the ticks say how it divides.
+    /// CPU time since `earlier`. The sum over the threads is used as long as the ticks confirm it, that is,
+    /// unless threads have ended meanwhile. The ticks determine how it is split.
     pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
         let user = self.user_micros.saturating_sub(earlier.user_micros);
         let system = self.system_micros.saturating_sub(earlier.system_micros);
@@ -65,7 +65,7 @@ impl Usage {
     }
 }
 
-/// Reads the figures of process `pid`.
+/// Reads the usage of process `pid`.
 pub(crate) fn usage(pid: u32) -> Result<Usage, BenchError> {
     let read = |file: &str| {
         fs::read_to_string(format!("/proc/{pid}/{file}"))
@@ -78,11 +78,11 @@ pub(crate) fn usage(pid: u32) -> Result<Usage, BenchError> {
     Ok(Usage { user_micros, system_micros, threads_nanos, memory })
 }
 
-/// What the living threads have used, in nanoseconds.
+/// The CPU time of the living threads, in nanoseconds.
 fn threads_nanos(pid: u32) -> io::Result<u64> {
     let mut total = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        // A thread may end while its fellows are read.
+        // A thread may end while the others are read.
         let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
         let used = text.split_ascii_whitespace().next().and_then(|used| used.parse::<u64>().ok());
         total += used.unwrap_or_default();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn proc_files_are_parsed() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 99 0 0 0 250 31 0 0 20 0 9 0 17 1 2";
         assert_eq!(parse_stat(stat), Some((2_500_000, 310_000)));
         assert_eq!(parse_stat("7 (etcd) S 1"), None);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_refine_the_ticks_unless_some_have_ended() {
+    fn thread_times_are_used_unless_threads_have_ended() {
         let at = |user_micros, system_micros, threads_nanos| Usage {
             user_micros,
             system_micros,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_figures() {
+    fn the_usage_of_this_process_can_be_read() {
         assert!(usage(std::process::id()).unwrap().memory.resident_bytes > 0);
         assert!(usage(u32::MAX).is_err());
     }

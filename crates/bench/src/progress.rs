@@ -1,4 +1,4 @@
-//! The progress bar: on a terminal, and nowhere else.
+//! The progress bar, shown only at a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins to draw if standard error is a terminal. Without a `total` the bar counts up to `duration`.
+    /// Starts to draw if standard error is a terminal. Without a `total` the bar counts up to `duration`.
     pub(crate) fn follow(pace: Arc<Pace>, total: Option<u64>, duration: Option<Duration>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { thread: None };
@@ -47,7 +47,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // A bar that failed to draw is no reason to lose the result.
+            // A failure of the bar must not lose the result.
             drop(thread.join());
         }
     }

@@ -1,18 +1,18 @@
-//! The longest time in which no operation succeeded: how long a fault kept clients from being served.
+//! The longest time without a successful operation: how long a fault made the service unavailable.
 //!
-//! Latency does not say it. Operations that a fault swallows end in errors, long after others succeed again;
-//! and those that waited for its end say how long they waited, not when it was over.
+//! Latencies do not show this. Operations that fail because of a fault end long after others succeed again, and
+//! operations that waited for the end of a fault show how long they waited, not when the fault ended.
 //!
 //! # Not here
 //!
-//! Time before the first success and after the last: nothing is known of it.
+//! The time before the first success and after the last one: nothing is known about it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// Notes when operations succeed.
+/// Records when operations succeed.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     start: Instant,
@@ -30,7 +30,7 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Silence {
     pub(crate) seconds: f64,
-    /// When it began, in seconds since 1970, so that others can tell what it followed on.
+    /// When it began, in Unix seconds, so that it can be related to other events.
     pub(crate) began_unix_seconds: f64,
 }
 
@@ -41,7 +41,7 @@ impl Pulse {
         Self { start: Instant::now(), start_unix_seconds, seen: Mutex::new(None) }
     }
 
-    /// An operation succeeded. Several threads may come out of order by as much as they wait for each other.
+    /// Records a success. Threads may report slightly out of order, by as much as they wait for the lock.
     pub(crate) fn beat(&self, now: Instant) {
         let mut seen = self.seen();
         let seen = seen.get_or_insert(Seen { last: now, longest: (now, now) });
@@ -56,7 +56,7 @@ impl Pulse {
         self.seen.lock().expect("nobody panics while taking a note")
     }
 
-    /// The longest time without a success; none if nothing succeeded.
+    /// The longest time without a success; `None` without any success.
     pub(crate) fn longest_silence(&self) -> Option<Silence> {
         let (from, to) = (*self.seen())?.longest;
         let began = from.saturating_duration_since(self.start).as_secs_f64();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_time_between_two_successes_counts() {
+    fn the_longest_time_between_two_successes_is_reported() {
         let pulse = Pulse::start();
         assert_eq!(pulse.longest_silence(), None);
         for millis in [4000, 4010, 4500, 4505, 4800] {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_that_comes_out_of_order_changes_nothing() {
+    fn a_success_out_of_order_is_ignored() {
         let pulse = Pulse::start();
         for millis in [100, 300, 250, 310] {
             pulse.beat(pulse.start + Duration::from_millis(millis));

@@ -1,6 +1,6 @@
-//! What happened to the operations of a run: latencies, errors, bytes.
+//! The outcomes of the operations of a run: latencies, errors, bytes.
 //!
-//! Each thread records for itself; the records are merged when the threads are done.
+//! Each thread has its own record; the records are merged at the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use hdrhistogram::Histogram;
 
 use crate::wire::Status;
 
-/// Distinct errors that are told apart; the rest count only as errors.
+/// The maximum number of distinct errors that are listed; further ones only count.
 const ERROR_TEXTS_MAX: usize = 16;
-/// Slower operations are recorded as taking this long: an hour.
+/// The highest latency recorded: an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 
 /// The outcomes of one kind of operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    /// Nanoseconds of the operations that succeeded.
+    /// The latencies of successful operations, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
     pub(crate) errors: u64,
-    /// How often each error came.
+    /// The number of occurrences of each error.
     pub(crate) error_texts: BTreeMap<String, u64>,
     pub(crate) reply_bytes: u64,
 }
@@ -54,7 +54,7 @@ impl Record {
         }
     }
 
-    /// Adds another thread's or kind's record to this one.
+    /// Adds another record to this one.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.latency.add(&other.latency).expect("all histograms have the same bounds");
         self.errors += other.errors;
@@ -64,7 +64,7 @@ impl Record {
         }
     }
 
-    /// Operations, successful or not.
+    /// The number of operations, successful or not.
     pub(crate) fn count(&self) -> u64 {
         self.latency.len() + self.errors
     }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merging_adds_up() {
+    fn merging_adds_the_counts() {
         let mut one = Record::new();
         one.add(Duration::from_micros(10), &Status::default(), 7);
         let mut two = Record::new();

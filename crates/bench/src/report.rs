@@ -1,4 +1,4 @@
-//! The result of a run, for people and as JSON.
+//! The result of a run, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::process::{Cpu, Memory, Usage, usage};
 use crate::pulse::Silence;
 use crate::record::Record;
 
-/// Takes the figures of the processes before and after the measured part of a run.
+/// Reads the usage of the server processes before and after the measured part of a run.
 #[derive(Debug)]
 pub(crate) struct Meter {
     start: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Meter {
     servers: Vec<(u32, Usage)>,
 }
 
-/// What the measured part of a run took.
+/// The cost of the measured part of a run.
 #[derive(Debug)]
 pub(crate) struct Cost {
     elapsed: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Cost {
 #[derive(Debug)]
 struct ServerCost {
     pid: u32,
-    /// Nothing of a process that has ended meanwhile: its figures went with it.
+    /// `None` for a process that has ended: its usage is lost.
     used: Option<(Cpu, Memory)>,
 }
 
@@ -62,19 +62,19 @@ pub(crate) struct Report {
     connections: usize,
     value_size: usize,
     seconds: f64,
-    /// All operations together; for watches, the writes.
+    /// All operations; for watches, the writes.
     #[serde(flatten)]
     operations: Part,
-    /// By kind, where there are several.
+    /// The operations by kind, if there are several kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     kinds: BTreeMap<&'static str, Part>,
-    /// Events that watchers received, with their latency from the moment of writing.
+    /// Events that watchers received, with their latency since the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Part>,
     /// The longest time between two successes.
     #[serde(skip_serializing_if = "Option::is_none")]
     longest_silence: Option<Silence>,
-    /// Why the run ended before its time.
+    /// Why the run ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_short: Option<String>,
     /// Server processes that ended during the run.
@@ -84,7 +84,7 @@ pub(crate) struct Report {
     servers: Vec<ServerPart>,
 }
 
-/// Figures of one kind of operation.
+/// The figures of one kind of operation.
 #[derive(Clone, Debug, Serialize)]
 struct Part {
     count: u64,
@@ -118,7 +118,7 @@ struct ServerPart {
     memory: Memory,
 }
 
-/// What a report says about the run besides its figures.
+/// What a report contains besides the figures.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) load: String,
@@ -128,7 +128,7 @@ pub(crate) struct Heading {
 }
 
 impl Report {
-    /// Puts a run's figures together. `kinds` names the records in order.
+    /// Computes the figures of a run. `kinds` names the records in order.
     pub(crate) fn new(
         heading: Heading,
         kinds: &[&'static str],
@@ -173,7 +173,7 @@ impl Report {
         }
     }
 
-    /// Adds the longest time between two successes, and why the run ended before its time.
+    /// Adds the longest time without a success, and the reason if the run ended early.
     pub(crate) fn with_course(
         self,
         longest_silence: Option<Silence>,
@@ -182,7 +182,7 @@ impl Report {
         Self { longest_silence, cut_short, ..self }
     }
 
-    /// Whether every operation succeeded, and there were as many as there should have been.
+    /// Whether every operation succeeded, and the run was complete.
     pub(crate) fn clean(&self) -> bool {
         let events = self.events.as_ref().map_or(0, |events| events.errors);
         self.operations.errors == 0 && events == 0 && self.cut_short.is_none()
@@ -214,7 +214,7 @@ impl Report {
             "  operations  {count} in {seconds:.2} s, {per_second:.0} per second, {errors} errors"
         )?;
         writeln!(out, "  latency     {}", self.operations.latency_us)?;
-        // A kind of which there was none has no latency.
+        // A kind without operations has no latency.
         for (name, part) in self.kinds.iter().filter(|(_, part)| part.count > 0) {
             writeln!(out, "  {name:<10}  {} operations, {}", part.count, part.latency_us)?;
         }
@@ -248,7 +248,7 @@ impl Part {
             count: record.count(),
             errors: record.errors,
             error_texts: record.error_texts.clone(),
-            // What failed is no throughput.
+            // Only successful operations count as throughput.
             per_second: record.latency.len() as f64 / seconds,
             reply_bytes_per_second: record.reply_bytes as f64 / seconds,
             latency_us: Latency::new(&record.latency),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_the_same() {
+    fn text_and_json_have_the_same_figures() {
         let text = sample().to_text();
         for part in [
             "mixed: 2 clients on 1 connections",

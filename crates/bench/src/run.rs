@@ -29,12 +29,12 @@ use crate::workload::path;
 use crate::workload::watch::{Board, Layout, STAMP_BYTES, Writes, run_watchers};
 
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
-/// How often the making of watchers is looked at.
+/// How often the setup of watchers is polled.
 const LOOK: Duration = Duration::from_millis(20);
 const NOT_ENABLED: &str = "etcdserver: authentication is not enabled";
 const WATCH_LATENCY_RATE: f64 = 100.0;
 
-/// Runs what the command line says.
+/// Runs the load that the command line describes.
 pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
     bounds::check(cli)?;
     let session = Session::new(&cli.options)?;
@@ -58,17 +58,17 @@ pub(crate) fn run(cli: &Cli) -> Result<Report, BenchError> {
     }
 }
 
-/// What a paced run leaves behind.
+/// The results of a paced run.
 #[derive(Default)]
 struct Done {
     records: Records,
     silence: Option<Silence>,
-    /// Why it ended before its time.
+    /// Why the run ended early.
     cut_short: Option<String>,
 }
 
-/// Logs in once for each connection, so that the run itself is not charged with it; not at all where authentication
-/// is off.
+/// Logs in once for each connection before the run, so that the run does not include the logins. Does nothing
+/// if authentication is disabled.
 fn tokens(
     login: &Login,
     endpoints: &[Endpoint],
@@ -82,7 +82,7 @@ fn tokens(
     }
 }
 
-/// Who watches what is written.
+/// The watchers of a run.
 struct Audience {
     layout: Layout,
     connections: usize,
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
                 clients: options.clients,
                 connections,
                 threads: options.threads,
-                // Who has no token now, because nobody asks for one, needs none later.
+                // Without tokens authentication is disabled, and no login is needed later either.
                 login: login.filter(|_| !tokens.is_empty()),
                 tokens: tokens.into(),
             },
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
             total = total.or(self.options.duration.is_none().then_some(pages));
             order = Order::Pages { first, pages, stride };
         } else if args.span > 0 {
-            // Every range is full.
+            // Every range lies completely within the keys.
             order = Order::Random { count: self.keys.count - args.span + 1 };
         }
         let kind = keyed::list(&self.keys, &self.values, shape);
@@ -233,12 +233,12 @@ impl<'a> Session<'a> {
         let report = self.measured("lease-keepalive", &["keepalive"], self.options.total, |run| {
             run_streams(&self.spread, run, path::LEASE_KEEP_ALIVE, requests)
         });
-        // Where the server is gone, they end by themselves.
+        // If the server is gone, the leases expire.
         drop(leases.revoke(endpoints, self.token()));
         report
     }
 
-    /// Runs `work` between two looks at the processes.
+    /// Runs `work` between two readings of the processes.
     fn measured(
         &self,
         name: &str,
@@ -266,7 +266,7 @@ impl<'a> Session<'a> {
         };
         let pace = Arc::new(Pace::start(total.unwrap_or(u64::MAX), duration, rate));
         for signal in [SIGINT, SIGTERM] {
-            // The second signal ends the process, for a server that does not answer.
+            // A second signal ends the process, in case the server does not answer.
             let flag = pace.interruption();
             signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone())?;
             signal_hook::flag::register(signal, flag)?;
@@ -335,7 +335,8 @@ impl<'a> Session<'a> {
         self.watched("kubernetes", kinds, &audience, ask, |_| shape.written())
     }
 
-    /// Runs `work` while others watch, and waits until they have seen everything that it has `written`.
+    /// Runs `work` while the watchers watch, and waits until they have received every event of what it has
+    /// `written`.
     fn watched(
         &self,
         name: &str,
@@ -364,7 +365,7 @@ impl<'a> Session<'a> {
             board.begin();
             work()
         };
-        // Watchers wait for what was written; when writing failed, for nothing.
+        // Watchers wait for the events of all writes, or for none if writing failed.
         board.expect(layout.events(worked.as_ref().map_or(0, written)));
         let watched = watchers.join().expect("the watchers do not panic")?;
         let done = worked?;
@@ -383,12 +384,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A token of the user's, if there is one.
+    /// One of the user's tokens, if there are any.
     fn token(&self) -> Option<Secret> {
         self.spread.tokens.first().cloned()
     }
 
-    /// The newest revision.
+    /// The current revision.
     fn revision(&self) -> Result<i64, BenchError> {
         let request = RangeRequest { key: vec![0].into(), ..Default::default() };
         let reply: RangeResponse =

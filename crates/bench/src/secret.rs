@@ -1,8 +1,8 @@
-//! Passwords and tokens, which are in no `Debug` and no message.
+//! Passwords and tokens, which never appear in `Debug` output or messages.
 
 use std::fmt;
 
-/// A text that nothing shows.
+/// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 

@@ -1,4 +1,4 @@
-//! An order of numbers that looks like chance and needs no memory.
+//! A pseudo-random order of numbers that needs no memory.
 
 use quorate_seeded_random::mix;
 
@@ -17,7 +17,7 @@ impl Shuffle {
         Self { count, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// What stands at `position`, which is below the count.
+    /// The number at `position`, which must be below the count.
     pub(crate) fn at(&self, position: u64) -> u64 {
         let mask = (1_u64 << self.half_bits) - 1;
         let mut value = position;

@@ -17,12 +17,12 @@ const POOL_BYTES: usize = 64 << 10;
 pub(crate) struct KeySpace {
     prefix: String,
     digits: usize,
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) count: u64,
 }
 
 impl KeySpace {
-    /// Refuses keys too short for their numbers.
+    /// Refuses keys that are too short for their numbers.
     pub(crate) fn new(prefix: &str, key_bytes: usize, count: u64) -> Result<Self, BenchError> {
         let needed = prefix.len() + count.max(1).to_string().len();
         if key_bytes < needed {
@@ -53,7 +53,7 @@ impl KeySpace {
         }
     }
 
-    /// A key that no operation uses, by which a template finds where its keys go.
+    /// A key that no operation uses, with which a template finds the positions of its keys.
     fn marker(&self, letter: u8) -> Vec<u8> {
         let mut marker = self.prefix.clone().into_bytes();
         marker.resize(self.prefix.len() + self.digits, letter);
@@ -88,18 +88,18 @@ impl Values {
     }
 }
 
-/// The markers that a message to be made a [`Template`] is built with.
+/// The markers in a message from which a [`Template`] is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Markers {
-    /// Becomes the operation's key.
+    /// Replaced by the operation's key.
     pub(crate) key: Vec<u8>,
-    /// Becomes the key that ends the operation's range.
+    /// Replaced by the end of the operation's range.
     pub(crate) end: Vec<u8>,
-    /// Becomes a value.
+    /// Replaced by a value.
     pub(crate) value: Vec<u8>,
 }
 
-/// An encoded message with its places for keys and values.
+/// An encoded message and the positions of its keys and values.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     message: Vec<u8>,
@@ -108,7 +108,7 @@ pub(crate) struct Template {
     key_offsets: Vec<usize>,
     end_offsets: Vec<usize>,
     value_offsets: Vec<usize>,
-    /// How many keys lie between an operation's key and the end of its range.
+    /// The number of keys between an operation's key and the end of its range.
     span: u64,
 }
 
@@ -134,7 +134,7 @@ impl Template {
         }
     }
 
-    /// Replaces `out` by the message about key `number`, with values drawn at random.
+    /// Writes the message for key `number` to `out`, with random values.
     pub(crate) fn fill(&self, number: u64, random: &mut SplitMix64, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.message);
@@ -151,7 +151,7 @@ impl Template {
         }
     }
 
-    /// Overwrites the beginning of the values of a filled message.
+    /// Overwrites the beginning of the values in a filled message.
     pub(crate) fn stamp(&self, stamp: &[u8], message: &mut [u8]) {
         for offset in &self.value_offsets {
             message[*offset..offset + stamp.len()].copy_from_slice(stamp);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patched_message_is_the_message() {
+    fn a_filled_template_equals_the_encoded_message() {
         let keys = KeySpace::new("k/", 8, 1000).unwrap();
         let values = Values::new(20, 1);
         let put = Template::new(&keys, &values, 0, |markers| PutRequest {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_must_have_room_for_their_numbers() {
+    fn keys_too_short_for_their_numbers_are_refused() {
         assert!(KeySpace::new("prefix", 8, 100).is_err());
         assert_eq!(KeySpace::new("prefix", 9, 100).unwrap().key(7), b"prefix007");
     }

@@ -1,10 +1,9 @@
-//! The generator's own gRPC client: HTTP/2 over plain TCP, just as much of it as unary calls and
-//! message streams need.
+//! The generator's own gRPC client: the part of HTTP/2 that unary calls and message streams need.
 //!
-//! A general client spends 18-30 microseconds of CPU on a call, more than the server under test may
-//! spend on answering it, and on one machine that cost comes out of the server's share. This one spends
-//! 1-3: requests are written into one output buffer as bytes, replies are looked at where they lie in
-//! the input buffer, and one read and one write serve every call that is ready.
+//! A general-purpose client spends 18-30 microseconds of CPU time on a call, which may be more than the server
+//! under test spends, and on one machine it takes that time away from the server. This client spends 1-3
+//! microseconds: requests are written into one output buffer as bytes, replies are parsed in place in the input
+//! buffer, and one read and one write serve every call that is ready.
 //!
 //! ```text
 //! connection  streams, flow control, gRPC framing; bytes in, events and bytes out; no sockets
@@ -15,13 +14,13 @@
 //!
 //! # Invariants
 //!
-//! * Nothing here does input or output or reads a clock.
-//! * Flow-control windows and limits set by the server are respected; ours are as large as the protocol
-//!   allows, so that the generator never holds a server back.
+//! * The code does no I/O and reads no clock.
+//! * The server's flow-control windows and limits are respected. Our own windows are as large as the protocol
+//!   allows, so that the generator never slows a server down.
 //!
 //! # Not here
 //!
-//! Sockets and pacing (`engine`), what the messages say (`template`), TLS.
+//! Sockets and pacing (`engine`), the content of messages (`template`), and TLS.
 
 pub(crate) mod connection;
 mod frame;

@@ -1,4 +1,4 @@
-//! What is asked of the server: one module per shape of load.
+//! The requests of a run, one module for each kind of load.
 
 pub(crate) mod keyed;
 pub(crate) mod kubernetes;

@@ -1,4 +1,4 @@
-//! Load for a server that wants to know who asks, which is real etcd: `ETCD_BIN_DIR` names its folder.
+//! Load on a server with authentication, which is real etcd: `ETCD_BIN_DIR` names its folder.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
@@ -17,7 +17,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -59,7 +59,7 @@ impl Server {
         command.status().unwrap().success()
     }
 
-    /// Whether every operation succeeds.
+    /// Runs a load; returns whether every operation succeeded.
     fn bench(&self, line: &str) -> bool {
         let words =
             format!("bench --endpoints {} --json --total 50 --clients 5 {line}", self.endpoint);
@@ -75,14 +75,14 @@ fn every_load_logs_in() {
     while !server.ctl("user add root:r00t") {
         assert!(Instant::now() < deadline, "the server does not answer");
     }
-    // With authentication off there is nothing to log in to.
+    // With authentication disabled, the login is skipped.
     assert!(server.bench("--user root:r00t put"));
     assert!(server.ctl("auth enable"));
     for load in ["put", "range", "txn", "list --walk --limit 10", "lease-grant", "lease-keepalive"]
     {
         assert!(server.bench(&format!("--user root:r00t {load}")), "{load}");
         assert!(server.bench(&format!("--user root --password r00t {load}")), "{load}");
-        // Of leases etcd 3.5 does not ask who grants them.
+        // etcd 3.5 does not check permissions for lease grants.
         assert!(load.starts_with("lease") || !server.bench(load), "{load}");
     }
     assert!(server.bench("--user root:r00t watch --watchers 10 --streams 2"));

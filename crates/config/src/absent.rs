@@ -1,22 +1,22 @@
-//! The flags of etcd 3.4 to 3.6 that 3.7 dropped, each with the reason.
+//! Flags of etcd 3.4 to 3.6 that 3.7 removed, each with the reason.
 //!
-//! One of them is refused on the command line, as any unknown flag is, and its successor is named. In the environment
-//! and in the file, where etcd too passes over what it does not know, a warning says so.
+//! On the command line such a flag is refused like any unknown flag, and the error names its replacement. In
+//! the environment and in the file, where etcd ignores unknown settings, a warning is logged.
 //!
 //! # Invariants
 //!
-//! * No value is ever printed: it may be a secret.
+//! * No value is ever printed, because it may be a secret.
 
 use std::fmt;
 
 use self::Reason::{Dropped, Replaced};
 
-/// Why there is no such flag.
+/// Why the flag does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// etcd 3.7 has this instead.
+    /// etcd 3.7 has this replacement.
     Replaced(&'static str),
-    /// etcd 3.7 does without, for this reason.
+    /// etcd 3.7 removed it for this reason.
     Dropped(&'static str),
 }
 
@@ -31,18 +31,18 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A flag that is not there.
+/// A removed flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absent {
     /// Without dashes.
     pub(super) name: &'static str,
     /// Why.
     pub(super) reason: Reason,
-    /// Whether the flag stands without a value.
+    /// Whether the flag takes no value.
     pub(super) is_bool: bool,
 }
 
-/// What was asked for and is not there.
+/// A removed flag that the operator has set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
     /// The setting as the operator wrote it: a flag, a variable or a key.
@@ -50,7 +50,7 @@ pub(super) struct Demand {
     pub(super) reason: Reason,
 }
 
-/// One line for each reason, with all settings that it keeps from being honoured.
+/// One line for each reason, listing all settings that are ignored for it.
 pub(super) fn told(demands: &[Demand]) -> Vec<String> {
     let mut reasons: Vec<Reason> = Vec::new();
     for demand in demands {
@@ -66,12 +66,12 @@ pub(super) fn told(demands: &[Demand]) -> Vec<String> {
     reasons.iter().map(line).collect()
 }
 
-/// The flag of that name.
+/// The removed flag of this name.
 pub(super) fn find(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| absent.name == name)
 }
 
-/// What a file asks for that is not there: by the names of flags, which etcd reads whatever their case.
+/// The removed flags in a file. etcd reads flag names in a file without regard to case.
 pub(super) fn in_file<'a>(top: impl IntoIterator<Item = &'a String>) -> Vec<Demand> {
     let mut demands = Vec::new();
     for key in top {
@@ -94,7 +94,7 @@ const fn switch(name: &'static str, reason: Reason) -> Absent {
 const V2: Reason = Dropped("there is no v2 API");
 const PROXY: Reason = Dropped("there is no v2 proxy");
 
-/// Every such flag.
+/// All removed flags.
 pub(super) static ABSENT: &[Absent] = &[
     switch("debug", Replaced("log-level")),
     text("discovery", Replaced("discovery-endpoints")),

@@ -1,4 +1,4 @@
-//! What `--auth-token` says: the type of tokens, and for signed ones the keys and how they are used.
+//! The value of `--auth-token`: the type of tokens, and for signed tokens the keys and their options.
 //!
 //! ```text
 //! simple
@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! Which methods there are, and what the files hold (`jwt`).
+//! The signing methods, and the content of the files (`jwt`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,47 +18,47 @@ use quorate_gotext::duration::SignedDuration;
 /// The type of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthToken {
-    /// Texts that the log gives out.
+    /// Random texts that the replicated log distributes.
     Simple,
-    /// Signed ones.
+    /// Signed tokens.
     Jwt(Jwt),
-    /// None: nobody can log in.
+    /// No tokens: no user can log in.
     Nothing,
 }
 
-/// How tokens are signed.
+/// The options of signed tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jwt {
     /// The method's name.
     pub sign_method: String,
-    /// Where the public key is.
+    /// The file with the public key.
     pub public_key: Option<PathBuf>,
-    /// Where the private key is.
+    /// The file with the private key.
     pub private_key: Option<PathBuf>,
-    /// For how long a token is good.
+    /// The validity of a token.
     pub ttl: Duration,
-    /// Options that mean nothing.
+    /// Unknown options.
     pub unknown: Vec<String>,
 }
 
-/// It says nothing that can be done. What it says may be a secret, and is not repeated.
+/// The setting is invalid. The error does not repeat it, because it may contain a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTokenFault {
-    /// The type of tokens.
+    /// The type of tokens is unknown.
     #[error("auth: invalid auth options: --auth-token begins with simple or jwt")]
     Type,
-    /// An option without a value, with two, or twice.
+    /// An option has no value, or several values, or is given twice.
     #[error(
         "auth: invalid auth options: each option of --auth-token is NAME=VALUE, and there once"
     )]
     Option,
-    /// The span of time for which tokens are good.
+    /// The validity is no duration.
     #[error("auth: invalid auth options: ttl is a span of time, such as 5m")]
     Ttl,
-    /// No method.
+    /// The signing method is missing.
     #[error("auth: invalid auth options: jwt needs sign-method")]
     NoMethod,
-    /// A method that there is none of.
+    /// The signing method is unknown.
     #[error(
         "auth: invalid auth options: sign-method is RS, PS, ES or HS with 256, 384 or 512, or EdDSA"
     )]
@@ -67,11 +67,11 @@ pub enum AuthTokenFault {
 
 const OPTIONS: [&str; 4] = ["sign-method", "pub-key", "priv-key", "ttl"];
 
-/// How long a token is good where nothing is said.
+/// The default validity of a token.
 const TTL: Duration = Duration::from_secs(300);
 
 impl AuthToken {
-    /// Reads the setting.
+    /// Parses the setting.
     pub fn parse(text: &str) -> Result<Self, AuthTokenFault> {
         let mut items = text.split(',');
         let kind = items.next().unwrap_or_default();
@@ -98,7 +98,7 @@ impl Jwt {
             None => TTL,
             Some(text) => {
                 let ttl: SignedDuration = text.parse().map_err(|_| AuthTokenFault::Ttl)?;
-                // A token of the past is good for no time.
+                // A negative validity counts as zero.
                 ttl.positive().unwrap_or_default()
             }
         };
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_that_of_etcd() {
+    fn options_follow_etcds_grammar() {
         assert_eq!(AuthToken::parse("simple"), Ok(AuthToken::Simple));
         assert_eq!(AuthToken::parse(""), Ok(AuthToken::Nothing));
         let jwt = AuthToken::parse("jwt,pub-key=a,priv-key=b,sign-method=RS256,ttl=10m,x=y");

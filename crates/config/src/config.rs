@@ -1,7 +1,7 @@
-//! The configuration of a member: every value that a flag sets, checked, with its default.
+//! The configuration of a member: the checked value of every flag, or its default.
 //!
-//! Spans and counts that stand for "the default" or "off" at zero or below are kept as given; the
-//! method of the field's name resolves them.
+//! Durations and counts for which zero or a negative number stands for "the default" or "off" are stored as
+//! given. The method with the name of the field resolves them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum ClusterState {
     /// It founds one, together with the other initial members.
     #[default]
     New,
-    /// It was added to a running one.
+    /// It was added to a running cluster.
     Existing,
 }
 
@@ -36,7 +36,7 @@ pub enum CompactionMode {
     Revision,
 }
 
-/// How much automatic compaction keeps.
+/// How much history automatic compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     /// The revisions of this span of time.
@@ -45,7 +45,7 @@ pub enum Retention {
     Revisions(i64),
 }
 
-/// How free pages are kept track of in the backend file.
+/// How the backend file tracks free pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreelistType {
     /// By span length.
@@ -58,15 +58,15 @@ pub enum FreelistType {
 /// Distributed tracing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracing {
-    /// Whether there is any. Without it the rest is not looked at.
+    /// Whether tracing is enabled. Otherwise the other fields are not used.
     pub enabled: bool,
     /// Host and port of the collector.
     pub address: String,
-    /// What the collector is told that members are called.
+    /// The service name in spans.
     pub service_name: String,
-    /// What it is told that this member is called; nothing if empty.
+    /// The instance id of this member in spans; not sent if empty.
     pub instance_id: String,
-    /// How many of a million calls are followed that nobody follows yet, as given; see [`Tracing::per_million`].
+    /// How many of a million calls without a sampled parent are traced, as given; see [`Tracing::per_million`].
     pub sampling_rate: i64,
 }
 
@@ -92,8 +92,8 @@ impl Tracing {
 
 /// A checked configuration.
 ///
-/// Fields are named after their flags; a span of time that may be "off" or "default" at zero or
-/// below is a [`SignedDuration`], and the method of the same name resolves it.
+/// Fields are named after their flags. A duration that may be "off" or "default" at zero or below is a
+/// [`SignedDuration`], and the method of the same name resolves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     // Member.
@@ -101,88 +101,87 @@ pub struct Config {
     pub name: String,
     /// The data directory; never empty once parsed.
     pub data_dir: String,
-    /// A directory of its own for the WAL; empty for the one inside the data directory.
+    /// A separate directory for the WAL; empty for the one inside the data directory.
     pub wal_dir: String,
-    /// Where peers are listened to.
+    /// The URLs to listen on for peers.
     pub listen_peer_urls: Vec<Url>,
-    /// Where clients are listened to.
+    /// The URLs to listen on for clients.
     pub listen_client_urls: Vec<Url>,
-    /// Where clients are listened to for HTTP alone; when not empty, the client URLs are for gRPC
-    /// alone.
+    /// The URLs to listen on for HTTP only. If there are any, the client URLs serve gRPC only.
     pub listen_client_http_urls: Vec<Url>,
-    /// Where scrapers and probes are listened to.
+    /// The URLs to listen on for metrics and health checks.
     pub listen_metrics_urls: Vec<Url>,
-    /// Snapshot files kept, 0 for all.
+    /// The number of snapshot files to keep; 0 for all.
     pub max_snapshots: u64,
-    /// WAL files kept, 0 for all.
+    /// The number of WAL files to keep; 0 for all.
     pub max_wals: u64,
-    /// Applied entries between disk snapshots.
+    /// The number of applied entries between two snapshots.
     pub snapshot_count: u64,
-    /// Entries kept in memory behind the snapshot.
+    /// The number of entries before the snapshot that stay in memory.
     pub snapshot_catchup_entries: u64,
     /// Milliseconds between heartbeats; one raft tick.
     pub heartbeat_interval_ms: u64,
     /// Milliseconds without a leader before an election.
     pub election_timeout_ms: u64,
-    /// Whether election ticks are forwarded at start.
+    /// Whether the election ticks are advanced at the start.
     pub initial_election_tick_advance: bool,
-    /// Whether a candidate first asks whether it could win.
+    /// Whether a candidate holds a pre-vote before an election.
     pub pre_vote: bool,
-    /// Whether a member whose log cannot be written for an election timeout leaves the lead to others.
+    /// Whether a member leaves leadership to others when its log cannot be written for an election timeout.
     pub fence_stalled_disk: bool,
-    /// Whether a member that holds something else than a quorum of the others fetches its state from them.
+    /// Whether a member whose data differs from that of a quorum fetches its state from the other members.
     pub rebuild_corrupt_member: bool,
-    /// The backend's size limit as given: 0 for the default, below for none.
+    /// The size limit of the backend as given: 0 for the default, negative for none.
     pub quota_backend_bytes: i64,
-    /// Bytes under the quota that writes which grow the backend leave free.
+    /// Bytes below the quota that growing writes must leave free.
     pub quota_headroom_bytes: u64,
-    /// Percent of the quota from which on there is a warning; 0 for none.
+    /// The percentage of the quota from which a warning is logged; 0 for never.
     pub quota_warning_percent: u64,
-    /// Percent of the quota below which the member takes its own NOSPACE alarm back; 0 for never.
+    /// The percentage of the quota below which the member disarms its own NOSPACE alarm; 0 for never.
     pub quota_disarm_percent: u64,
-    /// Whether the backend file is kept in memory as a whole.
+    /// Whether the whole backend file is locked in memory.
     pub memory_mlock: bool,
-    /// Megabytes that giving free space back at start has to win to be worth it; 0 for never.
+    /// Defragmentation at the start must free this many megabytes to be worth it; 0 for never.
     pub bootstrap_defrag_threshold_megabytes: u64,
-    /// How the backend keeps free pages.
+    /// How the backend tracks free pages.
     pub backend_freelist_type: FreelistType,
-    /// Time between backend commits as given; see [`Config::backend_batch_interval`].
+    /// The interval of backend commits as given; see [`Config::backend_batch_interval`].
     pub backend_batch_interval: SignedDuration,
-    /// Operations between backend commits as given; see [`Config::backend_batch_limit`].
+    /// The maximum number of operations between backend commits as given; see [`Config::backend_batch_limit`].
     pub backend_batch_limit: i64,
-    /// Operations a transaction may have.
+    /// The maximum number of operations in a transaction.
     pub max_txn_ops: u64,
-    /// Bytes a proposal may have.
+    /// The maximum size of a proposal in bytes.
     pub max_request_bytes: u64,
-    /// HTTP/2 streams a connection may have; `u32::MAX` for no limit.
+    /// The maximum number of HTTP/2 streams on a connection; `u32::MAX` for no limit.
     pub max_concurrent_streams: u32,
-    /// Connections of clients that one address may hold; 0 for any number.
+    /// The maximum number of client connections from one address; 0 for no limit.
     pub max_connections_per_address: u32,
-    /// Time that a client lets pass between two pings as given; see [`Config::grpc_keepalive_min_time`].
+    /// The minimum time between two pings of a client as given; see [`Config::grpc_keepalive_min_time`].
     pub grpc_keepalive_min_time: SignedDuration,
-    /// Idle time before the server pings; zero or less for never.
+    /// The idle time before the server sends a ping; zero or less for never.
     pub grpc_keepalive_interval: SignedDuration,
-    /// Time a ping may stay unanswered; zero or less for never pinging.
+    /// How long a ping may stay unanswered; zero or less disables pings.
     pub grpc_keepalive_timeout: SignedDuration,
-    /// Whether listeners share their port.
+    /// Whether listeners set `SO_REUSEPORT`.
     pub socket_reuse_port: bool,
-    /// Whether listeners take an address that is still winding down.
+    /// Whether listeners set `SO_REUSEADDR`.
     pub socket_reuse_address: bool,
-    /// How long a read from a peer may take.
+    /// The timeout of a read from a peer.
     pub raft_read_timeout: SignedDuration,
-    /// How long a write to a peer may take.
+    /// The timeout of a write to a peer.
     pub raft_write_timeout: SignedDuration,
 
     // Cluster.
-    /// The peer URLs that the others are told.
+    /// The peer URLs that are advertised to the other members.
     pub initial_advertise_peer_urls: Vec<Url>,
-    /// The client URLs that clients are told.
+    /// The client URLs that are advertised to clients.
     pub advertise_client_urls: Vec<Url>,
-    /// The first members, `name=url,name=url`.
+    /// The initial members, `name=url,name=url`.
     pub initial_cluster: String,
-    /// Whether this member founds or joins.
+    /// Whether this member founds a cluster or joins one.
     pub initial_cluster_state: ClusterState,
-    /// What sets this cluster's ids apart from another's.
+    /// The token that distinguishes the ids of this cluster from those of others.
     pub initial_cluster_token: String,
     /// What automatic compaction keeps.
     pub auto_compaction_mode: CompactionMode,
@@ -190,72 +189,72 @@ pub struct Config {
     pub auto_compaction_retention: String,
     /// The type of tokens, as given; see [`AuthToken::parse`](super::AuthToken::parse).
     pub auth_token: String,
-    /// Seconds for which a simple token is good after it was last shown; see [`Config::auth_token_ttl`].
+    /// Seconds for which a simple token stays valid after its last use; see [`Config::auth_token_ttl`].
     pub auth_token_ttl_secs: u64,
-    /// What hashing a password costs, as bcrypt counts.
+    /// The bcrypt cost of password hashes.
     pub bcrypt_cost: u64,
-    /// Learners the cluster may have.
+    /// The maximum number of learners in the cluster.
     pub max_learners: i64,
-    /// How a new member finds the others through a cluster that already runs.
+    /// How a new member finds the others through a discovery cluster.
     pub discovery: Discovery,
-    /// The domain whose SRV records name the first members; empty for none.
+    /// The domain whose SRV records list the initial members; empty for none.
     pub discovery_srv: String,
-    /// What those records have behind their service's name.
+    /// The suffix of the service name in these records.
     pub discovery_srv_name: String,
-    /// Whether a change of the members is refused that would leave too few of them at work.
+    /// Whether a membership change is refused that would leave too few active members.
     pub strict_reconfig_check: bool,
-    /// Whether the gRPC services are served as JSON over HTTP, too.
+    /// Whether the gRPC services are also served as JSON over HTTP.
     pub enable_grpc_gateway: bool,
     /// Whether profiles of the process are served to clients over HTTP.
     pub enable_pprof: bool,
-    /// Time between looks at a downgrade under way; zero for never.
+    /// The interval at which an active downgrade is checked; zero for never.
     pub downgrade_check_time: SignedDuration,
-    /// How often a leader compares what all members hold; never unless positive.
+    /// The interval at which a leader compares the data of all members; never unless positive.
     pub corrupt_check_time: SignedDuration,
-    /// How often a leader compares what compactions have left behind, where its gate is open. Positive.
+    /// The interval at which a leader compares compaction hashes, if that feature gate is open. Positive.
     pub compact_hash_check_time: SignedDuration,
-    /// The highest cluster version that this member takes part in, where that is not its own.
+    /// The highest cluster version that this member accepts, if it is not its own version.
     pub hold_cluster_version: Option<Version>,
 
     // Security.
     /// How connections are secured.
     pub security: Security,
 
-    // Access over HTTP.
-    /// Origins that browsers are told about; `*` for all.
+    // HTTP access.
+    /// The CORS origins; `*` for all.
     pub cors: BTreeSet<String>,
-    /// Host names accepted on listeners without TLS; `*` or none for all.
+    /// The host names accepted on listeners without TLS; `*` or an empty set for all.
     pub host_whitelist: BTreeSet<String>,
 
-    // Watching over the member.
-    /// How much `/metrics` tells.
+    // Observability.
+    /// The level of detail of `/metrics`.
     pub metrics: MetricsLevel,
-    /// What the log does with lines.
+    /// The settings of the log.
     pub log: log::Settings,
-    /// Applying a request for longer is worth a warning.
+    /// A warning is logged if applying a request takes longer.
     pub warning_apply_duration: SignedDuration,
-    /// Answering a unary request for longer is worth a warning.
+    /// A warning is logged if a unary request takes longer.
     pub warning_unary_request_duration: SignedDuration,
-    /// Which calls are followed, and who is told.
+    /// Which calls are traced, and the collector.
     pub tracing: Tracing,
     /// The audit log, if there is one.
     pub audit: Option<audit::Settings>,
 
     // Tuning.
-    /// Revisions removed per step of a compaction as given; see [`Config::compaction_batch_limit`].
+    /// The number of revisions removed in each step of a compaction as given; see
+    /// [`Config::compaction_batch_limit`].
     pub compaction_batch_limit: i64,
-    /// Time between those steps as given; see [`Config::compaction_sleep_interval`].
+    /// The pause between those steps as given; see [`Config::compaction_sleep_interval`].
     pub compaction_sleep_interval: SignedDuration,
-    /// Time between progress notifications as given; see
-    /// [`Config::watch_progress_notify_interval`].
+    /// The interval of progress notifications as given; see [`Config::watch_progress_notify_interval`].
     pub watch_progress_notify_interval: SignedDuration,
-    /// Behaviour that is not settled.
+    /// Feature gates, for behaviour that may still change.
     pub feature_gates: FeatureGates,
 
     // Unsafe.
-    /// Whether this member goes on alone with the data of its cluster.
+    /// Whether this member forms a new cluster alone with its data.
     pub force_new_cluster: bool,
-    /// Whether files are never synced.
+    /// Whether `fsync` is disabled.
     pub unsafe_no_fsync: bool,
 }
 
@@ -352,13 +351,13 @@ impl Config {
         self.election_timeout_ms / self.heartbeat_interval_ms
     }
 
-    /// The shortest life of a lease: half as much again as an election, in whole seconds.
+    /// The minimum TTL of a lease: one and a half election timeouts, in whole seconds.
     pub fn least_lease_secs(&self) -> i64 {
         let millis = (3 * self.election_ticks() / 2) * self.heartbeat_interval_ms;
         i64::try_from(millis.div_ceil(1000)).unwrap_or(i64::MAX)
     }
 
-    /// What members should have alike, because what they store depends on it: names and values.
+    /// Settings that must be equal on all members, because replicated data depends on them: names and values.
     pub fn shared_settings(&self) -> Vec<(&'static str, String)> {
         let persists = self.feature_gates.is_enabled(Gate::LeaseCheckpointPersist);
         vec![
@@ -368,18 +367,18 @@ impl Config {
         ]
     }
 
-    /// What members tell one another and may have otherwise: names and values.
+    /// Settings that members report to one another and that may differ: names and values.
     pub fn announced_settings(&self) -> Vec<(&'static str, String)> {
         let gate = Gate::CompactHashCheck;
         vec![(gate.name(), self.feature_gates.is_enabled(gate).to_string())]
     }
 
-    /// How long a request may take in all: five seconds and two elections.
+    /// The timeout of a request: five seconds and two election timeouts.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * Duration::from_millis(self.election_timeout_ms)
     }
 
-    /// For how long a token is good after it was last shown. None is good for no time at all.
+    /// How long a token stays valid after its last use. Zero stands for the default.
     pub fn auth_token_ttl(&self) -> Duration {
         Duration::from_secs(if self.auth_token_ttl_secs == 0 {
             300
@@ -388,7 +387,7 @@ impl Config {
         })
     }
 
-    /// The backend's size limit, `None` for no limit.
+    /// The size limit of the backend; `None` for no limit.
     pub fn quota_bytes(&self) -> Option<u64> {
         match self.quota_backend_bytes {
             0 => Some(2 << 30),
@@ -401,8 +400,8 @@ impl Config {
         self.backend_batch_interval.positive().unwrap_or(Duration::from_millis(100))
     }
 
-    /// Time that a client lets pass between two pings, on pain of its connection. Without one in the flags it is that
-    /// of gRPC's library for Go, as in etcd.
+    /// The minimum time between two pings of a client; faster clients are disconnected. The default is that of
+    /// grpc-go, as in etcd.
     pub fn grpc_keepalive_min_time(&self) -> Duration {
         self.grpc_keepalive_min_time.positive().unwrap_or(Duration::from_secs(300))
     }
@@ -427,17 +426,17 @@ impl Config {
         self.watch_progress_notify_interval.positive().unwrap_or(Duration::from_secs(600))
     }
 
-    /// Listeners for gRPC serve HTTP too, unless HTTP has listeners of its own.
+    /// Whether gRPC listeners also serve HTTP, which they do unless HTTP has its own listeners.
     pub fn serves_http_with_grpc(&self) -> bool {
         self.listen_client_http_urls.is_empty()
     }
 
-    /// Profiles are also for whoever hunts a fault.
+    /// Whether profiles are served: with `--enable-pprof`, and at the debug log level.
     pub fn serves_profiles(&self) -> bool {
         self.enable_pprof || self.log.level == log::Level::Debug
     }
 
-    /// The initial cluster of a member of that name with the advertised peer URLs.
+    /// The initial cluster of a member with this name and the advertised peer URLs.
     pub fn initial_cluster_from_name(&self, name: &str) -> String {
         let name = if name.is_empty() { DEFAULT_NAME } else { name };
         let members = self.initial_advertise_peer_urls.iter().map(|url| format!("{name}={url}"));

@@ -1,43 +1,43 @@
-//! How a new member finds the others through a cluster that already runs (`--discovery-*`).
+//! How a new member finds the others through a discovery cluster (`--discovery-*`).
 
 use std::fmt;
 
 use quorate_gotext::duration::SignedDuration;
 
-/// The cluster in which members register, and the token under which they find each other.
+/// The discovery cluster in which members register, and the token that they share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Discovery {
-    /// Client addresses of the discovery cluster; none for no discovery.
+    /// The client addresses of the discovery cluster; empty if discovery is not used.
     pub endpoints: Vec<String>,
-    /// What the new cluster registers under; it takes the place of the cluster token too.
+    /// The token under which the new cluster registers. It also replaces the cluster token.
     pub token: String,
-    /// Longest wait for a connection.
+    /// The timeout for connecting.
     pub dial_timeout: SignedDuration,
-    /// Longest wait for an answer.
+    /// The timeout of a request.
     pub request_timeout: SignedDuration,
     /// Idle time before the connection is checked.
     pub keepalive_time: SignedDuration,
-    /// Longest wait for the answer to such a check.
+    /// The timeout of such a check.
     pub keepalive_timeout: SignedDuration,
     /// Whether connections are not encrypted.
     pub insecure_transport: bool,
-    /// Whether the certificate of an encrypted connection is not looked at.
+    /// Whether the server certificate is not verified.
     pub insecure_skip_tls_verify: bool,
-    /// A client certificate's file.
+    /// The file with the client certificate.
     pub cert: String,
-    /// Its key's file.
+    /// The file with its key.
     pub key: String,
-    /// The file of the authorities that are trusted.
+    /// The file with the trusted authorities.
     pub cacert: String,
     /// `NAME` or `NAME:PASSWORD`; empty for no login.
     pub user: String,
-    /// The password, where it does not stand with the name.
+    /// The password, if `user` does not contain it.
     pub password: String,
 }
 
 impl fmt::Debug for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Who registers, but for the password, which `user` may hold too.
+        // The user name without the password that `user` may contain.
         let user = self.user.split(':').next();
         f.debug_struct("Discovery")
             .field("endpoints", &self.endpoints)
@@ -73,7 +73,7 @@ impl Default for Discovery {
 }
 
 impl Discovery {
-    /// Whether a new member looks for the others this way.
+    /// Whether discovery is used.
     pub fn is_asked_for(&self) -> bool {
         !self.endpoints.is_empty()
     }
@@ -101,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_in_no_debug() {
+    fn the_debug_output_contains_no_password() {
         let (user, password) = ("u:SECRET".to_owned(), "SECRET".to_owned());
         let shown = format!("{:?}", Discovery { user, password, ..Discovery::default() });
         assert!(shown.contains("\"u\"") && !shown.contains("SECRET"), "{shown}");
     }
 
     #[test]
-    fn the_password_may_stand_with_the_name() {
+    fn the_user_may_contain_the_password() {
         let login = |user: &str, password: &str| {
             let (user, password) = (user.to_owned(), password.to_owned());
             let login = Discovery { user, password, ..Discovery::default() }.login();

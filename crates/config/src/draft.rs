@@ -1,4 +1,4 @@
-//! A configuration while it is read: every value as given, nothing checked beyond its type.
+//! A configuration while it is read: every value as given, checked only for its type.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,28 @@ use super::absent::Demand;
 use super::config::Config;
 use super::security::TlsVersion;
 
-/// What `--help` of etcd shows, and scripts give.
+/// The default that etcd's `--help` shows and that scripts pass.
 const DEFAULT_ROTATION: &str =
     r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#;
 
-/// What flags, environment and file write into; [`super::validate`] makes a [`Config`] of it.
+/// What flags, environment and file write into. [`super::validate`] converts it into a [`Config`].
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    /// The values that are final as soon as they have their type.
+    /// The values that need no further checks.
     pub(super) config: Config,
     /// The configuration file, empty for none.
     pub(super) config_file: String,
-    /// Whether only the version is asked for.
+    /// Whether `--version` is set.
     pub(super) print_version: bool,
     /// `new` or `existing`, once checked.
     pub(super) initial_cluster_state: String,
-    /// `exit` or `proxy`, of which only the first is left.
+    /// `exit` or `proxy`; only `exit` is still supported.
     pub(super) discovery_fallback: String,
     /// A version of two numbers, or empty.
     pub(super) hold_cluster_version: String,
     /// The name of a version of TLS, once checked.
     pub(super) tls_min_version: String,
-    /// The same, or empty.
+    /// The name of a version of TLS, or empty.
     pub(super) tls_max_version: String,
     /// `periodic` or `revision`, once checked.
     pub(super) auto_compaction_mode: String,
@@ -43,23 +43,23 @@ pub(super) struct Draft {
     pub(super) log_format: String,
     /// Names of outputs and paths.
     pub(super) log_outputs: Vec<String>,
-    /// Whether the log file is set aside when it is full.
+    /// Whether the log file is rotated.
     pub(super) enable_log_rotation: bool,
-    /// When, and what is kept, as JSON.
+    /// When the log file is rotated, and what is kept, as JSON.
     pub(super) log_rotation_config_json: String,
-    /// Where the audit log goes; nowhere if empty.
+    /// The destination of the audit log; empty for none.
     pub(super) audit_log: String,
-    /// When its file is set aside, as JSON; never if empty.
+    /// When the audit log file is rotated, as JSON; empty for never.
     pub(super) audit_log_rotation_config_json: String,
-    /// Which calls it tells.
+    /// The calls that the audit log records.
     pub(super) audit_rules: String,
     /// `drop` or `refuse`.
     pub(super) audit_log_overflow: String,
-    /// Stages of the v2 store's end; accepted and without effect.
+    /// Stages of the removal of the v2 store; accepted without effect.
     pub(super) v2_deprecation: Vec<String>,
-    /// The flags that somebody set, by name.
+    /// The names of the flags that were set explicitly.
     pub(super) explicit: BTreeSet<String>,
-    /// What was asked for and is not there.
+    /// The removed flags that were set.
     pub(super) demands: Vec<Demand>,
 }
 

@@ -1,11 +1,11 @@
 //! Flags from environment variables: `ETCD_` and the flag's name in capitals, `-` written `_`.
 //!
-//! A variable counts only where the command line does not set its flag. Both at once end the
-//! program, because one of them would be silently wrong. An empty variable is as good as none.
+//! A variable counts only if the command line does not set its flag. Both together end the program, because one
+//! of them would be ignored silently. An empty variable counts as unset.
 //!
 //! # Invariants
 //!
-//! * No line tells the value of a variable that is not known or holds a secret.
+//! * The value of a variable that is unknown or holds a secret is never printed.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,7 @@ use super::draft::Draft;
 use super::flags::{FLAGS, Flag};
 use super::outcome::{Pending, Stop};
 
-/// A variable that deployments set for the image's sake, and that the flag of that name must not
-/// see.
+/// A variable that container images set, and that must not be taken for the flag of that name.
 const VERSION_VARIABLE: &str = "ETCD_VERSION";
 
 /// The name of the environment variable of a flag.
@@ -60,7 +59,7 @@ pub(super) fn read(
                 "variable-name" = name,
                 "variable-value" = flag.told(&value)
             ))),
-            // Of several wrong values the last one is reported.
+            // Of several invalid values, the last one is reported.
             Err(reason) => {
                 let value = go_quote(&flag.told(&value));
                 refusal = Some(format!("invalid value {value} for {name}: {reason}"));
@@ -72,18 +71,18 @@ pub(super) fn read(
     refusal.map_or(Ok(()), |text| Err(Stop::Refused(text)))
 }
 
-/// The value of a variable, `None` where it is empty.
+/// The value of a variable; `None` if it is empty.
 pub(super) fn value_of<'a>(environment: &'a [(String, String)], name: &str) -> Option<&'a str> {
     let found = environment.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
 }
 
-/// The flag that is not there and whose variable has that name.
+/// The removed flag whose variable has this name.
 fn absent_of_variable(name: &str) -> Option<&'static Absent> {
     ABSENT.iter().find(|absent| environment_name(absent.name) == name)
 }
 
-/// Refuses a variable that contradicts a flag, and names those that mean nothing.
+/// Refuses a variable that contradicts a flag, and reports unknown variables.
 fn review(
     environment: &[(String, String)],
     used: &BTreeSet<String>,

@@ -1,20 +1,19 @@
-//! Feature gates: switches for behaviour that is not settled, as `--feature-gates A=true,B=false`.
+//! Feature gates: switches for behaviour that may still change, as `--feature-gates A=true,B=false`.
 //!
 //! # Invariants
 //!
-//! * A gate set by name keeps its value, whatever `AllAlpha` and `AllBeta` say and in whatever
-//!   order.
-//! * Printing lists exactly the gates that are set, one by one or in bulk, sorted by name.
+//! * A gate that is set by name keeps its value, whatever `AllAlpha` and `AllBeta` are set to, in any order.
+//! * Printing lists exactly the gates that are set, by name or in bulk, sorted by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How settled a gate's behaviour is.
+/// The maturity of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for.
+    /// Off by default.
     Alpha,
-    /// On unless refused.
+    /// On by default.
     Beta,
 }
 
@@ -43,12 +42,12 @@ macro_rules! gates {
                 match self { $(Self::$gate => stringify!($gate),)* }
             }
 
-            /// How settled the gate is.
+            /// The maturity of the gate.
             pub const fn stage(self) -> Stage {
                 match self { $(Self::$gate => Stage::$stage,)* }
             }
 
-            /// The state where nobody says otherwise.
+            /// The default state.
             pub const fn default_state(self) -> bool {
                 match self { $(Self::$gate => $default,)* }
             }
@@ -57,32 +56,32 @@ macro_rules! gates {
 }
 
 gates! {
-    /// Every alpha gate that is not set by name.
+    /// All alpha gates that are not set by name.
     AllAlpha: Alpha, false;
-    /// Every beta gate that is not set by name.
+    /// All beta gates that are not set by name.
     AllBeta: Beta, false;
     /// The leader compares compaction hashes of the members.
     CompactHashCheck: Alpha, false;
     /// A lease is renewed without waiting for the applied index.
     FastLeaseKeepAlive: Beta, true;
-    /// The data of the members is compared before the first request.
+    /// The members compare their data before they serve the first request.
     InitialCorruptCheck: Alpha, false;
-    /// The leader replicates what remains of leases.
+    /// The leader replicates the remaining time of leases.
     LeaseCheckpoint: Alpha, false;
-    /// What remains of leases is stored.
+    /// The remaining time of leases is stored.
     LeaseCheckpointPersist: Alpha, false;
     /// Lease revocations may run further ahead of the applied index.
     PriorityRequest: Alpha, false;
     /// Peers are dialled from the first advertised address.
     SetMemberLocalAddr: Alpha, false;
-    /// The health service says not serving while the backend is defragmented.
+    /// The health service reports "not serving" while the backend is defragmented.
     StopGRPCServiceOnDefrag: Alpha, false;
     /// Reads inside write transactions share the read buffer.
     TxnModeWriteWithSharedBuffer: Beta, true;
 }
 
 impl Gate {
-    /// Why a gate changes nothing in this version, `None` for one that acts.
+    /// Why a gate has no effect in this version; `None` for a gate with an effect.
     const fn inert(self) -> Option<&'static str> {
         match self {
             Self::TxnModeWriteWithSharedBuffer => Some("there is no buffer to share or to copy"),
@@ -100,10 +99,10 @@ impl Gate {
     }
 }
 
-/// Why a `--feature-gates` text is refused; prints as etcd does.
+/// Why a `--feature-gates` text is refused. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
-    /// There is no such gate.
+    /// The gate is unknown.
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     /// A name without `=`.
@@ -117,12 +116,12 @@ pub enum FeatureGateError {
     InvalidValue {
         /// The gate.
         name: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
 }
 
-/// The state of every gate.
+/// The states of all gates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     named: BTreeMap<Gate, bool>,
@@ -134,18 +133,18 @@ impl FeatureGates {
         self.set_state(gate).unwrap_or(gate.default_state())
     }
 
-    /// The gates that somebody turned and that change nothing, each with the reason.
+    /// The gates that were set and have no effect, each with the reason.
     pub(super) fn inert(&self) -> impl Iterator<Item = (Gate, &'static str)> {
         let turned = |gate: &Gate| self.is_enabled(*gate) != gate.default_state();
         let all = Gate::ALL.iter().copied().filter(turned);
         all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
-    /// Sets the gates of a text like `A=true,B=false`, beside those already set.
+    /// Sets the gates in a text like `A=true,B=false`, in addition to those already set.
     ///
     /// # Errors
     ///
-    /// The first wrong entry; then nothing of the text counts.
+    /// The first wrong entry; no gate in the text is set then.
     pub fn set(&mut self, text: &str) -> Result<(), FeatureGateError> {
         let mut named = BTreeMap::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -170,7 +169,7 @@ impl FeatureGates {
         Ok(())
     }
 
-    /// The state a gate was given, by name or in bulk.
+    /// The state that a gate was given, by name or in bulk.
     fn set_state(&self, gate: Gate) -> Option<bool> {
         let bulk = match gate.stage() {
             Stage::Alpha => Gate::AllAlpha,
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_gate_wins_over_bulk() {
+    fn a_gate_set_by_name_takes_precedence_over_bulk() {
         for text in ["AllAlpha=true,LeaseCheckpoint=false", "LeaseCheckpoint=false,AllAlpha=true"] {
             let gates = gates(text);
             assert!(!gates.is_enabled(Gate::LeaseCheckpoint));
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_what_is_set() {
+    fn printing_lists_the_gates_that_are_set() {
         assert_eq!(gates("").to_string(), "");
         assert_eq!(
             gates(" PriorityRequest = t ,CompactHashCheck=F,").to_string(),
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_stand_in_the_order_of_their_names() {
+    fn gates_are_sorted_by_name() {
         assert!(Gate::ALL.is_sorted_by_key(|gate| gate.name()));
     }
 }

@@ -1,11 +1,11 @@
-//! The configuration file: YAML or JSON, a key per flag.
+//! The configuration file: YAML or JSON, with one key for each flag.
 //!
-//! Unknown keys are passed over, a value of the wrong type is an error with the words of Go's decoder.
-//! Spans of time are whole nanoseconds here. What the flags take as one text between commas (URLs,
-//! origins, host names, gates) is one text here too; lists are lists.
+//! Unknown keys are ignored with a warning. A value of the wrong type is an error with the text of Go's
+//! decoder. Durations are whole nanoseconds. Values that flags take as one comma-separated text (URLs, origins,
+//! host names, gates) are one text in the file too; lists are lists.
 //!
-//! Keys that have no effect, those that nobody knows and those of former versions of etcd, are named in a warning, so that nobody
-//! believes them to be in force; in the sections that secure connections every key is, or is refused.
+//! Keys without effect (unknown keys, and keys of former versions of etcd) are named in a warning, so that
+//! operators do not rely on them. In sections that secure connections, every key either takes effect or is refused.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use super::outcome::{Pending, Stop};
 use super::setting::Setting;
 use super::yaml::{self, YamlValue};
 
-/// Where Go's decoder would stand: fields with a text form of their own are apart from the rest.
+/// The Go type that decodes plain fields; fields with a text form of their own are decoded separately.
 const PLAIN: &str = "configYAML.Config";
 const CODED: &str = "configYAML.configJSON";
 
-/// The sections of the file, by path, with the types that Go's decoder names.
+/// The sections of the file, by path, with the type names in Go's errors.
 const SECTIONS: &[(&str, &str)] = &[
     ("socket-options", "transport.SocketOpts"),
     ("discovery-config", "v3discovery.DiscoveryConfig"),
@@ -33,7 +33,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("peer-transport-security", "embed.securityConfig"),
 ];
 
-/// Sections in which no key is passed over.
+/// Sections in which unknown keys are refused.
 const SECURING: &[&str] = &[
     "discovery-config.client.secure",
     "discovery-config.client.auth",
@@ -41,7 +41,7 @@ const SECURING: &[&str] = &[
     "peer-transport-security",
 ];
 
-/// Reads the bytes of the file into the draft.
+/// Parses the file into the draft.
 pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) -> Result<(), Stop> {
     let unreadable =
         |reason: String| Stop::Refused(format!("error converting YAML to JSON: yaml: {reason}"));
@@ -70,7 +70,7 @@ pub(super) fn read(bytes: &[u8], draft: &mut Draft, lines: &mut Vec<Pending>) ->
     Ok(())
 }
 
-/// Puts every value of a plain type in its place, and returns the texts that need reading still.
+/// Stores every value of a plain type, and returns the texts that need further parsing.
 fn decode<'a>(
     top: &'a BTreeMap<String, YamlValue>,
     draft: &mut Draft,
@@ -93,7 +93,7 @@ fn decode<'a>(
     Ok(coded)
 }
 
-/// The flag that a key sets: by the exact key, or whatever its case where no exact key is there.
+/// The flag that a key sets. Case is ignored unless the exact key also exists.
 fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'static Flag> {
     let in_file = || FLAGS.iter().filter(|flag| flag.file == FileKey::Name);
     in_file().find(|flag| flag.name == key).or_else(|| {
@@ -102,7 +102,7 @@ fn flag_of_key(siblings: &BTreeMap<String, YamlValue>, key: &str) -> Option<&'st
     })
 }
 
-/// Where a flag that secures connections stands in the file, if not under its name. etcd passes it over there.
+/// The path in the file of a flag that secures connections, if it is not under its name. etcd ignores it there.
 fn nested_place(key: &str) -> Option<&'static str> {
     let flag = FLAGS.iter().find(|flag| flag.name.eq_ignore_ascii_case(key))?;
     match flag.file {
@@ -111,12 +111,12 @@ fn nested_place(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The section of that path, whatever its case, and its type.
+/// The section with this path, ignoring case, and its type.
 fn section_at(path: &str) -> Option<(&'static str, &'static str)> {
     SECTIONS.iter().find(|(section, _)| section.eq_ignore_ascii_case(path)).copied()
 }
 
-/// The flag that stands in a section, under that path, whatever its case.
+/// The flag with this path in a section, ignoring case.
 fn flag_at(path: &str) -> Option<&'static Flag> {
     let is_there = |flag: &&Flag| match flag.file {
         FileKey::Nested(place) => place.eq_ignore_ascii_case(path),
@@ -125,7 +125,7 @@ fn flag_at(path: &str) -> Option<&'static Flag> {
     FLAGS.iter().chain(FILE_ONLY).find(is_there)
 }
 
-/// Returns the paths of keys that mean nothing.
+/// Returns the paths of unknown keys.
 fn decode_section<'a>(
     (section, type_name): (&str, &str),
     node: &'a YamlValue,
@@ -230,7 +230,7 @@ fn decode_one<'a>(
     Ok(())
 }
 
-/// Where Go's decoder keeps a section.
+/// The Go type that contains a section.
 fn root_of(path: &str) -> &'static str {
     let is_secured = path
         .split('.')
@@ -239,7 +239,7 @@ fn root_of(path: &str) -> &'static str {
     if is_secured { CODED } else { PLAIN }
 }
 
-/// Where Go's decoder keeps a flag of this type, and under which type.
+/// The Go type that contains a flag of this type, and the flag's type in Go.
 fn go_type(setting: &Setting) -> (&'static str, &'static str) {
     match setting {
         Setting::Urls(_) | Setting::Origins(_) | Setting::Hosts(_) | Setting::Gates(_) => {
@@ -266,7 +266,7 @@ fn decode_error(kind: &str, place: &str) -> String {
     format!("error unmarshaling JSON: while decoding JSON: {reason}")
 }
 
-/// The coded texts of the flags with a setting of one kind, in the order of the file's own checks.
+/// Applies the texts of feature gates, in the order in which etcd checks them.
 fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
     for (flag, text) in coded_flags(coded) {
         if matches!(flag.setting, Setting::Gates(_)) {
@@ -276,7 +276,7 @@ fn apply_gates(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// Wrong URLs end the program on the spot, on standard error and not in the log.
+/// An invalid URL ends the program at once, with a message on standard error instead of the log.
 fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result<(), Stop> {
     const ORDER: [&str; 6] = [
         "listen-peer-urls",
@@ -289,7 +289,7 @@ fn apply_urls(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Result
     for name in ORDER {
         let found = coded_flags(coded).find(|(flag, _)| flag.name == name);
         if let Some((flag, text)) = found {
-            // The text names the wrong flag here, and people search for it as it is.
+            // etcd's text names the wrong flag here. It is kept, because people search for it.
             let said = if name == "advertise-client-urls" { "advertise-peer-urls" } else { name };
             flag.setting.set(draft, text).map_err(|reason| {
                 Stop::Printed(format!("unexpected error setting up {said}: {reason}\n"))
@@ -314,7 +314,7 @@ fn apply_lists(coded: &BTreeMap<&'static str, &str>, draft: &mut Draft) -> Resul
     Ok(())
 }
 
-/// The flags whose texts are not empty; an empty text leaves the default.
+/// The flags whose texts are not empty; an empty text keeps the default.
 fn coded_flags<'a>(
     coded: &'a BTreeMap<&'static str, &str>,
 ) -> impl Iterator<Item = (&'static Flag, &'a str)> {
@@ -324,7 +324,7 @@ fn coded_flags<'a>(
         .filter_map(|(name, text)| super::flags::find(name).map(|flag| (flag, *text)))
 }
 
-/// Names keys that are not there any more, and those that never were.
+/// Warns about keys that were removed and about unknown keys.
 fn name_what_is_passed_over(
     top: &BTreeMap<String, YamlValue>,
     unknown: &[String],

@@ -1,11 +1,11 @@
-//! The table of flags: what a row is; the rows are in `table`.
+//! The table of flags: the type of a row. The rows are in `table`.
 //!
-//! One row per flag: its name, its type and place, what help says of it, and its key in the
-//! configuration file where that differs from the name. The environment variable derives from the
-//! name (`--max-wals` is `ETCD_MAX_WALS`), the default from [`super::Config::default`].
+//! There is one row for each flag: its name, type and field, its help text, and its key in the configuration
+//! file if that differs from the name. The environment variable is derived from the name (`--max-wals` is
+//! `ETCD_MAX_WALS`), and the default from [`super::Config::default`].
 //!
-//! A flag stands here only when it does something, or when etcd too accepts it without effect. What
-//! etcd has and we do not have yet stands in `absent`.
+//! A flag is in the table only if it has an effect, or if etcd accepts it without effect too. Flags of etcd
+//! that are missing here are in `absent`.
 
 mod sections;
 mod table;
@@ -17,18 +17,18 @@ pub(super) use self::table::FLAGS;
 use super::draft::Draft;
 use super::setting::Setting::{self, Ignored};
 
-/// Where a flag's value stands in the configuration file.
+/// The position of a flag's value in the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKey {
     /// Under the flag's name.
     Name,
-    /// Under sections and a key, with dots between.
+    /// At this path of section names and a key, separated by dots.
     Nested(&'static str),
-    /// Nowhere.
+    /// The file cannot set it.
     None,
 }
 
-/// What a log shows in place of a secret.
+/// Printed in the log instead of a secret.
 const WITHHELD: &str = "***";
 
 /// A flag.
@@ -38,13 +38,13 @@ pub(super) struct Flag {
     pub(super) name: &'static str,
     /// The heading in help.
     pub(super) section: &'static str,
-    /// Its type, and the place of its value.
+    /// Its type, and the field of its value.
     pub(super) setting: Setting,
-    /// What it is for.
+    /// The help text.
     pub(super) help: &'static str,
     /// Its key in the file.
     pub(super) file: FileKey,
-    /// What help shows as the default instead of the value.
+    /// The default in the help text, if it is not the value.
     pub(super) default_text: Option<&'static str>,
 }
 
@@ -68,10 +68,10 @@ impl Flag {
         Ok(())
     }
 
-    /// A value of this flag as a log may show it: without what is secret.
+    /// A value of this flag for the log, without secrets.
     pub(super) fn told<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match (self.name, value.split_once(':')) {
-            // Files, unless somebody takes them for the keys themselves.
+            // These are file names, unless the operator put the keys themselves there.
             ("auth-token", _) if value.contains(',') => Cow::Borrowed(WITHHELD),
             ("discovery-password", _) if !value.is_empty() => Cow::Borrowed(WITHHELD),
             ("discovery-user", Some((name, _))) => Cow::Owned(format!("{name}:{WITHHELD}")),
@@ -94,7 +94,7 @@ const fn flag(
     Flag { name, section, setting, help, file: FileKey::Name, default_text: None }
 }
 
-/// A flag of long ago that is accepted, with any value, and does nothing; help does not show it.
+/// An obsolete flag that is accepted with any value, has no effect, and is hidden in the help text.
 const fn ignored(name: &'static str) -> Flag {
     flag("", name, Ignored, "").flag_only()
 }

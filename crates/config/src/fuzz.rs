@@ -1,14 +1,15 @@
-//! Target of the fuzzer: a command line, an environment and a file.
+//! Fuzz target: a command line, an environment and a file.
 
 use std::io;
 
 use super::{Surroundings, parse, without_secrets};
 
-/// Where the file is.
+/// The path of the file.
 const FILE: &str = "/c";
 
-/// Three parts, each behind a byte of zeros: the words of the command line and the pairs of the environment, one in a
-/// line, and the file. However they are, there is a configuration or a word why there is none, and the same twice.
+/// Three parts, each followed by a zero byte: the words of the command line, one per line; the pairs of the
+/// environment, one per line; and the file. Any input must yield a configuration or an error, and the same
+/// result twice.
 pub fn any(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == 0);
     let mut lines = || {
@@ -62,7 +63,7 @@ mod tests {
     use quorate_test_support::mutate::bounded;
 
     #[test]
-    fn any_configuration_is_taken_or_refused() {
+    fn any_configuration_is_accepted_or_refused() {
         let flags = b"--name=m1\n--data-dir\n/d\n--listen-client-urls=http://0.0.0.0:2379,http://[::1]:1\n\
             --advertise-client-urls=http://a:2379\n--initial-cluster=m1=http://a:2380,m2=http://b:2380\n\
             --initial-advertise-peer-urls=http://a:2380\n--heartbeat-interval=100\n--election-timeout=1000\n\

@@ -1,8 +1,7 @@
 //! The command line by the grammar of Go's `flag` package, which etcd's operators know.
 //!
-//! `-x v`, `--x v`, `-x=v` and `--x=v` mean the same; a boolean takes its value behind `=` only;
-//! the first word that is no flag, or `--`, ends the flags. A flag given twice keeps its last
-//! value.
+//! `-x v`, `--x v`, `-x=v` and `--x=v` are equivalent. A boolean takes a value only after `=`. The first word
+//! that is no flag, or `--`, ends the flags. A flag that is given twice keeps its last value.
 
 use quorate_gotext::quote::go_quote;
 
@@ -10,18 +9,18 @@ use super::absent::{self, Demand};
 use super::draft::Draft;
 use super::flags;
 
-/// What the command line came to, its values being in the draft.
+/// The result of parsing the command line; the values are in the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
-    /// Flags and then these words.
+    /// Flags, followed by these words.
     Flags(Vec<String>),
-    /// Somebody asked for help.
+    /// Help was requested.
     Help,
-    /// The grammar or a value is wrong; the lines that say so.
+    /// The grammar or a value is wrong; the text is the error.
     Wrong(String),
 }
 
-/// A word that is no flag, without what may be a secret.
+/// A flag without its value, which may be a secret.
 pub(super) fn without_value(word: &str) -> &str {
     word.split_once('=').map_or(word, |(name, _)| name)
 }
@@ -30,10 +29,9 @@ fn undefined(name: &str) -> String {
     format!("flag provided but not defined: -{name}")
 }
 
-/// Reads the arguments behind the program's name into the draft.
+/// Parses the arguments after the program's name into the draft.
 ///
-/// The line is read to its end before flags that are not there are refused, so that they are told of all at
-/// once.
+/// The whole line is parsed before removed flags are refused, so that the error names all of them.
 pub(super) fn read(arguments: &[String], draft: &mut Draft) -> CommandLine {
     let outcome = read_all(arguments, draft);
     match (outcome, draft.demands.first()) {
@@ -72,7 +70,7 @@ fn read_all(arguments: &[String], draft: &mut Draft) -> CommandLine {
     CommandLine::Flags(Vec::new())
 }
 
-/// Sets one flag, taking its value from the words that follow where it has none of its own.
+/// Sets one flag. Its value is taken from the following word if it has none of its own.
 fn one(
     name: &str,
     value: Option<String>,
@@ -103,7 +101,7 @@ fn one(
     })
 }
 
-/// The value of a flag, from the word that follows where the flag needs one and has none of its own.
+/// The value of a flag: its own, or the following word if the flag needs one.
 fn value_or_next(
     name: &str,
     is_bool: bool,
@@ -121,7 +119,7 @@ fn value_or_next(
     }
 }
 
-/// The command line as a log may show it: without what is secret.
+/// The command line for the log, without secrets.
 pub(super) fn told(arguments: &[String]) -> Vec<String> {
     let mut told = Vec::with_capacity(arguments.len());
     let mut awaits: Option<&flags::Flag> = None;

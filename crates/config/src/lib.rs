@@ -1,24 +1,23 @@
-//! What the operator asked for: flags, environment and configuration file, by etcd's grammar and
-//! rules.
+//! Reads the configuration of a member: flags, environment and configuration file, by etcd's grammar and rules.
 //!
-//! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, the
-//! default route's address). It gives either a [`Config`] that has passed every check, or an
-//! [`Exit`] that says what to print and how to end. Log lines are returned, not written, because
-//! where they go is part of the answer.
+//! [`parse`] is a pure function of the arguments and of [`Surroundings`] (environment, files, and the address
+//! of the default route). It returns a [`Config`] that has passed every check, or an [`Exit`] with the texts to
+//! print and the exit code. Log lines are returned rather than written, because the configuration decides where
+//! the log goes.
 //!
-//! # How it is laid out
+//! # Modules
 //!
-//! * [`flags`] is the one table: each flag with its name, type, place in [`Config`], key in the
-//!   file and help. Parsing, help, environment names and file keys derive from it. To drop a flag,
-//!   delete its row.
-//! * [`grammar`] reads the command line, [`environment`] the environment, [`mod@file`] the file, each
-//!   into a [`draft`]; [`validate`] turns a draft into a [`Config`]; [`reading`] is the whole course.
-//! * [`absent`] is the other table: etcd's flags of before 3.7, and how each is met.
+//! * [`flags`] is the table of flags: each with its name, type, field in [`Config`], key in the file, and help
+//!   text. Parsing, help, environment names and file keys are derived from it. To remove a flag, delete its
+//!   row.
+//! * [`grammar`] parses the command line, [`environment`] the environment, and [`mod@file`] the file, each into
+//!   a [`draft`]. [`validate`] converts a draft into a [`Config`]. [`reading`] runs all these steps.
+//! * [`absent`] is the table of flags that etcd had before 3.7, and how each is handled.
 //!
 //! # Not here
 //!
-//! What needs the data directory or the network (`server`), and reading the initial cluster
-//! against a member's own name (`members`).
+//! Checks that need the data directory or the network (`server`), and parsing the initial cluster for a
+//! member's own name (`members`).
 
 mod absent;
 mod auth_token;
@@ -66,7 +65,7 @@ pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
 pub use usage::{ToldFlag, reference, told_flags};
 pub use validate::RetentionError;
 
-/// The command line as it may be shown: without what is secret.
+/// The command line without secrets, for display.
 pub fn without_secrets(arguments: &[String]) -> Vec<String> {
     grammar::told(arguments)
 }

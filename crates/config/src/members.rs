@@ -12,13 +12,13 @@ pub struct InitialMembers {
     members: BTreeMap<String, Vec<Url>>,
 }
 
-/// Why the initial cluster cannot be; prints as etcd does.
+/// Why the initial cluster is invalid. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitialClusterError {
-    /// A URL is none.
+    /// A URL is invalid.
     #[error("error setting up initial cluster: {0}")]
     Url(#[from] UrlError),
-    /// This member is not among them.
+    /// This member is missing.
     #[error("couldn't find local name {} in the initial cluster configuration", go_quote(.0))]
     NoLocalMember(String),
     /// Two members share a URL.
@@ -27,11 +27,11 @@ pub enum InitialClusterError {
 }
 
 impl InitialMembers {
-    /// Reads a text like `a=http://x:1,a=http://x:2,b=http://y:1`.
+    /// Parses a text like `a=http://x:1,a=http://x:2,b=http://y:1`.
     ///
     /// # Errors
     ///
-    /// An entry has no URL, or one that is none.
+    /// An entry has no URL, or an invalid one.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let mut members: BTreeMap<String, Vec<Url>> = BTreeMap::new();
         for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -52,11 +52,11 @@ impl InitialMembers {
         self.members.get(name).map(Vec::as_slice)
     }
 
-    /// Refuses members among whom the named one is not.
+    /// Checks that the named member is among the initial members.
     ///
     /// # Errors
     ///
-    /// There is no member of that name.
+    /// There is no member of this name.
     pub fn check_holds(&self, name: &str) -> Result<(), InitialClusterError> {
         match self.urls_of(name) {
             Some(_) => Ok(()),
@@ -64,11 +64,11 @@ impl InitialMembers {
         }
     }
 
-    /// Refuses a URL that stands twice.
+    /// Checks that no URL is used twice.
     ///
     /// # Errors
     ///
-    /// Two members share a URL, or one names it twice.
+    /// Two members share a URL, or one member lists it twice.
     pub fn check_urls(&self) -> Result<(), InitialClusterError> {
         let mut seen = BTreeSet::new();
         if self.iter().flat_map(|(_, urls)| urls).any(|url| !seen.insert(url)) {
@@ -77,7 +77,7 @@ impl InitialMembers {
         Ok(())
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn count(&self) -> usize {
         self.members.len()
     }

@@ -1,24 +1,24 @@
-//! What comes of reading a configuration: the configuration, or the end of the process with its
-//! code and its texts; and the log lines of either.
+//! The result of reading a configuration: the configuration, or an exit code with texts to print; and the log
+//! lines of both.
 
 use quorate_telemetry::log::{self, Line, Settings};
 
 use super::config::Config;
 use super::grammar;
 
-/// Which log a line belongs to.
+/// The destination of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Standard error, because the log is not configured yet or its configuration is the mistake.
+    /// Standard error, because the log is not configured yet, or its configuration is wrong.
     Early,
-    /// The log that was asked for.
+    /// The configured log.
     Configured,
 }
 
-/// A log line that waits for its log.
+/// A log line that is not written yet.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// Which log.
+    /// The destination.
     pub destination: Destination,
     /// The line.
     pub line: Line,
@@ -34,7 +34,7 @@ impl Pending {
     }
 }
 
-/// A configuration and the lines that its reading deserves, in order.
+/// A configuration, and the log lines from reading it, in order.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The configuration.
@@ -43,40 +43,40 @@ pub struct Parsed {
     pub lines: Vec<Pending>,
 }
 
-/// The end of the process, as the command line or the configuration wants it.
+/// The process must end: texts to print, log lines and the exit code.
 #[derive(Clone, Debug, Default)]
 pub struct Exit {
-    /// The process status.
+    /// The exit code.
     pub code: i32,
-    /// To standard output.
+    /// Printed to standard output.
     pub stdout: String,
-    /// To standard error, before any log line.
+    /// Printed to standard error, before any log line.
     pub stderr: String,
-    /// The log for the lines that belong to it, where it got that far.
+    /// The log settings, if they were read.
     pub log: Option<Settings>,
     /// The log lines, in order.
     pub lines: Vec<Pending>,
 }
 
-/// Why the reading stops.
+/// Why reading stops.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// A mistake, reported through the log.
+    /// An error that is logged.
     Refused(String),
-    /// A mistake that is printed instead.
+    /// An error that is printed instead.
     Printed(String),
-    /// A mistake that ends the program at once, with the status of a Go panic.
+    /// An error that ends the program at once, with the exit code of a Go panic.
     Aborted(String),
-    /// A mistake whose line stands in the log already.
+    /// An error that has been logged already.
     Logged,
 }
 
 impl Parsed {
-    /// Opens the configured log and writes every line where it belongs.
+    /// Opens the configured log and writes every line to its destination.
     ///
     /// # Errors
     ///
-    /// The log cannot be opened; the exit says so.
+    /// The log cannot be opened. The exit contains the error.
     pub fn open_log(self, arguments: &[String]) -> Result<Config, Exit> {
         if let Err(error) = log::init(&self.config.log) {
             let mut lines = self.lines;
@@ -90,10 +90,10 @@ impl Parsed {
 }
 
 impl Exit {
-    /// Writes everything there is to write and returns the status to end with.
+    /// Writes all texts and lines, and returns the exit code.
     pub fn report(&self) -> i32 {
         use std::io::Write;
-        // Whoever cannot be written to cannot be told either.
+        // If standard error is closed, the text is lost.
         let _outcome = std::io::stderr().write_all(self.stderr.as_bytes());
         let _outcome = std::io::stdout().write_all(self.stdout.as_bytes());
         if self.log.as_ref().is_some_and(|settings| log::init(settings).is_ok()) {

@@ -1,4 +1,4 @@
-//! The real surroundings: this process's environment, this machine's files and routes.
+//! The real surroundings: the environment of this process, and the files and routes of this machine.
 
 use std::io;
 use std::net::UdpSocket;
@@ -19,9 +19,8 @@ impl Surroundings for ProcessSurroundings {
         std::fs::read(path)
     }
 
-    /// Asks the system which address it would speak from. Connecting a datagram socket sends
-    /// nothing, and the address need not exist: the documentation networks are behind the default
-    /// route.
+    /// The source address that the system would use. Connecting a datagram socket sends nothing, and the remote
+    /// address need not exist: the documentation networks are reached through the default route.
     fn default_host(&self) -> Result<String, String> {
         let source = |local: &str, remote: &str| -> io::Result<String> {
             let socket = UdpSocket::bind(local)?;

@@ -1,7 +1,7 @@
-//! The whole course of reading a configuration.
+//! All steps of reading a configuration.
 //!
-//! Command line first, then the file or the environment, then the checks, then what depends on
-//! several values at once. Every way to end is an [`Exit`].
+//! The command line is parsed first, then the file or the environment. Then come the checks, and finally the
+//! values that depend on several others. Every way to end the process is an [`Exit`].
 
 use std::io::ErrorKind;
 
@@ -22,7 +22,7 @@ use super::{environment, file, usage};
 ///
 /// # Errors
 ///
-/// An [`Exit`] whenever the process should not go on as a server: a mistake, `--help`, `--version`.
+/// An [`Exit`] if the process must not continue as a server: an error, `--help` or `--version`.
 pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Parsed, Exit> {
     let mut draft = Draft::default();
     let words = arguments.get(1..).unwrap_or_default();
@@ -63,17 +63,17 @@ pub fn parse(arguments: &[String], surroundings: &dyn Surroundings) -> Result<Pa
     Ok(Parsed { config, lines: reading.lines })
 }
 
-/// A reading under way: the lines so far.
+/// The state of reading: the log lines so far.
 struct Reading<'a> {
     arguments: &'a [String],
     lines: Vec<Pending>,
 }
 
-/// A reading that ends: why, and the log that was configured when it did.
+/// Why reading ended, and the log that was configured at that point.
 struct Ended {
     stop: Stop,
     log: Option<Settings>,
-    /// The mistake is the one that gets a second line.
+    /// Whether this error gets a second line.
     is_missing_advertised: bool,
 }
 
@@ -102,7 +102,7 @@ impl Reading<'_> {
         self.lines.push(Pending::configured(line));
     }
 
-    /// The exit for a mistake that the log tells.
+    /// The exit for an error that is logged.
     fn refused(&mut self, destination: Destination, text: &str) -> Exit {
         outcome::refuse(&mut self.lines, destination, self.arguments, text);
         Exit { code: 1, lines: std::mem::take(&mut self.lines), ..Exit::default() }
@@ -151,7 +151,8 @@ impl Reading<'_> {
         Ok(validate::check(draft, &mut self.lines)?)
     }
 
-    /// Mistakes in a file are told on standard error: the log of a wrong file is not trusted.
+    /// Errors in a file are printed to standard error, because the log settings of an invalid file are not
+    /// trusted.
     fn take_file(
         &mut self,
         draft: &mut Draft,
@@ -214,7 +215,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Names the flags that are taken for etcd's sake and change nothing here.
+    /// Warns about flags that are accepted for compatibility with etcd but have no effect here.
     fn warn_of_inert(&mut self, draft: &Draft) {
         const INERT: [(&str, &str); 1] = [(
             "backend-bbolt-freelist-type",
@@ -236,7 +237,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Fills in what depends on other values: the advertised host, the initial cluster, the folder.
+    /// Fills in values that depend on others: the advertised host, the initial cluster, the data directory.
     fn complete(&mut self, config: &mut Config, surroundings: &dyn Surroundings) {
         let host = surroundings.default_host();
         let mut used = false;
@@ -283,7 +284,7 @@ impl Reading<'_> {
     }
 }
 
-/// Where a member listens everywhere and advertises the default, it advertises the given host.
+/// If a member listens on all addresses and advertises the default, the advertised host becomes `host`.
 fn advertise(listened: &[Url], advertised: &mut [Url], default: &str, host: &str) -> bool {
     match (listened.first(), advertised) {
         (Some(listened), [only]) if only.as_str() == default && listened.host() == "0.0.0.0" => {

@@ -1,18 +1,18 @@
-//! `--log-rotation-config-json`: when a log file is set aside, as JSON.
+//! `--log-rotation-config-json`: when a log file is rotated, as JSON.
 //!
-//! Keys may be written in any case, unknown ones are passed over, and a value of nothing keeps the default, as Go
-//! reads JSON. How errors begin is etcd's; what a syntax error says after that is the reader's.
+//! Keys are case-insensitive, unknown keys are ignored, and null keeps the default, as in Go's JSON decoder.
+//! Errors begin with etcd's text; the text of a syntax error after that is our parser's.
 
 use std::time::Duration;
 
 use quorate_telemetry::log::Rotation;
 use serde_json::Value;
 
-/// Megabytes of a file where nothing else is said.
+/// The default size of a file in megabytes.
 const MEGABYTES: u64 = 100;
 const DAY_SECS: u64 = 24 * 60 * 60;
 
-/// Why the text cannot be used; prints as etcd does.
+/// Why the text is invalid. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RotationError {
     #[error("improperly formatted log rotation config: {0}")]
@@ -26,7 +26,7 @@ pub(super) enum RotationError {
     Negative(&'static str),
 }
 
-/// Reads the text.
+/// Parses the text.
 pub(super) fn parse(text: &str) -> Result<Rotation, RotationError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         RotationError::Malformed(if error.is_eof() {
@@ -56,7 +56,7 @@ pub(super) fn parse(text: &str) -> Result<Rotation, RotationError> {
     Ok(rotation)
 }
 
-/// A key that means something.
+/// A known key.
 #[derive(Clone, Copy)]
 enum Key {
     MaxSize,
@@ -80,7 +80,7 @@ impl Key {
         }
     }
 
-    /// How Go names the place in its errors.
+    /// The name of the field in Go's errors.
     const fn place(self) -> &'static str {
         match self {
             Self::MaxSize => "struct field logRotationConfig.Logger.maxsize",
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_in_any_case_and_the_rest_is_passed_over() {
+    fn keys_are_case_insensitive_and_unknown_ones_are_ignored() {
         let plain = parse(
             r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#,
         );
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_as_etcd_does() {
+    fn errors_have_etcds_texts() {
         let told = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
             told("{"),

@@ -1,10 +1,11 @@
-//! How connections are secured: the flags that etcd heads with "Security", and what they ask of listeners and dials.
+//! The security settings of connections: the flags under etcd's heading "Security", for listeners and outgoing
+//! connections.
 //!
 //! # Not here
 //!
-//! The files that are named (`tls`), and which URLs they are for (`start`).
+//! The files that the flags name (`tls`), and for which URLs they are needed (`start`).
 
-/// A version of TLS that flags can name.
+/// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsVersion {
     /// 1.2.
@@ -15,7 +16,7 @@ pub enum TlsVersion {
 }
 
 impl TlsVersion {
-    /// The name that flags have for it.
+    /// The name of the version in flags.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tls12 => "TLS1.2",
@@ -24,20 +25,20 @@ impl TlsVersion {
     }
 }
 
-/// What is the same for clients and for peers.
+/// The settings of client and peer connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Security {
-    /// Towards clients, on all ports that are for them.
+    /// For connections of clients, on all client ports.
     pub client: Transport,
-    /// Towards peers, both ways.
+    /// For connections with peers, in both directions.
     pub peer: Transport,
-    /// Names of cipher suites; none for all that are sound.
+    /// The cipher suites; empty for all secure ones.
     pub cipher_suites: Vec<String>,
-    /// The lowest version that is spoken.
+    /// The minimum version of TLS.
     pub tls_min_version: TlsVersion,
-    /// The highest, if not the highest there is.
+    /// The maximum version of TLS; `None` for the newest.
     pub tls_max_version: Option<TlsVersion>,
-    /// For how many years certificates are made that members make for themselves.
+    /// The validity of self-signed certificates, in years.
     pub self_signed_cert_validity: u64,
 }
 
@@ -54,45 +55,45 @@ impl Default for Security {
     }
 }
 
-/// The security of one kind of connections. Texts are paths, empty for none.
+/// The security of client or peer connections. Texts are paths; an empty path is unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
-    /// The certificate that is shown.
+    /// The certificate of this member.
     pub cert_file: String,
     /// Its key.
     pub key_file: String,
-    /// The certificate that is shown when dialing, if it is another.
+    /// The certificate for outgoing connections, if it is a different one.
     pub client_cert_file: String,
     /// Its key.
     pub client_key_file: String,
-    /// The authorities whose certificates are accepted; those of the system where none is named.
+    /// The trusted authorities; those of the system if empty.
     pub trusted_ca_file: String,
-    /// A list of certificates that are not accepted any more.
+    /// The certificate revocation list.
     pub crl_file: String,
-    /// Whether whoever connects has to show a certificate.
+    /// Whether clients must present a certificate.
     pub client_cert_auth: bool,
-    /// Whether the member makes a certificate for itself.
+    /// Whether the member creates a self-signed certificate.
     pub auto_tls: bool,
-    /// Common names that are accepted; none for all.
+    /// The accepted common names; empty for all.
     pub allowed_cns: Vec<String>,
-    /// Hosts that are accepted; none for all.
+    /// The accepted host names; empty for all.
     pub allowed_hostnames: Vec<String>,
-    /// Whether it does not matter where the certificate's names say it comes from.
+    /// Whether the names in a peer's certificate need not match its address.
     pub skip_client_san_verification: bool,
 }
 
 impl Transport {
-    /// Whether no certificate is named.
+    /// Whether no certificate is configured.
     pub fn is_empty(&self) -> bool {
         self.cert_file.is_empty() && self.key_file.is_empty()
     }
 
-    /// Whether whoever connects has to show a certificate.
+    /// Whether clients must present a certificate.
     pub fn verifies_clients(&self) -> bool {
         self.client_cert_auth || !self.trusted_ca_file.is_empty()
     }
 
-    /// Whether certificates are accepted by their names only.
+    /// Whether certificates are accepted only with certain names.
     pub fn allows_names_only(&self) -> bool {
         !self.allowed_cns.is_empty() || !self.allowed_hostnames.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The types a flag may have: how each is read from a text, and where it is put.
+//! The types of flags: how a value is parsed, and where it is stored.
 
 use std::collections::BTreeSet;
 
@@ -10,57 +10,57 @@ use super::draft::Draft;
 use super::features::FeatureGates;
 use super::url::{self, Url};
 
-/// The place of a value in a draft.
+/// The field of a value in a draft.
 pub(super) type Place<T> = fn(&mut Draft) -> &mut T;
 
-/// A flag's type and the place of its value.
+/// A flag's type and the field of its value.
 ///
-/// The number types stand apart by the names they have in the file's error texts.
+/// The number types are separate because their names appear in error texts about the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Setting {
     /// A string.
     Text(Place<String>),
     /// True or false.
     Bool(Place<bool>),
-    /// A number from zero up, Go's `uint`.
+    /// A number from zero up; `uint` in Go.
     Uint(Place<u64>),
-    /// The same, Go's `uint64`.
+    /// A number from zero up; `uint64` in Go.
     Uint64(Place<u64>),
-    /// The same, Go's `uint32`.
+    /// A number from zero up; `uint32` in Go.
     Uint32(Place<u32>),
-    /// A number with a sign, Go's `int`.
+    /// A signed number; `int` in Go.
     Int(Place<i64>),
-    /// The same, Go's `int64`.
+    /// A signed number; `int64` in Go.
     Int64(Place<i64>),
-    /// A span of time.
+    /// A duration.
     Duration(Place<SignedDuration>),
-    /// URLs between commas; an empty text changes nothing.
+    /// Comma-separated URLs; an empty text changes nothing.
     Urls(Place<Vec<Url>>),
-    /// Strings between commas in their order, without empty ones.
+    /// Comma-separated strings in the given order, without empty ones.
     Texts(Place<Vec<String>>),
-    /// Strings between commas, sorted, each once.
+    /// Comma-separated strings, sorted and without duplicates.
     UniqueTexts(Place<Vec<String>>),
-    /// The same, kept as a set.
+    /// Comma-separated strings, as a set.
     Hosts(Place<BTreeSet<String>>),
-    /// Origins between commas, or `*`.
+    /// Comma-separated origins, or `*`.
     Origins(Place<BTreeSet<String>>),
     /// One of these strings.
     OneOf(&'static [&'static str], Place<String>),
-    /// Some of these strings between commas; a second time adds to the first.
+    /// Some of these strings, comma-separated; a second occurrence adds to the first.
     SomeOf(&'static [&'static str], Place<Vec<String>>),
-    /// Feature gates; a second time adds to the first.
+    /// Feature gates; a second occurrence adds to the first.
     Gates(Place<FeatureGates>),
-    /// Nothing at all: any value is accepted.
+    /// Any value is accepted and ignored.
     Ignored,
 }
 
 impl Setting {
-    /// Whether the flag stands without a value.
+    /// Whether the flag takes no value.
     pub(super) fn is_bool(&self) -> bool {
         matches!(self, Self::Bool(_) | Self::Ignored)
     }
 
-    /// Reads a text into the draft.
+    /// Parses a text into the draft.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Setting {
         Ok(())
     }
 
-    /// The value in the draft as help shows it.
+    /// The value in the draft, as shown in the help text.
     pub(super) fn shown(&self, draft: &mut Draft) -> String {
         match *self {
             Self::Text(place) | Self::OneOf(_, place) => place(draft).clone(),
@@ -145,7 +145,7 @@ impl Setting {
     }
 }
 
-/// `*` is added to the origins, a list of URLs replaces them.
+/// `*` is added to the origins; a list of URLs replaces them.
 pub(super) fn set_origins(origins: &mut BTreeSet<String>, text: &str) -> Result<(), String> {
     if text == "*" {
         origins.insert(text.to_owned());

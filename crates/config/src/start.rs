@@ -1,4 +1,4 @@
-//! What is only found out when a member starts: each of these ends the program with status 1 and a fatal line in the log.
+//! Checks at the start of a member: each failure ends the program with exit code 1 and a fatal log line.
 
 use std::collections::BTreeSet;
 
@@ -13,40 +13,40 @@ use super::validate::RetentionError;
 /// Why a member with this configuration cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartRefusal {
-    /// A listener with TLS and no certificate.
+    /// A listener uses TLS without a certificate.
     #[error("{flags} must be provided for {what} {url} with {scheme} scheme", scheme = url.scheme().name().to_uppercase())]
     NoCertificate {
-        /// The flags that would name one.
+        /// The flags that set a certificate.
         flags: &'static str,
-        /// What the URL is.
+        /// The kind of URL.
         what: &'static str,
-        /// Its URL.
+        /// The URL.
         url: Url,
     },
-    /// The same for metrics.
+    /// A metrics listener uses TLS without a certificate.
     #[error(
         "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url"
     )]
     NoCertificateForMetrics,
-    /// Half of a pair.
+    /// Only one of key and certificate is given.
     #[error("KeyFile and CertFile must both be present[key: {key}, cert: {cert}]")]
     HalfPair {
-        /// What is given of the key.
+        /// The value given for the key.
         key: String,
-        /// What is given of the certificate.
+        /// The value given for the certificate.
         cert: String,
     },
-    /// The same of those for dialing.
+    /// Only one of key and certificate for outgoing connections is given.
     #[error(
         "ClientKeyFile and ClientCertFile must both be present or both absent: key: {key}, cert: {cert}]"
     )]
     HalfClientPair {
-        /// What is given of the key.
+        /// The value given for the key.
         key: String,
-        /// What is given of the certificate.
+        /// The value given for the certificate.
         cert: String,
     },
-    /// Two ways to say who is let in.
+    /// Both common names and host names of clients are restricted.
     #[error(
         "AllowedCNs and AllowedHostnames are mutually exclusive (cns={cns}, hostnames={hostnames})"
     )]
@@ -56,27 +56,27 @@ pub enum StartRefusal {
         /// Hosts.
         hostnames: String,
     },
-    /// Certificates that are never valid.
+    /// The validity of self-signed certificates is zero.
     #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
     Validity,
-    /// One address for gRPC and for HTTP alone.
+    /// The same address is used for gRPC and for HTTP only.
     #[error(
         "cannot bind both --listen-client-urls and --listen-client-http-urls on the same url {0}"
     )]
     SharedUrl(Url),
-    /// Less than no learners.
+    /// The maximum number of learners is negative.
     #[error("membership: too many learner members in cluster")]
     Learners,
-    /// Tokens that cannot be had.
+    /// The token settings are invalid.
     #[error(transparent)]
     AuthToken(#[from] AuthTokenFault),
-    /// A retention without meaning.
+    /// The retention of automatic compaction is invalid.
     #[error(transparent)]
     Retention(#[from] RetentionError),
 }
 
 impl Config {
-    /// Checks what needs neither the data directory nor the network.
+    /// Checks everything that needs neither the data directory nor the network.
     pub fn check_start(&self) -> Result<(), StartRefusal> {
         self.check_certificates()?;
         let client: BTreeSet<&str> = self.listen_client_urls.iter().map(Url::authority).collect();
@@ -95,18 +95,19 @@ impl Config {
         Ok(())
     }
 
-    /// Whether each connection to the peer port shows a certificate that a trusted CA has signed.
+    /// Whether every connection to the peer port must present a certificate signed by a trusted authority.
     pub fn authenticates_peers(&self) -> bool {
         let is_secured = self.listen_peer_urls.iter().all(|url| url.scheme().is_tls());
         is_secured && self.security.peer.verifies_clients()
     }
 
-    /// Whether a bad state of this member is replaced. Members hand their state out only where peers are authenticated.
+    /// Whether a corrupt state of this member is replaced. Members send their state only to authenticated
+    /// peers.
     pub fn rebuilds_corrupt_member(&self) -> bool {
         self.rebuild_corrupt_member && self.authenticates_peers()
     }
 
-    /// Whoever listens with TLS has a certificate, or makes one.
+    /// Checks that every listener with TLS has a certificate, or creates one.
     fn check_certificates(&self) -> Result<(), StartRefusal> {
         let Security { client, peer, self_signed_cert_validity, .. } = &self.security;
         let without = |transport: &Transport| transport.is_empty() && !transport.auto_tls;
@@ -161,7 +162,7 @@ mod tests {
     use crate::url::parse_list;
 
     #[test]
-    fn what_cannot_start_is_named() {
+    fn start_checks_name_the_wrong_setting() {
         let urls = |text| parse_list(text).unwrap();
         let refused = |config: Config| config.check_start().unwrap_err().to_string();
         assert_eq!(Config::default().check_start(), Ok(()));

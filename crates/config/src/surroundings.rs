@@ -1,13 +1,13 @@
-//! The world outside the arguments, as reading a configuration sees it.
+//! The environment of the program, as needed for reading a configuration.
 
 use std::io;
 
-/// The world outside the arguments.
+/// The environment of the program.
 pub trait Surroundings {
-    /// The environment, in its order.
+    /// The environment variables, in order.
     fn environment(&self) -> Vec<(String, String)>;
-    /// The bytes of a file.
+    /// Reads a file.
     fn read_file(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// The address of the interface that the default route leads through.
+    /// The address of the interface of the default route.
     fn default_host(&self) -> Result<String, String>;
 }

@@ -1,4 +1,4 @@
-//! The whole of configuration, from arguments to a configuration or an exit.
+//! Tests of the whole crate, from arguments to a configuration or an exit.
 
 use std::{collections::BTreeMap, io, time::Duration};
 
@@ -17,7 +17,7 @@ mod effects;
 mod file;
 mod security;
 
-/// A world of its own for each test.
+/// Surroundings for a test.
 #[derive(Clone, Debug, Default)]
 struct World {
     environment: Vec<(String, String)>,
@@ -86,7 +86,7 @@ fn has_line(lines: &[Pending], level: Level, message: &str) -> bool {
     lines.iter().any(|p| p.line.level == level && p.line.message == message)
 }
 
-/// The error of the line that says that the flags are wrong.
+/// The error in the log line about invalid flags.
 fn refusal(exit: &Exit) -> String {
     assert_eq!((exit.code, exit.stdout.as_str(), exit.stderr.as_str()), (1, "", ""), "{exit:?}");
     let position = exit.lines.iter().position(|p| p.line.message == "failed to verify flags");
@@ -118,7 +118,7 @@ fn without_flags_everything_has_its_default() {
 }
 
 #[test]
-fn flags_are_written_in_four_ways() {
+fn flags_can_be_written_in_four_ways() {
     for arguments in ["-name x", "--name x", "-name=x", "--name=x", "--name y --name=x"] {
         assert_eq!(config(arguments).name, "x");
     }
@@ -131,7 +131,7 @@ fn flags_are_written_in_four_ways() {
 }
 
 #[test]
-fn leftover_words_are_refused_in_the_log() {
+fn extra_words_are_refused_in_the_log() {
     for (arguments, word) in [
         ("serve", "serve"),
         ("--pre-vote false", "false"),
@@ -142,12 +142,12 @@ fn leftover_words_are_refused_in_the_log() {
     ] {
         assert_eq!(refusal(&exit(arguments)), format!("\"{word}\" is not a valid flag"));
     }
-    // The words count before the version does.
+    // The words are checked before `--version` is.
     assert_eq!(exit("--version x").code, 1);
 }
 
 #[test]
-fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
+fn command_line_errors_end_with_code_2_and_the_usage() {
     for (arguments, line) in [
         ("--nonsense", "flag provided but not defined: -nonsense"),
         ("--nonsense=1 --help", "flag provided but not defined: -nonsense"),
@@ -221,7 +221,7 @@ fn mistakes_on_the_command_line_end_with_2_and_the_usage() {
 }
 
 #[test]
-fn help_is_usage_and_then_every_flag_once() {
+fn help_prints_the_usage_and_every_flag_once() {
     for arguments in ["-h", "--help", "-help", "--name x --help --nonsense"] {
         let exit = exit(arguments);
         assert_eq!((exit.code, exit.stderr.as_str()), (0, ""));
@@ -250,7 +250,7 @@ fn help_is_usage_and_then_every_flag_once() {
 }
 
 #[test]
-fn version_is_printed_before_any_configuration_is_looked_at() {
+fn version_is_printed_before_the_configuration_is_checked() {
     let exit = World::with_environment(&[("ETCD_NAME", "x")])
         .run("--version --name y --config-file /missing")
         .unwrap_err();
@@ -260,7 +260,7 @@ fn version_is_printed_before_any_configuration_is_looked_at() {
 }
 
 #[test]
-fn flags_of_long_ago_are_accepted_with_any_value() {
+fn obsolete_flags_are_accepted_with_any_value() {
     let config = config("--snapshot=what --v --vv=7 --test.coverprofile=x --config=y --force");
     assert_eq!(config.name, "default");
 }
@@ -311,7 +311,7 @@ fn every_flag_has_its_environment_variable() {
 }
 
 #[test]
-fn a_flag_and_its_variable_together_end_the_program() {
+fn a_flag_together_with_its_variable_is_an_error() {
     for value in ["y", ""] {
         let world = World::with_environment(&[("ETCD_NAME", value)]);
         let exit = world.run("--name x").unwrap_err();
@@ -328,7 +328,7 @@ fn a_flag_and_its_variable_together_end_the_program() {
 }
 
 #[test]
-fn a_wrong_variable_is_told_in_the_log_the_last_one_of_several() {
+fn an_invalid_variable_is_logged_and_of_several_the_last() {
     let refused =
         |pairs: &[(&str, &str)]| refusal(&World::with_environment(pairs).run("").unwrap_err());
     assert_eq!(
@@ -346,7 +346,7 @@ fn a_wrong_variable_is_told_in_the_log_the_last_one_of_several() {
 }
 
 #[test]
-fn checks_come_in_order_with_etcds_texts() {
+fn checks_have_etcds_order_and_texts() {
     for (arguments, text) in [
         ("--logger capnslog", "--logger=capnslog is removed in v3.5"),
         ("--logger x", "unknown logger option \"x\""),
@@ -413,20 +413,20 @@ fn checks_come_in_order_with_etcds_texts() {
 }
 
 #[test]
-fn a_refusal_is_told_in_the_log_that_was_asked_for() {
+fn a_refusal_is_written_to_the_configured_log() {
     let exit = exit("--log-outputs /tmp/x --log-level error --heartbeat-interval 0");
     let log = exit.log.as_ref().unwrap();
     assert_eq!(log.outputs, [Output::File("/tmp/x".to_owned())]);
     assert_eq!(log.level, Level::Error);
     assert!(exit.lines.iter().all(|p| p.destination == Destination::Configured));
-    // A log that is itself the mistake is not used.
+    // A log with invalid settings is not used.
     let exit = self::exit("--log-format x");
     assert!(exit.log.is_none());
     assert!(exit.lines.iter().all(|p| p.destination == Destination::Early));
 }
 
 #[test]
-fn shares_of_the_quota_go_together() {
+fn quota_settings_must_be_consistent() {
     for (arguments, text) in [
         (
             "--quota-warning-percent 100",
@@ -445,7 +445,7 @@ fn shares_of_the_quota_go_together() {
 }
 
 #[test]
-fn a_log_file_is_rotated_where_that_is_asked_for() {
+fn a_log_file_is_rotated_if_rotation_is_enabled() {
     let json = r#"{"maxsize":1,"compress":true}"#;
     let by_flags = config(&format!(
         "--log-outputs stderr,/a --enable-log-rotation --log-rotation-config-json {json}"
@@ -458,13 +458,13 @@ fn a_log_file_is_rotated_where_that_is_asked_for() {
     let text =
         format!("log-outputs: [/a]\nenable-log-rotation: true\nlog-rotation-config-json: '{json}'");
     assert_eq!(file(&text).unwrap().config.log.outputs, [rotated]);
-    // Without the switch the rest changes nothing, whatever it says.
+    // Without rotation enabled, its settings have no effect.
     let idle = config("--log-outputs /a --log-rotation-config-json x").log.outputs;
     assert_eq!(idle, [Output::File("/a".to_owned())]);
 }
 
 #[test]
-fn missing_advertised_urls_get_a_line_more() {
+fn missing_advertised_urls_add_a_log_line() {
     let exit = exit("--listen-client-urls http://localhost:1");
     let last = &exit.lines.last().unwrap().line;
     assert_eq!(last.message, "advertise client URLs are not set");
@@ -475,7 +475,7 @@ fn missing_advertised_urls_get_a_line_more() {
 }
 
 #[test]
-fn an_unknown_log_level_ends_as_a_panic() {
+fn an_unknown_log_level_ends_with_the_code_of_a_panic() {
     let exit = exit("--log-level loud");
     assert_eq!((exit.code, exit.lines.len()), (2, 0));
     assert_eq!(exit.stderr, "panic: unrecognized level: \"loud\"\n");
@@ -483,7 +483,7 @@ fn an_unknown_log_level_ends_as_a_panic() {
 }
 
 #[test]
-fn names_of_choices_become_choices() {
+fn names_are_converted_into_enums() {
     let config = config(
         "--initial-cluster-state existing --auto-compaction-mode revision --metrics extensive \
          --backend-bbolt-freelist-type array --log-format console --log-outputs stdout,stderr",
@@ -500,7 +500,7 @@ fn names_of_choices_become_choices() {
 }
 
 #[test]
-fn values_that_stand_for_defaults_are_settled() {
+fn values_that_stand_for_defaults_are_resolved() {
     let config = config(
         "--snapshot-count 0 --snapshot-catchup-entries 0 --warning-unary-request-duration 0 \
          --raft-read-timeout 1s --raft-write-timeout 6s --watch-progress-notify-interval 1ms",
@@ -521,7 +521,7 @@ fn values_that_stand_for_defaults_are_settled() {
 }
 
 #[test]
-fn lines_tell_what_was_adjusted_and_what_is_deprecated() {
+fn adjusted_and_deprecated_settings_are_logged() {
     let parsed = World::default()
         .run(
             "--raft-read-timeout 1s --watch-progress-notify-interval 1ms --max-snapshots 3 \
@@ -567,7 +567,7 @@ fn origins_and_hosts_replace_the_star() {
 }
 
 #[test]
-fn a_name_alone_renames_the_initial_cluster() {
+fn setting_only_the_name_renames_the_initial_cluster() {
     assert_eq!(config("--name x").initial_cluster, "x=http://localhost:2380");
     let several = config("--name x --initial-advertise-peer-urls http://b:1,http://a:1");
     assert_eq!(several.initial_cluster, "x=http://a:1,x=http://b:1");
@@ -579,7 +579,7 @@ fn a_name_alone_renames_the_initial_cluster() {
 }
 
 #[test]
-fn listening_everywhere_advertises_the_default_host() {
+fn listening_on_all_addresses_advertises_the_default_host() {
     let world = World { host: Some("10.0.0.7".to_owned()), ..World::default() };
     let arguments = "--name x --listen-peer-urls http://0.0.0.0:12380 \
          --listen-client-urls http://0.0.0.0:12379 --advertise-client-urls http://localhost:2379";
@@ -599,7 +599,7 @@ fn listening_everywhere_advertises_the_default_host() {
 }
 
 #[test]
-fn retention_is_read_by_the_mode() {
+fn the_mode_decides_how_retention_is_parsed() {
     let retention = |mode: &str, text: &str| {
         let arguments = format!("--auto-compaction-mode {mode} --auto-compaction-retention={text}");
         config(&arguments).auto_compaction().map_err(|error| error.to_string())
@@ -626,7 +626,7 @@ fn retention_is_read_by_the_mode() {
 }
 
 #[test]
-fn how_many_calls_are_followed_is_a_part_of_a_million() {
+fn the_sampling_rate_counts_calls_per_million() {
     let on = |rate: &str| {
         format!("--enable-distributed-tracing --distributed-tracing-sampling-rate={rate}")
     };
@@ -654,7 +654,7 @@ fn how_many_calls_are_followed_is_a_part_of_a_million() {
 }
 
 #[test]
-fn an_audit_log_is_asked_for_as_a_whole() {
+fn audit_options_require_an_audit_log() {
     use quorate_telemetry::audit::Overflow;
     use quorate_telemetry::log::Output;
     assert_eq!(config("").audit, None);
@@ -686,7 +686,7 @@ fn an_audit_log_is_asked_for_as_a_whole() {
 }
 
 #[test]
-fn founders_are_looked_for_in_one_way() {
+fn only_one_way_of_finding_initial_members_is_accepted() {
     let several = "multiple discovery or bootstrap flags are set. Choose one of \
                    \"initial-cluster\", \"discovery-endpoints\" or \"discovery-srv\"";
     let half = "both --discovery-token and --discovery-endpoints must be set";
@@ -729,7 +729,7 @@ fn founders_are_looked_for_in_one_way() {
 }
 
 #[test]
-fn rows_of_the_table_are_sound() {
+fn rows_of_the_flag_table_are_consistent() {
     let mut names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
     let count = names.len();
     names.sort_unstable();

@@ -1,21 +1,20 @@
 //! URLs that members listen on and advertise: `http`, `https`, `unix` and `unixs`.
 //!
-//! Only what etcd accepts in its flags is a [`Url`]: a scheme, a host and a port without a path, or
-//! a socket's path. The error texts are those that etcd prints, with those of Go's URL parser for
-//! the mistakes people make (a missing scheme, a host that is not one).
+//! A [`Url`] is what etcd accepts in its flags: a scheme, a host and a port without a path, or the path of a
+//! socket. The error texts are those of etcd, and those of Go's URL parser for common mistakes (a missing
+//! scheme, an invalid host).
 //!
 //! # Invariants
 //!
-//! * A list of URLs is sorted by text and holds each URL once.
-//! * Printing a URL gives what etcd stores and compares: the text as given, the scheme in lower
-//!   case.
+//! * A list of URLs is sorted by text and has no duplicates.
+//! * Printing a URL yields what etcd stores and compares: the text as given, with the scheme in lower case.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use quorate_gotext::quote::go_quote;
 
-/// How the other end is reached.
+/// The transport of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
     /// TCP without encryption.
@@ -50,40 +49,40 @@ impl Scheme {
     }
 }
 
-/// A URL as etcd's flags take it.
+/// A URL in etcd's flags.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Url {
-    /// First, so that URLs order by text.
+    /// The first field, so that URLs sort by text.
     text: String,
     scheme: Scheme,
     authority: String,
     path: String,
 }
 
-/// Why a text is not a URL for a flag; prints as etcd does.
+/// Why a text is no URL for a flag. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// No URL by any scheme.
+    /// The text is no URL at all.
     #[error("parse {}: {reason}", go_quote(text))]
     Malformed {
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Another scheme, or none.
+    /// The scheme is missing or not supported.
     #[error("URL scheme must be http, https, unix, or unixs: {0}")]
     Scheme(String),
-    /// No port.
+    /// The port is missing.
     #[error("URL address does not have the form \"host:port\": {0}")]
     Address(String),
-    /// More than a host and a port.
+    /// There is more than a host and a port.
     #[error("URL must not contain a path: {0}")]
     Path(String),
 }
 
 impl Url {
-    /// Reads one URL; blanks around it do not count.
+    /// Parses one URL; surrounding blanks are ignored.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let text = text.trim();
         let parts = split(text).map_err(|reason| UrlError::Malformed {
@@ -113,7 +112,7 @@ impl Url {
         })
     }
 
-    /// Makes the URL of a host and a port with this URL's scheme.
+    /// The URL with this scheme and another host and port.
     #[must_use]
     pub fn with_host(&self, host: &str, port: &str) -> Self {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -127,7 +126,7 @@ impl Url {
         &self.text
     }
 
-    /// How the other end is reached.
+    /// The transport.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -142,8 +141,7 @@ impl Url {
         split_host_port(&self.authority).map_or("", |(host, _)| host)
     }
 
-    /// The port as it stands in the URL; empty for a socket file, and where none stands behind the
-    /// colon.
+    /// The port as written in the URL; empty for a socket file, and if nothing follows the colon.
     pub fn port(&self) -> &str {
         split_host_port(&self.authority).map_or("", |(_, port)| port)
     }
@@ -167,12 +165,12 @@ pub fn texts(urls: &[Url]) -> Vec<&str> {
     urls.iter().map(Url::as_str).collect()
 }
 
-/// The URLs between commas, as log fields and messages show them.
+/// Comma-separated URLs, for log fields and messages.
 pub fn joined(urls: &[Url]) -> String {
     texts(urls).join(",")
 }
 
-/// Reads a list of URLs between commas; sorted, each once.
+/// Parses comma-separated URLs; sorted, without duplicates.
 pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
     let mut urls = text.split(',').map(Url::parse).collect::<Result<Vec<_>, _>>()?;
     urls.sort();
@@ -180,7 +178,7 @@ pub(super) fn parse_list(text: &str) -> Result<Vec<Url>, UrlError> {
     Ok(urls)
 }
 
-/// Host and port of an authority, `None` unless it is exactly a host, a colon and a port.
+/// Splits an authority into host and port; `None` if it is anything other than a host, a colon and a port.
 pub fn split_host_port(authority: &str) -> Option<(&str, &str)> {
     let (host, port) = authority.rsplit_once(':')?;
     if let Some(inner) = host.strip_prefix('[') {
@@ -189,7 +187,7 @@ pub fn split_host_port(authority: &str) -> Option<(&str, &str)> {
     (!host.contains([':', '[', ']']) && !port.contains(['[', ']'])).then_some((host, port))
 }
 
-/// Refuses a URL to listen on whose host is a name: binding needs an address or `localhost`.
+/// Refuses a URL to listen on if its host is a name: binding needs an address or `localhost`.
 pub(crate) fn check_bindable(urls: &[Url]) -> Result<(), String> {
     for url in urls.iter().filter(|url| !url.scheme.is_unix()) {
         let host = url.host();
@@ -200,7 +198,7 @@ pub(crate) fn check_bindable(urls: &[Url]) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a URL to advertise that names no host.
+/// Refuses a URL to advertise if it has no host.
 pub(crate) fn check_advertisable(urls: &[Url]) -> Result<(), String> {
     let empty = |url: &&Url| !url.scheme.is_unix() && url.host().is_empty();
     match urls.iter().find(empty) {
@@ -215,7 +213,7 @@ struct Parts<'a> {
     path: &'a str,
 }
 
-/// What keeps a text from being a URL at all.
+/// Why a text is no URL at all.
 #[derive(Debug, thiserror::Error)]
 enum Malformation {
     #[error("net/url: invalid control character in URL")]
@@ -232,7 +230,7 @@ enum Malformation {
     Character(String),
 }
 
-/// Takes a URL apart the way Go does, as far as etcd looks.
+/// Splits a URL as Go does, as far as etcd depends on it.
 fn split(text: &str) -> Result<Parts<'_>, Malformation> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err(Malformation::Control);
@@ -244,7 +242,7 @@ fn split(text: &str) -> Result<Parts<'_>, Malformation> {
         if scheme.is_empty() && first_segment.contains(':') {
             return Err(Malformation::ColonInPath);
         }
-        // `unix:name` has neither host nor path that a socket could be bound to.
+        // `unix:name` has neither a host nor a path to which a socket could be bound.
         let path = if before_query.starts_with('/') { before_query } else { "" };
         return Ok(Parts { scheme, authority: "", path });
     };
@@ -255,7 +253,7 @@ fn split(text: &str) -> Result<Parts<'_>, Malformation> {
     Ok(Parts { scheme, authority, path: tail.split(['?', '#']).next().unwrap_or("") })
 }
 
-/// The scheme in lower case, empty where there is none, and what follows its colon.
+/// The scheme in lower case (empty if there is none), and what follows its colon.
 fn split_scheme(text: &str) -> Result<(String, &str), Malformation> {
     for (position, byte) in text.bytes().enumerate() {
         match byte {
@@ -293,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_hosts_ports_and_socket_paths() {
+    fn hosts_ports_and_socket_paths_are_accepted() {
         let url = Url::parse(" HTTP://[::1]:2379 ").unwrap();
         assert_eq!((url.as_str(), url.host(), url.port()), ("http://[::1]:2379", "::1", "2379"));
         let url = Url::parse("https://localhost:1").unwrap();
@@ -335,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_needs_an_address_and_advertising_a_host() {
+    fn listen_urls_need_an_address_and_advertised_urls_a_host() {
         let list = |text: &str| parse_list(text).unwrap();
         assert_eq!(check_bindable(&list("http://localhost:1,http://0.0.0.0:2,unix://x")), Ok(()));
         assert_eq!(
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_replaced_with_brackets_where_it_needs_them() {
+    fn a_replaced_ipv6_host_gets_brackets() {
         let url = Url::parse("http://localhost:2379").unwrap();
         assert_eq!(url.with_host("10.0.0.1", "99").as_str(), "http://10.0.0.1:99");
         assert_eq!(url.with_host("fe80::1", "99").as_str(), "http://[fe80::1]:99");

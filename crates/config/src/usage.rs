@@ -1,4 +1,4 @@
-//! What `--help` says, made from the table of flags.
+//! The text of `--help`, generated from the table of flags.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use super::features::Gate;
 use super::flags::{FLAGS, FileKey, Flag, SECTIONS};
 use super::setting::Setting;
 
-/// How the program is called; follows every mistake on the command line, too.
+/// The usage line, which is also printed after every command line error.
 pub(super) fn usage() -> String {
     "Usage:
 
@@ -45,20 +45,20 @@ pub(super) fn flags() -> String {
     text
 }
 
-/// What is told of a flag.
+/// The documentation of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldFlag {
     /// Its heading.
     pub section: &'static str,
     /// Without dashes.
     pub name: &'static str,
-    /// What it is unless it is given.
+    /// The default.
     pub default: String,
-    /// What it is for.
+    /// The help text.
     pub help: &'static str,
 }
 
-/// Every flag, heading after heading.
+/// All flags, grouped by heading.
 #[must_use]
 pub fn told_flags() -> Vec<ToldFlag> {
     let mut defaults = Draft::default();
@@ -71,7 +71,7 @@ pub fn told_flags() -> Vec<ToldFlag> {
     told.collect()
 }
 
-/// The reference page in Markdown: the same as help, for reading.
+/// The reference page in Markdown, with the content of the help text.
 #[must_use]
 pub fn reference() -> String {
     let mut text = "# Flags of a member\n\n\
@@ -100,7 +100,7 @@ pub fn reference() -> String {
     text
 }
 
-/// A flag's default as it is shown.
+/// The default of a flag, as shown in the help text.
 fn shown(flag: &Flag, defaults: &mut Draft) -> String {
     match flag.default_text {
         Some(text) => text.to_owned(),

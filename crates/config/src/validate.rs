@@ -1,7 +1,7 @@
-//! The checks on a configuration, in etcd's order and with etcd's words.
+//! Checks a configuration, in etcd's order and with etcd's texts.
 //!
-//! Operators and tools search for these texts, and the first mistake is the one reported, so both
-//! the order and the texts are part of the contract.
+//! Operators and tools search for these texts, and only the first error is reported, so order and texts are
+//! part of the contract.
 
 use quorate_gotext::duration::{ParseDurationError, SignedDuration};
 use quorate_gotext::quote::go_quote;
@@ -21,10 +21,10 @@ use super::security::{Security, TlsVersion};
 use super::url::{self, Url};
 
 const ELECTION_TIMEOUT_MS_MAX: u64 = 50_000;
-/// The shortest time between progress notifications.
+/// The minimum interval of progress notifications.
 const PROGRESS_NOTIFY_MIN: SignedDuration = SignedDuration::from_millis(100);
 
-/// A configuration that cannot be; prints as etcd does.
+/// Why a configuration is invalid. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("--logger=capnslog is removed in v3.5")]
@@ -45,7 +45,7 @@ pub(super) enum Refusal {
     Rotation(#[from] RotationError),
     #[error("unknown log format: {0}, supported values json, console")]
     UnknownFormat(String),
-    /// Ends the process at once instead.
+    /// This error ends the process at once.
     #[error("unrecognized level: {}", go_quote(.0))]
     UnknownLevel(String),
     #[error("{0}")]
@@ -125,14 +125,14 @@ pub(super) enum Refusal {
     SuitesOfTls13,
 }
 
-/// A refusal, and the log that was already known to be right.
+/// A refusal, with the log settings if they were already valid.
 #[derive(Debug)]
 pub(super) struct Rejected {
     pub(super) refusal: Refusal,
     pub(super) log: Option<Settings>,
 }
 
-/// Checks a draft and makes a configuration of it.
+/// Checks a draft and converts it into a configuration.
 pub(super) fn check(draft: &Draft, lines: &mut Vec<Pending>) -> Result<Config, Rejected> {
     let log = check_log(draft).map_err(|refusal| Rejected { refusal, log: None })?;
     check_rest(draft, &log, lines).map_err(|refusal| Rejected { refusal, log: Some(log) })
@@ -177,8 +177,8 @@ fn check_log(draft: &Draft) -> Result<Settings, Refusal> {
     Ok(Settings { level, format, outputs })
 }
 
-/// Rotation wants one file, beside which there may be standard output or error. etcd counts the journal as a file,
-/// and so do we: there is nothing to rotate then.
+/// Rotation needs exactly one log file, besides standard output or standard error. As in etcd, the journal
+/// counts as a file; then nothing is rotated.
 fn check_rotation(draft: &Draft) -> Result<Option<Rotation>, Refusal> {
     if !draft.enable_log_rotation {
         return Ok(None);
@@ -313,7 +313,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     }
     let Some(quota) = config.quota_bytes() else { return Ok(()) };
     let headroom = config.quota_headroom_bytes;
-    // An alarm that is taken back while writes still find no room is raised again at once.
+    // An alarm that is disarmed while writes still do not fit would be raised again at once.
     let level = match config.quota_disarm_percent {
         0 => 0,
         percent => u128::from(quota) * u128::from(percent) / 100,
@@ -324,7 +324,7 @@ fn check_quota(config: &Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The audit log, if there is to be one. Whoever asks for a part of it means to have it.
+/// The audit log, if it is enabled. An option of the audit log without `--audit-log` is refused.
 fn audit(draft: &Draft) -> Result<Option<audit::Settings>, Refusal> {
     let rules = Rules::parse(&draft.audit_rules)?;
     let rotation = match draft.audit_log_rotation_config_json.as_str() {
@@ -401,7 +401,7 @@ fn tls_version(name: &str) -> Result<Option<TlsVersion>, Refusal> {
     }
 }
 
-/// Replaces values that stand for a default, or that are below what makes sense.
+/// Replaces values that stand for a default, or that are too low.
 fn settle_defaults(config: &mut Config, lines: &mut Vec<Pending>) {
     let default = Config::default();
     if config.snapshot_count == 0 {
@@ -429,13 +429,13 @@ fn quoted_list(texts: &[String]) -> String {
     format!("[{}]", quoted.join(" "))
 }
 
-/// Why the retention of automatic compaction cannot be read; prints as etcd does.
+/// Why the retention of automatic compaction is invalid. Prints etcd's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
-    /// Neither a number nor a span of time.
+    /// Neither a number nor a duration.
     #[error("error parsing CompactionRetention: {0}")]
     Unreadable(#[from] ParseDurationError),
-    /// A span of time where a number of revisions is meant.
+    /// A duration instead of a number of revisions.
     #[error(
         "error parsing CompactionRetention: {} is no number of revisions",
         go_quote(.0)
@@ -444,14 +444,14 @@ pub enum RetentionError {
 }
 
 impl Config {
-    /// What automatic compaction keeps, `None` where it is off.
+    /// What automatic compaction keeps; `None` if it is off.
     ///
-    /// A bare number is hours or revisions, by the mode. etcd takes a span of time in revision mode
-    /// for its count of nanoseconds, which nobody can mean: that is refused here.
+    /// A plain number counts hours or revisions, depending on the mode. In revision mode etcd takes a duration
+    /// for its number of nanoseconds, which is never meant; it is refused here.
     ///
     /// # Errors
     ///
-    /// The retention has no meaning; etcd finds that out at start, so does the server.
+    /// The retention is invalid. The server checks this when it starts, like etcd.
     pub fn auto_compaction(&self) -> Result<Option<Retention>, RetentionError> {
         let text = match self.auto_compaction_retention.as_str() {
             "" => "0",

@@ -1,12 +1,12 @@
-//! The configuration file's text as a tree of values: YAML, of which JSON is a part.
+//! Parses the configuration file into a tree of values: YAML, which includes JSON.
 //!
-//! etcd reads its file by YAML 1.1: a plain `yes` or `on` is true, `010` is eight, of two equal
-//! keys the last counts, and what `<<` merges counts as if it stood there. The parser below us knows YAML 1.2 and gives events with the style of each
-//! scalar, so the values are resolved here.
+//! etcd reads its file as YAML 1.1: a plain `yes` or `on` is true, `010` is eight, the last of several equal
+//! keys counts, and `<<` merges entries into the mapping. Our parser implements YAML 1.2 and returns events
+//! with the style of each scalar, so the values are resolved here.
 //!
 //! # Invariants
 //!
-//! * The tree is bounded: aliases that would multiply it beyond [`NODE_COUNT_MAX`] are refused.
+//! * The tree is bounded: aliases that would expand it beyond [`NODE_COUNT_MAX`] are refused.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 /// A value of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum YamlValue {
-    /// Nothing.
+    /// Null.
     Null,
     /// True or false.
     Bool(bool),
@@ -31,7 +31,7 @@ pub(super) enum YamlValue {
 }
 
 impl YamlValue {
-    /// The kind, in the words of the error texts.
+    /// The kind, as error texts name it.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -43,7 +43,7 @@ impl YamlValue {
         }
     }
 
-    /// Whether the value says nothing that its absence would not.
+    /// Whether the value is equivalent to a missing one.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Null | Self::Bool(false) => true,
@@ -56,32 +56,32 @@ impl YamlValue {
     }
 }
 
-/// The most values a file may have once its aliases are followed.
+/// The maximum number of values, with aliases expanded.
 const NODE_COUNT_MAX: usize = 100_000;
-/// The deepest nesting a file may have.
+/// The maximum nesting depth.
 const DEPTH_MAX: usize = 100;
 
-/// Why a file is no YAML.
+/// Why a file is invalid YAML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum YamlError {
-    /// The text breaks the grammar.
+    /// A syntax error.
     #[error("line {line}: {reason}")]
     Syntax {
         /// Counted from 1.
         line: usize,
-        /// The parser's words.
+        /// The parser's message.
         reason: String,
     },
-    /// An alias names no anchor before it.
+    /// An alias refers to an anchor that does not precede it.
     #[error("unknown anchor referenced")]
     UnknownAnchor,
-    /// A list or a mapping in the place of a key.
+    /// A list or a mapping is used as a key.
     #[error("a mapping key must be a scalar")]
     CompositeKey,
-    /// Something else than a mapping, or a list of mappings, is to be merged.
+    /// The merged value is neither a mapping nor a list of mappings.
     #[error("map merge requires map or sequence of maps as the value")]
     NoMerge,
-    /// The aliases blow the document up, or it is nested without end.
+    /// The expanded aliases are too large, or the nesting is too deep.
     #[error("document contains excessive aliasing")]
     TooLarge,
 }
@@ -92,7 +92,7 @@ impl From<ScanError> for YamlError {
     }
 }
 
-/// Reads the first document of a text; a text without one is null.
+/// Parses the first document of a text; a text without a document is null.
 pub(super) fn read(text: &str) -> Result<YamlValue, YamlError> {
     let mut reader =
         Reader { events: Parser::new_from_str(text), anchors: BTreeMap::new(), node_count: 0 };
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the value that an event starts.
+    /// Parses the value that begins with an event.
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<YamlValue, YamlError> {
         let count_before = self.node_count;
         self.count(1)?;
@@ -189,7 +189,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether a key stands for the entries of other mappings.
+/// Whether a key merges the entries of other mappings.
 fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
     text == "<<"
         && match tag {
@@ -198,7 +198,7 @@ fn is_merge(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> bool {
         }
 }
 
-/// Adds the entries of a mapping, or of a list of them, of which the earlier ones count.
+/// Merges the entries of a mapping, or of a list of mappings, in which earlier ones take precedence.
 fn merge(entries: &mut BTreeMap<String, YamlValue>, value: YamlValue) -> Result<(), YamlError> {
     let sources = match value {
         YamlValue::List(values) => values,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_too() {
+    fn json_is_accepted() {
         let node = read("{\"a\": [1, \"x\", null], \"b\": {\"c\": true}}").unwrap();
         let text = |text: &str| YamlValue::Text(text.to_owned());
         let inner = BTreeMap::from([("c".to_owned(), YamlValue::Bool(true))]);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_keys_counts_and_aliases_are_followed() {
+    fn the_last_of_equal_keys_counts_and_aliases_are_expanded() {
         let YamlValue::Map(entries) =
             read("a: 1\nb: &x {c: 2}\na: 3\nd: *x\ne:\n  <<: *x\n  f: 4\n").unwrap()
         else {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_entries_count_where_they_stand_and_the_earlier_of_a_list() {
+    fn merged_entries_do_not_override_and_earlier_ones_take_precedence() {
         let merged = |lines: &str| {
             let text = format!("a: &a {{k: 1, l: 1}}\nb: &b {{k: 2, m: 2}}\nkey:\n  {lines}\n");
             match read(&text) {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_refused_with_its_line() {
+    fn syntax_errors_are_refused_with_their_line() {
         let Err(YamlError::Syntax { line, .. }) = read("a: 1\nb: [1\nc: 2\n") else {
             panic!("accepted")
         };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_blow_the_document_up() {
+    fn alias_expansion_is_limited() {
         let mut text = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n".to_owned();
         for level in 1..12 {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");

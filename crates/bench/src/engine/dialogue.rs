@@ -1,4 +1,4 @@
-//! Operations that are several calls, each of which follows from the answer to the one before.
+//! Operations of several calls, each of which depends on the reply to the previous one.
 
 use std::time::Instant;
 
@@ -7,25 +7,25 @@ use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
 
-/// A call to be made.
+/// A call to make.
 pub(crate) struct Ask<S> {
     pub(crate) path: &'static str,
-    /// Under which of the run's kinds it is recorded.
+    /// The kind under which the call is recorded.
     pub(crate) kind: usize,
     pub(crate) message: Vec<u8>,
-    /// What its answer will be understood by.
+    /// The state needed to process the reply.
     pub(crate) state: S,
 }
 
-/// What is asked, one for each connection.
+/// The logic of such operations; each connection has one.
 pub(crate) trait Dialogue: 'static {
-    /// What an answer is understood by.
+    /// The state needed to process a reply.
     type State: 'static;
 
     /// The first call of operation `number`.
     fn begin(&mut self, number: u64) -> Ask<Self::State>;
 
-    /// Takes in the answer to a call that succeeded, and says what is asked next, if anything is.
+    /// Processes the reply to a successful call, and returns the next call of the operation, if there is one.
     fn answered(&mut self, state: Self::State, answer: &[u8]) -> Option<Ask<Self::State>>;
 }
 
@@ -37,8 +37,9 @@ struct Call<S> {
     answer: Vec<u8>,
 }
 
-/// Runs operations until the pace has no more tickets and every operation has ended. Each call is recorded by itself;
-/// the first of an operation counts from when that was due. An operation of which a call fails is over.
+/// Runs operations until the pace has no more tickets and every operation has ended. Each call is recorded
+/// separately; the latency of the first call of an operation counts from its due time. An operation ends when
+/// one of its calls fails.
 pub(crate) fn run_dialogues<D: Dialogue>(
     spread: &Spread,
     run: &Run,
@@ -60,7 +61,7 @@ async fn connection<D: Dialogue>(
     let mut records = vec![Record::new(); run.kinds];
     let clients = part.clients;
     let mut link: Link<Call<D::State>> = Link::new(part).await?;
-    // Operations that have begun; of these, the ones whose next call is yet to be sent.
+    // The number of operations in progress, and the next calls of those that have not sent theirs yet.
     let (mut in_flight, mut next): (usize, Vec<Ask<D::State>>) = (0, Vec::new());
     let (mut held, mut over, mut patience) = (None, false, Patience::default());
     loop {
@@ -84,7 +85,7 @@ async fn connection<D: Dialogue>(
             send(&mut link, dialogue.begin(ticket.number), ticket.due);
             in_flight += 1;
         }
-        // Without a connection nothing is drawn, and nobody would notice the end.
+        // Without a connection no ticket is drawn, so the end must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         let is_cut_off = !link.is_connected() && run.pace.is_over(now);
         if is_cut_off {
@@ -101,7 +102,7 @@ async fn connection<D: Dialogue>(
         let mut each = |event: Event<'_, Call<D::State>>| match event {
             Event::Message { tag, body } => tag.answer.extend_from_slice(body),
             Event::Closed { tag, status, reply_bytes } => {
-                // One look at the clock serves all replies of a read.
+                // One clock reading serves all replies of a read.
                 let now = *now.get_or_insert_with(Instant::now);
                 records[tag.kind].add(now.duration_since(tag.started), &status, reply_bytes);
                 let follows = if status.code == 0 {

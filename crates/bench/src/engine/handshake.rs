@@ -1,22 +1,22 @@
-//! Operations that are one connection each: it is made, secured if it is to be, greeted and closed.
+//! Operations that are one connection each: connect, TLS handshake if configured, HTTP/2 preface, close.
 //!
-//! A connection counts once the server's settings have come: a server that speaks TLS sends them when it has accepted
-//! the client's certificate.
+//! A connection counts as established when the server's SETTINGS frame arrives. A TLS server sends it after it
+//! has accepted the client's certificate.
 
 use std::time::{Duration, Instant};
 
 use super::{LOOK, Link, Part, Records, Run, Spread, run_parts};
 use crate::record::Record;
 
-/// How long one may take.
+/// The timeout of an operation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes connections until the pace has no more tickets.
+/// Opens connections until the pace has no more tickets.
 pub(crate) fn run_handshakes(
     spread: &Spread,
     run: &Run,
 ) -> Result<Records, crate::error::BenchError> {
-    // One after the other for each client.
+    // Each client opens one connection after another.
     let spread = Spread { connections: spread.clients, ..spread.clone() };
     let run = run.clone();
     run_parts(&spread, run.kinds, move |part| client(part, run.clone()))
@@ -44,7 +44,7 @@ async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchErro
 }
 
 async fn greet(part: Part) -> Result<(), crate::error::BenchError> {
-    // An endpoint that is down is an error of each connection to it.
+    // If the endpoint is down, every connection to it counts as an error.
     let mut link: Link<()> = Link::new(part.at_its_endpoint()).await?;
     while !link.has_room() {
         link.exchange(Instant::now() + LOOK, &mut |_| {}).await?;

@@ -14,40 +14,41 @@ use crate::login::Login;
 use crate::secret::Secret;
 use crate::wire::connection::{Connection, Event, Replies};
 
-/// What one read takes at most.
+/// The maximum number of bytes in one read.
 const READ_BYTES: usize = 256 << 10;
-/// A server that says nothing for so long, while something is awaited, or that cannot be reached for so
-/// long, is given up.
+/// The run fails if a server sends nothing for this long while a reply is outstanding, or is unreachable for
+/// this long.
 const STALL: Duration = Duration::from_secs(60);
-/// How long a server may take to accept a connection, and the pause before it is asked again.
+/// The timeout for connecting, and the pause before the next attempt.
 const DIAL: Duration = Duration::from_secs(2);
 const DIAL_PAUSE: Duration = Duration::from_millis(50);
-/// gRPC's code for a token that is not good.
+/// The gRPC code for an invalid token.
 const UNAUTHENTICATED: u16 = 16;
 const AUTHENTICATE: &str = named("/etcdserverpb.Auth/Authenticate").path;
-/// How often whoever waits for a connection looks up.
+/// How often a task without a connection checks whether the run has ended.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// A connection joined to its socket. When it is lost, its calls end and another one is dialled.
+/// A connection joined to its socket. When the connection is lost, its calls end, and the next endpoint is
+/// dialled.
 pub(crate) struct Link<T> {
-    /// Where it may go; dialled in turn.
+    /// The endpoints, dialled in turn.
     endpoints: Vec<Endpoint>,
     position: usize,
     login: Option<Arc<Login>>,
     state: State,
     pub(crate) wire: Connection<T>,
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub(crate) dialled: u64,
-    /// Since when no server has sent anything; nothing while one does.
+    /// Since when no server has sent anything; `None` while one does.
     silent_since: Option<Instant>,
-    /// Whether anything has come on this connection.
+    /// Whether this connection has received anything.
     has_heard: bool,
     input: Vec<u8>,
     filled: usize,
 }
 
 enum State {
-    /// With when something came last, or nothing was awaited.
+    /// With the time of the last received data, or of the last time without outstanding calls.
     Connected {
         socket: Socket,
         heard: Instant,
@@ -56,7 +57,7 @@ enum State {
 }
 
 impl<T> Link<T> {
-    /// Connects to the part's endpoint, or to the next that accepts, on the runtime that will drive the connection.
+    /// Connects to the part's endpoint, or to the next one that accepts, on the current runtime.
     pub(crate) async fn new(part: Part) -> Result<Self, BenchError> {
         let Part { endpoints, position, token, login, .. } = part;
         Ok(Self { login, ..Self::over(endpoints, position, token).await? })
@@ -92,9 +93,9 @@ impl<T> Link<T> {
         matches!(self.state, State::Connected { .. })
     }
 
-    /// Writes what is to be written, waits for the socket or for `until`, and hands on what came. Returns
-    /// after one round, whether or not anything came. A connection that is lost is dialled again by later
-    /// rounds; only a server that cannot be reached for long is an error.
+    /// Writes pending output, waits for the socket or for `until`, and passes on received events. Returns after
+    /// one round, whether or not anything arrived. A lost connection is dialled again in later rounds; only a
+    /// server that stays unreachable is an error.
     pub(crate) async fn turn(
         &mut self,
         until: Instant,
@@ -111,7 +112,7 @@ impl<T> Link<T> {
         Ok(())
     }
 
-    /// Gives up the connection, and with it every call that is under way.
+    /// Closes the connection and ends all its calls.
     pub(crate) fn lose(&mut self, reason: &BenchError, each: &mut impl FnMut(Event<'_, T>)) {
         self.wire.end(&reason.to_string(), each);
         self.state = State::Down;
@@ -119,8 +120,8 @@ impl<T> Link<T> {
         self.position = (self.position + 1) % self.endpoints.len();
     }
 
-    /// Dials the endpoint whose turn it is: at once if the connection before was in use, otherwise after a pause. Fails where no server has
-    /// sent anything for long, and where a login is refused.
+    /// Dials the next endpoint: at once if the previous connection was used, otherwise after a pause. Fails if
+    /// no server has sent anything for a long time, or if a login is refused.
     async fn dial(&mut self, until: Instant) -> Result<(), BenchError> {
         if !std::mem::take(&mut self.has_heard) {
             let pause = until.min(Instant::now() + DIAL_PAUSE);
@@ -153,7 +154,7 @@ impl<T> Link<T> {
         Ok(())
     }
 
-    /// Writes what is to be written, and waits for the socket or for `until`; the connection's failure is the error.
+    /// Writes pending output, and waits for the socket or for `until`. An error of the connection is returned.
     pub(crate) async fn exchange(
         &mut self,
         until: Instant,
@@ -193,7 +194,7 @@ impl<T> Link<T> {
         let used = self.wire.receive(&self.input[..self.filled], &mut each)?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
-        // Another connection logs in anew.
+        // The next connection logs in again.
         if is_token_refused && self.login.is_some() {
             return Err(BenchError::TokenRefused);
         }
@@ -201,7 +202,7 @@ impl<T> Link<T> {
     }
 }
 
-/// Connects to one of the endpoints: that of this position, or the next that accepts.
+/// Connects to the endpoint at this position, or to the next one that accepts.
 async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket), BenchError> {
     let mut failure = None;
     for position in (first..endpoints.len()).chain(0..first) {
@@ -216,7 +217,7 @@ async fn dial_any(endpoints: &[Endpoint], first: usize) -> Result<(usize, Socket
     Err(failure.unwrap_or_else(|| BenchError::Usage("there are no endpoints".to_owned())))
 }
 
-/// Connects, and logs in again where there is a login: the server may have forgotten the token before.
+/// Connects, and logs in again if there is a login, because the server may have forgotten the token.
 async fn redial(
     endpoint: &Endpoint,
     login: Option<&Login>,
@@ -233,7 +234,7 @@ async fn dial(endpoint: &Endpoint) -> io::Result<Socket> {
     dialled.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Runs `work` on a single-threaded runtime of its own, where it may spawn local tasks.
+/// Runs `work` on a new single-threaded runtime, on which it may spawn local tasks.
 pub(crate) fn on_runtime<R>(
     work: impl Future<Output = Result<R, BenchError>>,
 ) -> Result<R, BenchError> {
@@ -241,7 +242,7 @@ pub(crate) fn on_runtime<R>(
     tokio::task::LocalSet::new().block_on(&runtime, work)
 }
 
-/// Logs in, on a connection of its own, at the endpoint of this position or the next that accepts.
+/// Logs in over a separate connection to the endpoint at this position, or to the next one that accepts.
 pub(crate) fn log_in(
     endpoints: &[Endpoint],
     position: usize,
@@ -265,7 +266,7 @@ async fn token_of(
     Ok(Secret::from(reply.unwrap_or_default().token))
 }
 
-/// Makes one call on a connection of its own, to the first endpoint that accepts it, and returns the reply.
+/// Makes one call over a separate connection to the first endpoint that accepts it, and returns the reply.
 pub(crate) fn call<Reply: prost::Message + Default>(
     endpoints: &[Endpoint],
     token: Option<Secret>,
@@ -276,8 +277,8 @@ pub(crate) fn call<Reply: prost::Message + Default>(
     Ok(replies.pop().expect("one request has one reply"))
 }
 
-/// Makes calls side by side on one connection, to the first endpoint that accepts it, and returns the replies in the order of the
-/// requests.
+/// Makes parallel calls over one connection to the first endpoint that accepts it, and returns the replies in
+/// the order of the requests.
 pub(crate) fn calls<Reply: prost::Message + Default>(
     endpoints: &[Endpoint],
     token: Option<Secret>,

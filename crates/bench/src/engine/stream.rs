@@ -1,4 +1,4 @@
-//! Operations that are one message each way on a long-lived stream, one stream per client.
+//! Operations of one message in each direction on a long-lived stream; each client has one stream.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ pub(crate) fn run_streams(
     })
 }
 
-/// One client's stream, opened with its first request, and since when it waits for an answer.
+/// A client's stream, which opens with the first request, and the time since which it waits for a reply.
 #[derive(Default)]
 struct Client {
     stream: Option<StreamId>,
@@ -64,7 +64,7 @@ async fn connection(
                 *stream.get_or_insert_with(|| link.wire.open(path, Replies::Collect, client));
             link.wire.send(stream, &requests[client]);
         }
-        // Without a connection nothing is drawn, and nobody would notice the end.
+        // Without a connection no ticket is drawn, so the end must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if idle.len() == clients.len() && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
@@ -83,7 +83,7 @@ async fn connection(
                 idle.push(*tag);
             }
             Event::Closed { tag, status, .. } => {
-                // The next request opens another.
+                // The next request opens another stream.
                 clients[tag].stream = None;
                 if clients[tag].started.take().is_some() {
                     let Status { message, code } = status;

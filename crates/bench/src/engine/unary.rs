@@ -1,4 +1,4 @@
-//! Operations that are one call each.
+//! Operations of one unary call each.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ struct Call {
     kind: usize,
 }
 
-/// Runs unary calls until the pace has no more tickets and every call has ended. `source` makes a source
-/// for the connection of the given index.
+/// Runs unary calls until the pace has no more tickets and every call has ended. `source` makes the request
+/// source of the connection with the given index.
 pub(crate) fn run_unary<S: Source>(
     spread: &Spread,
     run: &Run,
@@ -52,7 +52,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
             link.wire.unary(path, &message, Replies::Discard, Call { started: ticket.due, kind });
             in_flight += 1;
         }
-        // Without a connection nothing is drawn, and nobody would notice the end.
+        // Without a connection no ticket is drawn, so the end must be checked here.
         over |= held.is_none() && run.pace.is_over(now);
         if in_flight == 0 && (over || !link.is_connected() && run.pace.is_over(now)) {
             if held.is_some() {
@@ -64,7 +64,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
         let (mut now, mut succeeded) = (None, None);
         let mut each = |event: Event<'_, Call>| {
             if let Event::Closed { tag, status, reply_bytes } = event {
-                // One look at the clock serves all replies of a read.
+                // One clock reading serves all replies of a read.
                 let now = *now.get_or_insert_with(Instant::now);
                 if status.code == 0 {
                     succeeded = Some(now);

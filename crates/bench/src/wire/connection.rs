@@ -1,19 +1,19 @@
-//! One HTTP/2 connection that carries gRPC calls, as a function from bytes to bytes.
+//! One HTTP/2 connection with gRPC calls, as a function from bytes to bytes.
 //!
-//! The `engine` hands in what it has read ([`Connection::receive`]) and writes out what has gathered in
-//! the output buffer ([`Connection::output`], [`Connection::wrote`]). Each call carries a tag of the
-//! caller's, which comes back with every event of that call.
+//! The `engine` passes in received bytes ([`Connection::receive`]) and writes the output buffer to the socket
+//! ([`Connection::output`], [`Connection::wrote`]). Each call has a tag chosen by the caller, which is returned
+//! with every event of that call.
 //!
 //! # Invariants
 //!
-//! * No frame exceeds the server's windows: data that does not fit waits in `blocked`, in order, and later
-//!   data waits behind it.
-//! * Every call that was opened ends in exactly one [`Event::Closed`], if need be by [`Connection::end`].
-//! * A server that goes away is asked for nothing more; what it has taken on, it may still answer.
+//! * No frame exceeds the server's windows. Data that does not fit waits in `blocked`, in order, and later data
+//!   waits behind it.
+//! * Every opened call ends with exactly one [`Event::Closed`], at the latest through [`Connection::end`].
+//! * After a GOAWAY frame no new call is opened; the server may still answer the calls that it has accepted.
 //!
 //! # Not here
 //!
-//! Whether a call may be opened is the caller's to ask ([`Connection::has_room`]); nothing is queued here.
+//! Queueing: the caller asks [`Connection::has_room`] before it opens a call.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -27,7 +27,7 @@ use crate::secret::Secret;
 
 const WINDOW_DEFAULT: u32 = 65_535;
 const WINDOW_MAX: u32 = 0x7fff_ffff;
-/// Once this much of a window is used it is filled up again.
+/// When this many bytes of a window are used, the window is refilled.
 const WINDOW_REFILL_BYTES: u32 = 1 << 29;
 
 const SETTING_MAX_STREAMS: u16 = 3;
@@ -35,7 +35,7 @@ const SETTING_INITIAL_WINDOW: u16 = 4;
 const SETTING_FRAME_LEN_MAX: u16 = 5;
 const SETTING_ENABLE_PUSH: u16 = 2;
 
-/// gRPC's codes that this side itself makes.
+/// The gRPC codes that this client sets itself.
 const UNKNOWN: u16 = 2;
 const UNAVAILABLE: u16 = 14;
 
@@ -51,29 +51,29 @@ pub(crate) struct Status {
 /// Something that happened to a call.
 #[derive(Debug)]
 pub(crate) enum Event<'a, T> {
-    /// A whole message of a call whose replies are collected.
+    /// A complete message of a call whose replies are collected.
     Message { tag: &'a mut T, body: &'a [u8] },
-    /// The call is over.
+    /// The call has ended.
     Closed { tag: T, status: Status, reply_bytes: u64 },
 }
 
-/// The connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the server broke the protocol: {0}")]
     Protocol(&'static str),
 }
 
-/// What becomes of a call's reply messages.
+/// How the reply messages of a call are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replies {
     /// Counted in bytes and dropped.
     Discard,
-    /// Handed out one by one.
+    /// Passed to the caller one by one.
     Collect,
 }
 
-/// Names an open call.
+/// The id of an open call.
 pub(crate) type StreamId = u32;
 
 #[derive(Debug)]
@@ -81,17 +81,17 @@ struct Stream<T> {
     tag: T,
     replies: Replies,
     send_window: i64,
-    /// Bytes received since the window was last filled up.
+    /// Bytes received since the window was last refilled.
     received_bytes: u32,
     reply_bytes: u64,
-    /// A message of which only the beginning has come.
+    /// The beginning of a message that is incomplete.
     partial: Vec<u8>,
     http_status: Option<u16>,
     grpc_status: Option<u16>,
     message: String,
 }
 
-/// Data that awaits window.
+/// Data that waits for window.
 #[derive(Debug)]
 struct Blocked {
     stream: StreamId,
@@ -100,7 +100,7 @@ struct Blocked {
     ends_stream: bool,
 }
 
-/// A header block whose end has not come yet.
+/// A header block that is incomplete.
 #[derive(Debug)]
 struct OpenBlock {
     stream: StreamId,
@@ -108,7 +108,7 @@ struct OpenBlock {
     block: Vec<u8>,
 }
 
-/// One connection; `T` is the tag of a call.
+/// A connection; `T` is the tag type of calls.
 #[derive(Debug)]
 pub(crate) struct Connection<T> {
     output: Vec<u8>,
@@ -122,7 +122,7 @@ pub(crate) struct Connection<T> {
     send_window: i64,
     received_bytes: u32,
     settings_seen: bool,
-    /// Why no call may be opened any more.
+    /// Why no more calls may be opened.
     farewell: Option<String>,
     peer_window: u32,
     peer_streams_max: u32,
@@ -158,8 +158,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Whether another call may be opened now: the server's limits are known and not reached, it is not
-    /// going away, and no earlier request waits for window.
+    /// Whether another call may be opened now: the server's limits are known and not reached, the server has
+    /// sent no GOAWAY, and no earlier request waits for window.
     pub(crate) fn has_room(&self) -> bool {
         self.settings_seen
             && self.farewell.is_none()
@@ -168,18 +168,17 @@ impl<T> Connection<T> {
             && self.next_stream < WINDOW_MAX
     }
 
-    /// Whether calls are under way.
+    /// Whether calls are in progress.
     pub(crate) fn is_busy(&self) -> bool {
         !self.streams.is_empty()
     }
 
-    /// Whether the connection serves nobody any more: the server goes away, and has answered everything.
+    /// Whether the connection is finished: the server has sent GOAWAY and answered every call.
     pub(crate) fn is_spent(&self) -> bool {
         self.streams.is_empty() && (self.farewell.is_some() || self.next_stream >= WINDOW_MAX)
     }
 
-    /// Ends all calls, which will not be answered, for this reason or for what the server said when it
-    /// went away.
+    /// Ends all calls with this reason, or with the reason in the server's GOAWAY.
     pub(crate) fn end(&mut self, reason: &str, each: &mut impl FnMut(Event<'_, T>)) {
         let reason = self.farewell.take().unwrap_or_else(|| reason.to_owned());
         self.end_above(0, &reason, each);
@@ -194,7 +193,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Opens a call with one request and nothing after it.
+    /// Opens a call with a single request.
     pub(crate) fn unary(&mut self, path: &'static str, message: &[u8], replies: Replies, tag: T) {
         let stream = self.open(path, replies, tag);
         self.data(stream, message, true);
@@ -233,12 +232,12 @@ impl<T> Connection<T> {
         self.data(stream, message, false);
     }
 
-    /// What is to be written to the socket.
+    /// The bytes to write to the socket.
     pub(crate) fn output(&self) -> &[u8] {
         &self.output[self.written..]
     }
 
-    /// Notes that the first `count` bytes of the output have been written.
+    /// Removes the first `count` bytes from the output, which have been written.
     pub(crate) fn wrote(&mut self, count: usize) {
         self.written += count;
         if self.written == self.output.len() {
@@ -247,8 +246,8 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Takes in what the socket delivered, and returns how many bytes were used; the caller brings the
-    /// rest again with more behind it.
+    /// Processes received bytes and returns how many were consumed. The caller passes the rest again, together
+    /// with the bytes after it.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
@@ -309,7 +308,7 @@ impl<T> Connection<T> {
         }
     }
 
-    /// The server takes no more calls, and none after the last that it names.
+    /// The server accepts no new calls, and answers none after the last stream that it names.
     fn received_go_away(&mut self, payload: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         let last = read_u32(payload).unwrap_or_default() & WINDOW_MAX;
         let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
@@ -435,7 +434,7 @@ impl<T> Connection<T> {
         each(Event::Closed { tag: stream.tag, status, reply_bytes: stream.reply_bytes });
     }
 
-    /// Writes one message as far as the windows allow and queues the rest.
+    /// Writes one message as far as the windows allow, and queues the rest.
     fn data(&mut self, stream: StreamId, message: &[u8], ends_stream: bool) {
         let Some(window) = self.streams.get(&stream).map(|open| open.send_window) else { return };
         let len = HEAD_BYTES + message.len();
@@ -488,7 +487,7 @@ impl<T> Connection<T> {
 }
 
 impl<T> Stream<T> {
-    /// Hands out the messages that `body` completes, and keeps what is left over.
+    /// Passes on the messages that `body` completes, and keeps the remainder.
     fn messages(&mut self, body: &[u8], each: &mut impl FnMut(Event<'_, T>)) {
         if self.partial.is_empty() {
             let used = hand_out(body, &mut self.tag, each);
@@ -501,7 +500,7 @@ impl<T> Stream<T> {
     }
 }
 
-/// Hands out the whole messages at the front of `bytes` and returns how many bytes they take.
+/// Passes on the complete messages at the front of `bytes`, and returns how many bytes they take.
 fn hand_out<T>(bytes: &[u8], tag: &mut T, each: &mut impl FnMut(Event<'_, T>)) -> usize {
     let mut used = 0;
     while let Some(body) = first_message(&bytes[used..]) {
@@ -550,7 +549,7 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A length as windows are counted, which may be below zero.
+/// A length as a signed number, because windows may be negative.
 fn wide(len: usize) -> i64 {
     i64::try_from(len).expect("a length in memory has 63 bits")
 }

@@ -3,7 +3,7 @@
 /// Bytes of a frame before its payload.
 pub(super) const HEADER_LEN: usize = 9;
 
-/// What every client says first.
+/// The preface with which every client begins.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Frame types.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_reads_back() {
+    fn a_frame_header_is_decoded_as_encoded() {
         let header = FrameHeader { len: 0x01_02_03, kind: kind::DATA, flags: 1, stream: 77 };
         let mut out = Vec::new();
         header.put(&mut out);

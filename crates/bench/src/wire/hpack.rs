@@ -1,18 +1,19 @@
-//! Header blocks (RFC 7541): the few that requests need, and of replies the fields that decide a call.
+//! Header blocks (RFC 7541): encodes the few that requests need, and decodes the fields of replies that matter
+//! to a call.
 //!
-//! Both directions use the dynamic table as ordinary clients and servers do, so that a server under test
-//! is not spared or charged work that a real client would cause.
+//! Both directions use the dynamic table like ordinary clients and servers, so that a server under test has
+//! exactly the work that a real client would cause.
 
 use std::collections::VecDeque;
 
 use super::huffman;
 use crate::secret::Secret;
 
-/// Largest dynamic table on either side; the protocol's default.
+/// The size of the dynamic table on either side, the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// What an entry counts beyond its strings (RFC 7541, section 4.1).
+/// What an entry counts besides its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
-/// Whole fields by their index in the static table.
+/// Complete fields, by their index in the static table.
 const POST: u8 = 0x83;
 const SCHEME_HTTP: u8 = 0x86;
 const SCHEME_HTTPS: u8 = 0x87;
@@ -23,11 +24,11 @@ const STATIC_COUNT: usize = 61;
 #[derive(Debug)]
 pub(super) struct Encoder {
     authority: String,
-    /// What the server knows the user by.
+    /// The user's token.
     token: Option<Secret>,
-    /// Method and scheme, by their static indices.
+    /// Method and scheme, by static index.
     beginning: [u8; 2],
-    /// Literals in the order in which they entered the dynamic table.
+    /// Literals in the order of their insertion into the dynamic table.
     inserted: Vec<Literal>,
 }
 
@@ -47,8 +48,8 @@ impl Encoder {
         Self { authority, token, beginning, inserted: Vec::new() }
     }
 
-    /// Appends the header block of a call to `path`. The paths of one connection are few, so the table
-    /// never overflows and an entry's index follows from the order of insertion.
+    /// Appends the header block of a call to `path`. A connection uses few paths, so the table never overflows,
+    /// and the index of an entry follows from the order of insertion.
     pub(super) fn encode(&mut self, path: &'static str, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.beginning);
         for literal in [
@@ -72,7 +73,7 @@ impl Encoder {
             out.push(0x80 | index.to_le_bytes()[0]);
             return;
         }
-        // A literal that enters the table, its name by static index where there is one.
+        // A literal with incremental indexing; its name is a static index where one exists.
         let value = match literal {
             Literal::Path(path) => {
                 out.push(0x44);
@@ -122,7 +123,7 @@ fn put_string(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A header field of a reply, as far as it matters.
+/// A header field of a reply that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     HttpStatus(u16),
@@ -134,7 +135,7 @@ pub(super) enum Field {
 /// Decodes the header blocks of one connection's replies.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// Newest first, each with its size.
+    /// The entries, newest first, each with its size.
     table: VecDeque<Entry>,
     table_bytes: usize,
     table_bytes_max: usize,
@@ -147,7 +148,7 @@ struct Entry {
     bytes: usize,
 }
 
-/// What a field's name makes of its value.
+/// How a field's value is interpreted, given its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name {
     class: Class,
@@ -167,8 +168,8 @@ impl Decoder {
         Self { table: VecDeque::new(), table_bytes: 0, table_bytes_max: TABLE_BYTES_MAX }
     }
 
-    /// Hands every field of a block to `each`. `None` means that the block cannot be understood, after
-    /// which the connection is lost.
+    /// Passes every field of a block to `each`. `None` means that the block is malformed, after which the
+    /// connection is unusable.
     pub(super) fn decode(&mut self, mut block: &[u8], mut each: impl FnMut(&Field)) -> Option<()> {
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
@@ -210,7 +211,7 @@ impl Decoder {
         }
         let (name, value) = *STATIC.get(index.checked_sub(1)?)?;
         let name = name_of(name.as_bytes());
-        // Entries without a value serve only for their name.
+        // Entries without a value are used only for their names.
         let field = name.class.field(value.as_bytes()).unwrap_or(Field::Other);
         Some(Entry { field, name, bytes: 0 })
     }
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_request_is_all_indexes() {
+    fn a_repeated_request_uses_only_indexes() {
         let mut encoder = Encoder::new("localhost:2379".to_owned(), false, None);
         let mut first = Vec::new();
         encoder.encode("/a/B", &mut first);
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_along_and_is_an_index_from_then_on() {
+    fn a_token_is_sent_once_and_then_by_index() {
         let token = Some(Secret::from("abc.7".to_owned()));
         let mut encoder = Encoder::new("a:1".to_owned(), false, token);
         assert!(!format!("{encoder:?}").contains("abc.7"));
@@ -388,12 +389,12 @@ mod tests {
         let expected =
             [Field::HttpStatus(200), Field::GrpcStatus(14), Field::GrpcMessage("gone".to_owned())];
         assert_eq!(decode(&mut decoder, &block).as_deref(), Some(&expected[..]));
-        // The same by index, and a new value under an indexed name.
+        // The same by index, and a new value for an indexed name.
         assert_eq!(decode(&mut decoder, &[0x88, 0xbf, 0xbe]).as_deref(), Some(&expected[..]));
         let mut named = vec![0x0f, 63 - 15];
         put_string("0", &mut named);
         assert_eq!(decode(&mut decoder, &named), Some(vec![Field::GrpcStatus(0)]));
-        // A table of size zero forgets.
+        // A table of size zero drops all entries.
         assert_eq!(decode(&mut decoder, &[0x20]), Some(vec![]));
         assert_eq!(decode(&mut decoder, &[0xbe]), None);
     }
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_blocks_are_refused() {
+    fn truncated_blocks_are_refused() {
         for block in [&[0x80][..], &[0x40], &[0x40, 5, b'a'], &[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]]
         {
             assert_eq!(decode(&mut Decoder::new(), block), None, "{block:x?}");

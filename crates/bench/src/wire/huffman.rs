@@ -1,8 +1,8 @@
 //! The Huffman code of header strings (RFC 7541, appendix B).
 //!
-//! The code is canonical: symbols of one length have consecutive codes in symbol order, and shorter codes
-//! come first. So the lengths alone define it, and decoding needs, for each length, the first code and
-//! where its symbols begin.
+//! The code is canonical: symbols of one length have consecutive codes in symbol order, and shorter codes come
+//! first. The lengths alone therefore define it, and decoding needs only the first code of each length and the
+//! start of its symbols.
 
 /// Code length of each byte, in bits.
 const LENGTHS: [u8; 256] = [
@@ -57,7 +57,7 @@ const fn tables() -> Tables {
     Tables { lengths, symbols }
 }
 
-/// Decodes a string, or returns `None` if it is not one.
+/// Decodes a string. `None` if the encoding is invalid.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len() * 2);
     let (mut code, mut len) = (0_u32, 0_usize);
@@ -73,7 +73,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<u8>> {
             }
         }
     }
-    // What is left is padding: fewer than eight bits, all ones.
+    // The remainder is padding: fewer than eight bits, all ones.
     (len < 8 && code == (1 << len) - 1).then_some(out)
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_wrong_padding() {
+    fn wrong_padding_is_refused() {
         assert_eq!(decode(&[0x64, 0x02, 0xff]), None);
         assert_eq!(decode(&[0x60]), None);
         assert_eq!(decode(&[0xff; 5]), None);

@@ -11,14 +11,14 @@ use crate::engine::Source;
 use crate::shuffle::Shuffle;
 use crate::template::{KeySpace, Template, Values};
 
-/// Which key an operation is about.
+/// The order in which operations use keys.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// Any of the first `count` keys.
+    /// A random one of the first `count` keys.
     Random { count: u64 },
-    /// One after the other, beginning again after `count`.
+    /// One key after another, starting again after `count`.
     Sequential { count: u64 },
-    /// The first key of each page of `stride` keys, from page `first` on, beginning again after `pages`.
+    /// The first key of each page of `stride` keys, from page `first` on, starting again after `pages`.
     Pages { first: u64, pages: u64, stride: u64 },
     /// Every key once, in random order.
     Shuffled(Shuffle),
@@ -46,7 +46,7 @@ pub(crate) struct Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
     pub(crate) kinds: Vec<Kind>,
-    /// Percent of operations that are of the first kind; the rest are of the second.
+    /// The percentage of operations of the first kind; the rest are of the second.
     pub(crate) first_percent: u64,
     pub(crate) order: Order,
 }
@@ -101,14 +101,14 @@ pub(crate) fn get(keys: &KeySpace, values: &Values, serializable: bool) -> Kind 
     Kind { path: path::RANGE, template }
 }
 
-/// How a list is cut.
+/// The shape of a list request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ListShape {
-    /// Keys in the range; 0 for all from the first key to the last of the run.
+    /// The number of keys in the range; 0 for all keys of the run.
     pub(crate) span: u64,
-    /// Keys in the reply, at most; 0 for all.
+    /// The maximum number of keys in the reply; 0 for all.
     pub(crate) limit: i64,
-    /// Revision to read at; 0 for the newest.
+    /// The revision to read at; 0 for the newest.
     pub(crate) revision: i64,
     pub(crate) serializable: bool,
     pub(crate) keys_only: bool,
@@ -130,7 +130,7 @@ pub(crate) fn list(keys: &KeySpace, values: &Values, shape: ListShape) -> Kind {
     Kind { path: path::RANGE, template }
 }
 
-/// Compares a key's version, which always holds, and writes the key.
+/// Compares a key's version, with a condition that always holds, and writes the key.
 pub(crate) fn txn(keys: &KeySpace, values: &Values) -> Kind {
     let template = Template::new(keys, values, 0, |markers| {
         let put = PutRequest {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_keeps_its_share_and_names_its_kinds() {
+    fn a_mix_has_the_requested_share_of_each_kind() {
         let (keys, values) = space();
         let kinds = vec![get(&keys, &values, false), put(&keys, &values)];
         let mut source = load(Order::Random { count: 100 }, kinds, 80);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_walk_follow_each_other_to_the_same_end() {
+    fn pages_are_consecutive_up_to_the_end_of_the_range() {
         let (keys, values) = space();
         let shape = ListShape { limit: 30, revision: 7, ..Default::default() };
         let order = Order::Pages { first: 1, pages: 3, stride: 30 };

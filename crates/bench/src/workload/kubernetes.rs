@@ -1,17 +1,18 @@
-//! What the API server of Kubernetes asks: objects read, changed by optimistic transactions and listed page by page at
-//! one revision, heartbeats of nodes, events that end with a lease, and compaction by whoever wins a transaction.
+//! The load of a Kubernetes API server: objects are read, updated by optimistic transactions, and listed page
+//! by page at one revision; nodes send heartbeats; events expire with a lease; and the winner of a transaction
+//! compacts.
 //!
 //! # Invariants
 //!
-//! * A change is of the object as it was read: the transaction compares its revision. One that has come too late is made
-//!   again of the object that the transaction found instead, `ATTEMPTS_MAX` times at most.
-//! * All pages of a list but the first are of the first one's revision.
-//! * Every value that is written begins with the moment of its writing, and every write that happened is counted, so
-//!   that watchers can be waited for (`watch`).
+//! * An update is based on the object as it was read: the transaction compares its revision. After a conflict,
+//!   the update is repeated on the object that the transaction returned, at most `ATTEMPTS_MAX` times.
+//! * All pages of a list are read at the revision of the first page.
+//! * Every written value begins with the time of the write, and every write that happened is counted, so that
+//!   watchers can be waited for (`watch`).
 //!
 //! # Not here
 //!
-//! Watchers: `watch` has them.
+//! Watchers (`watch`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use crate::engine::{Ask, Dialogue};
 use crate::error::BenchError;
 use crate::template::{KeySpace, Values};
 
-/// What calls are recorded as.
+/// The kinds under which calls are recorded.
 pub(crate) const KINDS: [&str; 8] =
     ["get", "list page", "update", "conflict", "heartbeat", "lease", "event", "compact"];
 
@@ -47,22 +48,22 @@ const LEASE: usize = 5;
 const EVENT: usize = 6;
 const COMPACT: usize = 7;
 
-/// In a hundred operations: reads, changes, heartbeats and lists; what is left are events.
+/// The shares in percent: reads, updates, heartbeats and lists; the rest are events.
 const READS: usize = 40;
 const UPDATES: usize = 30;
 const HEARTBEATS: usize = 20;
 const LISTS: usize = 1;
-/// A change is given up after so many conflicts.
+/// An update is abandoned after this many conflicts.
 const ATTEMPTS_MAX: u32 = 5;
-/// Events that share a lease, and how long it lives.
+/// The number of events that share a lease, and its TTL.
 const LEASE_EVENTS_MAX: u32 = 1000;
 const LEASE_TTL_SECS: i64 = 3600;
-/// One heartbeat's object for so many others.
+/// The number of objects for each node that sends heartbeats.
 const OBJECTS_A_NODE: u64 = 30;
-/// Digits of a key's number.
+/// The number of digits in a key.
 const DIGITS: usize = 10;
 
-/// What all connections know.
+/// The parameters shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Shape {
     objects: KeySpace,
@@ -74,12 +75,12 @@ pub(crate) struct Shape {
     mark: String,
     board: Arc<Board>,
     events_begun: AtomicU64,
-    /// Writes that happened.
+    /// The number of writes that happened.
     written: AtomicU64,
 }
 
 impl Shape {
-    /// Keys of so many objects below a prefix.
+    /// The keys of this many objects below a prefix.
     pub(crate) fn new(
         (prefix, count): (&str, u64),
         values: Values,
@@ -105,13 +106,13 @@ impl Shape {
         })
     }
 
-    /// Writes that happened.
+    /// The number of writes that happened.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 }
 
-/// What an answer is understood by.
+/// The state needed to process a reply.
 #[derive(Clone, Debug)]
 pub(crate) enum State {
     Read,
@@ -124,22 +125,21 @@ pub(crate) enum State {
     Compacted,
 }
 
-/// One connection's part.
+/// The part of one connection.
 pub(crate) struct Server {
     shape: Arc<Shape>,
     random: SplitMix64,
-    /// Which of all connections it is: no two have the same nodes.
+    /// The index of the connection; no two connections share nodes.
     index: u64,
     connections: u64,
-    /// Revisions of the objects of nodes, as they were left.
+    /// The last known revisions of the node objects.
     nodes: HashMap<u64, i64>,
-    /// The lease of events, and how many have it.
+    /// The current lease of events, and how many events use it.
     lease: Option<(i64, u32)>,
     compactor: Compactor,
 }
 
-/// The state of compaction: the version of the mark that is taken to be the newest, and the revision up to which history
-/// will go next.
+/// The state of compaction: the expected version of the mark key, and the revision to compact at next time.
 struct Compactor {
     due: Instant,
     version: i64,
@@ -147,9 +147,9 @@ struct Compactor {
 }
 
 impl Server {
-    /// The part of one of the connections, with a seed of its own.
+    /// The part of one connection, with a seed of its own.
     pub(crate) fn new(shape: Arc<Shape>, (index, connections): (usize, usize), seed: u64) -> Self {
-        // Servers began at different times.
+        // The compactors of the connections start at different times.
         let offset = shape.compact_every.mul_f64(1.0 / (index + 1) as f64);
         let compactor = Compactor { due: Instant::now() + offset, version: 0, revision: 0 };
         let random = SplitMix64::new(seed ^ (index as u64 + 1) << 32);
@@ -164,7 +164,7 @@ impl Server {
         value
     }
 
-    /// Writes a key if it is as it was at a revision, 0 for one that is not there, or else reads it.
+    /// Writes a key if its revision is still the given one (0 for a missing key), or else reads it.
     fn change(&mut self, kind: usize, key: Vec<u8>, revision: i64, state: State) -> Ask<State> {
         let lease = match (kind, self.lease) {
             (EVENT, Some((lease, _))) => lease,
@@ -207,12 +207,12 @@ impl Server {
             }
         }
         let number = self.shape.events_begun.fetch_add(1, Ordering::Relaxed);
-        // Runs that follow one another do not meet each other's events.
+        // A random suffix keeps successive runs from colliding.
         let key = [self.shape.events.key(number), format!("-{:x}", self.random.next_u64()).into()];
         self.change(EVENT, key.concat(), 0, State::Event)
     }
 
-    /// Tries to be the one that compacts: who finds the mark as it was left last has the next turn.
+    /// Tries to become the compactor: the client whose transaction finds the mark unchanged compacts next.
     fn mark(&mut self) -> Ask<State> {
         self.compactor.due = Instant::now() + self.shape.compact_every;
         let key = self.shape.mark.clone().into_bytes();
@@ -292,7 +292,7 @@ impl Dialogue for Server {
     }
 
     fn answered(&mut self, state: State, answer: &[u8]) -> Option<Ask<State>> {
-        // What cannot be read is not followed.
+        // A reply that cannot be parsed ends the operation.
         match state {
             State::Read | State::Compacted => None,
             State::ReadToChange { object } => {
@@ -328,7 +328,7 @@ impl Dialogue for Server {
     }
 }
 
-/// Writes a key if something about it is so, or else reads it.
+/// Writes a key if a condition holds, or else reads it.
 fn txn(key: Vec<u8>, (target, value): (CompareTarget, TargetUnion), put: PutRequest) -> TxnRequest {
     let get = RangeRequest { key: key.clone().into(), ..Default::default() };
     let operation = |request| vec![RequestOp { request: Some(request) }];
@@ -349,7 +349,7 @@ fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// The key that a transaction has found to be otherwise.
+/// The current record of a key whose condition did not hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Other {
     revision: i64,
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_of_what_was_read_and_made_again_of_what_was_found() {
+    fn an_update_uses_the_read_revision_and_is_repeated_on_the_found_one() {
         let mut server = server(Duration::MAX / 4);
         let read = RangeResponse { kvs: vec![kv(b"k", 7, 1)], ..Default::default() };
         let state = State::ReadToChange { object: 5 };
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_never_comes_in_time_is_given_up() {
+    fn an_update_is_abandoned_after_repeated_conflicts() {
         let mut server = server(Duration::MAX / 4);
         let mut state = Some(State::Changed { key: b"k".to_vec(), node: Some(3), attempts: 0 });
         let mut asked = 0;
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_follow_each_other_at_the_revision_of_the_first() {
+    fn all_pages_are_read_at_the_revision_of_the_first() {
         let mut server = server(Duration::MAX / 4);
         let mut state = State::Page { revision: 0 };
         for revision in [40, 50] {
@@ -459,11 +459,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wins_the_mark_compacts_to_where_it_stood_before() {
+    fn the_winner_compacts_at_its_previous_revision() {
         let mut server = server(Duration::ZERO);
         let ask = server.begin(0);
         assert_eq!(compared(&ask), Some(TargetUnion::Version(0)));
-        // Another one was there before.
+        // Another client wrote the mark first.
         let other = TxnResponse { header: header(20), ..lost(kv(b"m", 15, 4)) };
         assert!(server.answered(ask.state, &other.encode_to_vec()).is_none());
         let ask = server.begin(1);

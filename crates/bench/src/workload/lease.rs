@@ -1,4 +1,4 @@
-//! Leases: granting, and keeping alive on streams.
+//! Leases: grants, and renewals on streams.
 
 use prost::Message;
 use quorate_api::etcdserverpb::{
@@ -31,7 +31,7 @@ impl Source for Grants {
     }
 }
 
-/// Leases that exist for a run.
+/// The leases of a run.
 #[derive(Debug)]
 pub(crate) struct Leases {
     ids: Vec<i64>,
@@ -50,7 +50,7 @@ impl Leases {
         Ok(Self { ids: replies.iter().map(|reply| reply.id).collect() })
     }
 
-    /// The request that keeps each of them alive.
+    /// The renewal request of each lease.
     pub(crate) fn keep_alive_requests(&self) -> Vec<Vec<u8>> {
         self.ids.iter().map(|id| LeaseKeepAliveRequest { id: *id }.encode_to_vec()).collect()
     }

@@ -1,8 +1,7 @@
-//! Watch fan-out: watchers on some keys, writers of those keys, and the way of each event from the one
-//! to the others.
+//! Watch fan-out: watchers on some keys, writers of those keys, and the latency of each event between them.
 //!
-//! Every written value begins with the moment of its writing, so that each delivery is a latency. The
-//! watchers are all in place before the first write, and stay until every event has come.
+//! Every written value begins with the time of the write, so each delivery yields a latency. All watchers exist
+//! before the first write, and stay until every event has arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,31 +19,31 @@ use crate::record::Record;
 use crate::template::{KeySpace, Template};
 use crate::wire::connection::{Event, Replies, StreamId};
 
-/// Bytes of the moment at the beginning of a value.
+/// The size of the timestamp at the beginning of a value.
 pub(crate) const STAMP_BYTES: usize = 8;
-/// Events that have not come after so long without any are given up.
+/// If no event arrives for this long, the missing ones are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the watchers are laid out.
+/// The layout of the watchers.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) watchers: u64,
     /// Watcher `n` watches key `n` modulo this.
     pub(crate) watched_keys: u64,
     pub(crate) streams: usize,
-    /// All keys that begin with this are watched by every watcher instead, as API servers watch: with the values
-    /// before, and told of progress.
+    /// If set, every watcher watches all keys with this prefix instead, as API servers do: with previous values
+    /// and progress notifications.
     pub(crate) prefix: Option<String>,
 }
 
 impl Layout {
-    /// How many watchers look at a key.
+    /// The number of watchers of a key.
     fn watchers_of(&self, key: u64) -> u64 {
         let more = key < self.watchers % self.watched_keys;
         self.watchers / self.watched_keys + u64::from(more)
     }
 
-    /// How many events `writes` writes cause, when write `n` is of key `n` modulo the watched keys.
+    /// The number of events that `writes` writes cause, if write `n` changes key `n` modulo the watched keys.
     pub(crate) fn events(&self, writes: u64) -> u64 {
         if self.prefix.is_some() {
             return writes * self.watchers;
@@ -54,7 +53,7 @@ impl Layout {
     }
 }
 
-/// What writers and watchers know of each other.
+/// The state shared by writers and watchers.
 #[derive(Debug)]
 pub(crate) struct Board {
     start: Instant,
@@ -85,12 +84,12 @@ impl Board {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Whether a watcher has given up; the reason comes with its thread's result.
+    /// Whether a watcher has given up. Its thread returns the reason.
     pub(crate) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Tells the watchers that all of them are in place, and the writing begins.
+    /// Signals that all watchers exist and writing begins.
     pub(crate) fn begin(&self) {
         self.writing.store(true, Ordering::Relaxed);
     }
@@ -99,12 +98,12 @@ impl Board {
         self.writing.load(Ordering::Relaxed)
     }
 
-    /// Lets the watchers stop once they have received so many events between them.
+    /// Lets the watchers stop once they have received this many events in total.
     pub(crate) fn expect(&self, events: u64) {
         self.expected.store(events, Ordering::Relaxed);
     }
 
-    /// The moment that a value written now begins with.
+    /// The timestamp for a value written now.
     pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -127,7 +126,7 @@ impl Source for Writes {
     }
 }
 
-/// Keeps all watchers until the board says that every event has come, and returns the latencies.
+/// Runs all watchers until every event has arrived, and returns the latencies.
 pub(crate) fn run_watchers(
     spread: &Spread,
     layout: &Layout,
@@ -138,7 +137,7 @@ pub(crate) fn run_watchers(
     let spread = Spread { clients: layout.streams, connections, ..spread.clone() };
     let (layout, keys, shared) = (layout.clone(), keys.clone(), board.clone());
     let result = run_parts(&spread, 1, move |part| {
-        // Stream `s` of all streams has the watchers `s`, `s + streams`, and so on.
+        // Stream `s` has the watchers `s`, `s + streams`, and so on.
         let streams = (part.index..layout.streams).step_by(connections);
         let requests = streams.map(|stream| creations(&layout, &keys, stream)).collect();
         let board = shared.clone();
@@ -148,7 +147,7 @@ pub(crate) fn run_watchers(
             result
         }
     });
-    // A connection that could not even be made has no task to say so.
+    // If the connection could not be made, no task reports the failure.
     board.failed.fetch_or(result.is_err(), Ordering::Relaxed);
     result
 }
@@ -172,7 +171,7 @@ fn creations(layout: &Layout, keys: &KeySpace, stream: usize) -> Vec<Vec<u8>> {
 
 fn prefix_creation(prefix: &str) -> WatchCreateRequest {
     let mut end = prefix.as_bytes().to_vec();
-    // Prefixes are texts, and no byte of one is the last there is.
+    // The last byte of a text is never 0xff, so it can be incremented.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -218,7 +217,7 @@ async fn connection(
         if let Some(status) = refused {
             let (code, message) = (status.code, status.message);
             if board.is_writing() {
-                // What has come is a result; what else was to come nobody can say any more.
+                // The events so far are a result; the missing ones cannot be determined any more.
                 record.add_error(
                     format!("a stream of watchers ended: {message} (gRPC code {code})"),
                     1,
@@ -244,7 +243,7 @@ async fn connection(
     Ok(vec![record])
 }
 
-/// What one or more watch responses said.
+/// The content of one or more watch responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct News {
     created: u64,
@@ -260,8 +259,8 @@ impl News {
     }
 }
 
-/// Reads a response without building it, as far as it can be read, and hands the stamp of every event to
-/// `each`.
+/// Parses a response without building the message, as far as it is well-formed, and passes the timestamp of
+/// every event to `each`.
 fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     let mut news = News::default();
     for field in fields(body) {
@@ -280,7 +279,7 @@ fn read_response(body: &[u8], each: &mut impl FnMut(u64)) -> News {
     news
 }
 
-/// The moment at the beginning of the value of an event's record.
+/// The timestamp at the beginning of an event's value.
 fn stamp(event: &[u8]) -> Option<u64> {
     let value = inner(inner(event, 2)?, 5)?;
     value.first_chunk::<STAMP_BYTES>().map(|stamp| u64::from_le_bytes(*stamp))
@@ -306,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_are_read_as_they_are_written() {
+    fn watch_responses_are_parsed() {
         let event = |stamp: u64| {
             let value = [&stamp.to_le_bytes()[..], b"rest"].concat();
             let fields = record::Fields { key: b"k", value: &value, ..record::Fields::default() };

@@ -1,4 +1,4 @@
-//! The headings that help has for flags, and what stands under none of them.
+//! The headings of the help text, and settings without a heading.
 
 use super::super::setting::Setting::{Bool, Texts};
 use super::{Flag, flag};
@@ -13,7 +13,7 @@ pub(super) const FEATURES: &str = "Features";
 pub(super) const UNSAFE: &str = "Unsafe";
 pub(super) const SPECIAL: &str = "Special";
 
-/// What only the file can set.
+/// Settings that only the file has.
 pub(crate) static FILE_ONLY: &[Flag] = &[
     flag(
         SECURITY,
@@ -31,6 +31,6 @@ pub(crate) static FILE_ONLY: &[Flag] = &[
     .file_key("client-transport-security.skip-client-san-verification"),
 ];
 
-/// The headings of help, in order.
+/// The headings of the help text, in order.
 pub(crate) const SECTIONS: &[&str] =
     &[MEMBER, CLUSTERING, SECURITY, ACCESS, AUTH, MONITORING, FEATURES, UNSAFE, SPECIAL];

@@ -11,7 +11,7 @@ use super::{Flag, flag, ignored};
 
 const V2_STAGES: &[&str] = &["write-only", "write-only-skip-check", "write-only-drop-data", "gone"];
 
-/// Every flag; within a heading, in the order in which help shows them.
+/// All flags; within a heading, in the order of the help text.
 pub(crate) static FLAGS: &[Flag] = &[
     flag(MEMBER, "name", Text(|d| &mut d.config.name), "Human-readable name of this member."),
     flag(

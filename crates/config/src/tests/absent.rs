@@ -1,16 +1,16 @@
-//! What etcd has and this program does not: refused or named, by flag, environment and file alike; and that no
-//! secret is told on the way.
+//! Settings of etcd that do not exist here are refused or reported, from flags, environment and file alike,
+//! without printing secrets.
 
 use super::super::absent::{ABSENT, Reason};
 use super::*;
 
-/// All that an exit says.
+/// All texts of an exit.
 fn said(exit: &Exit) -> String {
     format!("{}{}{:?}", exit.stdout, exit.stderr, exit.lines)
 }
 
 #[test]
-fn what_secures_the_way_to_the_discovery_cluster_is_not_passed_over() {
+fn security_settings_of_discovery_are_not_ignored() {
     for (section, key) in [("Secure", "Server-Name"), ("auth", "token"), ("secure", "unheard-of")] {
         let text = format!("discovery-config: {{client: {{{section}: {{{key}: SECRET}}}}}}");
         let by_file = file(&text).unwrap_err();
@@ -29,7 +29,7 @@ fn what_secures_the_way_to_the_discovery_cluster_is_not_passed_over() {
 }
 
 #[test]
-fn flags_that_etcd_dropped_are_named_with_their_successor() {
+fn removed_flags_are_reported_with_their_replacement() {
     for (flag, successor) in [
         ("experimental-watch-progress-notify-interval", "--watch-progress-notify-interval instead"),
         ("experimental-initial-corrupt-check", "--feature-gates=InitialCorruptCheck=true instead"),
@@ -56,7 +56,7 @@ fn flags_that_etcd_dropped_are_named_with_their_successor() {
         let reason = parsed.lines.iter().find(line).unwrap().line.field("reason").unwrap();
         assert!(reason.contains(successor), "{reason}");
     }
-    // What is said to be there instead is there.
+    // The replacement that an error names must exist.
     for absent in ABSENT {
         let Reason::Replaced(by) = absent.reason else { continue };
         match by.strip_prefix("feature-gates=") {
@@ -78,7 +78,7 @@ fn passed_over(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn keys_that_nobody_knows_are_named() {
+fn unknown_keys_are_reported() {
     let text = "quota-backend-byte: 100\nwhatever: {a: SECRET}\nName: m\nheartbeat-interval: 50\n\
                 discovery-config: {tokken: SECRET, client: {dial: 1}}\nproxy-failure-wait: 5\ndiscovery-fallback: exit";
     assert_eq!(
@@ -98,7 +98,7 @@ fn keys_that_nobody_knows_are_named() {
 }
 
 #[test]
-fn what_is_accepted_and_changes_nothing_is_named() {
+fn accepted_settings_without_effect_are_reported() {
     let parsed = World::default()
         .run(
             "--feature-gates AllAlpha=true,TxnModeWriteWithSharedBuffer=false \
@@ -119,7 +119,7 @@ fn what_is_accepted_and_changes_nothing_is_named() {
 }
 
 #[test]
-fn secrets_are_never_told() {
+fn secrets_are_never_printed() {
     let arguments = "--name x --discovery-password SECRET -discovery-user=u:SECRET \
          --discovery-token t --discovery-endpoints http://x:1 --initial-cluster=";
     for arguments in [arguments, &format!("{arguments} --heartbeat-interval 0")] {

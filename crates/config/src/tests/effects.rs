@@ -1,6 +1,6 @@
-//! Each flag has its row: the test that shows what it does, or the reason why it does nothing.
+//! Each flag has a row: the test of its effect, or the reason why it has none.
 //!
-//! A new flag without a row fails here, and so does a row whose test is gone.
+//! A new flag without a row fails here, and so does a row whose test does not exist.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,9 +11,9 @@ use Effect::{Nothing, Test};
 
 #[derive(Clone, Copy)]
 enum Effect {
-    /// A test of this repository, by file and name.
+    /// A test in this repository, by file and name.
     Test(&'static str, &'static str),
-    /// etcd too takes it without effect, or this program says at the start why it has none.
+    /// etcd accepts the flag without effect too, or a log line at the start explains why it has no effect here.
     Nothing(&'static str),
 }
 
@@ -46,9 +46,9 @@ const SHOWN: &[(&str, Effect)] = &[
     ("initial-cluster-state", Test("crates/server/src/bootstrap/tests/joining.rs", "a_joiner_is_told_who_it_is")),
     ("initial-cluster-token", Test("crates/server/src/bootstrap/tests/founding.rs", "a_founding_that_was_interrupted_is_not_finished_as_another")),
     ("advertise-client-urls", Test("tests/tests/blackbox/settings.rs", "the_configuration_is_told_at_start")),
-    ("discovery-endpoints", Test("crates/config/src/tests.rs", "founders_are_looked_for_in_one_way")),
+    ("discovery-endpoints", Test("crates/config/src/tests.rs", "only_one_way_of_finding_initial_members_is_accepted")),
     ("discovery-token", Test("crates/server/src/bootstrap/discovery/tests.rs", "founders_are_those_who_registered_first")),
-    ("discovery-fallback", Test("crates/config/src/tests.rs", "founders_are_looked_for_in_one_way")),
+    ("discovery-fallback", Test("crates/config/src/tests.rs", "only_one_way_of_finding_initial_members_is_accepted")),
     ("discovery-srv", Test("crates/server/src/bootstrap/tests/srv.rs", "records_name_the_founders")),
     ("discovery-srv-name", Test("crates/server/src/bootstrap/tests/srv.rs", "records_name_the_founders")),
     ("hold-cluster-version", Test("tests/tests/blackbox/membership.rs", "a_cluster_steps_down_to_the_oldest_release_and_back")),
@@ -72,10 +72,10 @@ const SHOWN: &[(&str, Effect)] = &[
     ("enable-grpc-gateway", Test("tests/tests/blackbox/gateway.rs", "there_is_no_gateway_where_none_is_wanted")),
     ("host-whitelist", Test("crates/edge/src/http/tests.rs", "hosts_off_the_whitelist_are_misdirected")),
     ("enable-pprof", Test("tests/tests/blackbox/profiles.rs", "there_are_pages_where_they_are_wanted")),
-    ("logger", Test("crates/config/src/tests.rs", "checks_come_in_order_with_etcds_texts")),
+    ("logger", Test("crates/config/src/tests.rs", "checks_have_etcds_order_and_texts")),
     ("log-outputs", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
     ("log-level", Test("tests/tests/blackbox/auth.rs", "no_secret_is_told")),
-    ("log-format", Test("crates/config/src/tests.rs", "names_of_choices_become_choices")),
+    ("log-format", Test("crates/config/src/tests.rs", "names_are_converted_into_enums")),
     ("enable-log-rotation", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
     ("log-rotation-config-json", Test("tests/tests/blackbox/settings.rs", "a_full_log_file_is_set_aside")),
     ("watch-progress-notify-interval", Test("tests/tests/blackbox/watch_flow.rs", "periodic_progress")),
@@ -146,7 +146,7 @@ const SHOWN: &[(&str, Effect)] = &[
 ];
 
 #[test]
-fn every_flag_has_a_test_of_what_it_does_or_a_reason_to_do_nothing() {
+fn every_flag_has_a_test_of_its_effect_or_a_reason_to_have_none() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shown: BTreeMap<&str, Effect> = SHOWN.iter().copied().collect();
     assert_eq!(shown.len(), SHOWN.len(), "a flag has two rows");

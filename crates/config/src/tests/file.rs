@@ -1,9 +1,9 @@
-//! The configuration file: what is read from it, what is refused, and what has no effect.
+//! The configuration file: accepted values, refused values, and values without effect.
 
 use super::*;
 
 #[test]
-fn a_file_is_read_in_place_of_everything_else() {
+fn a_file_replaces_flags_and_environment() {
     let world = World {
         environment: vec![("ETCD_MAX_WALS".to_owned(), "9".to_owned())],
         ..World::with_file(
@@ -32,7 +32,7 @@ fn a_file_is_read_in_place_of_everything_else() {
     let line = parsed.lines.iter().find(|p| p.line.message == loaded).unwrap();
     assert_eq!(line.line.field("path").unwrap(), "\"/c\"");
     assert!(!messages(&parsed.lines).contains(&"recognized and used environment variable"));
-    // The command line is still held to its grammar.
+    // The command line is checked nevertheless.
     assert_eq!(world.run("--config-file /c --max-wals x").unwrap_err().code, 2);
 }
 
@@ -48,7 +48,7 @@ fn the_file_may_be_named_by_the_environment_and_may_be_json() {
 }
 
 #[test]
-fn mistakes_in_a_file_are_refused_with_etcds_texts() {
+fn errors_in_a_file_are_refused_with_etcds_texts() {
     let field = |text: &str| {
         format!("error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {text}")
     };
@@ -120,7 +120,7 @@ fn mistakes_in_a_file_are_refused_with_etcds_texts() {
 }
 
 #[test]
-fn wrong_urls_in_a_file_are_printed() {
+fn invalid_urls_in_a_file_are_printed_to_standard_error() {
     for (key, name) in [
         ("listen-peer-urls", "listen-peer-urls"),
         ("listen-client-urls", "listen-client-urls"),
@@ -138,7 +138,7 @@ fn wrong_urls_in_a_file_are_printed() {
 }
 
 #[test]
-fn keys_without_effect_are_named() {
+fn keys_without_effect_are_reported() {
     let parsed = file(
         "peer-transport-security:\n  auto-tls: false\nDebug: true\nmemory-mlock: false\n\
          max-snapshots: 3\ndiscovery-srv:\nforce-new-cluster: false\nenable-v2: false\n",

@@ -1,9 +1,9 @@
-//! How connections are secured: each setting by flag, environment and file alike, or refused.
+//! Security settings: each is honoured from flags, environment and file alike, or refused.
 
 use super::*;
 use crate::{Security, TlsVersion};
 
-/// Each flag, a value, and where the file has it.
+/// Each flag with a value and its path in the file.
 const SETTINGS: &[(&str, &str, &str)] = &[
     ("cert-file", "/x", "client-transport-security: {cert-file: /x}"),
     ("key-file", "/x", "client-transport-security: {key-file: /x}"),
@@ -40,7 +40,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_secures_connections_is_honoured_wherever_it_stands() {
+fn security_settings_are_honoured_from_every_source() {
     let mut different = Vec::new();
     for (flag, value, key) in SETTINGS {
         let security = config(&format!("--{flag}={value}")).security;
@@ -57,7 +57,7 @@ fn what_secures_connections_is_honoured_wherever_it_stands() {
 }
 
 #[test]
-fn what_etcd_passes_over_in_the_file_is_refused() {
+fn security_keys_that_etcd_ignores_in_the_file_are_refused() {
     for (text, expected) in [
         (
             "cert-file: SECRET",
@@ -96,7 +96,7 @@ fn what_etcd_passes_over_in_the_file_is_refused() {
 }
 
 #[test]
-fn only_the_file_has_common_names_of_clients() {
+fn common_names_of_clients_are_set_only_in_the_file() {
     let text = "client-transport-security: {allowed-cn: [a], skip-client-san-verification: true}";
     let client = file(text).unwrap().config.security.client;
     assert_eq!(
@@ -106,14 +106,14 @@ fn only_the_file_has_common_names_of_clients() {
 }
 
 #[test]
-fn years_in_a_file_are_one_at_least() {
+fn the_validity_in_a_file_is_at_least_one_year() {
     let years = |config: Config| config.security.self_signed_cert_validity;
     assert_eq!(years(file("self-signed-cert-validity: 0").unwrap().config), 1);
     assert_eq!(years(config("--self-signed-cert-validity=0")), 0);
 }
 
 #[test]
-fn versions_and_suites_have_to_go_together() {
+fn tls_versions_and_cipher_suites_must_be_compatible() {
     let refused = |arguments: &str| refusal(&World::default().run(arguments).unwrap_err());
     assert_eq!(
         refused("--tls-min-version TLS1.1"),

@@ -1,4 +1,4 @@
-//! The connection against frames written by hand.
+//! Tests of the connection with hand-written frames.
 
 use super::*;
 
@@ -49,7 +49,7 @@ fn receive(connection: &mut Connection<u8>, bytes: &[u8]) -> Log {
     log
 }
 
-/// Empties the output and tells its frames: type, flags, stream, length.
+/// Takes the output and lists its frames: type, flags, stream, length.
 fn written(connection: &mut Connection<u8>) -> Vec<(u8, u8, u32, usize)> {
     let mut frames = Vec::new();
     let mut rest = connection.output();
@@ -63,7 +63,7 @@ fn written(connection: &mut Connection<u8>) -> Vec<(u8, u8, u32, usize)> {
 }
 
 #[test]
-fn a_unary_call_is_two_frames_and_ends_with_its_trailers() {
+fn a_unary_call_sends_two_frames_and_ends_with_trailers() {
     let mut connection = ready();
     connection.unary("/s/M", b"hello", Replies::Collect, 7);
     let frames = written(&mut connection);
@@ -78,7 +78,7 @@ fn a_unary_call_is_two_frames_and_ends_with_its_trailers() {
 }
 
 #[test]
-fn messages_are_joined_however_they_are_cut() {
+fn messages_split_at_any_byte_are_joined() {
     let body = [message(b"one"), message(b""), message(b"three")].concat();
     for size in 1..=body.len() {
         let mut connection = ready();
@@ -105,7 +105,7 @@ fn data_waits_for_window_in_order() {
     let first = sent(&mut connection);
     assert_eq!(first.iter().map(|frame| frame.1).sum::<usize>(), 65_535);
     assert_eq!(first.last(), Some(&(3, 530, 0)));
-    // The second stream's own window does not matter: it is the connection's that is used up.
+    // The second stream has enough window, but the connection's window is used up.
     receive(&mut connection, &frame(kind::WINDOW_UPDATE, 0, 3, &9_u32.to_be_bytes()));
     assert_eq!(sent(&mut connection), []);
     receive(&mut connection, &frame(kind::WINDOW_UPDATE, 0, 0, &9_999_u32.to_be_bytes()));
@@ -114,7 +114,7 @@ fn data_waits_for_window_in_order() {
 }
 
 #[test]
-fn failures_carry_the_servers_words() {
+fn errors_contain_the_servers_message() {
     let mut connection = ready();
     for tag in [1, 2, 3] {
         connection.unary("/s/M", b"", Replies::Discard, tag);
@@ -124,7 +124,7 @@ fn failures_carry_the_servers_words() {
     let end = flag::END_HEADERS | flag::END_STREAM;
     let log = receive(&mut connection, &frame(kind::HEADERS, end, 1, &block));
     assert_eq!(log, ["1 closed 14 \"gone\" 0"]);
-    // 404 by index, no gRPC status.
+    // Status 404 by index, without a gRPC status.
     let log = receive(&mut connection, &frame(kind::HEADERS, end, 3, &[0x8d]));
     assert_eq!(log, ["2 closed 2 \"HTTP status 404\" 0"]);
     let log = receive(&mut connection, &frame(kind::RST_STREAM, 0, 5, &[0, 0, 0, 8]));
@@ -132,7 +132,7 @@ fn failures_carry_the_servers_words() {
 }
 
 #[test]
-fn a_header_block_may_come_in_parts_and_padded() {
+fn header_blocks_may_be_split_and_padded() {
     let mut connection = ready();
     connection.unary("/s/M", b"", Replies::Discard, 1);
     let block = trailers("0");
@@ -144,7 +144,7 @@ fn a_header_block_may_come_in_parts_and_padded() {
 }
 
 #[test]
-fn pings_are_answered_and_limits_kept() {
+fn pings_are_answered_and_limits_respected() {
     let mut connection = ready();
     receive(&mut connection, &frame(kind::PING, 0, 0, &[1; 8]));
     assert_eq!(written(&mut connection), [(kind::PING, flag::ACK, 0, 8)]);
@@ -155,7 +155,7 @@ fn pings_are_answered_and_limits_kept() {
 }
 
 #[test]
-fn a_frame_that_is_cut_is_left_for_the_next_read() {
+fn an_incomplete_frame_waits_for_the_next_read() {
     let mut connection = ready();
     let ping = frame(kind::PING, 0, 0, &[1; 8]);
     for len in 0..ping.len() {
@@ -165,7 +165,7 @@ fn a_frame_that_is_cut_is_left_for_the_next_read() {
 }
 
 #[test]
-fn a_server_that_goes_away_answers_what_it_has_taken_on() {
+fn after_goaway_accepted_calls_are_still_answered() {
     let mut connection = ready();
     let mut ended = Vec::new();
     for tag in 0..3 {
@@ -176,7 +176,7 @@ fn a_server_that_goes_away_answers_what_it_has_taken_on() {
             ended.push((tag, status.code, status.message));
         }
     };
-    // Streams 1 and 3 are under way, 5 was not taken.
+    // Streams 1 and 3 are in progress, stream 5 was not accepted.
     let payload = [&[0, 0, 0, 3, 0, 0, 0, 11][..], b"too_many_pings"].concat();
     connection.receive(&frame(kind::GOAWAY, 0, 0, &payload), &mut each).unwrap();
     assert!(!connection.has_room() && !connection.is_spent());
