@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_entries_do_not_override_and_earlier_ones_take_precedence() {
+    fn merged_entries_count_at_their_position_and_earlier_list_items_take_precedence() {
         let merged = |lines: &str| {
             let text = format!("a: &a {{k: 1, l: 1}}\nb: &b {{k: 2, m: 2}}\nkey:\n  {lines}\n");
             match read(&text) {

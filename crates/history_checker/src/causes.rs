@@ -1,109 +1,117 @@
-//! Whose work each revision is.
+//! Finds the cause of each revision: the operation that wrote it, or the end of a lease.
 //!
-//! An acknowledged change names its revision. What is left over after those is the work of operations
-//! whose outcome nobody knows, each of which did one thing at most, or of leases that have ended. Which of
-//! several such operations it was may stay open; that all can have been explained at once is a matching
-//! of revisions with operations (Kuhn's, by shortest augmenting paths).
+//! An acknowledged change names its revision. Every other revision was written by an operation with an unknown
+//! outcome, which has written one revision at most, or by the end of a lease. It may stay open which of several
+//! such operations wrote a revision. It is enough that all these revisions can have a cause at the same time: a
+//! matching of revisions with operations (Kuhn's algorithm, by shortest augmenting paths).
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::chronicle::FIRST;
-use crate::contradiction::{Contradiction, Property};
+use crate::event_log::FIRST;
 use crate::model::execute;
+use crate::observations::Observations;
 use crate::operation::{KvRequest, Outcome, Request};
-use crate::time::Sights;
-use crate::{Chronicle, History};
+use crate::violation::{Property, Violation};
+use crate::{EventLog, History};
 
-/// What a revision is the work of.
+/// The cause of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Author {
-    /// This operation, or another without an answer that would have done the same.
+pub(crate) enum Cause {
+    /// This operation, or another one with an unknown outcome that would have the same effect.
     Operation(usize),
-    /// The end of a lease, and of no operation that is known.
+    /// The end of this lease. No recorded operation has the same effect.
     LeaseEnd(i64),
-    /// The end of a lease, or an operation that would have done the same.
+    /// The end of a lease, or an operation with the same effect.
     Either,
 }
 
-/// The authors of all revisions.
+/// The causes of all revisions.
 #[derive(Debug)]
-pub(crate) struct Authors(Vec<Author>);
+pub(crate) struct Causes(Vec<Cause>);
 
-impl Authors {
-    /// The author of a revision.
-    pub(crate) fn of(&self, revision: i64) -> Option<Author> {
+impl Causes {
+    /// The cause of a revision.
+    pub(crate) fn of(&self, revision: i64) -> Option<Cause> {
         usize::try_from(revision - FIRST).ok().and_then(|at| self.0.get(at)).copied()
     }
 
-    /// Finds the authors of what no operation was acknowledged for.
+    /// Finds the causes of all revisions. `acknowledged` holds those that a response names.
     pub(crate) fn find(
         history: &History,
-        sights: &Sights,
+        observations: &Observations,
         acknowledged: &BTreeMap<i64, usize>,
-    ) -> Result<Self, Box<Contradiction>> {
-        let chronicle = &history.chronicle;
-        let lease_ends = lease_ends(chronicle, acknowledged);
+    ) -> Result<Self, Box<Violation>> {
+        let event_log = &history.event_log;
+        let lease_ends = lease_ends(event_log, acknowledged);
         let unknown = Unknown::new(history);
         let mut open = Vec::new();
-        let mut authors = Vec::new();
-        for revision in FIRST..=chronicle.last() {
-            let author = match (acknowledged.get(&revision), lease_ends.get(&revision)) {
-                (Some(&operation), _) => Author::Operation(operation),
-                (None, Some(&lease)) => match &unknown.candidates(history, sights, revision)[..] {
-                    [] => Author::LeaseEnd(lease),
-                    [_, ..] => Author::Either,
-                },
+        let mut causes = Vec::new();
+        for revision in FIRST..=event_log.last() {
+            let cause = match (acknowledged.get(&revision), lease_ends.get(&revision)) {
+                (Some(&operation), _) => Cause::Operation(operation),
+                (None, Some(&lease)) => {
+                    match &unknown.candidates(history, observations, revision)[..] {
+                        [] => Cause::LeaseEnd(lease),
+                        [_, ..] => Cause::Either,
+                    }
+                }
                 (None, None) => {
-                    open.push((revision, unknown.candidates(history, sights, revision)));
-                    Author::Either
+                    open.push((revision, unknown.candidates(history, observations, revision)));
+                    Cause::Either
                 }
             };
-            authors.push(author);
+            causes.push(cause);
         }
-        let matched = matching(&open).map_err(|revision| nobodys(history, revision))?;
+        let matched = matching(&open).map_err(|revision| unexplained(history, revision))?;
         for ((revision, _), operation) in open.iter().zip(matched) {
             let at = usize::try_from(revision - FIRST).expect("revisions begin there");
-            authors[at] = Author::Operation(operation);
+            causes[at] = Cause::Operation(operation);
         }
-        Ok(Self(authors))
+        Ok(Self(causes))
     }
 }
 
-/// Operations that may have changed something, and do not say when.
+/// Operations that may have written a revision, and have no response that names it.
 struct Unknown(Vec<usize>);
 
 impl Unknown {
     fn new(history: &History) -> Self {
         let is_unknown = |at: &usize| match &history.operations[*at].outcome {
             Outcome::Unknown => true,
-            Outcome::Answered { revision, .. } => revision.is_none(),
+            Outcome::Succeeded { revision, .. } => revision.is_none(),
             Outcome::Refused { .. } => false,
         };
         Self((0..history.operations.len()).filter(is_unknown).collect())
     }
 
-    /// Those that would have come to just this revision, in the order in which they were asked for.
-    fn candidates(&self, history: &History, sights: &Sights, revision: i64) -> Vec<usize> {
-        let known = sights.first_of(revision);
+    /// The operations with an unknown outcome that would write exactly this revision, in the order of their
+    /// calls.
+    fn candidates(
+        &self,
+        history: &History,
+        observations: &Observations,
+        revision: i64,
+    ) -> Vec<usize> {
+        let known = observations.first_of(revision);
         let is_in_time =
             |at: &usize| known.is_none_or(|known| history.operations[*at].called <= known.at);
         let mut candidates: Vec<usize> = self.0.iter().copied().filter(is_in_time).collect();
-        candidates.retain(|at| comes_to(history, *at, revision));
+        candidates.retain(|at| produces(history, *at, revision));
         candidates.sort_by_key(|at| history.operations[*at].called);
         candidates
     }
 }
 
-/// Whether an operation, carried out before this revision, would have come to it.
-fn comes_to(history: &History, operation: usize, revision: i64) -> bool {
+/// Whether an operation, executed right before this revision, would write it.
+fn produces(history: &History, operation: usize, revision: i64) -> bool {
     let Request::Kv(request) = &history.operations[operation].request else { return false };
-    let events = history.chronicle.events(revision);
+    let events = history.event_log.events(revision);
     events.first().is_some_and(|event| touches(request, &event.kv.key))
-        && execute(&history.chronicle, revision - 1, request)
+        && execute(&history.event_log, revision - 1, request)
             .is_ok_and(|effect| effect.events == events)
 }
 
-/// Whether a request may change a key: a quick look.
+/// Whether a request may change a key. This is a quick filter before the request is executed.
 fn touches(request: &KvRequest, key: &[u8]) -> bool {
     match request {
         KvRequest::Put(put) => put.key == key,
@@ -115,13 +123,13 @@ fn touches(request: &KvRequest, key: &[u8]) -> bool {
     }
 }
 
-/// The revisions without an acknowledged author that delete just the keys of one lease, with that lease.
-fn lease_ends(chronicle: &Chronicle, acknowledged: &BTreeMap<i64, usize>) -> BTreeMap<i64, i64> {
+/// The revisions without an acknowledged cause that delete exactly the keys of one lease, with that lease.
+fn lease_ends(event_log: &EventLog, acknowledged: &BTreeMap<i64, usize>) -> BTreeMap<i64, i64> {
     let mut attached: BTreeMap<i64, usize> = BTreeMap::new();
     let mut ends = BTreeMap::new();
-    for revision in FIRST..=chronicle.last() {
-        let events = chronicle.events(revision);
-        let lease_of = |key| chronicle.at(key, revision - 1).map_or(0, |kv| kv.lease);
+    for revision in FIRST..=event_log.last() {
+        let events = event_log.events(revision);
+        let lease_of = |key| event_log.at(key, revision - 1).map_or(0, |kv| kv.lease);
         let lease = events.first().map_or(0, |event| lease_of(&event.kv.key));
         let is_end = lease != 0
             && !acknowledged.contains_key(&revision)
@@ -143,14 +151,14 @@ fn lease_ends(chronicle: &Chronicle, acknowledged: &BTreeMap<i64, usize>) -> BTr
     ends
 }
 
-/// Gives each revision an operation of its own, or says for which there is none.
+/// Assigns each open revision an operation of its own, or returns a revision for which there is none.
 fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
-    // Which place of `open` an operation is given to, and which operation a place has.
+    // `given` maps an operation to the position in `open` that has it; `has` is the inverse.
     let mut given: BTreeMap<usize, usize> = BTreeMap::new();
     let mut has: Vec<Option<usize>> = vec![None; open.len()];
     for (start, (revision, _)) in open.iter().enumerate() {
         let (free, path) = free_operation(open, &given, start).ok_or(*revision)?;
-        // Everybody on the way takes the operation that was come by there, and hands over its own.
+        // Each position on the path takes the operation found there, and passes its own to the one before it.
         let mut next = Some(free);
         while let Some(operation) = next {
             let place = path[&operation];
@@ -158,10 +166,13 @@ fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
             next = has[place].replace(operation);
         }
     }
-    Ok(has.into_iter().map(|operation| operation.expect("each was given one")).collect())
+    Ok(has
+        .into_iter()
+        .map(|operation| operation.expect("every revision has an operation"))
+        .collect())
 }
 
-/// The nearest operation that is given to nobody, and from which place each on the way was come by.
+/// The nearest unassigned operation, and for each operation on the search path the position that led to it.
 fn free_operation(
     open: &[(i64, Vec<usize>)],
     given: &BTreeMap<usize, usize>,
@@ -184,12 +195,15 @@ fn free_operation(
     None
 }
 
-/// A revision that no operation explains, with those that would, had they not done something else.
-fn nobodys(history: &History, revision: i64) -> Box<Contradiction> {
-    const SHOWN: usize = 4;
-    let events = history.chronicle.events(revision);
-    let suspects = (0..history.operations.len()).filter(|at| comes_to(history, *at, revision));
-    let suspects: Vec<usize> = suspects.take(SHOWN).collect();
-    let what = format!("revision {revision} is nobody's work, or somebody's again: {events:?}");
-    Contradiction::new(Property::Explained, what).by(history, &suspects)
+/// A revision without a cause. It names operations that would write this revision if they had not written
+/// another.
+fn unexplained(history: &History, revision: i64) -> Box<Violation> {
+    const SUSPECTS_MAX: usize = 4;
+    let events = history.event_log.events(revision);
+    let suspects = (0..history.operations.len()).filter(|at| produces(history, *at, revision));
+    let suspects: Vec<usize> = suspects.take(SUSPECTS_MAX).collect();
+    let description = format!(
+        "revision {revision} has no cause, or its operation already has another revision: {events:?}"
+    );
+    Violation::new(Property::SingleCause, description).by(history, &suspects)
 }

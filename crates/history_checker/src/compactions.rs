@@ -1,19 +1,19 @@
-//! When the cluster was asked to forget, and from when on it must have forgotten.
+//! The compactions that clients requested: when each may have happened, and when it must have happened.
 
 use crate::operation::{Outcome, Request};
 use crate::{History, Moment};
 
-/// A request to forget that was not refused.
+/// A compaction that was requested and not refused.
 #[derive(Clone, Copy, Debug)]
 struct Compaction {
     operation: usize,
     called: Moment,
-    /// When it was known to be done, if it was.
+    /// When it was acknowledged, if it was.
     returned: Option<Moment>,
     revision: i64,
 }
 
-/// All requests to forget that may have been carried out.
+/// All compactions that may have been carried out.
 #[derive(Clone, Debug)]
 pub(crate) struct Compactions(Vec<Compaction>);
 
@@ -30,17 +30,17 @@ impl Compactions {
         Self(compactions)
     }
 
-    /// True if by then this revision may have been forgotten, so that reading it is refused.
+    /// Whether the revision may have been compacted at this moment, so that a read of it may be refused.
     pub(crate) fn may_have_passed(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision > revision && compaction.called <= by)
     }
 
-    /// True if by then a compaction at exactly this revision may have happened.
+    /// Whether a compaction at exactly this revision may have happened at this moment.
     pub(crate) fn may_be_at(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision == revision && compaction.called <= by)
     }
 
-    /// An operation, other than this one, that had certainly forgotten the revision before then.
+    /// A compaction that certainly removed the revision before this moment: it was acknowledged earlier.
     pub(crate) fn has_passed(&self, revision: i64, before: Moment) -> Option<usize> {
         let passed = |compaction: &&Compaction| {
             compaction.revision > revision

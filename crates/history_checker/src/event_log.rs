@@ -1,9 +1,10 @@
-//! What a cluster's history came to: the events of every revision.
+//! The events of every revision, as the cluster committed them.
 //!
-//! The recorder tells it, from whatever sees all: a watcher of everything from the first revision on, or
-//! each member's applied changes. What several tell has to be the same, which is said at once.
+//! The recorder fills the log from a source that sees every change: a watcher on all keys from the first
+//! revision, or the changes that each member applies. Several sources may record the same revision; if they
+//! differ, [`EventLog::record`] returns an error at once.
 //!
-//! Revision 1 is the empty store; the first that changes anything is 2.
+//! Revision 1 is the empty store. The first revision with events is 2.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,15 +14,15 @@ use bytes::Bytes;
 use crate::operation::{KeyRange, KeyValue};
 use crate::watcher::Event;
 
-/// The first revision that changes something.
+/// The first revision that has events.
 pub(crate) const FIRST: i64 = 2;
 
-/// The events of every revision, without what was there before.
+/// The events of every revision. Previous values are removed from them.
 #[derive(Clone, Debug, Default)]
-pub struct Chronicle {
-    /// Of revision 2 and on.
+pub struct EventLog {
+    /// The events of revision 2 and of those after it.
     revisions: Vec<Vec<Event>>,
-    /// What was done to each key, in order.
+    /// The changes of each key, in order.
     keys: BTreeMap<Bytes, Vec<Change>>,
 }
 
@@ -29,65 +30,67 @@ pub struct Chronicle {
 #[derive(Clone, Debug)]
 struct Change {
     revision: i64,
-    /// Nothing for a deletion.
+    /// The stored record; `None` for a deletion.
     stored: Option<KeyValue>,
 }
 
-/// Two tell different things of one revision.
+/// Two sources disagree about a revision, or a revision is recorded out of order.
 #[derive(Debug, thiserror::Error)]
-pub enum Disagreement {
-    /// The same revision changed different things.
-    #[error("revision {revision} is told as {first:?} and as {second:?}")]
-    Different {
-        /// Which revision.
+pub enum RecordError {
+    /// Two sources recorded different events for one revision.
+    #[error("revision {revision} is recorded as {first:?} and as {second:?}")]
+    Conflicting {
+        /// The revision.
         revision: i64,
-        /// What was told first.
+        /// The events that were recorded first.
         first: Vec<Event>,
-        /// What was told then.
+        /// The events that the second source recorded.
         second: Vec<Event>,
     },
-    /// A revision is told before the one before it.
-    #[error("revision {revision} follows {last}")]
+    /// A revision was recorded before the one that precedes it, or without events.
+    #[error("revision {revision} is recorded after {last}, or has no events")]
     Gap {
-        /// Which revision.
+        /// The revision.
         revision: i64,
-        /// The last one that is known.
+        /// The last recorded revision.
         last: i64,
     },
-    /// An event names another revision than the one that it is told in.
-    #[error("revision {revision} has an event of another: {event:?}")]
-    Misplaced {
-        /// Which revision.
+    /// An event has another revision than the one it was recorded for.
+    #[error("revision {revision} contains an event of another revision: {event:?}")]
+    WrongRevision {
+        /// The revision.
         revision: i64,
         /// The event.
         event: Box<Event>,
     },
 }
 
-impl Chronicle {
-    /// The last revision that is known of.
+impl EventLog {
+    /// The last recorded revision.
     #[must_use]
     pub fn last(&self) -> i64 {
         FIRST - 1 + i64::try_from(self.revisions.len()).expect("revisions fit in memory")
     }
 
-    /// The events of a revision; none of one that is not known of.
+    /// The events of a revision; empty for a revision that is not recorded.
     #[must_use]
     pub fn events(&self, revision: i64) -> &[Event] {
         let at = usize::try_from(revision - FIRST).ok();
         at.and_then(|at| self.revisions.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes what one tells of a revision: the next one, or one that is known of.
+    /// Records the events of a revision: of the next one, or again of one that is recorded already.
     ///
-    /// # Errors
-    /// It is not what was told before.
-    pub fn tell(&mut self, revision: i64, events: Vec<Event>) -> Result<(), Disagreement> {
+    /// # Errors The events differ from the recorded ones, or the revision is out of order.
+    pub fn record(&mut self, revision: i64, events: Vec<Event>) -> Result<(), RecordError> {
         let mut events = events;
         for event in &mut events {
             event.previous = None;
             if event.revision() != revision {
-                return Err(Disagreement::Misplaced { revision, event: Box::new(event.clone()) });
+                return Err(RecordError::WrongRevision {
+                    revision,
+                    event: Box::new(event.clone()),
+                });
             }
         }
         let last = self.last();
@@ -97,10 +100,10 @@ impl Chronicle {
                 return Ok(());
             }
             let first = first.to_vec();
-            return Err(Disagreement::Different { revision, first, second: events });
+            return Err(RecordError::Conflicting { revision, first, second: events });
         }
         if revision != last + 1 || events.is_empty() {
-            return Err(Disagreement::Gap { revision, last });
+            return Err(RecordError::Gap { revision, last });
         }
         for event in &events {
             let stored = (!event.is_delete).then(|| event.kv.clone());
@@ -110,13 +113,13 @@ impl Chronicle {
         Ok(())
     }
 
-    /// What a key holds at a revision.
+    /// The record of a key at a revision.
     #[must_use]
     pub fn at(&self, key: &[u8], revision: i64) -> Option<&KeyValue> {
         newest(self.keys.get(key)?, revision)
     }
 
-    /// What keys hold at a revision, in their order.
+    /// The records of a key range at a revision, in the order of keys.
     pub fn range<'a>(
         &'a self,
         keys: &KeyRange,
@@ -125,7 +128,7 @@ impl Chronicle {
         let end = match &keys.end[..] {
             [] => Bound::Included(keys.key.clone()),
             [0] => Bound::Unbounded,
-            // An end before its beginning holds nothing, which is no range to a map.
+            // `BTreeMap::range` panics if the end is before the start; such a range is empty.
             _ => Bound::Excluded(keys.end.clone().max(keys.key.clone())),
         };
         let start = Bound::Included(keys.key.clone());

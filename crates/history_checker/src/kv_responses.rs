@@ -1,164 +1,178 @@
-//! What the key space answered, held against the revision that each answer names.
+//! Checks each response about keys against the state of the store at the revision that the response names.
 
 use std::collections::BTreeMap;
 
 use crate::compactions::Compactions;
-use crate::contradiction::{Contradiction, Property, shorten};
 use crate::model::{Effect, execute};
-use crate::operation::{Answer, KvAnswer, KvRequest, Operation, Outcome, Request};
-use crate::time::{Sights, Source};
+use crate::observations::{Observations, Source};
+use crate::operation::{KvRequest, KvResponse, Operation, Outcome, Request, Response};
+use crate::violation::{Property, Violation, shorten};
 use crate::{History, Moment};
 
-type Outcomes<T> = Result<T, Box<Contradiction>>;
+type Checked<T> = Result<T, Box<Violation>>;
 
-/// Checks all answers, and returns which revisions are the work of which operations.
+/// Checks all responses, and returns which operation wrote each acknowledged revision.
 pub(crate) fn check(
     history: &History,
-    sights: &Sights,
+    observations: &Observations,
     compactions: &Compactions,
-) -> Outcomes<BTreeMap<i64, usize>> {
+) -> Checked<BTreeMap<i64, usize>> {
     let mut acknowledged = BTreeMap::new();
     for (at, Operation { called, request, outcome, .. }) in history.operations.iter().enumerate() {
         let Request::Kv(request) = request else { continue };
-        let Outcome::Answered { revision: Some(revision), answer: Answer::Kv(answer), .. } =
-            outcome
+        let Outcome::Succeeded {
+            revision: Some(revision), response: Response::Kv(response), ..
+        } = outcome
         else {
             continue;
         };
-        let asked = Asked { at, called: *called, request, revision: *revision, answer };
-        if changes(answer) {
+        let asked = Call { at, called: *called, request, revision: *revision, response };
+        if changes(response) {
             if let Some(other) = acknowledged.insert(asked.revision, at) {
-                let what = format!("revision {revision} was acknowledged twice");
-                return Err(Contradiction::new(Property::Explained, what).by(history, &[other, at]));
+                let description = format!("revision {revision} was acknowledged twice");
+                return Err(
+                    Violation::new(Property::SingleCause, description).by(history, &[other, at])
+                );
             }
-            asked.check_change(history, sights)?;
+            asked.check_change(history, observations)?;
         } else {
-            asked.check_read(history, sights, compactions)?;
+            asked.check_read(history, observations, compactions)?;
         }
     }
     Ok(acknowledged)
 }
 
-struct Asked<'a> {
+struct Call<'a> {
     at: usize,
     called: Moment,
     request: &'a KvRequest,
     revision: i64,
-    answer: &'a KvAnswer,
+    response: &'a KvResponse,
 }
 
-impl Asked<'_> {
-    /// It has made its revision.
-    fn check_change(&self, history: &History, sights: &Sights) -> Outcomes<()> {
+impl Call<'_> {
+    /// Checks an operation that wrote a revision.
+    fn check_change(&self, history: &History, observations: &Observations) -> Checked<()> {
         let Self { revision, .. } = *self;
-        let blame = |property, what| Contradiction::new(property, what).by(history, &[self.at]);
-        let last = history.chronicle.last();
+        let blame =
+            |property, description| Violation::new(property, description).by(history, &[self.at]);
+        let last = history.event_log.last();
         if revision > last {
-            let what = format!("revision {revision} was acknowledged, and there are {last}");
-            return Err(blame(Property::Durable, what));
+            let description =
+                format!("revision {revision} was acknowledged; the last revision is {last}");
+            return Err(blame(Property::Durable, description));
         }
         let effect = self.effect(history, revision - 1)?;
-        let events = history.chronicle.events(revision);
+        let events = history.event_log.events(revision);
         if effect.events != events {
-            let what = format!("revision {revision} was acknowledged for this, and is {events:?}");
-            return Err(blame(Property::Durable, what));
+            let description = format!(
+                "revision {revision} was acknowledged for this operation; its events are {events:?}"
+            );
+            return Err(blame(Property::Durable, description));
         }
-        self.check_answer(history, &effect)?;
-        let first = sights.first_of(revision).expect("its own answer tells of it");
+        self.check_response(history, &effect)?;
+        let first = observations.first_of(revision).expect("its own response names it");
         if first.at < self.called {
-            let what = format!(
-                "revision {revision} or a later one was told before it was asked for, at {}",
+            let description = format!(
+                "revision {revision} or a later one was observed at {}, before the operation was called",
                 first.at.0
             );
-            return Err(of(history, first.source, blame(Property::RealTime, what)));
+            return Err(add_source(history, first.source, blame(Property::RealTime, description)));
         }
         Ok(())
     }
 
-    /// It has changed nothing, and tells of a revision.
+    /// Checks an operation that wrote nothing, and names the revision at which it was executed.
     fn check_read(
         &self,
         history: &History,
-        sights: &Sights,
+        observations: &Observations,
         compactions: &Compactions,
-    ) -> Outcomes<()> {
+    ) -> Checked<()> {
         let Self { revision, .. } = *self;
-        let blame = |property, what| Contradiction::new(property, what).by(history, &[self.at]);
-        let last = history.chronicle.last();
+        let blame =
+            |property, description| Violation::new(property, description).by(history, &[self.at]);
+        let last = history.event_log.last();
         if revision > last {
-            let what = format!("tells of revision {revision}, and there are {last}");
-            return Err(blame(Property::Durable, what));
+            let description = format!("read revision {revision}; the last revision is {last}");
+            return Err(blame(Property::Durable, description));
         }
         let effect = self.effect(history, revision)?;
         if !effect.events.is_empty() {
-            let what = format!("changed nothing at {revision}, where it would have changed things");
-            return Err(blame(Property::Answered, what));
+            let description = format!("reported no change at {revision}, where it changes keys");
+            return Err(blame(Property::Response, description));
         }
-        self.check_answer(history, &effect)?;
+        self.check_response(history, &effect)?;
         if is_serializable(self.request) {
             return Ok(());
         }
-        if let Some(sight) = sights.before(self.called)
-            && sight.revision > revision
+        if let Some(observation) = observations.before(self.called)
+            && observation.revision > revision
         {
-            let (newer, at) = (sight.revision, sight.at.0);
-            let what = format!("tells of revision {revision}; {newer} was known at {at} already");
-            return Err(of(history, sight.source, blame(Property::RealTime, what)));
+            let (newer, at) = (observation.revision, observation.at.0);
+            let description =
+                format!("read revision {revision}; revision {newer} was observed earlier, at {at}");
+            return Err(add_source(
+                history,
+                observation.source,
+                blame(Property::RealTime, description),
+            ));
         }
         let mut passed = None;
-        for_each_revision(self.request, Some(self.answer), &mut |read| {
+        for_each_revision(self.request, Some(self.response), &mut |read| {
             passed = passed.or_else(|| compactions.has_passed(read, self.called));
         });
         match passed {
             Some(compaction) => {
-                let what = "reads what had been compacted".to_owned();
-                Err(Contradiction::new(Property::Compacted, what)
+                let description = "read a compacted revision".to_owned();
+                Err(Violation::new(Property::Compaction, description)
                     .by(history, &[compaction, self.at]))
             }
             None => Ok(()),
         }
     }
 
-    fn effect(&self, history: &History, base: i64) -> Outcomes<Effect> {
-        execute(&history.chronicle, base, self.request).map_err(|refusal| {
-            let what = format!("was answered where {refusal:?} was due");
-            Contradiction::new(Property::Answered, what).by(history, &[self.at])
+    fn effect(&self, history: &History, base: i64) -> Checked<Effect> {
+        execute(&history.event_log, base, self.request).map_err(|refusal| {
+            let description = format!("succeeded; {refusal:?} was expected");
+            Violation::new(Property::Response, description).by(history, &[self.at])
         })
     }
 
-    fn check_answer(&self, history: &History, effect: &Effect) -> Outcomes<()> {
-        if *self.answer == effect.answer {
+    fn check_response(&self, history: &History, effect: &Effect) -> Checked<()> {
+        if *self.response == effect.response {
             return Ok(());
         }
-        let due = format!("{:?}", effect.answer);
-        let what = format!("at {} the answer is {}", self.revision, shorten(&due));
-        Err(Contradiction::new(Property::Answered, what).by(history, &[self.at]))
+        let expected = format!("{:?}", effect.response);
+        let description =
+            format!("the response at revision {} should be {}", self.revision, shorten(&expected));
+        Err(Violation::new(Property::Response, description).by(history, &[self.at]))
     }
 }
 
-/// With whoever else says so.
-pub(crate) fn of(
+/// Adds the source of an observation to a violation.
+pub(crate) fn add_source(
     history: &History,
     source: Source,
-    contradiction: Box<Contradiction>,
-) -> Box<Contradiction> {
+    violation: Box<Violation>,
+) -> Box<Violation> {
     match source {
-        Source::Operation(at) => contradiction.by(history, &[at]),
-        Source::Watcher(at) => contradiction.of_watcher(history, at),
+        Source::Operation(at) => violation.by(history, &[at]),
+        Source::Watcher(at) => violation.of_watcher(history, at),
     }
 }
 
-/// Whether an answer tells of a change, which has a revision of its own.
-fn changes(answer: &KvAnswer) -> bool {
-    match answer {
-        KvAnswer::Put { .. } => true,
-        KvAnswer::Delete { deleted, .. } => *deleted > 0,
-        KvAnswer::Range { .. } => false,
-        KvAnswer::Txn { answers, .. } => answers.iter().any(changes),
+/// Whether a response reports a change, which has a revision of its own.
+fn changes(response: &KvResponse) -> bool {
+    match response {
+        KvResponse::Put { .. } => true,
+        KvResponse::Delete { deleted, .. } => *deleted > 0,
+        KvResponse::Range { .. } => false,
+        KvResponse::Txn { responses, .. } => responses.iter().any(changes),
     }
 }
 
-/// Whether an old answer is right as well: all that it does is to read what any member has.
+/// Whether a stale response is correct as well: the request only reads, and reads what any member has.
 pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     match request {
         KvRequest::Range(range) => range.serializable,
@@ -167,19 +181,20 @@ pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     }
 }
 
-/// The revisions that a request names to be read, in the branches that were chosen if that is known.
+/// Calls `visit` for each revision that the request reads explicitly. With a response, only the branches that
+/// were executed count.
 pub(crate) fn for_each_revision(
     request: &KvRequest,
-    answer: Option<&KvAnswer>,
+    response: Option<&KvResponse>,
     visit: &mut impl FnMut(i64),
 ) {
-    match (request, answer) {
+    match (request, response) {
         (KvRequest::Range(range), _) if range.revision > 0 => visit(range.revision),
         (KvRequest::Range(_) | KvRequest::Put(_) | KvRequest::Delete(_), _) => {}
-        (KvRequest::Txn(txn), Some(KvAnswer::Txn { succeeded, answers })) => {
+        (KvRequest::Txn(txn), Some(KvResponse::Txn { succeeded, responses })) => {
             let chosen = if *succeeded { &txn.success } else { &txn.failure };
-            for (request, answer) in chosen.iter().zip(answers) {
-                for_each_revision(request, Some(answer), visit);
+            for (request, response) in chosen.iter().zip(responses) {
+                for_each_revision(request, Some(response), visit);
             }
         }
         (KvRequest::Txn(txn), _) => {

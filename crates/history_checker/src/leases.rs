@@ -1,40 +1,40 @@
-//! Leases: what was promised of each, and what became of it.
+//! Checks leases: how long each had to live, and that it stays gone after its end.
 //!
-//! Of a lease there are two sorts of facts. It *lived* at some moment between a question and its answer, and
-//! if that answer renewed it, it lives for its time from then on. It was *gone* at a moment, and stays so. A
-//! contradiction is a pair of them.
+//! There are two kinds of facts about a lease. It was *alive* at some moment between a call and its response,
+//! and if that call renewed it, it lives for its TTL from then on. Or it was *gone* at a moment, and stays
+//! gone. A violation is a pair of facts that exclude each other.
 //!
-//! A name that was granted more than once (a grant without an answer, asked for again) has several lives
-//! that nobody can tell apart, and is left out.
+//! A lease id that was granted more than once (a grant without a response, sent again) stands for several
+//! leases, which the history cannot tell apart. Such an id is not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::answers::is_serializable;
-use crate::authors::{Author, Authors};
-use crate::chronicle::FIRST;
-use crate::contradiction::{Contradiction, Property};
-use crate::operation::{Answer, KeyRange, KvRequest, Operation, Outcome, Refusal, Request};
-use crate::time::Sights;
+use crate::causes::{Cause, Causes};
+use crate::event_log::FIRST;
+use crate::kv_responses::is_serializable;
+use crate::observations::Observations;
+use crate::operation::{KeyRange, KvRequest, Operation, Outcome, Refusal, Request, Response};
+use crate::violation::{Property, Violation};
 use crate::{History, Moment, Rules};
 
-mod answers;
+mod responses;
 
 const SECOND: u64 = 1_000_000_000;
 
-type Verdict = Result<(), Box<Contradiction>>;
+type Verdict = Result<(), Box<Violation>>;
 
-/// It lived somewhere between two moments.
+/// The lease was alive at some moment between `called` and `returned`.
 #[derive(Clone, Copy, Debug)]
-struct Lived {
+struct Alive {
     operation: usize,
     called: Moment,
-    /// Nothing without an answer.
+    /// `None` if there was no response.
     returned: Option<Moment>,
-    /// When it may end, if it was renewed.
+    /// Until when it must live, if it was renewed.
     until: Option<Moment>,
 }
 
-/// It was gone at some moment since `called`, and so at `by`.
+/// The lease was gone at some moment after `called`, and therefore at `by`.
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     operation: Option<usize>,
@@ -44,41 +44,44 @@ struct Gone {
 
 #[derive(Debug, Default)]
 struct Lease {
-    /// Requests for it that may have been carried out.
+    /// Grants of this id that may have been carried out.
     grants: Vec<usize>,
     ttl_secs: Option<i64>,
-    lived: Vec<Lived>,
+    alive: Vec<Alive>,
     gone: Vec<Gone>,
-    /// Requests to end it that may have been carried out, by when they were asked for.
+    /// Calls of revocations that may have been carried out.
     revoked: Vec<Moment>,
-    /// The revision that ended it, if only its end can have been the reason.
+    /// The revision that deleted its keys, if only the end of the lease can have caused that revision.
     ended: Option<i64>,
-    /// When it was renewed last, at the latest.
+    /// The latest moment at which it may have been renewed last.
     renewed: Moment,
 }
 
 impl Lease {
-    /// When it was certainly there.
-    fn born(&self) -> Option<Moment> {
-        self.lived.iter().filter_map(|lived| lived.returned).min()
+    /// The first moment at which it was certainly alive.
+    fn first_alive(&self) -> Option<Moment> {
+        self.alive.iter().filter_map(|alive| alive.returned).min()
     }
 
-    /// When it was certainly no more. Before it was certainly there, it may well have been missing.
+    /// The observations that it was gone, without those made before it was certainly alive: it may not have
+    /// been granted yet.
     fn gone(&self) -> impl Iterator<Item = &Gone> {
-        let born = self.born();
-        self.gone.iter().filter(move |gone| born.is_some_and(|born| gone.called > born))
+        let first_alive = self.first_alive();
+        self.gone
+            .iter()
+            .filter(move |gone| first_alive.is_some_and(|first_alive| gone.called > first_alive))
     }
 }
 
 /// Checks all leases.
 pub(crate) fn check(
     history: &History,
-    sights: &Sights,
-    authors: &Authors,
+    observations: &Observations,
+    causes: &Causes,
     rules: &Rules,
 ) -> Verdict {
     let mut leases = gather(history, rules);
-    add_chronicle(history, sights, authors, &mut leases);
+    add_event_log(history, observations, causes, &mut leases);
     let reads = Reads::new(history);
     for (id, lease) in &leases {
         if lease.grants.len() == 1 {
@@ -87,37 +90,37 @@ pub(crate) fn check(
             check_reads(history, &reads, *id, lease)?;
         }
     }
-    answers::check(history, rules, &leases)
+    responses::check(history, rules, &leases)
 }
 
-/// What an operation tells of a lease.
+/// A fact that an operation establishes about a lease.
 enum Fact {
-    /// It may exist, for so many seconds if that is known.
+    /// It may exist, with this TTL in seconds if the TTL is known.
     Granted(Option<i64>),
-    /// It lives, for so many seconds from now on if this has renewed it.
-    Lived(Option<i64>),
-    /// It may have been ended.
+    /// It is alive, and for this many seconds from now on if the operation renewed it.
+    Alive(Option<i64>),
+    /// It may have been revoked.
     Revoked,
-    /// It is no more.
+    /// It is gone.
     Gone,
 }
 
-/// What an operation tells, and of which lease.
+/// The facts that an operation establishes, each with its lease id.
 fn facts(operation: &Operation) -> Vec<(i64, Fact)> {
     match (&operation.request, &operation.outcome) {
         (
             Request::LeaseGrant { .. },
-            Outcome::Answered { answer: Answer::LeaseGranted { id, ttl_secs }, .. },
-        ) => vec![(*id, Fact::Granted(Some(*ttl_secs))), (*id, Fact::Lived(Some(*ttl_secs)))],
+            Outcome::Succeeded { response: Response::LeaseGranted { id, ttl_secs }, .. },
+        ) => vec![(*id, Fact::Granted(Some(*ttl_secs))), (*id, Fact::Alive(Some(*ttl_secs)))],
         (Request::LeaseGrant { id, .. }, Outcome::Unknown) => vec![(*id, Fact::Granted(None))],
         (
             Request::LeaseKeepAlive { id },
-            Outcome::Answered { answer: Answer::LeaseKeptAlive { ttl_secs }, .. },
-        ) => vec![(*id, Fact::Lived(Some(*ttl_secs)))],
-        (Request::LeaseTimeToLive { id, .. }, Outcome::Answered { .. }) => {
-            vec![(*id, Fact::Lived(None))]
+            Outcome::Succeeded { response: Response::LeaseKeptAlive { ttl_secs }, .. },
+        ) => vec![(*id, Fact::Alive(Some(*ttl_secs)))],
+        (Request::LeaseTimeToLive { id, .. }, Outcome::Succeeded { .. }) => {
+            vec![(*id, Fact::Alive(None))]
         }
-        (Request::LeaseRevoke { id }, Outcome::Answered { .. }) => {
+        (Request::LeaseRevoke { id }, Outcome::Succeeded { .. }) => {
             vec![(*id, Fact::Revoked), (*id, Fact::Gone)]
         }
         (Request::LeaseRevoke { id }, Outcome::Unknown) => vec![(*id, Fact::Revoked)],
@@ -131,8 +134,8 @@ fn facts(operation: &Operation) -> Vec<(i64, Fact)> {
             Request::Kv(KvRequest::Put(put)),
             Outcome::Refused { refusal: Refusal::LeaseNotFound, .. },
         ) => vec![(put.lease, Fact::Gone)],
-        (Request::Kv(KvRequest::Put(put)), Outcome::Answered { .. }) if put.lease != 0 => {
-            vec![(put.lease, Fact::Lived(None))]
+        (Request::Kv(KvRequest::Put(put)), Outcome::Succeeded { .. }) if put.lease != 0 => {
+            vec![(put.lease, Fact::Alive(None))]
         }
         (
             Request::Kv(_)
@@ -146,7 +149,7 @@ fn facts(operation: &Operation) -> Vec<(i64, Fact)> {
     }
 }
 
-/// What operations tell of leases.
+/// Collects the facts that operations establish.
 fn gather(history: &History, rules: &Rules) -> BTreeMap<i64, Lease> {
     let mut leases: BTreeMap<i64, Lease> = BTreeMap::new();
     for (at, operation) in history.operations.iter().enumerate() {
@@ -161,13 +164,13 @@ fn gather(history: &History, rules: &Rules) -> BTreeMap<i64, Lease> {
                     lease.grants.push(at);
                     lease.ttl_secs = ttl_secs;
                 }
-                Fact::Lived(ttl_secs) => {
+                Fact::Alive(ttl_secs) => {
                     let until = ttl_secs.and_then(until);
-                    lease.lived.push(Lived { operation: at, called, returned, until });
+                    lease.alive.push(Alive { operation: at, called, returned, until });
                 }
                 Fact::Revoked => lease.revoked.push(called),
                 Fact::Gone => {
-                    let by = returned.expect("it has an answer");
+                    let by = returned.expect("a lease is gone only by a response");
                     lease.gone.push(Gone { operation: Some(at), called, by });
                 }
             }
@@ -184,130 +187,133 @@ fn nanos(ttl_secs: i64) -> u64 {
     u64::try_from(ttl_secs).unwrap_or(0).saturating_mul(SECOND)
 }
 
-/// What the chronicle tells of leases: their ends, and keys that came to them.
-fn add_chronicle(
+/// Adds the facts that the event log establishes: ends of leases, and keys that were attached to them.
+fn add_event_log(
     history: &History,
-    sights: &Sights,
-    authors: &Authors,
+    observations: &Observations,
+    causes: &Causes,
     leases: &mut BTreeMap<i64, Lease>,
 ) {
-    for revision in FIRST..=history.chronicle.last() {
-        match authors.of(revision) {
-            Some(Author::LeaseEnd(id)) => {
+    for revision in FIRST..=history.event_log.last() {
+        match causes.of(revision) {
+            Some(Cause::LeaseEnd(id)) => {
                 let lease = leases.entry(id).or_default();
                 lease.ended.get_or_insert(revision);
-                if let Some(sight) = sights.first_of(revision) {
-                    // Who saw it is told by the revision.
-                    let gone = Gone { operation: None, called: sight.at, by: sight.at };
+                if let Some(observation) = observations.first_of(revision) {
+                    // The observation itself shows the revision, so the lease was gone at that moment.
+                    let gone = Gone { operation: None, called: observation.at, by: observation.at };
                     lease.gone.push(gone);
                 }
             }
-            Some(Author::Operation(operation)) => {
+            Some(Cause::Operation(operation)) => {
                 let called = history.operations[operation].called;
                 let returned = history.operations[operation].returned();
-                let ids = history.chronicle.events(revision).iter().map(|event| event.kv.lease);
+                let ids = history.event_log.events(revision).iter().map(|event| event.kv.lease);
                 for id in ids.filter(|id| *id != 0).collect::<BTreeSet<_>>() {
-                    let lived = Lived { operation, called, returned, until: None };
-                    leases.entry(id).or_default().lived.push(lived);
+                    let alive = Alive { operation, called, returned, until: None };
+                    leases.entry(id).or_default().alive.push(alive);
                 }
             }
-            Some(Author::Either) | None => {}
+            Some(Cause::Either) | None => {}
         }
     }
 }
 
 fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdict {
-    // The last sign of life, and the longest promise.
-    let asked = |lived: &Lived| match history.operations[lived.operation].request {
-        // As if it had been asked for when its leader was sure for the last time.
+    // The last fact that it was alive, and the renewal that reaches furthest.
+    let asked = |alive: &Alive| match history.operations[alive.operation].request {
+        // A deposed leader may still renew. The call counts as made when that leader was last confirmed by a
+        // quorum.
         Request::LeaseKeepAlive { .. } => {
-            Moment(lived.called.0.saturating_sub(rules.renewal_slack))
+            Moment(alive.called.0.saturating_sub(rules.renewal_slack))
         }
         Request::Kv(_)
         | Request::LeaseGrant { .. }
         | Request::LeaseRevoke { .. }
         | Request::LeaseTimeToLive { .. }
-        | Request::Compact { .. } => lived.called,
+        | Request::Compact { .. } => alive.called,
     };
-    let last = lease.lived.iter().max_by_key(|lived| asked(lived));
-    let longest = lease.lived.iter().max_by_key(|lived| lived.until);
+    let last = lease.alive.iter().max_by_key(|alive| asked(alive));
+    let longest = lease.alive.iter().max_by_key(|alive| alive.until);
     for gone in lease.gone() {
-        let blame = |property, what: String, lived: &Lived| {
+        let blame = |property, description: String, alive: &Alive| {
             let operations: Vec<usize> =
-                std::iter::once(lived.operation).chain(gone.operation).collect();
-            Err(Contradiction::new(property, what).by(history, &operations))
+                std::iter::once(alive.operation).chain(gone.operation).collect();
+            Err(Violation::new(property, description).by(history, &operations))
         };
-        if let Some(lived) = last
-            && asked(lived) > gone.by
+        if let Some(alive) = last
+            && asked(alive) > gone.by
         {
-            let what = format!("lease {id} lives after it was gone at {}", gone.by.0);
-            return blame(Property::LeaseEnded, what, lived);
+            let description = format!("lease {id} is alive after it was gone at {}", gone.by.0);
+            return blame(Property::LeaseEnd, description, alive);
         }
         let is_revoked = lease.revoked.iter().any(|called| *called <= gone.by);
-        if let Some(lived) = longest
-            && let Some(until) = lived.until
+        if let Some(alive) = longest
+            && let Some(until) = alive.until
             && until > gone.by
             && !is_revoked
         {
-            let what =
-                format!("lease {id} was to last until {}, and was gone at {}", until.0, gone.by.0);
-            return blame(Property::LeaseKept, what, lived);
+            let description =
+                format!("lease {id} must live until {}, but was gone at {}", until.0, gone.by.0);
+            return blame(Property::LeaseLifetime, description, alive);
         }
     }
     Ok(())
 }
 
-/// No key goes with a lease that has ended.
+/// Checks that no key is attached to a lease that has ended.
 fn check_keys(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdict {
-    let chronicle = &history.chronicle;
+    let event_log = &history.event_log;
     if let Some(ended) = lease.ended {
-        for revision in ended + 1..=chronicle.last() {
-            if let Some(event) = chronicle.events(revision).iter().find(|e| e.kv.lease == id) {
-                let what = format!("lease {id} ended at {ended}, and {event:?} goes with it");
-                return Err(Contradiction::new(Property::LeaseEnded, what));
+        for revision in ended + 1..=event_log.last() {
+            if let Some(event) = event_log.events(revision).iter().find(|e| e.kv.lease == id) {
+                let description = format!(
+                    "lease {id} ended at revision {ended}, but {event:?} is attached to it"
+                );
+                return Err(Violation::new(Property::LeaseEnd, description));
             }
         }
     }
     let is_gone = lease.gone().next().is_some();
     let is_overdue = lease.ttl_secs.is_some_and(|ttl_secs| {
         let lasts = nanos(ttl_secs);
-        rules.calm.is_some_and(|calm| {
-            let since = calm.since.max(lease.renewed);
-            since.plus(lasts).plus(calm.lease_grace) < calm.until
+        rules.fault_free.is_some_and(|fault_free| {
+            let since = fault_free.since.max(lease.renewed);
+            since.plus(lasts).plus(fault_free.lease_grace) < fault_free.until
         })
     });
     if !is_gone && !is_overdue {
         return Ok(());
     }
-    let mut kept = chronicle.range(&KeyRange::ALL, chronicle.last()).filter(|kv| kv.lease == id);
+    let mut kept = event_log.range(&KeyRange::ALL, event_log.last()).filter(|kv| kv.lease == id);
     match kept.next() {
         Some(kv) => {
-            let why = if is_gone { "is gone" } else { "was due to end" };
-            let what = format!("lease {id} {why}, and {:?} is still there", kv.key);
-            Err(Contradiction::new(Property::LeaseEnded, what).by(history, &lease.grants))
+            let state = if is_gone { "is gone" } else { "is overdue" };
+            let description = format!("lease {id} {state}, but key {:?} still exists", kv.key);
+            Err(Violation::new(Property::LeaseEnd, description).by(history, &lease.grants))
         }
         None => Ok(()),
     }
 }
 
-/// Who reads after a lease was gone finds its keys gone.
+/// Checks that a read after the end of a lease does not see the keys of the lease.
 fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verdict {
     let (Some(ended), Some(gone)) = (lease.ended, lease.gone().map(|gone| gone.by).min()) else {
         return Ok(());
     };
     match reads.lowest_after(gone) {
         Some((revision, at)) if revision < ended => {
-            let what = format!(
-                "lease {id} was gone at {}; its keys went at {ended}, and this tells of {revision}",
+            let description = format!(
+                "lease {id} was gone at {}; its keys were deleted at revision {ended}, but a later call read revision {revision}",
                 gone.0
             );
-            Err(Contradiction::new(Property::LeaseEnded, what).by(history, &[at]))
+            Err(Violation::new(Property::LeaseEnd, description).by(history, &[at]))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// What must not be old, by when it was asked for: each with the lowest revision from it on.
+/// Linearizable reads, sorted by call. Each has the lowest revision that it or any later call returned.
 struct Reads(Vec<(Moment, i64, usize)>);
 
 impl Reads {
@@ -315,7 +321,7 @@ impl Reads {
         let mut reads = Vec::new();
         for (at, operation) in history.operations.iter().enumerate() {
             if let Request::Kv(request) = &operation.request
-                && let Outcome::Answered { revision: Some(revision), .. } = operation.outcome
+                && let Outcome::Succeeded { revision: Some(revision), .. } = operation.outcome
                 && !is_serializable(request)
             {
                 reads.push((operation.called, revision, at));

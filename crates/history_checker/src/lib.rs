@@ -1,136 +1,134 @@
-//! What clients saw of a cluster, and whether it can have been.
+//! Checks whether one linearizable key-value store can have produced what clients saw of a cluster.
 //!
-//! A recorder (the simulator, a suite of black-box tests) writes down what each client asked for and was
-//! told, with the moments of both ([`Operation`], [`Watcher`]), and what the cluster's history came to in
-//! the end ([`Chronicle`]: the events of every revision). [`check`] says whether one key-value store, which
-//! does one thing at a time, could have given these answers and come to that chronicle.
+//! A recorder (the simulator, or a black-box suite) records each request of a client and its response, with the
+//! moments of the call and of the return ([`Operation`], [`Watcher`]), and the events of every revision that
+//! the cluster committed ([`EventLog`]). [`check`] returns whether a store that executes one request at a time
+//! can have given these responses and committed these events.
 //!
 //! # What is checked
 //!
-//! * Order: every revision is the work of one operation (or of a lease's end), which came
-//!   to exactly these events; every answer is right for its place in that order; and the order agrees
-//!   with real time: who was told of a revision, by whatever answer or event, leaves it behind in
-//!   everything that begins afterwards. Serializable reads alone may be old.
-//! * Watches: every event once, in order, none skipped, a revision never torn, previous values right,
-//!   progress honest.
-//! * Leases: none ends before its time, none lives again, keys go with them.
-//! * Compaction: what was compacted is refused, and nothing else is.
+//! - Order: every revision has exactly one cause, an operation or the end of a lease, whose effect is exactly
+//!   the events of that revision. Every response is correct at the revision that it names. The order of
+//!   revisions agrees with real time: once any client has seen a revision, in a response or in an event, every
+//!   operation called later sees that revision or a newer one. Only serializable reads may be stale.
+//! - Watches: a watcher gets every event once and in order, with the right previous value; the events of a
+//!   revision arrive together; progress notifications are true.
+//! - Leases: no lease ends before its time or comes back after its end, and its keys are deleted with it.
+//! - Compaction: reads of compacted revisions are refused, and only those.
 //!
-//! # How
+//! # Algorithm
 //!
-//! Revisions are a total order of all that changed anything, so no order has to be searched for: what is
-//! checked is one walk through them, and one through time. The work grows as the history does. Where it
-//! is open which of several operations without an answer has done something, all such questions are
-//! settled together, as a matching of operations with revisions.
+//! Revisions put all changes in a total order, so the checker need not search for an order: it walks once
+//! through the revisions and once through time, and its cost grows linearly with the history. Where several
+//! operations with an unknown outcome may have written a revision, one matching of operations with revisions
+//! decides all such cases together.
 //!
 //! # Not here
 //!
-//! How histories are recorded, and hashes of what members hold. The crate knows no cluster, no clock and no
-//! file.
+//! How histories are recorded, and hashes of the members' data. The crate depends on no cluster, clock or file.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
-mod answers;
-mod authors;
-mod chronicle;
+mod causes;
 mod compactions;
-mod contradiction;
+mod event_log;
+mod kv_responses;
 mod leases;
 mod model;
+mod observations;
 mod operation;
 mod refusals;
 #[cfg(test)]
 mod tests;
-mod time;
+mod violation;
 mod watcher;
 mod watches;
 
-use authors::Authors;
+use causes::Causes;
 use compactions::Compactions;
-use time::Sights;
+use observations::Observations;
 
-pub use chronicle::{Chronicle, Disagreement};
-pub use contradiction::{Contradiction, Property};
+pub use event_log::{EventLog, RecordError};
 pub use operation::{
-    Answer, Compare, Delete, KeyRange, KeyValue, KvAnswer, KvRequest, Operand, Operation, Outcome,
-    Put, Range, Refusal, Relation, Request, Txn,
+    Compare, Delete, KeyRange, KeyValue, KvRequest, KvResponse, Operand, Operation, Outcome, Put,
+    Range, Refusal, Relation, Request, Response, Txn,
 };
-pub use watcher::{Event, Told, WatchRequest, Watcher};
+pub use violation::{Property, Violation};
+pub use watcher::{Event, WatchMessage, WatchRequest, Watcher};
 
-/// Nanoseconds on a clock that all clients share, and that never jumps.
+/// Nanoseconds on a clock that all clients share. The clock never jumps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// So many nanoseconds later.
+    /// The moment this many nanoseconds later.
     #[must_use]
     pub const fn plus(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 }
 
-/// All that was seen.
+/// Everything that was recorded of one run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// What clients asked for, in any order.
+    /// The operations of all clients, in any order.
     pub operations: Vec<Operation>,
-    /// Watchers.
+    /// The watchers of all clients.
     pub watchers: Vec<Watcher>,
-    /// What the cluster came to, each revision from 2 to the last.
-    pub chronicle: Chronicle,
+    /// The events of every revision, from 2 to the last.
+    pub event_log: EventLog,
 }
 
-/// What may be expected of the cluster.
+/// What the checker may demand of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// How much earlier than promised a lease may end, in nanoseconds: members' clocks are not exact.
-    /// Nothing where leases may end at any time (clocks that jump).
+    /// How much earlier than its TTL a lease may end, in nanoseconds: the clocks of members are not exact.
+    /// `None` if leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
-    /// How much longer than granted a lease may be said to last, in nanoseconds: whoever becomes leader gives
-    /// holders the time in which there was nobody to renew at.
+    /// How much longer than its granted TTL a lease may be reported to last, in nanoseconds: a new leader
+    /// extends leases by the time in which they could not be renewed.
     pub lease_extension: u64,
-    /// How long after a lease was gone it may be renewed, in nanoseconds: a renewal is the word of a leader alone, which
-    /// may have been deposed and does not know it before it has missed a quorum for this long.
+    /// How long after its end a lease may still be renewed, in nanoseconds. Only the leader decides a renewal,
+    /// and a deposed leader notices that it has lost its quorum only after this time.
     pub renewal_slack: u64,
-    /// A time at the end when nothing was broken: leases that nobody renews have to end.
-    pub calm: Option<Calm>,
+    /// A period without faults at the end of the run, in which leases that are not renewed must end.
+    pub fault_free: Option<FaultFree>,
 }
 
-/// A time when nothing was broken.
+/// A period without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Calm {
-    /// From when on.
+pub struct FaultFree {
+    /// When it began.
     pub since: Moment,
-    /// When the chronicle was read.
+    /// When the event log was read.
     pub until: Moment,
-    /// How much later than its time a lease may end, in nanoseconds.
+    /// How long after its TTL a lease may end, in nanoseconds.
     pub lease_grace: u64,
 }
 
 /// How much was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Operations with an answer.
-    pub answers: usize,
-    /// Operations that the state refused.
+    /// Operations with a response.
+    pub responses: usize,
+    /// Operations that the state machine refused.
     pub refusals: usize,
-    /// Operations of which nobody knows.
+    /// Operations with an unknown outcome.
     pub unknown: usize,
-    /// Events that watchers were told.
+    /// Events that watchers received.
     pub events: usize,
 }
 
-/// Says whether a history can have been.
+/// Checks a history.
 ///
-/// # Errors
-/// It cannot; the first reason that was found.
-pub fn check(history: &History, rules: &Rules) -> Result<Counts, Box<Contradiction>> {
-    let (sights, compactions) = (Sights::new(history), Compactions::new(history));
-    let acknowledged = answers::check(history, &sights, &compactions)?;
-    let authors = Authors::find(history, &sights, &acknowledged)?;
-    refusals::check(history, &sights, &compactions, &authors)?;
+/// # Errors The first violation found.
+pub fn check(history: &History, rules: &Rules) -> Result<Counts, Box<Violation>> {
+    let (observations, compactions) = (Observations::new(history), Compactions::new(history));
+    let acknowledged = kv_responses::check(history, &observations, &compactions)?;
+    let causes = Causes::find(history, &observations, &acknowledged)?;
+    refusals::check(history, &observations, &compactions, &causes)?;
     watches::check(history, &compactions)?;
-    leases::check(history, &sights, &authors, rules)?;
+    leases::check(history, &observations, &causes, rules)?;
     Ok(count(history))
 }
 
@@ -138,13 +136,13 @@ fn count(history: &History) -> Counts {
     let mut counts = Counts::default();
     for operation in &history.operations {
         match operation.outcome {
-            Outcome::Answered { .. } => counts.answers += 1,
+            Outcome::Succeeded { .. } => counts.responses += 1,
             Outcome::Refused { .. } => counts.refusals += 1,
             Outcome::Unknown => counts.unknown += 1,
         }
     }
-    for (_, told) in history.watchers.iter().flat_map(|watcher| &watcher.told) {
-        if let Told::Events { events, .. } = told {
+    for (_, message) in history.watchers.iter().flat_map(|watcher| &watcher.messages) {
+        if let WatchMessage::Events { events, .. } = message {
             counts.events += events.len();
         }
     }

@@ -1,43 +1,43 @@
-//! A key-value store that does one thing at a time: what a request comes to at a revision.
+//! The sequential model: a key-value store that executes one request at a time.
 //!
-//! The store's past is the chronicle, so there is nothing to build up: any request can be carried out at any
-//! revision, on what the chronicle says was there, and what it would have changed is told, not done.
+//! The event log holds the past of the store, so the model has no state of its own. It executes a request at
+//! any revision on what the event log holds there, and returns the changes without making them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::Chronicle;
+use crate::EventLog;
 use crate::operation::{
-    Compare, Delete, KeyRange, KeyValue, KvAnswer, KvRequest, Operand, Put, Range, Refusal,
+    Compare, Delete, KeyRange, KeyValue, KvRequest, KvResponse, Operand, Put, Range, Refusal,
     Relation, Txn,
 };
 use crate::watcher::Event;
 
-/// What a request comes to.
+/// The effect of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
-    pub(crate) answer: KvAnswer,
-    /// What it changes, in order; nothing for what only reads, or finds nothing to change.
+    pub(crate) response: KvResponse,
+    /// Its changes, in order; empty for a read, and for a request that finds nothing to change.
     pub(crate) events: Vec<Event>,
 }
 
-/// Carries a request out on what there is at a revision. What it changes is of the next one.
+/// Executes a request on the state at revision `base`. Its changes have the revision after that.
 ///
-/// Leases are taken to exist: whether they do is another matter (`leases`).
+/// All leases count as existing; the module `leases` checks whether they do.
 pub(crate) fn execute(
-    chronicle: &Chronicle,
+    event_log: &EventLog,
     base: i64,
     request: &KvRequest,
 ) -> Result<Effect, Refusal> {
-    let mut model = Model { chronicle, base, changed: BTreeMap::new(), events: Vec::new() };
-    let answer = model.kv(&Plan::new(chronicle, base, request))?;
-    Ok(Effect { answer, events: model.events })
+    let mut model = Model { event_log, base, changed: BTreeMap::new(), events: Vec::new() };
+    let response = model.kv(&Plan::new(event_log, base, request))?;
+    Ok(Effect { response, events: model.events })
 }
 
-/// A request with the branches that were chosen: all conditions, of nested transactions too, are decided
-/// before anything is done.
+/// A request with its branches chosen. All conditions, also those of nested transactions, are decided before
+/// anything is executed.
 enum Plan<'a> {
     Put(&'a Put),
     Delete(&'a Delete),
@@ -46,24 +46,24 @@ enum Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(chronicle: &Chronicle, base: i64, request: &'a KvRequest) -> Self {
+    fn new(event_log: &EventLog, base: i64, request: &'a KvRequest) -> Self {
         match request {
             KvRequest::Put(put) => Plan::Put(put),
             KvRequest::Delete(delete) => Plan::Delete(delete),
             KvRequest::Range(range) => Plan::Range(range),
             KvRequest::Txn(Txn { compares, success, failure }) => {
-                let succeeded = compares.iter().all(|compare| holds(chronicle, base, compare));
+                let succeeded = compares.iter().all(|compare| holds(event_log, base, compare));
                 let chosen = if succeeded { success } else { failure };
                 let operations =
-                    chosen.iter().map(|request| Plan::new(chronicle, base, request)).collect();
+                    chosen.iter().map(|request| Plan::new(event_log, base, request)).collect();
                 Plan::Txn { succeeded, operations }
             }
         }
     }
 }
 
-fn holds(chronicle: &Chronicle, base: i64, compare: &Compare) -> bool {
-    let mut found = chronicle.range(&compare.keys, base).peekable();
+fn holds(event_log: &EventLog, base: i64, compare: &Compare) -> bool {
+    let mut found = event_log.range(&compare.keys, base).peekable();
     if found.peek().is_none() {
         let is_value = matches!(compare.operand, Operand::Value(_));
         return !is_value && fulfils(compare, &KeyValue::default());
@@ -88,22 +88,22 @@ fn fulfils(compare: &Compare, kv: &KeyValue) -> bool {
 }
 
 struct Model<'a> {
-    chronicle: &'a Chronicle,
+    event_log: &'a EventLog,
     base: i64,
-    /// What this request has stored or deleted so far.
+    /// The keys that this request has stored or deleted so far.
     changed: BTreeMap<Bytes, Option<KeyValue>>,
     events: Vec<Event>,
 }
 
 impl Model<'_> {
-    fn kv(&mut self, plan: &Plan<'_>) -> Result<KvAnswer, Refusal> {
+    fn kv(&mut self, plan: &Plan<'_>) -> Result<KvResponse, Refusal> {
         match plan {
             Plan::Put(put) => self.put(put),
             Plan::Delete(delete) => Ok(self.delete(delete)),
             Plan::Range(range) => self.range(range),
             Plan::Txn { succeeded, operations } => {
-                let answers: Result<_, _> = operations.iter().map(|plan| self.kv(plan)).collect();
-                Ok(KvAnswer::Txn { succeeded: *succeeded, answers: answers? })
+                let responses: Result<_, _> = operations.iter().map(|plan| self.kv(plan)).collect();
+                Ok(KvResponse::Txn { succeeded: *succeeded, responses: responses? })
             }
         }
     }
@@ -111,11 +111,11 @@ impl Model<'_> {
     fn get(&self, key: &Bytes) -> Option<&KeyValue> {
         match self.changed.get(key) {
             Some(changed) => changed.as_ref(),
-            None => self.chronicle.at(key, self.base),
+            None => self.event_log.at(key, self.base),
         }
     }
 
-    fn put(&mut self, put: &Put) -> Result<KvAnswer, Refusal> {
+    fn put(&mut self, put: &Put) -> Result<KvResponse, Refusal> {
         let revision = self.base + 1;
         let previous = self.get(&put.key).cloned();
         if previous.is_none() && (put.ignore_value || put.ignore_lease) {
@@ -132,24 +132,24 @@ impl Model<'_> {
         };
         self.changed.insert(put.key.clone(), Some(kv.clone()));
         self.events.push(Event::put(kv));
-        Ok(KvAnswer::Put { previous: previous.filter(|_| put.prev_kv) })
+        Ok(KvResponse::Put { previous: previous.filter(|_| put.prev_kv) })
     }
 
-    fn delete(&mut self, delete: &Delete) -> KvAnswer {
+    fn delete(&mut self, delete: &Delete) -> KvResponse {
         let found = self.find(&delete.keys);
         for kv in &found {
             self.changed.insert(kv.key.clone(), None);
             self.events.push(Event::delete(kv.key.clone(), self.base + 1));
         }
         let deleted = i64::try_from(found.len()).expect("keys fit in memory");
-        KvAnswer::Delete { deleted, previous: if delete.prev_kv { found } else { Vec::new() } }
+        KvResponse::Delete { deleted, previous: if delete.prev_kv { found } else { Vec::new() } }
     }
 
-    fn range(&self, range: &Range) -> Result<KvAnswer, Refusal> {
+    fn range(&self, range: &Range) -> Result<KvResponse, Refusal> {
         let mut kvs = match range.revision {
             ..=0 => self.find(&range.keys),
             revision if revision > self.base => return Err(Refusal::FutureRevision),
-            revision => self.chronicle.range(&range.keys, revision).cloned().collect(),
+            revision => self.event_log.range(&range.keys, revision).cloned().collect(),
         };
         let count = i64::try_from(kvs.len()).expect("keys fit in memory");
         let more = range.limit > 0 && count > range.limit && !range.count_only;
@@ -159,18 +159,18 @@ impl Model<'_> {
             kvs.truncate(usize::try_from(range.limit).expect("fewer than there are"));
         }
         if range.keys_only {
-            // As from 3.7 on, which answers from the index: that knows no leases.
+            // As in etcd from 3.7 on, which answers from its index. The index holds no leases.
             kvs.iter_mut().for_each(|kv| {
                 kv.value.clear();
                 kv.lease = 0;
             });
         }
-        Ok(KvAnswer::Range { kvs, count, more })
+        Ok(KvResponse::Range { kvs, count, more })
     }
 
-    /// What keys hold, with what was done so far.
+    /// The records of a key range, with the changes of this request so far.
     fn find(&self, keys: &KeyRange) -> Vec<KeyValue> {
-        let stored = self.chronicle.range(keys, self.base);
+        let stored = self.event_log.range(keys, self.base);
         if self.changed.is_empty() {
             return stored.cloned().collect();
         }

@@ -1,90 +1,93 @@
-//! When a revision was known, to whoever it was.
+//! When clients observed each revision.
 //!
-//! A revision that somebody was told of has happened. So who asked for what it is must have asked before,
-//! and who asks afterwards comes after it. Both follow from one table: what was told when.
+//! A revision that a client has observed exists. Therefore the operation that wrote it was called before the
+//! observation, and an operation called after the observation must see that revision or a newer one.
 
-use crate::operation::{Answer, Outcome};
-use crate::watcher::{Event, Told};
+use crate::operation::{Outcome, Response};
+use crate::watcher::{Event, WatchMessage};
 use crate::{History, Moment};
 
-/// Who told of a revision.
+/// The source of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Operation(usize),
     Watcher(usize),
 }
 
-/// Somebody was told of a revision.
+/// A client observed a revision.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct Observation {
     pub(crate) at: Moment,
     pub(crate) revision: i64,
     pub(crate) source: Source,
 }
 
-/// All that was told of revisions.
+/// All observations of revisions.
 #[derive(Clone, Debug)]
-pub(crate) struct Sights {
-    /// By moment, each with the highest revision up to then.
-    highest: Vec<Sight>,
-    /// By revision, each with the first moment of any revision from it on.
-    earliest: Vec<Sight>,
+pub(crate) struct Observations {
+    /// In the order of moments, each with the highest revision observed up to then.
+    highest: Vec<Observation>,
+    /// In the order of revisions, each with the first moment at which that revision or a later one was
+    /// observed.
+    earliest: Vec<Observation>,
 }
 
-impl Sights {
+impl Observations {
     pub(crate) fn new(history: &History) -> Self {
         let mut all = Vec::new();
         for (number, operation) in history.operations.iter().enumerate() {
-            if let Outcome::Answered { at, revision: Some(revision), answer: Answer::Kv(_) } =
+            if let Outcome::Succeeded { at, revision: Some(revision), response: Response::Kv(_) } =
                 operation.outcome
             {
-                all.push(Sight { at, revision, source: Source::Operation(number) });
+                all.push(Observation { at, revision, source: Source::Operation(number) });
             }
         }
         for (number, watcher) in history.watchers.iter().enumerate() {
             let source = Source::Watcher(number);
-            for (at, told) in &watcher.told {
-                let revision = match told {
-                    Told::Created { revision } | Told::Progress { revision } => Some(*revision),
-                    Told::Events { events, .. } => events.last().map(Event::revision),
-                    Told::Compacted { .. } | Told::Cancelled => None,
+            for (at, message) in &watcher.messages {
+                let revision = match message {
+                    WatchMessage::Created { revision } | WatchMessage::Progress { revision } => {
+                        Some(*revision)
+                    }
+                    WatchMessage::Events { events, .. } => events.last().map(Event::revision),
+                    WatchMessage::Compacted { .. } | WatchMessage::Cancelled => None,
                 };
-                all.extend(revision.map(|revision| Sight { at: *at, revision, source }));
+                all.extend(revision.map(|revision| Observation { at: *at, revision, source }));
             }
         }
         Self { highest: highest(all.clone()), earliest: earliest(all) }
     }
 
-    /// The highest revision that anybody was told of before a moment.
-    pub(crate) fn before(&self, moment: Moment) -> Option<Sight> {
-        let count = self.highest.partition_point(|sight| sight.at < moment);
+    /// The highest revision observed before a moment.
+    pub(crate) fn before(&self, moment: Moment) -> Option<Observation> {
+        let count = self.highest.partition_point(|observation| observation.at < moment);
         count.checked_sub(1).map(|last| self.highest[last])
     }
 
-    /// The first time that somebody was told of this revision, or one after it.
-    pub(crate) fn first_of(&self, revision: i64) -> Option<Sight> {
-        let place = self.earliest.partition_point(|sight| sight.revision < revision);
+    /// The first observation of this revision or a later one.
+    pub(crate) fn first_of(&self, revision: i64) -> Option<Observation> {
+        let place = self.earliest.partition_point(|observation| observation.revision < revision);
         self.earliest.get(place).copied()
     }
 }
 
-fn highest(mut all: Vec<Sight>) -> Vec<Sight> {
-    all.sort_by_key(|sight| sight.at);
-    let mut highest: Vec<Sight> = Vec::new();
-    for sight in all {
-        if highest.last().is_none_or(|last| sight.revision > last.revision) {
-            highest.push(sight);
+fn highest(mut all: Vec<Observation>) -> Vec<Observation> {
+    all.sort_by_key(|observation| observation.at);
+    let mut highest: Vec<Observation> = Vec::new();
+    for observation in all {
+        if highest.last().is_none_or(|last| observation.revision > last.revision) {
+            highest.push(observation);
         }
     }
     highest
 }
 
-fn earliest(mut all: Vec<Sight>) -> Vec<Sight> {
-    all.sort_by_key(|sight| (sight.revision, std::cmp::Reverse(sight.at)));
-    let mut earliest: Vec<Sight> = Vec::new();
-    for sight in all.into_iter().rev() {
-        if earliest.last().is_none_or(|last| sight.at < last.at) {
-            earliest.push(sight);
+fn earliest(mut all: Vec<Observation>) -> Vec<Observation> {
+    all.sort_by_key(|observation| (observation.revision, std::cmp::Reverse(observation.at)));
+    let mut earliest: Vec<Observation> = Vec::new();
+    for observation in all.into_iter().rev() {
+        if earliest.last().is_none_or(|last| observation.at < last.at) {
+            earliest.push(observation);
         }
     }
     earliest.reverse();

@@ -1,43 +1,43 @@
-//! What a client asked for, and what it was told.
+//! The requests of clients and their outcomes.
 //!
-//! The words are those of the API (`put`, `range`, `txn` …), but the types are plain values: a recorder
-//! translates from messages, or from the state's own types, once. Keys and values are reference counted.
+//! The names are those of the API (`put`, `range`, `txn` …), but the types are plain values: the recorder
+//! translates API messages, or the types of the state machine, once. Keys and values are reference counted.
 //!
-//! Not here: sorting and the revision filters of ranges, users, and whatever else the checkers have no
-//! opinion on. Requests with those are not recorded.
+//! Not here: sorting and the revision filters of ranges, users, and everything else that the checker does not
+//! judge. Requests with those are not recorded.
 
 use bytes::Bytes;
 
 use crate::Moment;
 
-/// A key with what is stored under it, as the API tells it.
+/// A record, as the API returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyValue {
-    /// Its name.
+    /// The key.
     pub key: Bytes,
-    /// What it holds. Nothing in an answer that was asked for keys only.
+    /// The value; empty in a response to a request for keys only.
     pub value: Bytes,
-    /// The revision that created it.
+    /// The revision that created the key.
     pub create_revision: i64,
-    /// The revision that changed it last.
+    /// The revision of the last change.
     pub mod_revision: i64,
-    /// Changes since it was created, that one included.
+    /// The number of changes since the key was created, including its creation.
     pub version: i64,
-    /// The lease that it goes with; 0 for none.
+    /// The lease that the key is attached to; 0 for none.
     pub lease: i64,
 }
 
-/// Keys as the API names them: one, those from here to there, or all from here on.
+/// A key range of the API: one key, an interval, or all keys from `key` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
     pub key: Bytes,
-    /// The first key that is not meant; empty for `key` alone, one zero byte for all from `key` on.
+    /// The first key after the range; empty for `key` alone, one zero byte for all keys from `key` on.
     pub end: Bytes,
 }
 
 impl KeyRange {
-    /// Every key there is.
+    /// All keys.
     pub const ALL: Self = Self { key: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\0") };
 
     /// One key.
@@ -46,7 +46,7 @@ impl KeyRange {
         Self { key, end: Bytes::new() }
     }
 
-    /// True for the keys that are meant.
+    /// Whether the key is in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         match &self.end[..] {
@@ -60,15 +60,15 @@ impl KeyRange {
 /// Stores a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Put {
-    /// Where.
+    /// The key.
     pub key: Bytes,
-    /// What.
+    /// The value.
     pub value: Bytes,
-    /// The lease that the key goes with from now on; 0 for none.
+    /// The lease to attach the key to; 0 for none.
     pub lease: i64,
-    /// Whether the answer tells what was there.
+    /// Whether the response contains the previous record.
     pub prev_kv: bool,
-    /// Keep what is stored, and change the rest.
+    /// Keep the stored value, and change the rest.
     pub ignore_value: bool,
     /// Keep the lease, and change the rest.
     pub ignore_lease: bool,
@@ -77,258 +77,258 @@ pub struct Put {
 /// Deletes keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
-    /// Which.
+    /// The keys.
     pub keys: KeyRange,
-    /// Whether the answer tells what was there.
+    /// Whether the response contains the deleted records.
     pub prev_kv: bool,
 }
 
 /// Reads keys, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// Which.
+    /// The keys.
     pub keys: KeyRange,
-    /// As of which revision; 0 for the newest.
+    /// The revision to read at; 0 for the newest.
     pub revision: i64,
-    /// So many keys at most; 0 for all.
+    /// The maximum number of keys; 0 for all.
     pub limit: i64,
-    /// Whether the member may answer from what it has, however old.
+    /// Whether the member may answer from its own state, which may be stale.
     pub serializable: bool,
-    /// Without values.
+    /// Whether values are left out.
     pub keys_only: bool,
-    /// Without keys.
+    /// Whether only the count is returned.
     pub count_only: bool,
 }
 
-/// A condition on keys. Every key of the range has to fulfil it; a range without keys is compared as one
-/// key that was never written, except that no value compares with a missing one.
+/// A condition on keys. Every key of the range must meet it. A range without keys is compared as one key that
+/// was never written, except that a comparison of values is false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// Which keys.
+    /// The keys.
     pub keys: KeyRange,
-    /// How what they hold must stand to the operand.
+    /// How the field of a key must relate to the operand.
     pub relation: Relation,
-    /// What is compared, and with what.
+    /// The field to compare, and the operand.
     pub operand: Operand,
 }
 
-/// How one thing stands to another.
+/// A relation between two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// The same.
+    /// Equal.
     Equal,
-    /// Anything else.
+    /// Not equal.
     NotEqual,
-    /// More.
+    /// Greater.
     Greater,
     /// Less.
     Less,
 }
 
-/// Of what a condition speaks, with the number or value that it names.
+/// The field that a condition compares, with the operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The key's value.
+    /// The value.
     Value(Bytes),
-    /// The key's version.
+    /// The version.
     Version(i64),
-    /// The revision that created it.
+    /// The revision that created the key.
     CreateRevision(i64),
-    /// The revision that changed it last.
+    /// The revision of the last change.
     ModRevision(i64),
-    /// Its lease.
+    /// The lease.
     Lease(i64),
 }
 
-/// Several operations at once, of which conditions choose one list.
+/// A transaction: conditions, and two lists of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All of these have to hold.
+    /// All of these must hold for `success` to be executed.
     pub compares: Vec<Compare>,
-    /// Then these are carried out, in order.
+    /// Executed in order if the conditions hold.
     pub success: Vec<KvRequest>,
-    /// Or else these.
+    /// Executed in order if they do not.
     pub failure: Vec<KvRequest>,
 }
 
-/// What is asked of the key space.
+/// A request about keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KvRequest {
-    /// Store.
+    /// Store a value.
     Put(Put),
-    /// Delete.
+    /// Delete keys.
     Delete(Delete),
-    /// Read.
+    /// Read keys.
     Range(Range),
-    /// Several of these at once, perhaps nested.
+    /// Execute several requests atomically; they may be nested.
     Txn(Txn),
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Something about keys.
+    /// A request about keys.
     Kv(KvRequest),
-    /// Forget what was superseded up to a revision.
+    /// Compact the key space: older values are no longer readable.
     Compact {
-        /// The oldest revision that can be read from then on.
+        /// The oldest revision that stays readable.
         revision: i64,
     },
-    /// A new lease.
+    /// Grant a lease.
     LeaseGrant {
-        /// Its name; 0 to be told one.
+        /// The lease id; 0 to let the cluster choose one.
         id: i64,
-        /// Seconds that it lasts without being kept alive.
+        /// The TTL in seconds.
         ttl_secs: i64,
     },
-    /// The end of a lease, and of its keys.
+    /// Revoke a lease, which deletes its keys.
     LeaseRevoke {
-        /// Its name.
+        /// The lease id.
         id: i64,
     },
-    /// A lease lasts as long as at its beginning, from now on.
+    /// Renew a lease: it lives for its TTL from now on.
     LeaseKeepAlive {
-        /// Its name.
+        /// The lease id.
         id: i64,
     },
-    /// What has become of a lease.
+    /// Read the remaining time of a lease.
     LeaseTimeToLive {
-        /// Its name.
+        /// The lease id.
         id: i64,
-        /// Whether the answer tells the keys that go with it.
+        /// Whether the response lists the attached keys.
         keys: bool,
     },
 }
 
-/// An answer to a [`KvRequest`].
+/// The response to a [`KvRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KvAnswer {
-    /// Stored.
+pub enum KvResponse {
+    /// The value is stored.
     Put {
-        /// What was there, if that was asked for.
+        /// The previous record, if requested.
         previous: Option<KeyValue>,
     },
-    /// Deleted.
+    /// The keys are deleted.
     Delete {
-        /// How many keys.
+        /// The number of deleted keys.
         deleted: i64,
-        /// What was there, if that was asked for, in the order of keys.
+        /// The deleted records in the order of keys, if requested.
         previous: Vec<KeyValue>,
     },
-    /// Read.
+    /// The keys are read.
     Range {
-        /// What was found, in the order of keys.
+        /// The records, in the order of keys.
         kvs: Vec<KeyValue>,
-        /// How many keys there are in the range, whatever the limit.
+        /// The number of keys in the range, without regard to the limit.
         count: i64,
-        /// Whether the limit has left some out.
+        /// Whether the limit left keys out.
         more: bool,
     },
-    /// Carried out.
+    /// The transaction was executed.
     Txn {
         /// Whether the conditions held.
         succeeded: bool,
-        /// The answers to what they chose, in order.
-        answers: Vec<Self>,
+        /// The responses to the executed requests, in order.
+        responses: Vec<Self>,
     },
 }
 
-/// An answer to a [`Request`] that was carried out.
+/// The response to a [`Request`] that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Of the key space.
-    Kv(KvAnswer),
-    /// What was superseded is forgotten.
+pub enum Response {
+    /// The response to a request about keys.
+    Kv(KvResponse),
+    /// The key space is compacted.
     Compacted,
-    /// There is a lease.
+    /// The lease is granted.
     LeaseGranted {
-        /// Its name.
+        /// The lease id.
         id: i64,
-        /// Seconds that it lasts.
+        /// The TTL in seconds.
         ttl_secs: i64,
     },
-    /// The lease is no more.
+    /// The lease is revoked.
     LeaseRevoked,
-    /// The lease lasts for so many seconds from now on.
+    /// The lease is renewed.
     LeaseKeptAlive {
-        /// Never 0: that would be [`Refusal::LeaseNotFound`].
+        /// The TTL in seconds, never 0: the API reports [`Refusal::LeaseNotFound`] as 0.
         ttl_secs: i64,
     },
-    /// The lease lives.
+    /// The lease is alive.
     LeaseTimeToLive {
-        /// Seconds that are left.
+        /// The seconds that remain.
         ttl_secs: i64,
-        /// Seconds that it was granted for.
+        /// The granted TTL in seconds.
         granted_ttl_secs: i64,
-        /// The keys that go with it, in any order, if they were asked for.
+        /// The attached keys in any order, if requested.
         keys: Option<Vec<Bytes>>,
     },
 }
 
-/// The state's reason for carrying nothing out. It was true at some moment between question and answer.
+/// Why the state machine refused a request. The reason held at some moment between call and return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The revision has been compacted.
+    /// The revision is compacted.
     Compacted,
-    /// There is no such revision yet.
+    /// The revision does not exist yet.
     FutureRevision,
-    /// There is no such lease. Keeping one alive that is not there is told as "0 seconds" by the API,
-    /// asking for its time as "-1": both are this.
+    /// The lease does not exist. The API reports this as a TTL of 0 for a renewal and of -1 for a question
+    /// about the remaining time.
     LeaseNotFound,
-    /// There is one of that name already.
+    /// A lease with this id exists already.
     LeaseExists,
-    /// What was to be kept of a key is not there.
+    /// The key whose value or lease the request keeps does not exist.
     KeyNotFound,
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was carried out.
-    Answered {
-        /// When the client knew.
+    Succeeded {
+        /// When the client received the response.
         at: Moment,
-        /// The revision of the answer's header; nothing where the recorder did not see one, or where the
-        /// header says nothing (of leases).
+        /// The revision in the header of the response. `None` if the recorder did not see one, or if the header
+        /// has none (responses about leases).
         revision: Option<i64>,
-        /// What it was told.
-        answer: Answer,
+        /// The response.
+        response: Response,
     },
-    /// The state refused it, and nothing has happened.
+    /// The state machine refused it, and nothing changed.
     Refused {
-        /// When the client knew.
+        /// When the client received the refusal.
         at: Moment,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// Nobody knows. It may have been carried out at any moment since it was asked for, may still be, or
-    /// never. No answer, a broken connection and a change of leaders are this; so is "no space", which a
-    /// member may say of what was carried out elsewhere. What certainly was never carried out need not
-    /// be recorded.
+    /// Unknown. The request may have been carried out at any moment since the call, may still be carried out,
+    /// or may never be. This covers a missing response, a broken connection and a change of leader. It also
+    /// covers "no space", which a member may report for a request that another member carried out. A request
+    /// that was certainly never carried out need not be recorded.
     Unknown,
 }
 
-/// One question of one client, and its outcome.
+/// One request of one client, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked, for the reader of a failure only.
+    /// The client, for error messages only.
     pub client: u64,
-    /// Which member was asked, for the reader of a failure only.
+    /// The member that received the request, for error messages only.
     pub member: u64,
-    /// When.
+    /// When the client sent the request.
     pub called: Moment,
-    /// For what.
+    /// The request.
     pub request: Request,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Operation {
-    /// When its client knew what became of it, if it ever did.
+    /// When the client learned the outcome; `None` if it never did.
     #[must_use]
     pub const fn returned(&self) -> Option<Moment> {
         match &self.outcome {
-            Outcome::Answered { at, .. } | Outcome::Refused { at, .. } => Some(*at),
+            Outcome::Succeeded { at, .. } | Outcome::Refused { at, .. } => Some(*at),
             Outcome::Unknown => None,
         }
     }

@@ -1,38 +1,38 @@
-//! What the state refused, and whether it had the reason that it gave.
+//! Checks that each refusal had a true reason.
 //!
-//! A refusal has no revision. Its reason has to have been true somewhere between what was known when the
-//! question was asked and what can have happened before the answer.
+//! A refusal names no revision. Its reason must hold at some state between the one that was known at the call
+//! and the newest one that can have existed at the return.
 
-use crate::answers::{for_each_revision, is_serializable, of};
-use crate::authors::{Author, Authors};
-use crate::chronicle::FIRST;
+use crate::causes::{Cause, Causes};
 use crate::compactions::Compactions;
-use crate::contradiction::{Contradiction, Property};
-use crate::operation::{Answer, KvRequest, Operation, Outcome, Refusal, Request};
-use crate::time::Sights;
+use crate::event_log::FIRST;
+use crate::kv_responses::{add_source, for_each_revision, is_serializable};
+use crate::observations::Observations;
+use crate::operation::{KvRequest, Operation, Outcome, Refusal, Request, Response};
+use crate::violation::{Property, Violation};
 use crate::{History, Moment};
 
-/// Checks refusals about keys and compactions, and compactions that were carried out.
+/// Checks refusals about keys and compactions, and also the compactions that were carried out.
 pub(crate) fn check(
     history: &History,
-    sights: &Sights,
+    observations: &Observations,
     compactions: &Compactions,
-    authors: &Authors,
-) -> Result<(), Box<Contradiction>> {
-    let possible = Possible::new(history, authors);
-    let judge = Judge { history, sights, compactions, possible };
+    causes: &Causes,
+) -> Result<(), Box<Violation>> {
+    let bound = RevisionBound::new(history, causes);
+    let checker = Checker { history, observations, compactions, bound };
     for (at, operation) in history.operations.iter().enumerate() {
         let verdict = match (&operation.request, &operation.outcome) {
             (Request::Kv(request), Outcome::Refused { at: returned, refusal }) => {
-                judge.refused(operation, request, *returned, *refusal)
+                checker.refused(operation, request, *returned, *refusal)
             }
             (Request::Compact { revision }, Outcome::Refused { at: returned, refusal }) => {
-                judge.compaction_refused(operation, *revision, *returned, *refusal)
+                checker.compaction_refused(operation, *revision, *returned, *refusal)
             }
             (
                 Request::Compact { revision },
-                Outcome::Answered { answer: Answer::Compacted, at: returned, .. },
-            ) => judge.compacted(operation, *revision, *returned),
+                Outcome::Succeeded { response: Response::Compacted, at: returned, .. },
+            ) => checker.compacted(operation, *revision, *returned),
             (
                 Request::Kv(_)
                 | Request::Compact { .. }
@@ -43,21 +43,21 @@ pub(crate) fn check(
                 _,
             ) => Ok(()),
         };
-        verdict.map_err(|why| why.by(history, &[at]))?;
+        verdict.map_err(|violation| violation.by(history, &[at]))?;
     }
     Ok(())
 }
 
-struct Judge<'a> {
+struct Checker<'a> {
     history: &'a History,
-    sights: &'a Sights,
+    observations: &'a Observations,
     compactions: &'a Compactions,
-    possible: Possible,
+    bound: RevisionBound,
 }
 
-type Verdict = Result<(), Box<Contradiction>>;
+type Verdict = Result<(), Box<Violation>>;
 
-impl Judge<'_> {
+impl Checker<'_> {
     fn refused(
         &self,
         operation: &Operation,
@@ -74,17 +74,17 @@ impl Judge<'_> {
                 if may_be {
                     return Ok(());
                 }
-                let what = "refused as compacted, which nobody asked for".to_owned();
-                Err(Contradiction::new(Property::Compacted, what))
+                let description = "refused as compacted without a compaction".to_owned();
+                Err(Violation::new(Property::Compaction, description))
             }
             Refusal::FutureRevision if is_serializable(request) => Ok(()),
             Refusal::FutureRevision => {
                 let mut newest = 0;
                 for_each_revision(request, None, &mut |read| newest = newest.max(read));
-                self.is_future(operation, newest)
+                self.check_future(operation, newest)
             }
             Refusal::KeyNotFound => self.key_not_found(operation, request, returned),
-            // Of leases, which have their own checks.
+            // The module `leases` checks these.
             Refusal::LeaseNotFound | Refusal::LeaseExists => Ok(()),
         }
     }
@@ -96,24 +96,29 @@ impl Judge<'_> {
         returned: Moment,
     ) -> Verdict {
         let KvRequest::Put(put) = request else { return Ok(()) };
-        let from = self.sights.before(operation.called).map_or(FIRST - 1, |sight| sight.revision);
-        let to = self.possible.by(returned);
-        let chronicle = &self.history.chronicle;
-        if (from..=to).any(|revision| chronicle.at(&put.key, revision).is_none()) {
+        let from = self
+            .observations
+            .before(operation.called)
+            .map_or(FIRST - 1, |observation| observation.revision);
+        let to = self.bound.by(returned);
+        let event_log = &self.history.event_log;
+        if (from..=to).any(|revision| event_log.at(&put.key, revision).is_none()) {
             return Ok(());
         }
-        let what = format!("refused for want of a key, which was there from {from} to {to}");
-        Err(Contradiction::new(Property::Answered, what))
+        let description =
+            format!("refused as a missing key, which exists from revision {from} to {to}");
+        Err(Violation::new(Property::Response, description))
     }
 
-    /// A revision that was known before cannot be refused as one to come.
-    fn is_future(&self, operation: &Operation, revision: i64) -> Verdict {
-        match self.sights.before(operation.called) {
-            Some(sight) if sight.revision >= revision => {
-                let (known, at) = (sight.revision, sight.at.0);
-                let what = format!("refused as to come; {known} was known at {at}");
-                let why = Contradiction::new(Property::RealTime, what);
-                Err(of(self.history, sight.source, why))
+    /// A revision that was observed before the call cannot be refused as a future revision.
+    fn check_future(&self, operation: &Operation, revision: i64) -> Verdict {
+        match self.observations.before(operation.called) {
+            Some(observation) if observation.revision >= revision => {
+                let (known, at) = (observation.revision, observation.at.0);
+                let description =
+                    format!("refused as a future revision; {known} was observed at {at}");
+                let violation = Violation::new(Property::RealTime, description);
+                Err(add_source(self.history, observation.source, violation))
             }
             Some(_) | None => Ok(()),
         }
@@ -127,7 +132,7 @@ impl Judge<'_> {
         refusal: Refusal,
     ) -> Verdict {
         match refusal {
-            Refusal::FutureRevision => self.is_future(operation, revision),
+            Refusal::FutureRevision => self.check_future(operation, revision),
             Refusal::Compacted
                 if revision <= 0 || self.compactions.may_have_passed(revision - 1, returned) =>
             {
@@ -137,8 +142,8 @@ impl Judge<'_> {
             | Refusal::LeaseNotFound
             | Refusal::LeaseExists
             | Refusal::KeyNotFound => {
-                let what = "refused as compacted, which nobody asked for".to_owned();
-                Err(Contradiction::new(Property::Compacted, what))
+                let description = "refused as compacted without a compaction".to_owned();
+                Err(Violation::new(Property::Compaction, description))
             }
         }
     }
@@ -147,38 +152,39 @@ impl Judge<'_> {
         if revision <= 0 {
             return Ok(());
         }
-        let possible = self.possible.by(returned);
-        if revision > possible {
-            let what =
-                format!("forgets {revision}, and there cannot have been more than {possible}");
-            return Err(Contradiction::new(Property::Compacted, what));
+        let bound = self.bound.by(returned);
+        if revision > bound {
+            let description =
+                format!("compacted at {revision}; the highest possible revision was {bound}");
+            return Err(Violation::new(Property::Compaction, description));
         }
         match self.compactions.has_passed(revision - 1, operation.called) {
             Some(earlier) => {
-                let what = "forgets what was forgotten before".to_owned();
-                Err(Contradiction::new(Property::Compacted, what).by(self.history, &[earlier]))
+                let description = "compacted at a revision that was compacted before".to_owned();
+                Err(Violation::new(Property::Compaction, description).by(self.history, &[earlier]))
             }
             None => Ok(()),
         }
     }
 }
 
-/// The highest revision that can have been there at a moment, as operations come after they are asked for.
-struct Possible {
-    /// For each revision, when it and all before it had been asked for.
+/// The highest revision that can exist at a moment: a revision exists only after the call of the operation that
+/// wrote it.
+struct RevisionBound {
+    /// For each revision, the moment by which it and all earlier ones had been called for.
     asked: Vec<Moment>,
 }
 
-impl Possible {
-    fn new(history: &History, authors: &Authors) -> Self {
+impl RevisionBound {
+    fn new(history: &History, causes: &Causes) -> Self {
         let mut asked = Vec::new();
         let mut latest = Moment(0);
-        for revision in FIRST..=history.chronicle.last() {
-            match authors.of(revision) {
-                Some(Author::Operation(at)) => {
+        for revision in FIRST..=history.event_log.last() {
+            match causes.of(revision) {
+                Some(Cause::Operation(at)) => {
                     latest = latest.max(history.operations[at].called);
                 }
-                Some(Author::LeaseEnd(_) | Author::Either) | None => {}
+                Some(Cause::LeaseEnd(_) | Cause::Either) | None => {}
             }
             asked.push(latest);
         }

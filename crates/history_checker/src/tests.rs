@@ -1,138 +1,141 @@
-//! The checkers are held against histories that are good by their making, against trying every order, and
-//! against histories in which one thing was changed.
+//! Tests of the checker against three sources: generated histories that are correct by construction, a search
+//! through every order, and histories with one falsified detail.
 
-mod brute;
 mod cases;
-mod draw;
-mod store;
+mod exhaustive;
+mod generate;
+mod reference;
 
 use quorate_seeded_random::SplitMix64;
 
 use super::*;
-use draw::Shape;
+use generate::Shape;
 
 const RULES: Rules =
-    Rules { lease_slack: Some(0), lease_extension: 0, renewal_slack: 0, calm: None };
+    Rules { lease_slack: Some(0), lease_extension: 0, renewal_slack: 0, fault_free: None };
 
-fn verdict(history: &History) -> Result<Counts, Box<Contradiction>> {
+fn verdict(history: &History) -> Result<Counts, Box<Violation>> {
     check(history, &RULES)
 }
 
-/// Histories of small size, drawn from a seed.
+/// A random history from a seed, with the generator for further choices.
 fn drawn(seed: u64, shape: Shape) -> (History, SplitMix64) {
     let mut random = SplitMix64::new(seed);
-    (draw::history(&mut random, shape), random)
+    (generate::history(&mut random, shape), random)
 }
 
 #[test]
-fn what_a_store_answers_can_have_been() {
+fn histories_of_a_correct_store_pass() {
     let mut sum = Counts::default();
     for seed in 0..2_000 {
         let (history, _) = drawn(seed, Shape::LARGE);
         match verdict(&history) {
             Ok(counts) => {
-                sum.answers += counts.answers;
+                sum.responses += counts.responses;
                 sum.refusals += counts.refusals;
                 sum.unknown += counts.unknown;
                 sum.events += counts.events;
             }
-            Err(why) => panic!("seed {seed}: {why}"),
+            Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
-    assert!(sum.answers > 100_000, "{sum:?}");
+    assert!(sum.responses > 100_000, "{sum:?}");
     assert!(sum.refusals > 10_000, "{sum:?}");
     assert!(sum.unknown > 10_000, "{sum:?}");
     assert!(sum.events > 20_000, "{sum:?}");
 }
 
-/// Changes something of what clients were told, or of what the cluster came to.
-fn meddle(history: &mut History, random: &mut SplitMix64) {
+/// Falsifies one detail of an operation or of the event log.
+fn corrupt(history: &mut History, random: &mut SplitMix64) {
     let at = random.position(history.operations.len());
     let operation = &mut history.operations[at];
     match (random.below(6), &mut operation.outcome) {
-        (0, Outcome::Answered { revision: Some(revision), .. }) => *revision += 1,
-        (1, Outcome::Answered { revision: Some(revision), .. }) if *revision > 1 => *revision -= 1,
-        (2, Outcome::Answered { at, .. } | Outcome::Refused { at, .. }) => {
+        (0, Outcome::Succeeded { revision: Some(revision), .. }) => *revision += 1,
+        (1, Outcome::Succeeded { revision: Some(revision), .. }) if *revision > 1 => *revision -= 1,
+        (2, Outcome::Succeeded { at, .. } | Outcome::Refused { at, .. }) => {
             *at = operation.called;
         }
-        (3, Outcome::Answered { at, .. } | Outcome::Refused { at, .. }) => {
+        (3, Outcome::Succeeded { at, .. } | Outcome::Refused { at, .. }) => {
             operation.called = *at;
         }
         (4, outcome) => *outcome = Outcome::Unknown,
-        (_, Outcome::Answered { answer: Answer::Kv(answer), .. }) => falsify(answer, random),
-        (_, Outcome::Answered { .. } | Outcome::Refused { .. } | Outcome::Unknown) => {
-            let mut chronicle = Chronicle::default();
-            let last = history.chronicle.last();
+        (_, Outcome::Succeeded { response: Response::Kv(response), .. }) => {
+            falsify_response(response, random);
+        }
+        (_, Outcome::Succeeded { .. } | Outcome::Refused { .. } | Outcome::Unknown) => {
+            let mut event_log = EventLog::default();
+            let last = history.event_log.last();
             for revision in 2..=last - 1 {
-                chronicle.tell(revision, history.chronicle.events(revision).to_vec()).unwrap();
+                event_log.record(revision, history.event_log.events(revision).to_vec()).unwrap();
             }
-            history.chronicle = chronicle;
+            history.event_log = event_log;
         }
     }
 }
 
-fn falsify(answer: &mut KvAnswer, random: &mut SplitMix64) {
-    match answer {
-        KvAnswer::Put { previous } => match previous {
+fn falsify_response(response: &mut KvResponse, random: &mut SplitMix64) {
+    match response {
+        KvResponse::Put { previous } => match previous {
             Some(kv) => kv.version += 1,
             None => *previous = Some(KeyValue::default()),
         },
-        KvAnswer::Delete { deleted, .. } => *deleted += 1,
-        KvAnswer::Range { kvs, count, .. } => match kvs.first_mut() {
+        KvResponse::Delete { deleted, .. } => *deleted += 1,
+        KvResponse::Range { kvs, count, .. } => match kvs.first_mut() {
             Some(kv) if random.below(2) == 0 => kv.value = "forged".into(),
             Some(kv) if random.below(2) == 0 => kv.mod_revision += 1,
             Some(_) => *count += 1,
             None => *count += 1,
         },
-        KvAnswer::Txn { succeeded, answers } => match answers.first_mut() {
-            Some(answer) if random.below(2) == 0 => falsify(answer, random),
+        KvResponse::Txn { succeeded, responses } => match responses.first_mut() {
+            Some(response) if random.below(2) == 0 => falsify_response(response, random),
             Some(_) | None => *succeeded = !*succeeded,
         },
     }
 }
 
-fn tell(history: &History) -> String {
+fn describe(history: &History) -> String {
     let operations = history.operations.iter().map(|operation| format!("{operation:?}\n"));
-    let events = (2..=history.chronicle.last())
-        .map(|revision| format!("{revision}: {:?}\n", history.chronicle.events(revision)));
+    let events = (2..=history.event_log.last())
+        .map(|revision| format!("{revision}: {:?}\n", history.event_log.events(revision)));
     operations.chain(events).collect()
 }
 
 #[test]
-fn small_histories_are_judged_as_by_trying_every_order() {
+fn small_histories_get_the_verdict_of_an_exhaustive_search() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..15_000 {
         let (mut history, mut random) = drawn(seed, Shape::SMALL);
         for _ in 0..random.below(3) {
-            meddle(&mut history, &mut random);
+            corrupt(&mut history, &mut random);
         }
-        let (verdict, explained) = (verdict(&history), brute::is_explained(&history));
-        assert_eq!(verdict.is_ok(), explained, "seed {seed}: {verdict:?}\n{}", tell(&history));
+        let (verdict, explained) = (verdict(&history), exhaustive::is_explained(&history));
+        assert_eq!(verdict.is_ok(), explained, "seed {seed}: {verdict:?}\n{}", describe(&history));
         *(if explained { &mut good } else { &mut bad }) += 1;
     }
     assert!(good > 4_000, "{good} good, {bad} bad");
     assert!(bad > 4_000, "{good} good, {bad} bad");
 }
 
-/// Changes what a watcher was told so that no watcher can have been told it. Nothing if there was nothing.
-fn meddle_with_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'static str> {
-    let watcher = history
-        .watchers
-        .iter_mut()
-        .find(|watcher| watcher.told.iter().any(|(_, told)| matches!(told, Told::Events { .. })))?;
-    let places = watcher.told.iter().enumerate();
-    let of_events = places.filter(|(_, (_, told))| matches!(told, Told::Events { .. }));
+/// Falsifies the messages of one watcher in a way that no correct watcher can have received. `None` if there
+/// are no events.
+fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'static str> {
+    let watcher = history.watchers.iter_mut().find(|watcher| {
+        watcher.messages.iter().any(|(_, message)| matches!(message, WatchMessage::Events { .. }))
+    })?;
+    let places = watcher.messages.iter().enumerate();
+    let of_events =
+        places.filter(|(_, (_, message))| matches!(message, WatchMessage::Events { .. }));
     let of_events: Vec<usize> = of_events.map(|(at, _)| at).collect();
     let at = of_events[random.position(of_events.len())];
-    let told = watcher.told[at].clone();
-    let Told::Events { events, .. } = &mut watcher.told[at].1 else { unreachable!() };
+    let message = watcher.messages[at].clone();
+    let WatchMessage::Events { events, .. } = &mut watcher.messages[at].1 else { unreachable!() };
     match random.below(6) {
         0 => {
-            watcher.told.remove(at);
-            Some("without an event")
+            watcher.messages.remove(at);
+            Some("a missing event")
         }
         1 => {
-            watcher.told.insert(at, told);
+            watcher.messages.insert(at, message);
             Some("an event twice")
         }
         2 => {
@@ -145,34 +148,37 @@ fn meddle_with_watcher(history: &mut History, random: &mut SplitMix64) -> Option
         }
         4 => {
             let revision = events[0].revision();
-            watcher.told.insert(at, (told.0, Told::Progress { revision }));
-            Some("progress too early")
+            watcher.messages.insert(at, (message.0, WatchMessage::Progress { revision }));
+            Some("premature progress")
         }
         _ => {
-            let revision = history.chronicle.last() + 7;
-            watcher.told.insert(at, (told.0, Told::Compacted { revision }));
-            Some("ended by a compaction that was not")
+            let revision = history.event_log.last() + 7;
+            watcher.messages.insert(at, (message.0, WatchMessage::Compacted { revision }));
+            Some("ended by a compaction that did not happen")
         }
     }
 }
 
 #[test]
-fn what_no_watcher_can_be_told_is_found() {
+fn falsified_watch_messages_are_found() {
     let mut found = 0;
     for seed in 0..2_000 {
         let (mut history, mut random) = drawn(seed, Shape::LARGE);
-        let Some(what) = meddle_with_watcher(&mut history, &mut random) else { continue };
-        let why = verdict(&history).expect_err(what);
-        assert!(why.watcher.is_some() || why.property == Property::RealTime, "{what}: {why}");
+        let Some(description) = corrupt_watcher(&mut history, &mut random) else { continue };
+        let violation = verdict(&history).expect_err(description);
+        assert!(
+            violation.watcher.is_some() || violation.property == Property::RealTime,
+            "{description}: {violation}"
+        );
         found += 1;
     }
     assert!(found > 1_500, "{found}");
 }
 
 #[test]
-fn ten_thousand_operations_are_few() {
+fn ten_thousand_operations_are_checked_quickly() {
     let shape = Shape { operations: 10_000, unknown: 5, ..Shape::LARGE };
     let (history, _) = drawn(1, shape);
-    let counts = verdict(&history).unwrap_or_else(|why| panic!("{why}"));
-    assert!(counts.answers + counts.refusals > 8_000, "{counts:?}");
+    let counts = verdict(&history).unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(counts.responses + counts.refusals > 8_000, "{counts:?}");
 }

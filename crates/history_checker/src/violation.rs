@@ -1,63 +1,64 @@
-//! What cannot have been, and which of the things seen say so.
+//! Violations: the property that a history breaks, and the operations and watchers that prove it.
 
 use std::fmt::{self, Write as _};
 
 use crate::{History, Operation};
 
-/// Which promise is broken.
+/// The property that is violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// A revision is the work of one operation that was asked for, once.
-    Explained,
-    /// What was acknowledged is there.
+    /// Every revision has exactly one cause, and every operation writes one revision at most.
+    SingleCause,
+    /// An acknowledged change is in the event log.
     Durable,
-    /// An answer fits the state that it tells of.
-    Answered,
-    /// What begins later sees what was known before; nobody sees what was not asked for yet.
+    /// A response is correct for the state at the revision that it names.
+    Response,
+    /// An operation sees every revision observed before its call; no revision is observed before the operation
+    /// that wrote it was called.
     RealTime,
-    /// A watcher is told every event once, in order and whole.
-    Watched,
-    /// Progress that is announced to a watcher is true.
-    Progress,
-    /// A lease lasts as long as was promised.
-    LeaseKept,
-    /// A lease that has ended is gone, with its keys.
-    LeaseEnded,
-    /// What is compacted is refused, and nothing else.
-    Compacted,
+    /// A watcher receives every event once, in order, with the events of a revision together.
+    WatchEvents,
+    /// A progress notification to a watcher is true.
+    WatchProgress,
+    /// A lease does not end before its time.
+    LeaseLifetime,
+    /// A lease that has ended stays gone, and its keys are deleted.
+    LeaseEnd,
+    /// Reads of compacted revisions are refused, and only those.
+    Compaction,
 }
 
-/// Why a history cannot have been.
+/// A violation of one property.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct Contradiction {
-    /// Which promise is broken.
+pub struct Violation {
+    /// The property.
     pub property: Property,
-    /// In words.
-    pub what: String,
-    /// The operations that say so, by their places in the history.
+    /// What is wrong, in words.
+    pub description: String,
+    /// The operations that prove it, as positions in the history.
     pub operations: Vec<usize>,
-    /// The watcher that says so, by its place in the history.
+    /// The watcher that proves it, as a position in the history.
     pub watcher: Option<usize>,
-    /// These operations and this watcher, as text.
-    shown: String,
+    /// These operations and this watcher as text.
+    details: String,
 }
 
-impl fmt::Display for Contradiction {
+impl fmt::Display for Violation {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{:?}: {}{}", self.property, self.what, self.shown)
+        write!(to, "{:?}: {}{}", self.property, self.description, self.details)
     }
 }
 
-/// Characters of an operation that a failure shows: values may be large.
+/// Maximum number of characters per operation in an error message; values may be large.
 const SHOWN_MAX: usize = 600;
 
-impl Contradiction {
-    pub(crate) fn new(property: Property, what: String) -> Box<Self> {
-        let (operations, watcher, shown) = (Vec::new(), None, String::new());
-        Box::new(Self { property, what, operations, watcher, shown })
+impl Violation {
+    pub(crate) fn new(property: Property, description: String) -> Box<Self> {
+        let (operations, watcher, details) = (Vec::new(), None, String::new());
+        Box::new(Self { property, description, operations, watcher, details })
     }
 
-    /// With the operations that say so.
+    /// Adds operations that prove the violation.
     pub(crate) fn by(mut self: Box<Self>, history: &History, operations: &[usize]) -> Box<Self> {
         for &at in operations {
             let Operation { client, member, called, request, outcome } = &history.operations[at];
@@ -65,16 +66,16 @@ impl Contradiction {
             let shown = shorten(&text);
             let called = called.0;
             write!(
-                self.shown,
+                self.details,
                 "\n  #{at}: client {client} of member {member} at {called}: {shown}"
             )
-            .expect("text takes anything");
+            .expect("a String accepts every write");
         }
         self.operations.extend_from_slice(operations);
         self
     }
 
-    /// With the watcher that says so.
+    /// Adds the watcher that proves the violation.
     pub(crate) fn of_watcher(mut self: Box<Self>, history: &History, at: usize) -> Box<Self> {
         let watcher = &history.watchers[at];
         let (client, member, called) = (watcher.client, watcher.member, watcher.called.0);
@@ -82,13 +83,13 @@ impl Contradiction {
         let text = format!(
             "\n  watcher #{at}: client {client} of member {member} at {called}: {request:?}"
         );
-        self.shown.push_str(&text);
+        self.details.push_str(&text);
         self.watcher = Some(at);
         self
     }
 }
 
-/// Text that a person reads.
+/// Cuts a text to a length that a person can read.
 pub(crate) fn shorten(text: &str) -> &str {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => &text[..end],

@@ -1,7 +1,8 @@
-//! What a watcher asked for, and all it was told.
+//! A watcher as its client saw it: the request, and every message received.
 //!
-//! A watcher that goes on elsewhere after an interruption is a new one, which starts at the revision
-//! after the last that it knows: so going on is checked by the same rule as beginning.
+//! A watch that is resumed after an interruption is recorded as a new watcher, which starts at the revision
+//! after the last one that the client has seen. The same check therefore covers the start of a watch and its
+//! continuation.
 
 use bytes::Bytes;
 
@@ -11,22 +12,22 @@ use crate::operation::{KeyRange, KeyValue};
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The key as it was stored, or its name and the revision of its deletion.
+    /// The stored record; for a deletion only the key and the revision of the deletion.
     pub kv: KeyValue,
-    /// Whether it was deleted.
+    /// Whether the key was deleted.
     pub is_delete: bool,
-    /// What was there before, if that was asked for and is known.
+    /// The previous record, if it was requested and is known.
     pub previous: Option<KeyValue>,
 }
 
 impl Event {
-    /// A key was stored.
+    /// An event for a stored key.
     #[must_use]
     pub const fn put(kv: KeyValue) -> Self {
         Self { kv, is_delete: false, previous: None }
     }
 
-    /// A key was deleted.
+    /// An event for a deleted key.
     #[must_use]
     pub const fn delete(key: Bytes, revision: i64) -> Self {
         let kv = KeyValue {
@@ -40,70 +41,71 @@ impl Event {
         Self { kv, is_delete: true, previous: None }
     }
 
-    /// The revision that it belongs to.
+    /// The revision that the event belongs to.
     #[must_use]
     pub const fn revision(&self) -> i64 {
         self.kv.mod_revision
     }
 }
 
-/// What was asked for.
+/// The request of a watcher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// Changes of which keys.
+    /// The keys to watch.
     pub keys: KeyRange,
-    /// The first revision of interest; 0 for the one after the newest.
+    /// The first revision to report; 0 for the one after the newest.
     pub start_revision: i64,
-    /// Whether events tell what was there before.
+    /// Whether events contain the previous record.
     pub prev_kv: bool,
-    /// Without what was stored.
+    /// Whether put events are left out.
     pub no_put: bool,
-    /// Without what was deleted.
+    /// Whether delete events are left out.
     pub no_delete: bool,
 }
 
-/// One response.
+/// One message to a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// The watcher exists from now on.
+pub enum WatchMessage {
+    /// The watcher is created.
     Created {
-        /// The revision that the member was at.
+        /// The current revision of the member.
         revision: i64,
     },
-    /// Things changed.
+    /// Events.
     Events {
-        /// What, in order.
+        /// The events, in order.
         events: Vec<Event>,
-        /// Whether more of the last revision may follow in the next response.
+        /// Whether the next message may contain more events of the last revision.
         is_fragment: bool,
     },
-    /// All up to this revision has been told.
+    /// A progress notification: the watcher has received every event up to this revision.
     Progress {
-        /// Which.
+        /// The revision.
         revision: i64,
     },
-    /// There will be no more, because what comes next has been compacted.
+    /// The watcher has ended, because the next revision that it needs is compacted.
     Compacted {
         /// The oldest revision that can be watched.
         revision: i64,
     },
-    /// There will be no more, for another reason.
+    /// The watcher has ended for another reason.
     Cancelled,
 }
 
-/// A watcher's whole life, from its request to its end or that of the run.
+/// A watcher, from its request to its end or to the end of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watcher {
-    /// Who watched, for the reader of a failure only.
+    /// The client, for error messages only.
     pub client: u64,
-    /// Which member was asked, for the reader of a failure only.
+    /// The member that received the request, for error messages only.
     pub member: u64,
-    /// When.
+    /// When the client sent the request.
     pub called: Moment,
-    /// For what.
+    /// The request.
     pub request: WatchRequest,
-    /// What it was told and when, in order.
-    pub told: Vec<(Moment, Told)>,
-    /// What it must have been told of by the end, if it was waited for: every event up to this revision.
+    /// The messages received, in order, each with its moment.
+    pub messages: Vec<(Moment, WatchMessage)>,
+    /// The recorder waited until the watcher had received every event up to this revision; `None` if it did not
+    /// wait.
     pub complete_to: Option<i64>,
 }

@@ -1,35 +1,35 @@
-//! What a watcher is told, held against the chronicle.
+//! Checks the messages to each watcher against the event log.
 //!
-//! A watcher has a place in the chronicle: the next event that it has yet to be told. Whatever it is told
-//! must be that event; what it is told of its progress must leave none behind. So one walk through both
-//! shows what came twice, came late, was left out or is wrong.
+//! A watcher has a position in the event log: the next event that it must receive. Each event it receives must
+//! be that event, and a progress notification must not pass it. One walk through both finds events that are
+//! duplicated, late, missing or wrong.
 
 use crate::compactions::Compactions;
-use crate::contradiction::{Contradiction, Property};
 use crate::operation::KeyValue;
-use crate::watcher::{Event, Told, WatchRequest, Watcher};
-use crate::{Chronicle, History, Moment};
+use crate::violation::{Property, Violation};
+use crate::watcher::{Event, WatchMessage, WatchRequest, Watcher};
+use crate::{EventLog, History, Moment};
 
-type Outcome = Result<(), Box<Contradiction>>;
+type Outcome = Result<(), Box<Violation>>;
 
 /// Checks all watchers.
 pub(crate) fn check(history: &History, compactions: &Compactions) -> Outcome {
     for (at, watcher) in history.watchers.iter().enumerate() {
         Walk::new(history, compactions, watcher)
             .through(watcher)
-            .map_err(|why| why.of_watcher(history, at))?;
+            .map_err(|violation| violation.of_watcher(history, at))?;
     }
     Ok(())
 }
 
 struct Walk<'a> {
-    chronicle: &'a Chronicle,
+    event_log: &'a EventLog,
     compactions: &'a Compactions,
     request: &'a WatchRequest,
-    /// The next event: its revision, and its place among those of the revision. Nothing before the watcher
-    /// knows where it begins.
+    /// The next event: its revision, and its position among the events of that revision. `None` until the
+    /// watcher knows its start.
     next: Option<(i64, usize)>,
-    /// The first revision of which the watcher does not know all.
+    /// The first revision of which the watcher has not received everything.
     known: i64,
 }
 
@@ -38,107 +38,112 @@ impl<'a> Walk<'a> {
         let request = &watcher.request;
         let start = request.start_revision;
         let next = (start > 0).then_some((start, 0));
-        Self { chronicle: &history.chronicle, compactions, request, next, known: start }
+        Self { event_log: &history.event_log, compactions, request, next, known: start }
     }
 
     fn through(mut self, watcher: &Watcher) -> Outcome {
         let mut ended = false;
-        for (at, told) in &watcher.told {
+        for (at, message) in &watcher.messages {
             if ended {
-                let what = format!("a watcher that has ended is told {told:?}");
-                return Err(Contradiction::new(Property::Watched, what));
+                let description = format!("the watcher has ended, but received {message:?}");
+                return Err(Violation::new(Property::WatchEvents, description));
             }
-            match told {
-                Told::Created { revision } => {
+            match message {
+                WatchMessage::Created { revision } => {
                     if self.next.is_none() {
                         (self.next, self.known) = (Some((revision + 1, 0)), revision + 1);
                     }
                 }
-                Told::Events { events, is_fragment } => self.events(*at, events, *is_fragment)?,
-                Told::Progress { revision } => self.progress(*revision)?,
-                Told::Compacted { revision } => {
+                WatchMessage::Events { events, is_fragment } => {
+                    self.events(*at, events, *is_fragment)?;
+                }
+                WatchMessage::Progress { revision } => self.progress(*revision)?,
+                WatchMessage::Compacted { revision } => {
                     self.compacted(*at, *revision)?;
                     ended = true;
                 }
-                Told::Cancelled => ended = true,
+                WatchMessage::Cancelled => ended = true,
             }
         }
         if let Some(complete_to) = watcher.complete_to
             && let Some(missing) = self.upcoming()
             && missing.revision() <= complete_to
         {
-            let what = format!("up to {complete_to} all was waited for, but not told: {missing:?}");
-            return Err(Contradiction::new(Property::Watched, what));
+            let description = format!(
+                "not received, although every event up to {complete_to} was awaited: {missing:?}"
+            );
+            return Err(Violation::new(Property::WatchEvents, description));
         }
         Ok(())
     }
 
     fn events(&mut self, at: Moment, events: &[Event], is_fragment: bool) -> Outcome {
         for event in events {
-            let Some(due) = self.upcoming() else {
-                let what = format!("an event that never was, or came before: {event:?}");
-                return Err(Contradiction::new(Property::Watched, what));
+            let Some(expected) = self.upcoming() else {
+                let description = format!("an event that does not exist, or again: {event:?}");
+                return Err(Violation::new(Property::WatchEvents, description));
             };
-            if event.kv != due.kv || event.is_delete != due.is_delete {
-                return Err(Contradiction::new(Property::Watched, self.wrong(event, due)));
+            if event.kv != expected.kv || event.is_delete != expected.is_delete {
+                return Err(Violation::new(Property::WatchEvents, self.wrong(event, expected)));
             }
             self.previous(at, event)?;
-            let (revision, place) = self.next.expect("an event is due");
+            let (revision, place) = self.next.expect("an event is expected");
             (self.next, self.known) = (Some((revision, place + 1)), revision);
         }
         let Some(last) = events.last().map(Event::revision) else { return Ok(()) };
         if !is_fragment {
             self.known = last + 1;
-            if let Some(due) = self.upcoming()
-                && due.revision() == last
+            if let Some(expected) = self.upcoming()
+                && expected.revision() == last
             {
-                let what = format!("revision {last} is told without {due:?}");
-                return Err(Contradiction::new(Property::Watched, what));
+                let description = format!("revision {last} was sent without {expected:?}");
+                return Err(Violation::new(Property::WatchEvents, description));
             }
         }
         Ok(())
     }
 
-    /// What is wrong with an event where another is due.
-    fn wrong(&self, event: &Event, due: &Event) -> String {
-        let (revision, due_revision) = (event.revision(), due.revision());
-        let is_known = self.chronicle.events(revision).iter().any(|known| known.kv == event.kv);
+    /// Describes what is wrong with an event that differs from the expected one.
+    fn wrong(&self, event: &Event, expected: &Event) -> String {
+        let (revision, expected_revision) = (event.revision(), expected.revision());
+        let is_known = self.event_log.events(revision).iter().any(|known| known.kv == event.kv);
         if !is_known {
-            format!("an event that never was: {event:?}, where {due:?} is due")
-        } else if revision < due_revision {
-            format!("an event again, or out of order: {event:?}, where {due:?} is due")
+            format!("an event that does not exist: {event:?}, instead of {expected:?}")
+        } else if revision < expected_revision {
+            format!("an event again, or out of order: {event:?}, instead of {expected:?}")
         } else if !self.matches(event) {
-            format!("an event that was not asked for: {event:?}")
+            format!("an event that the request excludes: {event:?}")
         } else {
-            format!("{event:?} comes next, and skips {due:?}")
+            format!("{event:?} skips {expected:?}")
         }
     }
 
-    /// What was there before is told when it was asked for, unless it has been forgotten.
+    /// Checks the previous record, which must be present if it was requested, unless it has been compacted.
     fn previous(&self, at: Moment, event: &Event) -> Outcome {
         let before = event.revision() - 1;
-        let due: Option<&KeyValue> =
-            if self.request.prev_kv { self.chronicle.at(&event.kv.key, before) } else { None };
+        let expected: Option<&KeyValue> =
+            if self.request.prev_kv { self.event_log.at(&event.kv.key, before) } else { None };
         let is_forgotten =
             || event.previous.is_none() && self.compactions.may_have_passed(before, at);
-        if event.previous.as_ref() == due || is_forgotten() {
+        if event.previous.as_ref() == expected || is_forgotten() {
             return Ok(());
         }
-        let what = format!("{event:?} should tell that there was {due:?} before");
-        Err(Contradiction::new(Property::Watched, what))
+        let description = format!("the previous record of {event:?} should be {expected:?}");
+        Err(Violation::new(Property::WatchEvents, description))
     }
 
     fn progress(&mut self, revision: i64) -> Outcome {
         if let Some(missing) = self.upcoming()
             && missing.revision() <= revision
         {
-            let what = format!("told to have seen all up to {revision}, but not {missing:?}");
-            return Err(Contradiction::new(Property::Progress, what));
+            let description = format!("progress to {revision} was reported without {missing:?}");
+            return Err(Violation::new(Property::WatchProgress, description));
         }
         let start = self.request.start_revision;
         if revision + 1 < start {
-            let what = format!("told of progress to {revision}, before it begins at {start}");
-            return Err(Contradiction::new(Property::Progress, what));
+            let description =
+                format!("progress to {revision} was reported before the start at {start}");
+            return Err(Violation::new(Property::WatchProgress, description));
         }
         self.known = self.known.max(revision + 1);
         Ok(())
@@ -146,21 +151,21 @@ impl<'a> Walk<'a> {
 
     fn compacted(&self, at: Moment, revision: i64) -> Outcome {
         let next = self.known;
-        let what = if !self.compactions.may_be_at(revision, at) {
-            format!("ended by a compaction at {revision}, which nobody asked for")
+        let description = if !self.compactions.may_be_at(revision, at) {
+            format!("ended by a compaction at {revision} that was not requested")
         } else if next >= revision {
-            format!("ended by a compaction at {revision}, which forgot nothing from {next} on")
+            format!("ended by a compaction at {revision}, which removed nothing from {next} on")
         } else {
             return Ok(());
         };
-        Err(Contradiction::new(Property::Compacted, what))
+        Err(Violation::new(Property::Compaction, description))
     }
 
-    /// The next event that the watcher is due, and puts its place there.
+    /// The next event that the watcher must receive. Advances the position to it.
     fn upcoming(&mut self) -> Option<&'a Event> {
         let (mut revision, mut place) = self.next?;
-        while revision <= self.chronicle.last() {
-            let events = self.chronicle.events(revision);
+        while revision <= self.event_log.last() {
+            let events = self.event_log.events(revision);
             while let Some(event) = events.get(place) {
                 if self.matches(event) {
                     self.next = Some((revision, place));

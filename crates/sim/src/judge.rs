@@ -235,8 +235,8 @@ impl Judge {
             }
         }
         for (revision, events) in events {
-            if let Err(disagreement) = self.history.chronicle.tell(revision, events) {
-                self.object(|| format!("the truth contradicts itself: {disagreement}"));
+            if let Err(error) = self.history.event_log.record(revision, events) {
+                self.object(|| format!("the truth contradicts itself: {error}"));
             }
         }
     }
@@ -442,8 +442,8 @@ impl Judge {
 
     /// Checks what clients saw.
     pub fn check_history(&mut self, rules: &Rules) {
-        if let Err(contradiction) = quorate_history_checker::check(&self.history, rules) {
-            self.object(|| contradiction.to_string());
+        if let Err(violation) = quorate_history_checker::check(&self.history, rules) {
+            self.object(|| violation.to_string());
         }
     }
 }

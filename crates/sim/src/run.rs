@@ -78,8 +78,8 @@ mod tests {
     fn failures_of_one_kind_differ_in_names_and_numbers_alone() {
         let same = |a: &str, b: &str| kind_of(a) == kind_of(b);
         assert!(same("h2 ends: the disk is full at 7", "h0 ends: the disk is full at 12"));
-        assert!(same("Watched: revision 9 is told\n  #1: ..", "Watched: an event again"));
-        assert!(!same("Watched: an event again", "RealTime: an event again"));
+        assert!(same("WatchEvents: revision 9 was sent\n  #1: ..", "WatchEvents: an event again"));
+        assert!(!same("WatchEvents: an event again", "RealTime: an event again"));
         assert!(!same("panic: a lease is gone", "panic: the log ends"));
         assert!(!same("h2 ends: the log", "h2 does not start: the log"));
     }

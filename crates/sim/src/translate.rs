@@ -10,8 +10,8 @@ use quorate_api::etcdserverpb::{
 };
 use quorate_api::mvccpb;
 use quorate_history_checker::{
-    Compare, Delete, Event, KeyValue, KvAnswer, KvRequest, Operand, Put, Range, Relation, Told,
-    Txn, WatchRequest,
+    Compare, Delete, Event, KeyValue, KvRequest, KvResponse, Operand, Put, Range, Relation, Txn,
+    WatchMessage, WatchRequest,
 };
 
 /// A store of a value.
@@ -99,9 +99,9 @@ fn compare(compare: &Compare) -> PbCompare {
 
 /// What was read.
 #[must_use]
-pub fn read(response: &RangeResponse) -> KvAnswer {
+pub fn read(response: &RangeResponse) -> KvResponse {
     let kvs = response.kvs.iter().map(record).collect();
-    KvAnswer::Range { kvs, count: response.count, more: response.more }
+    KvResponse::Range { kvs, count: response.count, more: response.more }
 }
 
 fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
@@ -118,12 +118,12 @@ fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
 
 /// What a transaction has come to.
 #[must_use]
-pub fn done(response: &TxnResponse) -> KvAnswer {
-    let answers = response.responses.iter().filter_map(answer).collect();
-    KvAnswer::Txn { succeeded: response.succeeded, answers }
+pub fn done(response: &TxnResponse) -> KvResponse {
+    let responses = response.responses.iter().filter_map(answer).collect();
+    KvResponse::Txn { succeeded: response.succeeded, responses }
 }
 
-fn answer(operation: &ResponseOp) -> Option<KvAnswer> {
+fn answer(operation: &ResponseOp) -> Option<KvResponse> {
     Some(match operation.response.as_ref()? {
         PbResponse::ResponseRange(response) => read(response),
         PbResponse::ResponsePut(response) => stored(response),
@@ -134,15 +134,15 @@ fn answer(operation: &ResponseOp) -> Option<KvAnswer> {
 
 /// What a store has come to.
 #[must_use]
-pub fn stored(response: &quorate_api::etcdserverpb::PutResponse) -> KvAnswer {
-    KvAnswer::Put { previous: response.prev_kv.as_ref().map(record) }
+pub fn stored(response: &quorate_api::etcdserverpb::PutResponse) -> KvResponse {
+    KvResponse::Put { previous: response.prev_kv.as_ref().map(record) }
 }
 
 /// What a deletion has come to.
 #[must_use]
-pub fn deleted(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvAnswer {
+pub fn deleted(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvResponse {
     let previous = response.prev_kvs.iter().map(record).collect();
-    KvAnswer::Delete { deleted: response.deleted, previous }
+    KvResponse::Delete { deleted: response.deleted, previous }
 }
 
 /// A watcher's request.
@@ -167,24 +167,24 @@ pub fn watch(request: &WatchRequest, fragment: bool, progress: bool) -> WatchCre
     }
 }
 
-/// What a watcher is told.
+/// The message of a watch response.
 #[must_use]
-pub fn told(response: &WatchResponse) -> Told {
+pub fn watch_message(response: &WatchResponse) -> WatchMessage {
     let revision = response.header.as_ref().map_or(0, |header| header.revision);
     if response.canceled {
         return match response.compact_revision {
-            0 => Told::Cancelled,
-            revision => Told::Compacted { revision },
+            0 => WatchMessage::Cancelled,
+            revision => WatchMessage::Compacted { revision },
         };
     }
     if response.created {
-        return Told::Created { revision };
+        return WatchMessage::Created { revision };
     }
     if response.events.is_empty() {
-        return Told::Progress { revision };
+        return WatchMessage::Progress { revision };
     }
     let events = response.events.iter().map(event).collect();
-    Told::Events { events, is_fragment: response.fragment }
+    WatchMessage::Events { events, is_fragment: response.fragment }
 }
 
 /// One change of one key.

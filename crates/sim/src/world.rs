@@ -248,11 +248,11 @@ impl World {
         let settings = || self.hosts.iter().map(|host| &host.flags.settings);
         let extension = settings().map(|one| one.pace.lease_extension_millis).max();
         let lease_extension = extension.unwrap_or(0) * MILLI * 1_000;
-        let calm = self.calm_for_leases(lease_extension);
+        let fault_free = self.fault_free_for_leases(lease_extension);
         // A leader that was deposed and does not know it renews leases for an election timeout more, by its own clock.
         let timeout = settings().map(Settings::election_timeout_millis).max();
         let renewal_slack = timeout.unwrap_or(0) * MILLI * 1_000 * 102 / 100;
-        let rules = Rules { lease_slack, lease_extension, renewal_slack, calm };
+        let rules = Rules { lease_slack, lease_extension, renewal_slack, fault_free };
         self.judge.check_history(&rules);
     }
 

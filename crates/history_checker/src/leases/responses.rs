@@ -1,37 +1,37 @@
-//! What answers tell of leases by the way: the time that is left, the keys that go with one, that one is
-//! there already.
+//! Checks what responses report about leases: the remaining time, the attached keys, and that a lease exists
+//! already.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
 use super::{Lease, Verdict, nanos};
-use crate::chronicle::FIRST;
-use crate::contradiction::{Contradiction, Property};
-use crate::operation::{Answer, Outcome, Refusal, Request};
-use crate::{Chronicle, History, Rules};
+use crate::event_log::FIRST;
+use crate::operation::{Outcome, Refusal, Request, Response};
+use crate::violation::{Property, Violation};
+use crate::{EventLog, History, Rules};
 
 pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lease>) -> Verdict {
-    let attachments = attachments(&history.chronicle);
+    let attachments = attachments(&history.event_log);
     for (at, operation) in history.operations.iter().enumerate() {
         let (id, wrong) = match (&operation.request, &operation.outcome) {
             (
                 Request::LeaseTimeToLive { id, .. },
-                Outcome::Answered {
-                    answer: Answer::LeaseTimeToLive { ttl_secs, granted_ttl_secs, keys },
+                Outcome::Succeeded {
+                    response: Response::LeaseTimeToLive { ttl_secs, granted_ttl_secs, keys },
                     ..
                 },
             ) => {
-                // Of several lives nobody knows which it is.
+                // An id that was granted several times does not show which lease is meant.
                 let lease = leases.get(id).filter(|lease| lease.grants.len() == 1);
                 let due = lease.and_then(|lease| lease.ttl_secs);
                 let is_wrong = due.is_some_and(|due| due != *granted_ttl_secs);
                 let had = |keys| ever_had(attachments.get(id).map_or(&[], Vec::as_slice), keys);
                 let most = nanos(*granted_ttl_secs).saturating_add(rules.lease_extension);
                 let wrong = if is_wrong || nanos(*ttl_secs) > most {
-                    Some("was granted for another time")
+                    Some("was granted with another TTL")
                 } else if keys.as_ref().is_some_and(|keys| !had(keys)) {
-                    Some("never had just these keys")
+                    Some("never had exactly these keys")
                 } else {
                     None
                 };
@@ -43,7 +43,7 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
             ) => {
                 let asked = |grant: &usize| history.operations[*grant].called <= *returned;
                 let exists = leases.get(id).is_some_and(|lease| lease.grants.iter().any(asked));
-                (id, (!exists).then_some("was asked for by nobody else"))
+                (id, (!exists).then_some("exists already, but was granted by no other operation"))
             }
             (
                 Request::Kv(_)
@@ -56,27 +56,27 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
             ) => continue,
         };
         if let Some(wrong) = wrong {
-            let what = format!("lease {id} {wrong}");
-            return Err(Contradiction::new(Property::Answered, what).by(history, &[at]));
+            let description = format!("lease {id} {wrong}");
+            return Err(Violation::new(Property::Response, description).by(history, &[at]));
         }
     }
     Ok(())
 }
 
-/// A key came to a lease, or left it.
+/// A key was attached to a lease, or detached from it.
 struct Attachment<'a> {
     revision: i64,
     key: &'a Bytes,
     is_attached: bool,
 }
 
-/// What came to each lease and left it, in order.
-fn attachments(chronicle: &Chronicle) -> BTreeMap<i64, Vec<Attachment<'_>>> {
+/// The attachments and detachments of each lease, in order.
+fn attachments(event_log: &EventLog) -> BTreeMap<i64, Vec<Attachment<'_>>> {
     let mut attachments: BTreeMap<i64, Vec<Attachment<'_>>> = BTreeMap::new();
-    for revision in FIRST..=chronicle.last() {
-        for event in chronicle.events(revision) {
+    for revision in FIRST..=event_log.last() {
+        for event in event_log.events(revision) {
             let key = &event.kv.key;
-            let before = chronicle.at(key, revision - 1).map_or(0, |kv| kv.lease);
+            let before = event_log.at(key, revision - 1).map_or(0, |kv| kv.lease);
             for (lease, is_attached) in [(before, false), (event.kv.lease, true)] {
                 if lease != 0 {
                     let attachment = Attachment { revision, key, is_attached };
@@ -88,7 +88,7 @@ fn attachments(chronicle: &Chronicle) -> BTreeMap<i64, Vec<Attachment<'_>>> {
     attachments
 }
 
-/// Whether a lease had just these keys at some revision.
+/// Whether exactly these keys were attached to a lease at some revision.
 fn ever_had(attachments: &[Attachment<'_>], keys: &[Bytes]) -> bool {
     let due: BTreeSet<&Bytes> = keys.iter().collect();
     let mut had: BTreeSet<&Bytes> = BTreeSet::new();

@@ -1,23 +1,24 @@
-//! The long way: try every order.
+//! The reference check: try every order.
 //!
-//! Operations take effect one by one. One may be next if no other that has yet to take effect had its answer
-//! before this one was asked for. A serializable read takes no place: it is right at any moment after
-//! the revision that it tells of, as long as nothing that was asked for after its answer came before.
+//! Operations take effect one by one. An operation may be next unless another pending operation had returned
+//! before this one was called. A serializable read has no position of its own: it is correct at any moment
+//! after the revision that it names, as long as no operation called after its return has taken effect before
+//! it.
 
-use super::store::Store;
+use super::reference::ReferenceStore;
 use crate::*;
 
-/// Whether some order explains what was answered about keys, and the chronicle.
+/// Whether some order explains all responses about keys and the event log.
 pub(super) fn is_explained(history: &History) -> bool {
     let mut left = vec![true; history.operations.len()];
-    search(history, &mut left, &Store::default())
+    search(history, &mut left, &ReferenceStore::default())
 }
 
-fn search(history: &History, left: &mut [bool], store: &Store) -> bool {
+fn search(history: &History, left: &mut [bool], store: &ReferenceStore) -> bool {
     let operations = &history.operations;
     let answered = (0..operations.len()).filter(|at| left[*at]);
     let first = answered.filter_map(|at| operations[at].returned()).min();
-    if first.is_none() && store.revision() == history.chronicle.last() {
+    if first.is_none() && store.revision() == history.event_log.last() {
         return true;
     }
     for at in 0..operations.len() {
@@ -35,24 +36,28 @@ fn search(history: &History, left: &mut [bool], store: &Store) -> bool {
     false
 }
 
-/// The store after an operation, if it fits.
-fn take(history: &History, operation: &Operation, store: &Store) -> Option<Store> {
+/// The store after an operation, if the response fits.
+fn take(
+    history: &History,
+    operation: &Operation,
+    store: &ReferenceStore,
+) -> Option<ReferenceStore> {
     let Request::Kv(request) = &operation.request else { unreachable!("only keys are drawn") };
     let mut next = store.clone();
     match &operation.outcome {
-        Outcome::Answered { revision, answer: Answer::Kv(answer), .. } => {
+        Outcome::Succeeded { revision, response: Response::Kv(response), .. } => {
             let revision = revision.expect("of keys it is known");
             let carried_out = if is_serializable(request) && revision <= store.revision() {
                 next.states.truncate(usize::try_from(revision).unwrap());
-                let told = next.kv(request);
+                let past = next.kv(request);
                 next = store.clone();
-                told
+                past
             } else {
                 next.kv(request)
             };
-            (carried_out == Ok((revision, answer.clone()))).then_some(())?;
+            (carried_out == Ok((revision, response.clone()))).then_some(())?;
         }
-        // A member that lags knows of no such revision.
+        // A lagging member does not have such a revision.
         Outcome::Refused { refusal: Refusal::FutureRevision, .. } if is_serializable(request) => {}
         Outcome::Refused { refusal, .. } => {
             (next.kv(request) == Err(*refusal)).then_some(())?;
@@ -60,14 +65,14 @@ fn take(history: &History, operation: &Operation, store: &Store) -> Option<Store
         Outcome::Unknown => {
             next.kv(request).ok()?;
         }
-        Outcome::Answered { .. } => unreachable!("only keys are drawn"),
+        Outcome::Succeeded { .. } => unreachable!("only keys are drawn"),
     }
     let revision = next.revision();
-    let is_told = revision == store.revision()
-        || next.events.last().map(Vec::as_slice) == Some(history.chronicle.events(revision));
-    is_told.then_some(next)
+    let is_recorded = revision == store.revision()
+        || next.events.last().map(Vec::as_slice) == Some(history.event_log.events(revision));
+    is_recorded.then_some(next)
 }
 
 fn is_serializable(request: &KvRequest) -> bool {
-    answers::is_serializable(request)
+    kv_responses::is_serializable(request)
 }

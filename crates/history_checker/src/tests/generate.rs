@@ -1,71 +1,71 @@
-//! Histories drawn by chance: of a store that is right, and with something changed.
+//! Generates random histories of a correct store.
 
 use bytes::Bytes;
 use quorate_seeded_random::SplitMix64;
 
-use super::store::Store;
+use super::reference::ReferenceStore;
 use crate::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How a history is drawn.
+/// The parameters of a generated history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) operations: u64,
-    /// How long an operation may take; the next begins within ten.
+    /// The maximum duration of an operation; the next one begins within ten moments.
     pub(super) spread: u64,
     pub(super) keys: u64,
-    /// Of a hundred, those whose outcome nobody knows.
+    /// The percentage of operations with an unknown outcome.
     pub(super) unknown: u64,
     pub(super) leases: bool,
     pub(super) watchers: u64,
 }
 
 impl Shape {
-    /// Few enough to try every order.
+    /// Small enough to try every order.
     pub(super) const SMALL: Self =
         Self { operations: 6, spread: 40, keys: 2, unknown: 25, leases: false, watchers: 0 };
-    /// All there is.
+    /// With leases and watchers.
     pub(super) const LARGE: Self =
         Self { operations: 120, spread: 80, keys: 5, unknown: 12, leases: true, watchers: 4 };
 }
 
-struct Draw<'a> {
+struct Generator<'a> {
     random: &'a mut SplitMix64,
     shape: Shape,
-    store: Store,
+    store: ReferenceStore,
     history: History,
-    /// When the store came to each revision.
-    came: Vec<u64>,
+    /// When the store reached each revision.
+    reached: Vec<u64>,
 }
 
-/// A history of a store that is right.
+/// A history of a correct store.
 pub(super) fn history(random: &mut SplitMix64, shape: Shape) -> History {
-    let (store, history) = (Store::default(), History::default());
-    let mut draw = Draw { random, shape, store, history, came: vec![0] };
+    let (store, history) = (ReferenceStore::default(), History::default());
+    let mut generator = Generator { random, shape, store, history, reached: vec![0] };
     let mut calls: Vec<(u64, u64)> = Vec::new();
     let mut called = 1;
     for _ in 0..shape.operations {
-        called += draw.random.below(10);
-        calls.push((called + draw.random.below(shape.spread), called));
+        called += generator.random.below(10);
+        calls.push((called + generator.random.below(shape.spread), called));
     }
-    // In the order of the moments at which they happen.
+    // Sorted by the moments at which the operations take effect.
     calls.sort_unstable();
     for (number, (moment, called)) in calls.into_iter().enumerate() {
-        draw.expire(moment);
-        draw.operation(number, called, moment);
-        while (draw.came.len() as i64) < draw.store.revision() {
-            draw.came.push(moment);
+        generator.expire(moment);
+        generator.operation(number, called, moment);
+        while (generator.reached.len() as i64) < generator.store.revision() {
+            generator.reached.push(moment);
         }
     }
     for _ in 0..shape.watchers {
-        draw.watcher();
+        generator.watcher();
     }
-    draw.history.chronicle = draw.store.chronicle();
-    draw.history
+    generator.history.event_log = generator.store.event_log();
+    generator.history
 }
 
-impl Draw<'_> {
+impl Generator<'_> {
     fn key(&mut self) -> Bytes {
         format!("k{}", self.random.below(self.shape.keys)).into()
     }
@@ -129,7 +129,7 @@ impl Draw<'_> {
         let relation = [Relation::Equal, Relation::NotEqual, Relation::Less, Relation::Greater]
             [self.random.position(4)];
         let compare = Compare { keys: self.keys(), relation, operand };
-        // The API lets no transaction write a key twice.
+        // The API does not let a transaction write a key twice.
         let mut branch = |wrote: &mut Vec<Bytes>| -> Vec<KvRequest> {
             let mut requests = Vec::new();
             for _ in 0..self.random.below(3) {
@@ -161,7 +161,8 @@ impl Draw<'_> {
             }
             1 if number.is_multiple_of(3) => {
                 let id = self.random.below(6) as i64 + 1;
-                // A name once used stays used: several lives of one are left out by the checker.
+                // A used lease id mostly is not used again: the checker skips ids that were granted several
+                // times.
                 let is_known = self.history.operations.iter().any(|operation| {
                     matches!(operation.request, Request::LeaseGrant { id: known, .. } if known == id)
                 });
@@ -176,13 +177,13 @@ impl Draw<'_> {
         }
     }
 
-    /// Leases end when it is time: one second is a hundred moments here.
+    /// Ends a lease that is due. One second is a hundred moments here.
     fn expire(&mut self, moment: u64) {
         let due = self.store.leases.iter().find(|(_, until)| **until < moment as i64);
         if let Some((&lease, _)) = due {
             self.store.end(lease);
-            while (self.came.len() as i64) < self.store.revision() {
-                self.came.push(moment);
+            while (self.reached.len() as i64) < self.store.revision() {
+                self.reached.push(moment);
             }
         }
     }
@@ -204,20 +205,26 @@ impl Draw<'_> {
     fn carry_out(&mut self, request: &Request, moment: u64, at: Moment) -> Outcome {
         let until = moment as i64 + 101;
         let refused = |refusal| Outcome::Refused { at, refusal };
-        let answered = |answer| Outcome::Answered { at, revision: None, answer };
+        let answered = |response| Outcome::Succeeded { at, revision: None, response };
         let store = &mut self.store;
         match request {
             Request::Kv(KvRequest::Range(range)) if range.serializable && range.revision == 0 => {
                 let old = self.random.below(store.revision() as u64) as i64 + 1;
                 let mut past = store.clone();
                 past.states.truncate(usize::try_from(old).unwrap());
-                let (revision, answer) = past.kv(&KvRequest::Range(range.clone())).unwrap();
-                Outcome::Answered { at, revision: Some(revision), answer: Answer::Kv(answer) }
+                let (revision, response) = past.kv(&KvRequest::Range(range.clone())).unwrap();
+                Outcome::Succeeded {
+                    at,
+                    revision: Some(revision),
+                    response: Response::Kv(response),
+                }
             }
             Request::Kv(request) => match store.kv(request) {
-                Ok((revision, answer)) => {
-                    Outcome::Answered { at, revision: Some(revision), answer: Answer::Kv(answer) }
-                }
+                Ok((revision, response)) => Outcome::Succeeded {
+                    at,
+                    revision: Some(revision),
+                    response: Response::Kv(response),
+                },
                 Err(refusal) => refused(refusal),
             },
             Request::Compact { revision } if *revision > store.revision() => {
@@ -228,18 +235,18 @@ impl Draw<'_> {
             }
             Request::Compact { revision } => {
                 store.compacted = *revision;
-                answered(Answer::Compacted)
+                answered(Response::Compacted)
             }
             Request::LeaseGrant { id, ttl_secs } => {
                 if store.leases.contains_key(id) {
                     return refused(Refusal::LeaseExists);
                 }
                 store.leases.insert(*id, until);
-                answered(Answer::LeaseGranted { id: *id, ttl_secs: *ttl_secs })
+                answered(Response::LeaseGranted { id: *id, ttl_secs: *ttl_secs })
             }
             Request::LeaseRevoke { id } => {
                 if store.end(*id) {
-                    answered(Answer::LeaseRevoked)
+                    answered(Response::LeaseRevoked)
                 } else {
                     refused(Refusal::LeaseNotFound)
                 }
@@ -247,7 +254,7 @@ impl Draw<'_> {
             Request::LeaseKeepAlive { id } => match store.leases.get_mut(id) {
                 Some(renewed) => {
                     *renewed = until;
-                    answered(Answer::LeaseKeptAlive { ttl_secs: 1 })
+                    answered(Response::LeaseKeptAlive { ttl_secs: 1 })
                 }
                 None => refused(Refusal::LeaseNotFound),
             },
@@ -257,7 +264,7 @@ impl Draw<'_> {
                 }
                 let keys = store.state(store.revision()).values().filter(|kv| kv.lease == *id);
                 let keys = Some(keys.map(|kv| kv.key.clone()).collect());
-                answered(Answer::LeaseTimeToLive { ttl_secs: 1, granted_ttl_secs: 1, keys })
+                answered(Response::LeaseTimeToLive { ttl_secs: 1, granted_ttl_secs: 1, keys })
             }
         }
     }
@@ -273,12 +280,13 @@ impl Draw<'_> {
             no_put: self.random.below(5) == 0,
             no_delete: self.random.below(5) == 0,
         };
-        let came = |revision: i64| self.came[usize::try_from(revision).unwrap() - 1];
-        let mut now = came(created);
-        let mut told = vec![(Moment(stretch(now)), Told::Created { revision: created })];
+        let reached = |revision: i64| self.reached[usize::try_from(revision).unwrap() - 1];
+        let mut now = reached(created);
+        let mut messages =
+            vec![(Moment(stretch(now)), WatchMessage::Created { revision: created })];
         let first = if start_revision == 0 { created + 1 } else { start_revision };
         for revision in first.max(2)..=last {
-            now = now.max(came(revision));
+            now = now.max(reached(revision));
             let mut events = Vec::new();
             for event in &self.store.events[usize::try_from(revision).unwrap() - 2] {
                 let is_wanted = if event.is_delete { !request.no_delete } else { !request.no_put };
@@ -291,24 +299,24 @@ impl Draw<'_> {
             let at = Moment(stretch(now));
             if events.len() > 1 && self.random.below(3) == 0 {
                 let rest = events.split_off(1);
-                told.push((at, Told::Events { events, is_fragment: true }));
+                messages.push((at, WatchMessage::Events { events, is_fragment: true }));
                 events = rest;
             }
             if !events.is_empty() {
-                told.push((at, Told::Events { events, is_fragment: false }));
+                messages.push((at, WatchMessage::Events { events, is_fragment: false }));
             }
             if self.random.below(8) == 0 {
-                told.push((at, Told::Progress { revision }));
+                messages.push((at, WatchMessage::Progress { revision }));
             }
         }
-        let called = Moment(told[0].0.0.saturating_sub(1));
+        let called = Moment(messages[0].0.0.saturating_sub(1));
         let complete_to = Some(last);
-        let watcher = Watcher { client: 0, member: 1, called, request, told, complete_to };
+        let watcher = Watcher { client: 0, member: 1, called, request, messages, complete_to };
         self.history.watchers.push(watcher);
     }
 }
 
-/// Moments of a drawn history are hundredths of seconds.
+/// The moments of a generated history are hundredths of seconds.
 fn stretch(moment: u64) -> u64 {
     moment * (SECOND / 100)
 }

@@ -1,5 +1,5 @@
-//! A store that is nothing but right: every state is kept whole, and every request is carried out the long
-//! way. The histories that it gives are good; the checkers' own model is held against it.
+//! A reference store that favours simplicity: it keeps every state whole, and executes every request directly.
+//! Its histories are correct, and the checker's own model is compared with it.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::*;
 pub(super) type Keys = BTreeMap<Bytes, KeyValue>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Store {
-    /// Of revision 1 and on.
+pub(super) struct ReferenceStore {
+    /// The states of revision 1 and of those after it.
     pub(super) states: Vec<Keys>,
     pub(super) events: Vec<Vec<Event>>,
     pub(super) leases: BTreeMap<i64, i64>,
     pub(super) compacted: i64,
 }
 
-impl Default for Store {
+impl Default for ReferenceStore {
     fn default() -> Self {
         let states = vec![Keys::new()];
         Self { states, events: Vec::new(), leases: BTreeMap::new(), compacted: 0 }
     }
 }
 
-impl Store {
+impl ReferenceStore {
     pub(super) fn revision(&self) -> i64 {
         self.states.len() as i64
     }
@@ -34,21 +34,21 @@ impl Store {
         &self.states[usize::try_from(revision).unwrap() - 1]
     }
 
-    pub(super) fn chronicle(&self) -> Chronicle {
-        let mut chronicle = Chronicle::default();
+    pub(super) fn event_log(&self) -> EventLog {
+        let mut event_log = EventLog::default();
         for (events, revision) in self.events.iter().zip(2..) {
-            chronicle.tell(revision, events.clone()).unwrap();
+            event_log.record(revision, events.clone()).unwrap();
         }
-        chronicle
+        event_log
     }
 
-    /// Carries out, and says at which revision the store is then.
-    pub(super) fn kv(&mut self, request: &KvRequest) -> Result<(i64, KvAnswer), Refusal> {
+    /// Executes a request, and returns the revision of the store after it.
+    pub(super) fn kv(&mut self, request: &KvRequest) -> Result<(i64, KvResponse), Refusal> {
         let mut keys = self.states.last().unwrap().clone();
         let mut events = Vec::new();
-        let answer = self.step(request, &keys.clone(), &mut keys, &mut events)?;
+        let response = self.step(request, &keys.clone(), &mut keys, &mut events)?;
         self.push(keys, events);
-        Ok((self.revision(), answer))
+        Ok((self.revision(), response))
     }
 
     fn push(&mut self, keys: Keys, events: Vec<Event>) {
@@ -75,7 +75,7 @@ impl Store {
         start: &Keys,
         keys: &mut Keys,
         events: &mut Vec<Event>,
-    ) -> Result<KvAnswer, Refusal> {
+    ) -> Result<KvResponse, Refusal> {
         let revision = self.revision() + 1;
         match request {
             KvRequest::Put(put) => {
@@ -106,7 +106,7 @@ impl Store {
                 }
                 keys.insert(put.key.clone(), kv.clone());
                 events.push(Event::put(kv));
-                Ok(KvAnswer::Put { previous: previous.filter(|_| put.prev_kv) })
+                Ok(KvResponse::Put { previous: previous.filter(|_| put.prev_kv) })
             }
             KvRequest::Delete(delete) => {
                 let gone: Vec<KeyValue> =
@@ -116,22 +116,22 @@ impl Store {
                     events.push(Event::delete(kv.key.clone(), revision));
                 }
                 let previous = if delete.prev_kv { gone.clone() } else { Vec::new() };
-                Ok(KvAnswer::Delete { deleted: gone.len() as i64, previous })
+                Ok(KvResponse::Delete { deleted: gone.len() as i64, previous })
             }
             KvRequest::Range(range) => self.range(range, keys),
             KvRequest::Txn(txn) => {
                 let succeeded = txn.compares.iter().all(|compare| holds(start, compare));
                 let chosen = if succeeded { &txn.success } else { &txn.failure };
-                let mut answers = Vec::new();
+                let mut responses = Vec::new();
                 for request in chosen {
-                    answers.push(self.step(request, start, keys, events)?);
+                    responses.push(self.step(request, start, keys, events)?);
                 }
-                Ok(KvAnswer::Txn { succeeded, answers })
+                Ok(KvResponse::Txn { succeeded, responses })
             }
         }
     }
 
-    fn range(&self, range: &Range, keys: &Keys) -> Result<KvAnswer, Refusal> {
+    fn range(&self, range: &Range, keys: &Keys) -> Result<KvResponse, Refusal> {
         if range.revision > self.revision() {
             return Err(Refusal::FutureRevision);
         }
@@ -146,7 +146,7 @@ impl Store {
         if more {
             kvs.truncate(usize::try_from(range.limit).unwrap());
         }
-        Ok(KvAnswer::Range { kvs, count, more })
+        Ok(KvResponse::Range { kvs, count, more })
     }
 }
 

@@ -6,7 +6,9 @@ mod kv;
 mod lease;
 mod watch;
 
-use quorate_history_checker::{Answer, Moment, Operation, Outcome, Refusal as Told, Request};
+use quorate_history_checker::{
+    Moment, Operation, Outcome, Refusal as RecordedRefusal, Request, Response as RecordedResponse,
+};
 use quorate_state::apply::{Refusal, Response};
 use quorate_state::lease::LeaseRefusal;
 
@@ -213,11 +215,13 @@ impl World {
                     *known = (*known).max(revision);
                 }
                 self.note_answer(&request, &answer, op.called);
-                Outcome::Answered { at, revision, answer }
+                Outcome::Succeeded { at, revision, response: answer }
             }
             Said::Refusal(refusal) => {
                 match (&request, refusal) {
-                    (_, Told::Compacted) => self.seen.note("a read is refused: compacted"),
+                    (_, RecordedRefusal::Compacted) => {
+                        self.seen.note("a read is refused: compacted");
+                    }
                     (Request::LeaseKeepAlive { .. }, _) => {
                         self.seen.note("a renewal finds no lease");
                     }
@@ -241,18 +245,18 @@ impl World {
         self.judge.history.operations.push(operation);
     }
 
-    fn note_answer(&mut self, request: &Request, answer: &Answer, called: Moment) {
-        match (request, answer) {
+    fn note_answer(&mut self, request: &Request, response: &RecordedResponse, called: Moment) {
+        match (request, response) {
             (Request::Kv(quorate_history_checker::KvRequest::Put(_)), _) => {
                 self.seen.note("a client's write is acknowledged");
                 if self.judge.members().iter().len() == 1 {
                     self.seen.note("a cluster of one serves");
                 }
             }
-            (_, Answer::LeaseGranted { id, ttl_secs }) => {
+            (_, RecordedResponse::LeaseGranted { id, ttl_secs }) => {
                 self.leases.push(KnownLease::granted(*id, *ttl_secs, called));
             }
-            (Request::LeaseKeepAlive { id }, Answer::LeaseKeptAlive { .. }) => {
+            (Request::LeaseKeepAlive { id }, RecordedResponse::LeaseKeptAlive { .. }) => {
                 self.note_renewed(*id, called);
                 self.seen.note("a lease is kept alive");
             }
@@ -285,8 +289,8 @@ fn ask_of(request: &Request) -> Ask {
 
 /// What a client makes of a reply.
 enum Said {
-    Answer(Option<i64>, Answer),
-    Refusal(Told),
+    Answer(Option<i64>, RecordedResponse),
+    Refusal(RecordedRefusal),
     /// Certainly nothing was done.
     Nothing,
     Unknown,
@@ -297,34 +301,38 @@ fn told(request: &Request, reply: Reply) -> Said {
         header.as_ref().map(|header| header.revision).filter(|revision| *revision > 0)
     };
     match reply {
-        Reply::Range(response) => {
-            Said::Answer(revision(&response.header), Answer::Kv(translate::read(&response)))
-        }
-        Reply::Txn(response) => {
-            Said::Answer(revision(&response.header), Answer::Kv(translate::done(&response)))
-        }
+        Reply::Range(response) => Said::Answer(
+            revision(&response.header),
+            RecordedResponse::Kv(translate::read(&response)),
+        ),
+        Reply::Txn(response) => Said::Answer(
+            revision(&response.header),
+            RecordedResponse::Kv(translate::done(&response)),
+        ),
         Reply::Done(response) => match response {
             Response::Put(put) => {
-                Said::Answer(revision(&put.header), Answer::Kv(translate::stored(&put)))
+                Said::Answer(revision(&put.header), RecordedResponse::Kv(translate::stored(&put)))
             }
-            Response::DeleteRange(delete) => {
-                Said::Answer(revision(&delete.header), Answer::Kv(translate::deleted(&delete)))
-            }
+            Response::DeleteRange(delete) => Said::Answer(
+                revision(&delete.header),
+                RecordedResponse::Kv(translate::deleted(&delete)),
+            ),
             Response::Txn(txn) => {
-                Said::Answer(revision(&txn.header), Answer::Kv(translate::done(&txn)))
+                Said::Answer(revision(&txn.header), RecordedResponse::Kv(translate::done(&txn)))
             }
             Response::Range(range) => {
-                Said::Answer(revision(&range.header), Answer::Kv(translate::read(&range)))
+                Said::Answer(revision(&range.header), RecordedResponse::Kv(translate::read(&range)))
             }
-            Response::Compaction(_) => Said::Answer(None, Answer::Compacted),
+            Response::Compaction(_) => Said::Answer(None, RecordedResponse::Compacted),
             // What is physical is told only that it is done.
             Response::Empty if matches!(request, Request::Compact { .. }) => {
-                Said::Answer(None, Answer::Compacted)
+                Said::Answer(None, RecordedResponse::Compacted)
             }
-            Response::LeaseGrant(grant) => {
-                Said::Answer(None, Answer::LeaseGranted { id: grant.id, ttl_secs: grant.ttl })
-            }
-            Response::LeaseRevoke(_) => Said::Answer(None, Answer::LeaseRevoked),
+            Response::LeaseGrant(grant) => Said::Answer(
+                None,
+                RecordedResponse::LeaseGranted { id: grant.id, ttl_secs: grant.ttl },
+            ),
+            Response::LeaseRevoke(_) => Said::Answer(None, RecordedResponse::LeaseRevoked),
             Response::LeaseCheckpoint(_)
             | Response::Alarm(_)
             | Response::AuthStatus(_)
@@ -336,14 +344,19 @@ fn told(request: &Request, reply: Reply) -> Said {
             | Response::AuthDone(_)
             | Response::Empty => Said::Unknown,
         },
-        Reply::Renewed(ttl_secs) => Said::Answer(None, Answer::LeaseKeptAlive { ttl_secs }),
+        Reply::Renewed(ttl_secs) => {
+            Said::Answer(None, RecordedResponse::LeaseKeptAlive { ttl_secs })
+        }
         Reply::TimeToLive { ttl, granted_ttl, keys } => {
             let asked = matches!(request, Request::LeaseTimeToLive { keys: true, .. });
             let keys = asked.then(|| keys.into_iter().map(Into::into).collect());
             let (ttl_secs, granted_ttl_secs) = (ttl, granted_ttl);
-            Said::Answer(None, Answer::LeaseTimeToLive { ttl_secs, granted_ttl_secs, keys })
+            Said::Answer(
+                None,
+                RecordedResponse::LeaseTimeToLive { ttl_secs, granted_ttl_secs, keys },
+            )
         }
-        Reply::NoLease => Said::Refusal(Told::LeaseNotFound),
+        Reply::NoLease => Said::Refusal(RecordedRefusal::LeaseNotFound),
         Reply::Refused(refusal) => refused(refusal),
         Reply::Failed(Failure::Never(_)) => Said::Nothing,
         Reply::Failed(Failure::Unknown(_)) | Reply::Changed | Reply::NotLeader => Said::Unknown,
@@ -352,11 +365,11 @@ fn told(request: &Request, reply: Reply) -> Said {
 
 fn refused(refusal: Refusal) -> Said {
     match refusal {
-        Refusal::Compacted => Said::Refusal(Told::Compacted),
-        Refusal::FutureRevision => Said::Refusal(Told::FutureRevision),
-        Refusal::KeyNotFound => Said::Refusal(Told::KeyNotFound),
-        Refusal::Lease(LeaseRefusal::NotFound) => Said::Refusal(Told::LeaseNotFound),
-        Refusal::Lease(LeaseRefusal::Exists) => Said::Refusal(Told::LeaseExists),
+        Refusal::Compacted => Said::Refusal(RecordedRefusal::Compacted),
+        Refusal::FutureRevision => Said::Refusal(RecordedRefusal::FutureRevision),
+        Refusal::KeyNotFound => Said::Refusal(RecordedRefusal::KeyNotFound),
+        Refusal::Lease(LeaseRefusal::NotFound) => Said::Refusal(RecordedRefusal::LeaseNotFound),
+        Refusal::Lease(LeaseRefusal::Exists) => Said::Refusal(RecordedRefusal::LeaseExists),
         Refusal::Request(_) | Refusal::Lease(LeaseRefusal::TtlTooLarge) => Said::Nothing,
         Refusal::Auth(_) => Said::Nothing,
         Refusal::NoSpace | Refusal::Corrupt => Said::Unknown,

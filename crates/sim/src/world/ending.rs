@@ -3,7 +3,7 @@
 //! It is back when every member of it serves, all have applied the same, and no host is left that the operator has
 //! something to do about. A cluster that has lost its quorum for good is let off.
 
-use quorate_history_checker::{Calm, Moment};
+use quorate_history_checker::{FaultFree, Moment};
 
 use super::client::Asker;
 use super::{Event, World};
@@ -146,10 +146,14 @@ impl World {
 
     /// When nothing was broken and nobody asked for anything, if the run came to that. The last leader may have given
     /// leases the time of its election.
-    pub(super) fn calm_for_leases(&self, extension_nanos: u64) -> Option<Calm> {
+    pub(super) fn fault_free_for_leases(&self, extension_nanos: u64) -> Option<FaultFree> {
         let grace = LEASE_GRACE * 1_000 + extension_nanos;
         let since = Moment(self.ending.settled_at * 1_000);
-        self.ending.is_settling.then(|| Calm { since, until: self.moment(), lease_grace: grace })
+        self.ending.is_settling.then(|| FaultFree {
+            since,
+            until: self.moment(),
+            lease_grace: grace,
+        })
     }
 
     fn finish(&mut self) {

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, Waker};
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::WatchResponse;
-use quorate_history_checker::{Operation, Outcome, Request, Told, WatchRequest, Watcher};
+use quorate_history_checker::{Operation, Outcome, Request, WatchMessage, WatchRequest, Watcher};
 use quorate_state::watch::HeaderFields;
 
 use super::super::{Event, World};
@@ -112,7 +112,7 @@ impl World {
         self.judge.history.operations.iter().rev().find_map(|operation| match operation {
             Operation {
                 request: Request::Compact { revision },
-                outcome: Outcome::Answered { .. },
+                outcome: Outcome::Succeeded { .. },
                 ..
             } => Some(*revision),
             _ => None,
@@ -158,7 +158,7 @@ impl World {
                     let mut bytes = Vec::new();
                     frame.encode(&mut bytes);
                     let response = WatchResponse::decode(&bytes[..]);
-                    heard.push(translate::told(&response.expect("a frame is a response")));
+                    heard.push(translate::watch_message(&response.expect("a frame is a response")));
                 }
             }
         }
@@ -169,9 +169,9 @@ impl World {
             return Heard::Nothing;
         }
         let mut is_over = false;
-        for told in heard {
-            is_over |= self.note_told(at, &told);
-            self.watching[at].watcher.told.push((now, told));
+        for message in heard {
+            is_over |= self.note_message(at, &message);
+            self.watching[at].watcher.messages.push((now, message));
             if is_over && cancels {
                 // The answer to a cancellation may come behind the word that a compaction has ended it.
                 break;
@@ -185,18 +185,18 @@ impl World {
     }
 
     /// Looks at what a watcher is told; says whether that is the last.
-    fn note_told(&mut self, at: usize, told: &Told) -> bool {
+    fn note_message(&mut self, at: usize, message: &WatchMessage) -> bool {
         self.trace.count(at as u64);
         let watching = &mut self.watching[at];
-        match told {
-            Told::Created { revision } => {
+        match message {
+            WatchMessage::Created { revision } => {
                 if watching.next == 0 {
                     let start = watching.watcher.request.start_revision;
                     watching.next = if start > 0 { start } else { revision + 1 };
                 }
                 false
             }
-            Told::Events { events, is_fragment } => {
+            WatchMessage::Events { events, is_fragment } => {
                 if *is_fragment {
                     self.seen.note("a watcher's events come in fragments");
                 } else if let Some(last) = events.last() {
@@ -204,17 +204,17 @@ impl World {
                 }
                 false
             }
-            Told::Progress { revision } => {
+            WatchMessage::Progress { revision } => {
                 watching.next = watching.next.max(revision + 1);
                 self.seen.note("a watcher is told of progress");
                 false
             }
-            Told::Compacted { revision } => {
+            WatchMessage::Compacted { revision } => {
                 watching.next = *revision;
                 self.seen.note("a watcher is cancelled by a compaction");
                 true
             }
-            Told::Cancelled => true,
+            WatchMessage::Cancelled => true,
         }
     }
 
