@@ -1,6 +1,6 @@
-//! What a log says: its records put together into entries, state and marks.
+//! The content of a log: entries, hard state and snapshot marks, built from its records.
 //!
-//! Reading never changes a file and takes no lock, so it works beside a running member; opening for
+//! Reading never changes a file and takes no lock, so it works beside a running member. Opening for
 //! writing (`open`) builds on it.
 
 use std::path::{Path, PathBuf};
@@ -15,36 +15,36 @@ use super::scan::{Found, Scanner};
 use super::segment::{Segment, list, select};
 use crate::disk::{Disk, OpenMode};
 
-/// What was read from a log.
+/// The content of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// The member's identity (`etcdserverpb.Metadata`); missing only if the log lost its head.
     pub metadata: Option<Bytes>,
-    /// The latest hard state; empty when none was saved.
+    /// The latest hard state; empty if none was saved.
     ///
-    /// Its commit index may lag behind what was applied: see `Wal::append`.
+    /// Its commit index may be lower than the applied index: see `Wal::append`.
     pub hard_state: HardState,
-    /// The entries behind the start, without holes, overwritten ones left out.
+    /// The entries after the start, without holes and without overwritten ones.
     pub entries: Vec<Entry>,
-    /// Whether the log has a mark of the snapshot to start from.
+    /// Whether the log has a mark of the snapshot at the start.
     pub start_marked: bool,
-    /// Index of the last entry record or snapshot mark, whichever is higher; a mark beyond the commit index belongs
-    /// to a snapshot whose installation never finished, and does not count.
+    /// Index of the last entry record or snapshot mark, whichever is higher. A mark beyond the
+    /// commit index belongs to a snapshot whose installation never finished, and does not count.
     pub last_index: u64,
-    /// What had to be cut off; always `None` when reading only.
+    /// The torn end that was cut off; always `None` when only reading.
     pub repaired: Option<Repair>,
 }
 
-/// What opening a log had to cut off.
+/// A torn end that was cut off when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// The segment.
     pub path: PathBuf,
-    /// Where the torn record began, which is the segment's length now.
+    /// The offset of the torn record, which is now the segment's length.
     pub offset: u64,
-    /// The segment's length before.
+    /// The segment's length before the repair.
     pub bytes_before: u64,
-    /// A copy of the segment as it was; `None` when there was no room for one.
+    /// A copy of the segment before the repair; `None` if there was no room for one.
     pub backup: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub struct Repair {
 pub(super) struct Collector {
     start_index: u64,
     start_term: u64,
-    /// Which of them count is known when the last hard state is.
+    /// The indexes of all marks. Those that count are known once the last hard state is read.
     marked_indexes: Vec<u64>,
     contents: Contents,
 }
@@ -64,7 +64,7 @@ impl Collector {
         Self { start_index: start.index, start_term: start.term, marked_indexes, contents }
     }
 
-    /// What the records come to, after the last.
+    /// Builds the content after the last record.
     pub(super) fn finish(mut self) -> Contents {
         self.drop_replaced();
         let commit = self.contents.hard_state.commit;
@@ -73,12 +73,13 @@ impl Collector {
         self.contents
     }
 
-    /// Drops entries that were in the log before a leader's snapshot replaced it. Their records stand before the mark from
-    /// which the log is read, with indexes behind it.
+    /// Drops entries that were in the log before a leader's snapshot replaced it. Their records
+    /// come before the mark from which the log is read, and their indexes are above it.
     ///
-    /// Their terms are lower than the snapshot's: terms never decrease along a log, and a log that agrees with the
-    /// snapshot is not replaced. What is appended after the mark begins behind it and overwrites them, so they are all
-    /// of what was read or nothing of it.
+    /// Their terms are lower than the snapshot's: terms never decrease along a log, and a log that
+    /// agrees with the snapshot is not replaced. Entries that are appended after the mark begin
+    /// right above it and overwrite the old ones. So either all entries that were read are old
+    /// ones, or none is.
     fn drop_replaced(&mut self) {
         let contents = &mut self.contents;
         if contents.entries.first().is_some_and(|first| first.term < self.start_term) {
@@ -121,13 +122,14 @@ impl Collector {
         Ok(())
     }
 
-    /// Puts an entry where its index says; what was there and behind it has been overwritten.
+    /// Puts an entry at its index. It overwrites the entry there and all after it.
     fn place(&mut self, entry: Entry) -> Result<(), WalError> {
         self.contents.last_index = entry.index;
         let Some(position) =
             entry.index.checked_sub(self.start_index).and_then(|n| n.checked_sub(1))
         else {
-            // The snapshot covers it, and what followed the entry that it replaced is gone all the same.
+            // The snapshot covers this entry, but the entries after the one that it overwrites are
+            // dropped too.
             self.contents.entries.clear();
             return Ok(());
         };
@@ -164,13 +166,13 @@ impl Collector {
     }
 }
 
-/// Where a log ends and how to continue it.
+/// The end of a log, where it can be continued.
 pub(super) struct End {
     pub(super) offset: u64,
     pub(super) crc: u32,
 }
 
-/// Reads all records of open segments; a torn end is an error like any other.
+/// Reads all records of open segments. A torn end is an error here.
 pub(super) fn collect(segments: &[Segment], collector: &mut Collector) -> Result<End, WalError> {
     let mut scanner = Scanner::new(segments)?;
     while let Some(found) = scanner.next()? {
@@ -179,7 +181,7 @@ pub(super) fn collect(segments: &[Segment], collector: &mut Collector) -> Result
     Ok(End { offset: scanner.offset(), crc: scanner.crc() })
 }
 
-/// Reads a log from the snapshot `start` on without touching it; a torn end just ends it.
+/// Reads a log from the snapshot `start` on without changing it. A torn end is not an error.
 pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Contents, WalError> {
     let names = select(dir, &list(disk, dir)?.segments, start.index)?;
     let segments = open_all(disk, dir, &names)?;
@@ -191,11 +193,12 @@ pub fn read(disk: &dyn Disk, dir: &Path, start: &SnapshotMark) -> Result<Content
     }
 }
 
-/// Returns the marks of all snapshots in a log that are not beyond its last known commit index.
+/// Returns the marks of all snapshots in a log that are not beyond its last commit index.
 ///
-/// All segments up to the last are read that follow each other without a gap: a crash while old ones
-/// were purged may have left one before a gap. These are the snapshots a member may start
-/// from: a mark beyond the commit index belongs to a snapshot whose installation never finished.
+/// This reads the last segment and all before it that follow each other without a gap: a crash
+/// during a purge may have left a segment before a gap. A member may start from any of these
+/// snapshots; a mark beyond the commit index belongs to a snapshot whose installation never
+/// finished.
 pub fn snapshot_marks(disk: &dyn Disk, dir: &Path) -> Result<Vec<SnapshotMark>, WalError> {
     let names = list(disk, dir)?.segments;
     let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));

@@ -1,4 +1,4 @@
-//! What can go wrong with a log, in the words operators know from etcd.
+//! Errors of the log, with the texts that operators know from etcd.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,29 +8,29 @@ use thiserror::Error;
 /// A log that cannot be created, read or written.
 #[derive(Debug, Error)]
 pub enum WalError {
-    /// The operating system refused.
+    /// An operation of the file system failed.
     #[error("wal: failed to {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// The failed action, as a verb.
         action: &'static str,
-        /// The file or directory it was tried on.
+        /// The file or directory of the action.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The directory holds a log already, so none is created.
+    /// The directory already contains a log, so none is created.
     #[error("wal: file already exists in {}", dir.display())]
     AlreadyExists {
         /// The log's directory.
         dir: PathBuf,
     },
-    /// The directory holds no segment.
+    /// The directory contains no segment.
     #[error("wal: file not found in {}", dir.display())]
     NoSegments {
         /// The log's directory.
         dir: PathBuf,
     },
-    /// Every segment begins behind the snapshot to start from.
+    /// Every segment begins after the snapshot to start from.
     #[error("wal: file not found which matches the snapshot index '{index}'")]
     NoSegmentForSnapshot {
         /// The snapshot's log index.
@@ -42,23 +42,23 @@ pub enum WalError {
         dir.display()
     )]
     SequenceGap {
-        /// Where the first segment to read stands in the sorted list of segments.
+        /// The position of the first segment to read in the sorted list of segments.
         position: usize,
         /// The log's directory.
         dir: PathBuf,
     },
-    /// Somebody else has the segment open for writing.
+    /// Another process has the segment open for writing.
     #[error("fileutil: file already locked: {}", path.display())]
     Locked {
         /// The segment.
         path: PathBuf,
     },
-    /// The log ends inside a record. Only ever seen by readers: opening for writing repairs it.
+    /// The log ends inside a record. Only readers return this: opening for writing repairs it.
     #[error("unexpected EOF: in file '{}' at position: {offset}", path.display())]
     Torn {
         /// The segment.
         path: PathBuf,
-        /// Where the incomplete record begins.
+        /// The offset of the incomplete record.
         offset: u64,
     },
     /// A record's checksum does not continue the chain.
@@ -73,27 +73,27 @@ pub enum WalError {
         computed: u32,
         /// The segment.
         path: PathBuf,
-        /// Where the record begins.
+        /// The offset of the record.
         offset: u64,
     },
-    /// Bytes that should be a message are not.
+    /// Bytes cannot be decoded as the expected message.
     #[error("proto: cannot parse invalid wire-format data: {what} in file '{}' at position: {offset}", path.display())]
     Malformed {
-        /// Which message it should be.
+        /// The expected message.
         what: &'static str,
         /// The segment.
         path: PathBuf,
-        /// Where the record begins.
+        /// The offset of the record.
         offset: u64,
     },
-    /// A record is of a kind this format does not have.
+    /// A record has a type that the format does not define.
     #[error("unexpected block type {kind}: in file '{}' at position: {offset}", path.display())]
     UnexpectedKind {
-        /// The kind.
+        /// The type.
         kind: i64,
         /// The segment.
         path: PathBuf,
-        /// Where the record begins.
+        /// The offset of the record.
         offset: u64,
     },
     /// Two segments belong to different members.
@@ -101,42 +101,42 @@ pub enum WalError {
     MetadataConflict {
         /// The segment with the second version.
         path: PathBuf,
-        /// Where its metadata record begins.
+        /// The offset of its metadata record.
         offset: u64,
     },
-    /// The log has a snapshot of the index to start from, taken in another term.
+    /// The log has a snapshot mark with the start index but another term.
     #[error("wal: snapshot mismatch: index {index} has term {found} in the log, not {wanted}")]
     SnapshotMismatch {
         /// The snapshot's log index.
         index: u64,
-        /// The term the caller named.
+        /// The term that the caller named.
         wanted: u64,
-        /// The term the log has.
+        /// The term in the log.
         found: u64,
     },
-    /// Entries are missing between two that are there.
+    /// Entries are missing between two existing ones.
     #[error(
         "wal: slice bounds out of range, snapshot[Index: {start_index}, Term: {start_term}], current entry[Index: {index}, Term: {term}], len(ents): {count}"
     )]
     Hole {
-        /// The index reading began behind.
+        /// The index of the snapshot at which reading began.
         start_index: u64,
         /// The term of that index.
         start_term: u64,
-        /// The index of the entry that does not connect.
+        /// The index of the entry after the hole.
         index: u64,
         /// Its term.
         term: u64,
-        /// How many entries connect.
+        /// The number of entries before the hole.
         count: usize,
     },
-    /// The damage is not at the end of the log, or came back after a repair.
+    /// The damage is not at the end of the log, or was found again after a repair.
     #[error("failed to read WAL, cannot be repaired: {source}")]
     CannotRepair {
-        /// What reading the log said.
+        /// The error of reading the log.
         source: Box<Self>,
     },
-    /// A snapshot record is missing what every reader since etcd 3.5 needs.
+    /// A snapshot record lacks the `ConfState`, which every reader since etcd 3.5 needs.
     #[error("Saved (not-initial) snapshot is missing ConfState: index {index} term {term}")]
     MarkWithoutConfState {
         /// The snapshot's log index.
@@ -144,7 +144,7 @@ pub enum WalError {
         /// The snapshot's term.
         term: u64,
     },
-    /// An earlier write or sync failed, after which nothing more is taken.
+    /// An earlier write or sync failed, so the log refuses further writes.
     #[error("wal: {} failed earlier and takes no more writes", dir.display())]
     Poisoned {
         /// The log's directory.
@@ -153,13 +153,13 @@ pub enum WalError {
 }
 
 impl WalError {
-    /// Returns whether the log merely ends too early, which a repair may mend.
+    /// Returns whether the log only ends too early, which a repair may solve.
     #[must_use]
     pub const fn is_torn(&self) -> bool {
         matches!(self, Self::Torn { .. })
     }
 
-    /// Wraps the system's answer with what was tried on which path.
+    /// Wraps the system's error with the action and its path.
     pub(super) fn io(
         action: &'static str,
         path: &std::path::Path,

@@ -1,6 +1,7 @@
-//! Targets of the fuzzer: a log of any bytes, and one whose records are sound and say anything.
+//! Fuzz targets: a log of any bytes, and a log of well-formed records with any content.
 //!
-//! What is opened for writing is what a reader sees, it goes on, and what was in it is there afterwards.
+//! The properties: opening for writing returns the same content as reading, the log accepts further
+//! entries, and afterwards it still contains everything.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use super::record::{RecordEncoder, kind};
 use super::*;
 use crate::disk::RealDisk;
 
-/// Segments that one saved entry fills.
+/// One saved entry fills a segment of this size.
 const SEGMENT_BYTES: u64 = 2048;
 
 /// Begins another segment in the input of [`records`].
 const NEXT_SEGMENT: u8 = 0xff;
 
-/// The bytes are a log of one segment.
+/// The input is a log of one segment.
 pub fn bytes(folder: &Path, data: &[u8]) {
     with_log(folder, &[data.to_vec()], judge);
 }
 
-/// The bytes are records: of each its kind, how long it is, and what it says. Checksums and lengths are put right, so
-/// that what they say is looked at.
+/// The input is a list of records, each with its type, its length and its content. Checksums and
+/// lengths are corrected, so that the content is decoded.
 pub fn records(folder: &Path, data: &[u8]) {
     let mut encoder = RecordEncoder::new(0);
     encoder.push_crc();
@@ -47,12 +48,12 @@ pub fn records(folder: &Path, data: &[u8]) {
     with_log(folder, &segments, judge);
 }
 
-/// Writes the segments into a log of their own, and takes it away again.
+/// Writes the segments as a log, and removes it afterwards.
 fn with_log(folder: &Path, segments: &[Vec<u8>], judge: impl FnOnce(&Path)) {
     let dir = folder.join("wal");
     RealDisk.create_dir_all(&dir, 0o700).expect("the fuzzer's folder takes another");
     for (sequence, bytes) in (0..).zip(segments) {
-        // A read from the beginning takes them all.
+        // With this index, a read from the beginning selects every segment.
         let name = SegmentName { sequence, index: sequence };
         std::fs::write(dir.join(name.file_name()), bytes).expect("a segment is written");
     }

@@ -1,6 +1,6 @@
-//! A log record by record, for tools that show or judge one: where each stands, and what it says.
+//! Visits a log record by record, with positions, for tools that show or verify it.
 //!
-//! Nothing is collected, so a log of any length is walked in little memory; and nothing is locked or changed.
+//! Nothing is collected, so a log of any length needs little memory. Nothing is locked or changed.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use super::scan::Scanner;
 use super::segment::list;
 use crate::disk::Disk;
 
-/// Where a record stands.
+/// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The segment.
     pub path: &'a Path,
-    /// Where the record begins in it.
+    /// The offset of the record in the segment.
     pub offset: u64,
 }
 
-/// What a record says.
+/// The decoded content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// The running checksum, at the head of a segment.
@@ -31,9 +31,9 @@ pub enum Content<'a> {
     Metadata(&'a [u8]),
     /// An entry of the raft log.
     Entry(EntryRef<'a>),
-    /// What the member must remember between two votes.
+    /// The term, vote and commit index that the member must remember.
     State(HardState),
-    /// That a snapshot was taken or received.
+    /// A mark that a snapshot was taken or received.
     Mark(SnapshotMark),
 }
 
@@ -42,15 +42,16 @@ pub enum Content<'a> {
 pub struct Ending {
     /// The segment with the end.
     pub path: PathBuf,
-    /// Behind the last whole record.
+    /// The offset after the last whole record.
     pub offset: u64,
-    /// Whether the last write was cut short: the next start cuts its remains off.
+    /// Whether the last write is incomplete: the next start cuts it off.
     pub is_torn: bool,
 }
 
-/// Shows every record of a log, from the first segment that the last one follows without a gap.
+/// Visits every record of a log, from the first segment on that is followed by the others without a
+/// gap.
 ///
-/// The checksums are held against the records on the way. A torn end is no error, for it is none to a member.
+/// Checksums are verified. A torn end is not an error, because a member can start with it.
 pub fn visit<E: From<WalError>>(
     disk: &dyn Disk,
     dir: &Path,
@@ -93,7 +94,8 @@ pub fn visit<E: From<WalError>>(
     Ok(Ending { path, offset: scanner.offset(), is_torn: false })
 }
 
-/// Only the last segment may end within a record: what follows another would have been acknowledged later.
+/// Only the last segment may end within a record: otherwise a later, acknowledged segment would
+/// follow.
 fn is_last(segments: &[super::Segment], path: &Path) -> bool {
     segments.last().is_some_and(|last| last.path == path)
 }
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
     use crate::disk::RealDisk;
 
-    /// Every record of a log in words, and how it ends.
+    /// Every record of a log as text, and the end of the log.
     fn seen(dir: &Path) -> Result<(Vec<String>, Ending), WalError> {
         let mut seen = Vec::new();
         let ending = visit(&RealDisk, dir, |place, content| -> Result<(), WalError> {

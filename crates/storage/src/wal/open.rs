@@ -1,4 +1,5 @@
-//! Beginning a log, and continuing one: creation, repair of a torn end, positioning.
+//! Creates a log, and opens one for writing: repair of a torn end, positioning after the last
+//! record.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -20,13 +21,13 @@ use crate::sync_failure;
 /// Permission bits of a log's directory.
 const DIR_MODE: u32 = 0o700;
 
-/// Bytes copied at once, when a damaged segment is put aside or the last one written again.
+/// Bytes copied at once, when a damaged segment is copied or the last one written again.
 const COPY_BYTES: usize = 256 * 1024;
 
-/// Returns whether a directory holds a log: at least one name that ends in `.wal`.
+/// Returns whether a directory contains a log: at least one name that ends in `.wal`.
 ///
 /// This alone decides whether a member has been initialised. A directory that is missing or cannot
-/// be read holds none.
+/// be read contains none.
 #[must_use]
 pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
     let names = disk.read_dir(dir).unwrap_or_default();
@@ -34,10 +35,10 @@ pub fn exists(disk: &dyn Disk, dir: &Path) -> bool {
 }
 
 impl Wal {
-    /// Begins a log that carries `metadata` at the head of every segment.
+    /// Creates a log that carries `metadata` at the head of every segment.
     ///
-    /// The log appears under its name in one step, complete and durable. Whatever else the directory
-    /// held is removed; a log in it is an error.
+    /// The log appears under its name in one step, complete and durable. Other content of the
+    /// directory is removed; an existing log is an error.
     pub fn create(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -78,7 +79,7 @@ impl Wal {
         Ok(wal)
     }
 
-    /// Gives a finished log its name.
+    /// Renames a finished log to its final name.
     fn publish(&self, building: &Path) -> Result<(), WalError> {
         let (disk, dir) = (&*self.disk, self.dir.as_path());
         disk.remove_dir_all(dir).map_err(WalError::io("remove", dir))?;
@@ -87,17 +88,18 @@ impl Wal {
             return Ok(());
         }
         disk.sync_dir(parent(dir)).map_err(|source| {
-            // The log must not be found by the next start, which would take it for a member's.
+            // The next start must not find the log: it would treat it as the log of an initialised
+            // member.
             drop(disk.rename(dir, building));
             WalError::Io { action: "sync", path: parent(dir).to_path_buf(), source }
         })
     }
 
-    /// Opens a log to go on writing, and returns what it holds behind the snapshot `start`.
+    /// Opens a log for writing, and returns its content after the snapshot `start`.
     ///
     /// All segments from `start` on are locked. If the log ends in a torn record, the last segment
-    /// is copied to `<name>.broken` and cut off there, once; other damage is an error. What follows
-    /// the last record is zeroed, and what was read is durable.
+    /// is copied to `<name>.broken` and truncated, once; other damage is an error. The bytes after
+    /// the last record are zeroed, and everything that was read is durable on return.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -113,10 +115,12 @@ impl Wal {
         }
         remove_reserved(&*disk, dir);
         if options.sync {
-            // A process that ended between giving a name and syncing it has left one that the medium need not have.
+            // A process that ended between a rename and its sync has left a name that may not be on
+            // the medium.
             for names in [parent(dir), dir] {
                 match disk.sync_dir(names) {
-                    // Who may only pass through it has put nothing there.
+                    // A process without read permission for the parent directory has not renamed
+                    // anything in it.
                     Err(error) if names != dir && error.kind() == ErrorKind::PermissionDenied => {}
                     synced => synced.map_err(WalError::io("sync", names))?,
                 }
@@ -148,7 +152,7 @@ impl Wal {
             poisoned: false,
         };
         if end.offset == 0 {
-            // The segment lost its head; without one it could not be read on its own.
+            // The segment lost its head, without which it could not be read alone.
             wal.push_head();
         }
         Ok((wal, contents))
@@ -164,7 +168,7 @@ fn create_first(disk: &dyn Disk, dir: &Path) -> Result<Segment, WalError> {
     Ok(segment)
 }
 
-/// Where the log is to be continued, with as much space ahead as the disk can spare.
+/// The tail of the segment, with as much space reserved ahead as the disk has room for.
 fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, WalError> {
     let tail = Tail::new(Arc::clone(&segment.file), written, options);
     let mut tail = tail.map_err(WalError::io("inspect", &segment.path))?;
@@ -172,15 +176,16 @@ fn new_tail(segment: &Segment, written: u64, options: &Options) -> Result<Tail, 
     Ok(tail)
 }
 
-/// Removes the segments that an earlier process had reserved and never begun: their space is wanted.
+/// Removes the segments that an earlier process reserved and never began, to release their space.
 fn remove_reserved(disk: &dyn Disk, dir: &Path) {
     for number in 0..2 {
-        // There is none as a rule. One that stays takes space, and is emptied when it is used.
+        // Usually there is none. If the removal fails, the file takes space and is emptied when it
+        // is used.
         drop(disk.remove_file(&dir.join(format!("{number}.tmp"))));
     }
 }
 
-/// Reads a log; if it ends torn, repairs the last segment and reads once more.
+/// Reads a log. If its end is torn, repairs the last segment and reads again.
 fn read_or_repair(
     disk: &dyn Disk,
     segments: &[Segment],
@@ -202,10 +207,10 @@ fn read_or_repair(
     Ok((Contents { repaired: Some(repair), ..collector.finish() }, end))
 }
 
-/// Puts a copy of a segment aside and shortens the segment to `offset`.
+/// Copies a segment and truncates it to `offset`.
 ///
-/// A copy that does not fit is done without: a torn record was never acknowledged, and a member that could not
-/// start could not free any space either.
+/// If there is no room for the copy, the repair continues without it: a torn record was never
+/// acknowledged, and a member that could not start could not free any space either.
 fn cut_off(
     disk: &dyn Disk,
     segment: &Segment,
@@ -219,7 +224,7 @@ fn cut_off(
     let backup = match copied {
         Ok(()) => Some(backup),
         Err(WalError::Io { source, .. }) if is_no_room(&source) => {
-            // A part of a copy tells nothing, and takes the room.
+            // A partial copy is useless and takes space.
             drop(disk.remove_file(&backup));
             None
         }
@@ -232,7 +237,7 @@ fn cut_off(
     Ok(Repair { path: path.clone(), offset, bytes_before, backup })
 }
 
-/// Copies a segment, durably: the copy is the only trace of what is cut off then.
+/// Copies a segment, durably: the copy is the only trace of the bytes that are cut off afterwards.
 fn put_aside(
     disk: &dyn Disk,
     segment: &Segment,
@@ -259,10 +264,10 @@ fn put_aside(
     Ok(())
 }
 
-/// Clears what stands behind the last record, keeping the segment's length if there is room for it.
+/// Zeros the bytes after the last record, keeping the segment's length if there is room for it.
 ///
-/// A zero length ends a segment, but bytes of a write that never finished may follow it. A later
-/// record that covers only a part of them would be followed by nonsense.
+/// A zero length ends a segment, but after it there may be bytes of a write that never finished. A
+/// later record that covers only a part of them would be followed by the other part.
 fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let len = file.len().map_err(WalError::io("read", path))?;
@@ -273,11 +278,11 @@ fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Makes durable what was read of the last segment, and what was cleared behind it, before anything is built on it: a
-/// process that ended before a sync has left records that only the system knows.
+/// Makes the records and zeros of the last segment durable before anything is appended: a process
+/// that ended before a sync has left records that may be only in the system's memory.
 ///
-/// After a failed sync the system takes them for written, and no later sync would write them: then they are written
-/// again. The segments before were synced when this one was begun.
+/// After a failed sync the system treats them as written, and no later sync would write them. In
+/// this case they are written again. The earlier segments were synced when this one was begun.
 fn make_durable(disk: &dyn Disk, dir: &Path, segment: &Segment, end: u64) -> Result<(), WalError> {
     let mark = failure_mark(dir);
     let has_failed = sync_failure::is_noted(disk, &mark);
@@ -303,7 +308,8 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
         file.read_exact_at(part, at).map_err(WalError::io("read", path))?;
         match file.write_all_at(part, at) {
             Ok(()) => at += count,
-            // On a file system that copies what is written; the bytes stay what they were.
+            // On a copy-on-write file system, overwriting may need space. The bytes do not change,
+            // so this is safe.
             Err(error) if is_no_room(&error) => break,
             Err(error) => return Err(WalError::io("write", path)(error)),
         }
@@ -311,7 +317,7 @@ fn write_again(segment: &Segment, end: u64) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Where it is noted that a write or a sync of this log has failed.
+/// The path of the mark that a write or a sync of this log has failed.
 pub(super) fn failure_mark(dir: &Path) -> PathBuf {
     dir.join("sync-failed.tmp")
 }

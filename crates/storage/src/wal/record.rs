@@ -1,4 +1,4 @@
-//! Records: the frames a segment is made of, and the five kinds of content.
+//! Records: the frames in a segment, and their five types of content.
 //!
 //! ```text
 //! frame    0       8                        8 + n                  8 + n + pad
@@ -15,7 +15,7 @@ use quorate_protobuf::{Fields, Value};
 use crate::checksum::crc32c_extend;
 use crate::head::Head;
 
-/// What a record is about; the numbers are the format's.
+/// The types of records, with the numbers of the format.
 pub(super) mod kind {
     pub(in crate::wal) const METADATA: i64 = 1;
     pub(in crate::wal) const ENTRY: i64 = 2;
@@ -39,11 +39,11 @@ pub struct Entry {
     pub term: u64,
     /// 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
     pub kind: u8,
-    /// What the state machine gets; empty for a leader's no-op.
+    /// The data for the state machine; empty for a leader's no-op.
     pub data: Bytes,
 }
 
-/// A raft log entry whose data somebody else owns, as it is handed over for writing.
+/// A raft log entry that borrows its data, for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef<'a> {
     /// Position in the raft log.
@@ -52,7 +52,7 @@ pub struct EntryRef<'a> {
     pub term: u64,
     /// 0 normal, 1 `ConfChange`, 2 `ConfChangeV2`.
     pub kind: u8,
-    /// What the state machine gets; empty for a leader's no-op.
+    /// The data for the state machine; empty for a leader's no-op.
     pub data: &'a [u8],
 }
 
@@ -62,37 +62,37 @@ impl<'a> From<&'a Entry> for EntryRef<'a> {
     }
 }
 
-/// What a member must remember between two votes (`raftpb.HardState`).
+/// The state that a member must remember across restarts (`raftpb.HardState`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
-    /// Latest term seen.
+    /// The latest term.
     pub term: u64,
-    /// Whom it voted for in that term, 0 for nobody.
+    /// The member that it voted for in that term; 0 for none.
     pub vote: u64,
-    /// Highest index known to be committed.
+    /// The highest index known to be committed.
     pub commit: u64,
 }
 
 impl HardState {
-    /// Returns whether there is nothing to remember yet.
+    /// Returns whether every field is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A note in the log that a snapshot was taken or received (`walpb.Snapshot`).
+/// A record in the log that a snapshot was taken or received (`walpb.Snapshot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMark {
     /// Last log index the snapshot contains.
     pub index: u64,
     /// Term of that index.
     pub term: u64,
-    /// Encoded `raftpb.ConfState`; missing in the mark every log begins with, and in old logs.
+    /// Encoded `raftpb.ConfState`; missing in the first mark of every log, and in old logs.
     pub conf_state: Option<Bytes>,
 }
 
-/// A record's fields, its data still in the reader's buffer.
+/// A record's fields, with the data still in the reader's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     pub(super) kind: i64,
@@ -100,7 +100,7 @@ pub(super) struct Record<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Collects encoded records and carries the checksum from one to the next.
+/// Collects encoded records and continues the checksum from one to the next.
 #[derive(Debug)]
 pub(super) struct RecordEncoder {
     pub(super) buffer: Vec<u8>,
@@ -112,13 +112,13 @@ impl RecordEncoder {
         Self { buffer: Vec::new(), crc }
     }
 
-    /// Forgets what has been written, keeping the memory of an ordinary batch.
+    /// Removes the records that have been written, and keeps the memory of an ordinary batch.
     pub(super) fn clear(&mut self) {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_BYTES_MAX);
     }
 
-    /// Adds the record that states the checksum so far.
+    /// Adds a record with the checksum so far.
     pub(super) fn push_crc(&mut self) {
         let head = Head::new().number(1, kind::CRC as u64).number(2, u64::from(self.crc));
         self.push_frame(head, [&[], &[]]);
@@ -154,7 +154,7 @@ impl RecordEncoder {
         self.push(kind::SNAPSHOT, [head.as_slice(), conf_state]);
     }
 
-    /// Adds a record whose data is the two parts one after the other.
+    /// Adds a record whose data is the concatenation of two parts.
     pub(super) fn push(&mut self, kind: i64, data: [&[u8]; 2]) {
         self.crc = crc32c_extend(crc32c_extend(self.crc, data[0]), data[1]);
         let mut head = Head::new().number(1, kind.cast_unsigned()).number(2, u64::from(self.crc));
@@ -181,7 +181,7 @@ impl RecordEncoder {
     }
 }
 
-/// Splits a length field into the record's and the padding's bytes.
+/// Splits a length field into the lengths of the record and of the padding.
 pub(super) const fn split_length(length: u64) -> (u64, u64) {
     let padding = if length >> 63 == 1 { length >> 56 & 7 } else { 0 };
     (length & 0x00ff_ffff_ffff_ffff, padding)

@@ -1,19 +1,19 @@
-//! Reads records out of segments, one after the other, and says how a log ends.
+//! Reads records from segments one after the other, and classifies the end of the log.
 //!
-//! This is where damage is classified. A log may end in the middle of a record, because power went
-//! while it was written: such a record is *torn*, and cutting it off loses nothing that was ever
-//! acknowledged. Any other damage is an error that no repair touches. The rules are etcd's:
+//! Damage is classified here. A log may end in the middle of a record, because the power failed
+//! while it was written: such a record is *torn*, and cutting it off loses nothing that was
+//! acknowledged. Any other damage is an error, which is never repaired. The rules are etcd's:
 //!
 //! * a zero length, or the end of the file, ends a segment;
 //! * a record that reaches beyond the end of its file is torn;
-//! * in the last segment, a record that does not decode or has a wrong checksum is torn if one of
-//!   the 512-byte sectors it touches holds nothing but zeros of it: a sector is written whole or not
-//!   at all, and space ahead of the log is zeros;
+//! * in the last segment, a record that does not decode or has a wrong checksum is torn if its
+//!   bytes in one of the 512-byte sectors are all zeros: a sector is written whole or not at all,
+//!   and the space ahead of the log is zeros;
 //! * everything else is fatal.
 //!
 //! # Not here
 //!
-//! What records mean (`contents`), and cutting off the torn part (`open`).
+//! The content of records (`contents`), and cutting off the torn part (`open`).
 
 use std::path::Path;
 
@@ -22,33 +22,34 @@ use super::record::{LENGTH_BYTES, Record, decode_record, kind, split_length};
 use super::segment::Segment;
 use crate::size::in_memory;
 
-/// How much is read at once; a longer record is still read whole.
+/// Bytes of one read. A longer record is still read whole.
 const READ_BYTES: usize = 256 * 1024;
 
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// A record, the segment it is in, and where it begins there.
+/// A record, its segment, and its offset there.
 pub(super) struct Found<'w, 's> {
     pub(super) record: Record<'w>,
     pub(super) path: &'s Path,
     pub(super) offset: u64,
 }
 
-/// Walks over the records of consecutive segments.
+/// Iterates over the records of consecutive segments.
 pub(super) struct Scanner<'s> {
     segments: &'s [Segment],
-    /// The segment being read.
+    /// The index of the current segment.
     current: usize,
-    /// Where the next record begins in it.
+    /// The offset of the next record in it.
     offset: u64,
     file_bytes: u64,
-    /// Checksum of the data of all records so far; 0 also when nothing is known of the past.
+    /// Checksum of the data of all records so far; also 0 if reading began in the middle of the
+    /// chain.
     crc: u32,
     window: Window,
 }
 
 impl<'s> Scanner<'s> {
-    /// Starts at the beginning of the first of `segments`, of which there is at least one.
+    /// Starts at the beginning of the first segment. `segments` is not empty.
     pub(super) fn new(segments: &'s [Segment]) -> Result<Self, WalError> {
         let mut scanner = Self {
             segments,
@@ -62,7 +63,8 @@ impl<'s> Scanner<'s> {
         Ok(scanner)
     }
 
-    /// Returns where the next record begins: after the end, where the log is to be continued.
+    /// Returns the offset of the next record; after the end, the offset at which the log is
+    /// continued.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
     }
@@ -72,7 +74,7 @@ impl<'s> Scanner<'s> {
         self.crc
     }
 
-    /// Returns the next record and where it is, or `None` at the clean end of the log.
+    /// Returns the next record and its position, or `None` at the clean end of the log.
     pub(super) fn next(&mut self) -> Result<Option<Found<'_, 's>>, WalError> {
         let Some((record_bytes, frame_bytes)) = self.next_frame()? else { return Ok(None) };
         let start = self.offset;
@@ -113,7 +115,8 @@ impl<'s> Scanner<'s> {
         Ok(Some(Found { record, path: &segment.path, offset: start }))
     }
 
-    /// Brings the next frame into the window; returns the bytes of its record and of all of it.
+    /// Reads the next frame into the window. Returns the length of its record and of the whole
+    /// frame.
     fn next_frame(&mut self) -> Result<Option<(usize, usize)>, WalError> {
         loop {
             let available = self.fill(LENGTH_BYTES)?;
@@ -130,7 +133,7 @@ impl<'s> Scanner<'s> {
             if room.is_none_or(|room| record_bytes > room) {
                 return Err(self.torn());
             }
-            // Bounded by the file's length, as just seen.
+            // Not larger than the rest of the file, which was just checked.
             let record_bytes = usize::try_from(record_bytes).map_err(|_| self.torn())?;
             let frame_bytes = LENGTH_BYTES + record_bytes + in_memory(padding);
             if self.fill(frame_bytes)? < frame_bytes {
@@ -160,8 +163,8 @@ impl<'s> Scanner<'s> {
     }
 }
 
-/// Tells whether some sector that `body`, which begins at `offset` of its file, reaches into shows
-/// only zeros of it.
+/// Returns whether there is a sector in which all bytes of `body` are zero. `body` begins at
+/// `offset` of its file.
 fn is_torn(body: &[u8], offset: u64) -> bool {
     let to_boundary = in_memory(SECTOR_BYTES - offset % SECTOR_BYTES);
     let (first, rest) = body.split_at(to_boundary.min(body.len()));
@@ -169,13 +172,13 @@ fn is_torn(body: &[u8], offset: u64) -> bool {
     is_zero(first) || rest.chunks(in_memory(SECTOR_BYTES)).any(is_zero)
 }
 
-/// A stretch of the current file in memory.
+/// A part of the current file in memory.
 #[derive(Default)]
 struct Window {
     bytes: Vec<u8>,
-    /// What of `bytes` was handed out already.
+    /// The number of `bytes` that were consumed.
     consumed: usize,
-    /// Where in the file `bytes` ends.
+    /// The offset in the file at which `bytes` ends.
     file_offset: u64,
 }
 
@@ -186,7 +189,8 @@ impl Window {
         self.file_offset = 0;
     }
 
-    /// Makes `wanted` bytes available unless the file ends before; returns how many there are.
+    /// Makes `wanted` bytes available, or fewer at the end of the file. Returns the number of
+    /// available bytes.
     fn fill(
         &mut self,
         segment: &Segment,
@@ -216,7 +220,7 @@ impl Window {
         self.bytes[self.consumed..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// Hands out bytes that `fill` has made available.
+    /// Consumes bytes that `fill` has made available.
     fn take(&mut self, count: usize) -> &[u8] {
         let start = self.consumed;
         self.consumed += count;

@@ -1,4 +1,4 @@
-//! Segments: their names, which of them to read, and how they are opened.
+//! Segments: their names, the selection of those to read, and their locks.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::error::WalError;
 use crate::disk::{Disk, DiskFile, LockKind, OpenMode};
 
-/// A segment's name: its place in the sequence and the first log index that may be in it.
+/// A segment's name: its number in the sequence and the first log index that may be in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
-    /// Counts segments from 0.
+    /// The number of the segment, from 0.
     pub sequence: u64,
-    /// Last index saved before the segment was begun, plus one.
+    /// The last index saved before the segment was begun, plus one.
     pub index: u64,
 }
 
@@ -23,12 +23,12 @@ impl SegmentName {
         format!("{:016x}-{:016x}.wal", self.sequence, self.index)
     }
 
-    /// Reads a file name; `None` for anything that is not a segment's.
+    /// Parses a file name; `None` if it is not that of a segment.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (sequence, index) = name.strip_suffix(".wal")?.split_once('-')?;
         let name = Self { sequence: parse_hex(sequence)?, index: parse_hex(index)? };
-        // Nothing could come after it.
+        // The name of a following segment could not be represented.
         (name.sequence < u64::MAX).then_some(name)
     }
 
@@ -38,18 +38,18 @@ impl SegmentName {
     }
 }
 
-/// Reads up to 16 hexadecimal digits, without a sign.
+/// Parses up to 16 hexadecimal digits, without a sign.
 pub(crate) fn parse_hex(digits: &str) -> Option<u64> {
     let plain = digits.len() <= 16 && digits.bytes().all(|b| b.is_ascii_hexdigit());
     if plain { u64::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// What a log's directory holds.
+/// The content of a log's directory.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     /// The segments in the order of their names.
     pub segments: Vec<SegmentName>,
-    /// Names that mean nothing here and are worth a warning; preallocated files are not among them.
+    /// Unknown names, for a warning; preallocated files are not among them.
     pub ignored: Vec<OsString>,
 }
 
@@ -69,7 +69,8 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, WalError> {
     Ok(listing)
 }
 
-/// Returns the segments to read for what follows `index`: the last that may contain it, and on.
+/// Returns the segments to read for the records after `index`: the last one that may contain it,
+/// and all later ones.
 pub(super) fn select(
     dir: &Path,
     segments: &[SegmentName],
@@ -108,7 +109,7 @@ impl Segment {
     }
 }
 
-/// Takes a segment's lock, or says who refused.
+/// Locks a segment. The error names the segment and the cause.
 pub(super) fn lock(file: &dyn DiskFile, path: &Path) -> Result<(), WalError> {
     match file.try_lock(LockKind::OfdExclusive).map_err(WalError::io("lock", path))? {
         true => Ok(()),

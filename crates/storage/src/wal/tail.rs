@@ -1,14 +1,14 @@
-//! The segment being written: where it ends, and the zeros ahead of that end.
+//! The segment that is being written: its end, and the zeros ahead of the end.
 //!
-//! Space ahead of the log is reserved when a segment is created, but on most file systems a reserved
-//! block that was never written still costs a metadata update at its first sync. So zeros are
-//! written ahead of the log in large steps, and a sync of appended records touches data alone, which
-//! takes half the time. The zeros never reach beyond the space that was reserved: on a disk without room to
-//! reserve any, records are written one behind the other at the end of the file.
+//! Space ahead of the log is reserved when a segment is created. But on most file systems a
+//! reserved block that was never written still costs a metadata update at its first sync. So zeros
+//! are written ahead of the log in large steps. Then a sync of appended records writes data only,
+//! which takes half the time. The zeros never reach beyond the reserved space. On a disk without
+//! room for a reservation, records are appended at the end of the file.
 //!
 //! # Invariant
 //!
-//! `written <= zeroed_to`, and every byte from `written` on is zero or not there.
+//! `written <= zeroed_to`, and every byte from `written` on is zero or does not exist.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::size::in_memory;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// Zeros written ahead of the log end at a page's boundary.
+/// Zeros written ahead of the log end at a page boundary.
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Tail {
     file: Arc<dyn DiskFile>,
-    /// Bytes of records in the file, which is also where the next goes.
+    /// Bytes of records in the file, which is also the offset of the next record.
     written: u64,
-    /// Up to here the file's blocks were written at least once.
+    /// Up to this offset, the file's blocks were written at least once.
     zeroed_to: u64,
-    /// Up to here the file has its space already, written or not.
+    /// Up to this offset, space is allocated, written or not.
     reserved_to: u64,
-    /// Planned size of a segment.
+    /// The planned size of the segment.
     segment_bytes: u64,
-    /// What is left to others when space is reserved.
+    /// Bytes that must stay free when space is reserved.
     kept_free_bytes: u64,
 }
 
 impl Tail {
-    /// Continues a file at `written`, behind which it holds zeros as far as it reaches.
+    /// Continues a file at `written`. From there to its end, the file must contain zeros.
     pub(super) fn new(
         file: Arc<dyn DiskFile>,
         written: u64,
@@ -55,7 +55,7 @@ impl Tail {
         })
     }
 
-    /// Reserves the rest of the segment, or as much of it as the disk can spare.
+    /// Reserves the rest of the segment, or as much of it as the disk has room for.
     pub(super) fn reserve(&mut self) -> io::Result<()> {
         if self.is_reserved() {
             return Ok(());
@@ -65,7 +65,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Whether the segment has all the space it is planned to take.
+    /// Whether all the planned space of the segment is reserved.
     pub(super) const fn is_reserved(&self) -> bool {
         self.reserved_to >= self.segment_bytes
     }
@@ -86,7 +86,8 @@ impl Tail {
         &*self.file
     }
 
-    /// Appends `bytes`; when they pass the zeros, another `step` of zeros goes with them.
+    /// Appends `bytes`. If they reach the end of the zeros, another `step` of zeros is written with
+    /// them.
     pub(super) fn append(&mut self, bytes: &[u8], step: u64) -> io::Result<()> {
         let end = self.written + bytes.len() as u64;
         if end > self.reserved_to {
@@ -106,18 +107,18 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes `bytes`. Where there is no room, the part that was written does not stay behind: it would have to
-    /// be repaired at the next start, when there may be no room either.
+    /// Writes `bytes`. If there is no room, the written part is cut off: the next start would have
+    /// to repair it, and may have no room for that either.
     fn write_or_cut_back(&self, bytes: &[u8]) -> io::Result<()> {
         let written = self.file.write_all_at(bytes, self.written);
         if written.as_ref().is_err_and(is_no_room) {
-            // If this fails as well, the start does it.
+            // If this fails too, the next start repairs the log.
             drop(self.file.set_len(self.written));
         }
         written
     }
 
-    /// Writes `bytes` and zeros in one go; `false` if there is no room for all of it.
+    /// Writes `bytes` and zeros in one call. Returns `false` if there is no room for all of it.
     fn append_with_zeros(&mut self, bytes: &[u8], zeros: u64) -> io::Result<bool> {
         let mut slices = vec![IoSlice::new(bytes)];
         slices.extend(zero_slices(zeros));
@@ -126,8 +127,8 @@ impl Tail {
                 self.zeroed_to = self.written + bytes.len() as u64 + zeros;
                 Ok(true)
             }
-            // Space that was reserved is not always there when it is written to. What did get written is the
-            // same bytes again or zeros behind them.
+            // Reserved space is not always available when it is written. The bytes written so far
+            // are a part of `bytes`, which is written again, or zeros after them.
             Err(e) if is_no_room(&e) => {
                 self.give_back(self.written)?;
                 Ok(false)
@@ -136,19 +137,19 @@ impl Tail {
         }
     }
 
-    /// Ends the file at `end` for want of room: nothing is ahead of it any more.
+    /// Truncates the file to `end` for lack of room; nothing is reserved after that.
     fn give_back(&mut self, end: u64) -> io::Result<()> {
         self.file.set_len(end)?;
         self.reserved_to = end;
         Ok(())
     }
 
-    /// Returns how many zeros are missing for a lead of `lead` bytes over the log.
+    /// Returns the number of zeros that are missing for a lead of `lead` bytes over the log.
     pub(super) fn zeros_wanted(&self, lead: u64) -> u64 {
         self.planned(self.written.saturating_add(lead)).saturating_sub(self.zeroed_to)
     }
 
-    /// Writes `count` more zeros ahead, as far as there is room; the caller syncs.
+    /// Writes `count` more zeros ahead, as far as there is room. The caller syncs.
     pub(super) fn write_zeros(&mut self, count: u64) -> io::Result<()> {
         let slices: Vec<IoSlice<'_>> = zero_slices(count).collect();
         match self.file.write_all_vectored_at(&slices, self.zeroed_to) {
@@ -159,7 +160,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Returns the offset of a page's boundary near `offset`, not beyond the reserved space, nor the segment's
+    /// Returns a page boundary near `offset` that is within the reserved space and the segment's
     /// planned size.
     fn planned(&self, offset: u64) -> u64 {
         (offset / PAGE_BYTES * PAGE_BYTES).min(self.reserved_to).min(self.segment_bytes)

@@ -1,4 +1,4 @@
-//! The log against etcd's bytes, against damage, against power cuts and against a list.
+//! The log compared with etcd's bytes and with a list, and tested with damage and power cuts.
 
 mod crash;
 mod damage;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::*;
 use crate::disk::{FaultyDisk, RealDisk};
 
-/// Segments small enough to fill many of them.
+/// Options with segments that fill quickly.
 fn small_options() -> Options {
     Options {
         segment_bytes: 16 * 1024,
@@ -46,7 +46,7 @@ fn mark(index: u64, term: u64) -> SnapshotMark {
     SnapshotMark { index, term, conf_state: Some(Bytes::from_static(b"\x08\x2a\x28\x00")) }
 }
 
-/// Opens from the beginning; nothing here depends on the machine's own syncs, which take time.
+/// Opens from the beginning, without syncs, which take time and do not matter here.
 fn open(dir: &Path) -> Result<(Wal, Contents), WalError> {
     let options = Options { sync: false, ..small_options() };
     Wal::open(real(), dir, &SnapshotMark::default(), options)

@@ -4,7 +4,7 @@ use super::*;
 use crate::disk::{Fault, Operation};
 use crate::purge::purge;
 
-/// What a log has acknowledged, and what it was asked to take beyond.
+/// What a log has acknowledged, and what it was asked to write after that.
 #[derive(Clone, Default)]
 struct Progress {
     acknowledged: Vec<Entry>,
@@ -14,7 +14,7 @@ struct Progress {
     created: bool,
 }
 
-/// Runs a member's life until the power goes or it is over; returns what it was promised.
+/// Runs a member until its end or until the power is cut. Returns what was acknowledged.
 fn live(disk: &FaultyDisk, dir: &Path) -> Progress {
     let mut done = Progress::default();
     drop(try_live(disk, dir, &mut done));
@@ -100,7 +100,7 @@ fn a_segment_whose_name_was_not_synced_before_a_process_ended_is_not_lost_by_the
     assert_eq!(survived.last_index, next);
 }
 
-/// Checks that a log after a power cut opens and holds what was promised.
+/// Asserts that a log after a power cut opens and contains everything that was acknowledged.
 fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     if !exists(&RealDisk, dir) {
         assert!(!done.created, "{what}: the log is gone");
@@ -110,7 +110,8 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert!(marks.iter().all(|mark| mark.index <= done.offered.len() as u64));
     let (mut wal, contents) = open(dir).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(contents.metadata, Some(metadata()), "{what}");
-    // The entries acknowledged, unless a later save was under way that overwrites or continues them.
+    // The acknowledged entries, unless a later save that overwrites or continues them was in
+    // progress.
     let found = &contents.entries;
     let agrees = |list: &[Entry]| found.iter().zip(list).all(|(a, b)| a == b);
     let is_acknowledged = agrees(&done.acknowledged) && found.len() >= done.acknowledged.len();
@@ -129,7 +130,7 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
     assert_eq!(open(dir).unwrap().1.entries.len() as u64, next, "{what}");
 }
 
-/// Cuts the power at every operation of a life on a disk with so much room.
+/// Cuts the power at every operation of a member's run, on a disk with this much room.
 fn cut_power_everywhere(room: Option<u64>) {
     let disk_of = |root: &Path| {
         let disk = FaultyDisk::new(root).unwrap();
@@ -220,7 +221,7 @@ fn what_stands_behind_the_end_never_comes_back() {
         let end = wal.tail.written() as usize;
         wal.close().unwrap();
         let mut bytes = fs::read(last_segment(&dir)).unwrap();
-        // Where the second of the records to come will end: lengths that fit, of junk.
+        // Valid lengths, in old bytes, at the offset where the second of the new records will end.
         for place in bytes[end + 2112..end + 9000].as_chunks_mut().0 {
             *place = 64u64.to_le_bytes();
         }
@@ -292,7 +293,7 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
     wal.save(None, &[entry(1, 1, b"acknowledged")]).unwrap();
-    // As after a kill.
+    // The process is killed.
     drop(wal);
     let start = SnapshotMark::default();
     let reopen = || {
@@ -304,7 +305,7 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
     assert_eq!(last_index, 1);
     wal.save(None, &[entry(2, 1, b"fails")]).expect_err("the first write is this one");
     drop(wal);
-    // Once it has failed, records are written again, and that once.
+    // After a failure, records are written again, once.
     disk.inject(Fault::nth(Operation::Write, 0, 5));
     assert!(reopen().unwrap_err().to_string().contains("write"));
     drop(reopen().unwrap());
@@ -331,7 +332,7 @@ fn without_room_to_reserve_the_log_goes_on_in_what_room_there_is() {
     let mut wal = Wal::create(Arc::clone(&shared), &dir, metadata(), small_options()).unwrap();
     assert_eq!(wal.take_shortage(), None);
     disk.limit_growth(Some(40_000));
-    // A segment in advance is not even tried: others want the room.
+    // No segment is reserved ahead, because the room is needed for other writes.
     while wal.prepare(1 << 20).unwrap() {}
     assert_eq!(disk.metadata(&dir.join("0.tmp")).unwrap(), None);
     let (mut count, mut segments, mut shortages) = (0, 0, 0);
@@ -347,10 +348,10 @@ fn without_room_to_reserve_the_log_goes_on_in_what_room_there_is() {
         while wal.prepare(1 << 20).unwrap() {}
     };
     assert!(matches!(error, WalError::Io { action: "write", .. }), "{error}");
-    // The segment that was reserved, and all the room behind it.
+    // The reserved segment, and all the room after it.
     assert_eq!((count, segments, shortages), (54, 3, 3));
     drop(wal);
-    // What was acknowledged is there, nothing has to be repaired, and the start needs no room.
+    // Acknowledged entries are there, nothing needs repair, and the start needs no room.
     disk.limit_growth(Some(0));
     let begin = SnapshotMark::default();
     let (_, contents) = Wal::open(Arc::clone(&shared), &dir, &begin, small_options()).unwrap();
@@ -424,7 +425,7 @@ fn a_torn_end_is_cut_off_without_room_for_a_copy() {
     assert_eq!(contents.entries.len(), 1);
     let names = disk.read_dir(&dir).unwrap();
     assert_eq!(names.len(), 1, "{names:?}");
-    // What was cut off has left room.
+    // Cutting off the end has freed space.
     assert!(wal.save(None, &[entry(2, 2, &[2; 1500])]).unwrap().synced);
 }
 
@@ -440,21 +441,21 @@ fn segments_reserved_by_an_earlier_process_are_removed() {
     assert!(!dir.join("0.tmp").exists());
 }
 
-/// Takes snapshots, a leader's (odd rounds) and its own, and purges whenever it may; returns the index up to
-/// which everything was promised.
+/// Takes snapshots (a leader's in odd rounds, its own otherwise) and purges whenever possible.
+/// Returns the index up to which everything was acknowledged.
 fn live_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
     let mut promised = 0;
     let mut try_live = || -> Result<(), WalError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let options = Options { segment_bytes: 3000, ..small_options() };
         let mut wal = Wal::create(shared, dir, metadata(), options)?;
-        // The purger has a thread of its own.
+        // The purger runs on a thread of its own.
         let purge = || drop(purge(disk, dir, ".wal", 1, true));
         let mut committed = HardState::default();
         for round in 1..=4 {
             for _ in 0..3 {
                 let next = entry(promised + 1, 1, &[1; 1500]);
-                // What is committed meanwhile is not written.
+                // The commit index of this moment is not written.
                 wal.save(Some(&state(1, 1, committed.commit)), &[next])?;
                 promised += 1;
                 purge();

@@ -1,15 +1,15 @@
-//! Damage at every byte of the last record, each with the outcome that etcd's reader has.
+//! Damage at every byte of the last record, with the same outcome as in etcd's reader.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// How opening a damaged log ends.
+/// The outcome of opening a damaged log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// All entries are there, nothing was repaired.
+    /// All entries are there, and nothing was repaired.
     Whole,
-    /// The last entry is gone without a trace.
+    /// The last entry is missing, without a repair.
     Gone,
     /// The last entry was cut off.
     Repaired,
@@ -20,7 +20,7 @@ enum Outcome {
 
 const RECORD_BYTES: usize = 1856;
 
-/// A log whose last of three entries takes up `RECORD_BYTES` bytes, without any zero in its data.
+/// A log whose last of three entries takes `RECORD_BYTES` bytes and has no zero in its data.
 struct Sample {
     root: tempfile::TempDir,
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ impl Sample {
         self.root.path().join("wal")
     }
 
-    /// Opens the log with these bytes; what opens must take an entry and open again.
+    /// Opens the log with these bytes. A log that opens must accept an entry and open again.
     fn outcome(&self, bytes: &[u8]) -> Outcome {
         let dir = self.dir();
         let path = last_segment(&dir);
@@ -108,10 +108,10 @@ fn truncated_at_every_byte() {
 fn zeroed_from_every_byte() {
     let sample = Sample::new();
     let start = sample.start;
-    // The padding is zero already; two bytes of it.
+    // The two bytes of padding are zero already.
     let data_end = RECORD_BYTES - 2;
     for kept in 0..=RECORD_BYTES {
-        // Sectors of the record's body that are zero as a whole: all that begin at or behind the cut.
+        // Sectors of the record's body that are entirely zero: all that begin at or after the cut.
         let body = start + 8..start + RECORD_BYTES;
         let whole_sector_zero = {
             let cut = start + kept;
@@ -127,7 +127,7 @@ fn zeroed_from_every_byte() {
             0 => Outcome::Gone,
             _ if kept >= data_end => Outcome::Whole,
             _ if whole_sector_zero => Outcome::Repaired,
-            // Within the length field only its low bytes say anything.
+            // Only the low bytes of the length field are not zero.
             _ => Outcome::Crc,
         };
         let got = sample.with(|b| b[start + kept..start + RECORD_BYTES].fill(0));
@@ -144,7 +144,7 @@ fn one_changed_byte() {
         let fine = match at {
             // A length that is wrong but possible, or that reaches beyond the end of the file.
             0..=6 => matches!(got, Outcome::Crc | Outcome::Malformed | Outcome::Repaired),
-            // More padding, less padding or none: the padding is not covered.
+            // More padding, less padding or none: the checksum does not cover the padding.
             7 => got != Outcome::Gone,
             9 => got == Outcome::Kind,
             _ if at >= RECORD_BYTES - 2 => got == Outcome::Whole,
@@ -159,7 +159,7 @@ fn lengths_beyond_the_end_are_cut_off_even_before_good_records() {
     let sample = Sample::new();
     let got = sample.with(|b| b[sample.start + 6] = 1);
     assert_eq!(got, Outcome::Repaired);
-    // Before the second entry: the third, though good, goes with it.
+    // Before the second entry: the third one is cut off with it, although it is undamaged.
     let mut bytes = sample.bytes.clone();
     let second = bytes.windows(8).rposition(|w| w[1..] == [3, 0, 0, 0, 0, 0, 0x80 | w[7] & 7]);
     let second = second.expect("an entry of 900 bytes and its head");
@@ -175,15 +175,15 @@ fn lengths_beyond_the_end_are_cut_off_even_before_good_records() {
 fn what_stands_behind_the_end() {
     let sample = Sample::new();
     let end = sample.start + RECORD_BYTES;
-    // A zero length hides anything behind it.
+    // Bytes after a zero length are ignored.
     assert_eq!(sample.with(|b| b[end + 8..end + 12_000].fill(0xee)), Outcome::Whole);
-    // An oversized length is torn.
+    // A length beyond the end of the file is torn.
     let mut bytes = sample.bytes.clone();
     bytes[end..end + 8].fill(0x7e);
     fs::write(last_segment(&sample.dir()), &bytes).unwrap();
     let (_, contents) = open(&sample.dir()).unwrap();
     assert_eq!((contents.entries.len(), contents.repaired.unwrap().offset), (3, end as u64));
-    // A length that fits, with junk in it, is neither.
+    // A possible length with wrong bytes after it is neither.
     let got = sample.with(|b| {
         b[end] = 0x40;
         b[end + 8..end + 80].fill(0xee);
@@ -215,7 +215,7 @@ fn a_last_segment_without_its_head_goes_on() {
         wal.close().unwrap();
         assert_eq!(open(&dir).unwrap().1.entries.len(), 17, "{head_bytes}");
     }
-    // The very first segment, all zeros: an empty log, whose owner has to notice.
+    // The very first segment, all zeros, reads as an empty log, which the owner must notice.
     drop(fs::remove_dir_all(&dir));
     create(&dir).close().unwrap();
     fs::write(last_segment(&dir), vec![0; 4096]).unwrap();
@@ -241,15 +241,15 @@ fn damage_before_the_last_segment_is_final() {
         fs::write(&first, bytes).unwrap();
         open(&dir).map(|(_, contents)| contents.entries.len())
     };
-    // A short record there is torn only in name: no repair reaches it.
+    // A short record there is classified as torn, but no repair reaches it.
     let error = damaged(&good[..good.len() - 3]).unwrap_err();
     assert!(error.to_string().starts_with("failed to read WAL, cannot be repaired"), "{error}");
-    // Zeroed sectors are no excuse there.
+    // In an earlier segment, zeroed sectors are not torn.
     let mut zeroed = good.clone();
     let end = zeroed.len();
     zeroed[end - 600..].fill(0);
     assert!(matches!(damaged(&zeroed), Err(WalError::CrcMismatch { .. })));
-    // Anything behind a zero length is not looked at.
+    // Bytes after a zero length are not read.
     assert_eq!(damaged(&[&good[..], &[0; 8], &[0xee; 90]].concat()).unwrap(), 16);
     // The records before the next head are missing altogether.
     assert!(matches!(
@@ -286,7 +286,7 @@ fn any_bytes_are_read_or_refused() {
         fs::write(last_segment(&sample.dir()), &bytes).unwrap();
         drop(snapshot_marks(&RealDisk, &sample.dir()));
         let seen = read(&RealDisk, &sample.dir(), &SnapshotMark::default());
-        // Opening for writing accepts no more than reading does, and finds the same.
+        // Opening for writing accepts no more than reading does, and returns the same content.
         if let Ok((_, contents)) = open(&sample.dir()) {
             prop_assert_eq!(contents.entries, seen.unwrap().entries);
         }

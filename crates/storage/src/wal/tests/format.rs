@@ -1,4 +1,4 @@
-//! The bytes on disk, and the plain behaviour of a log's life.
+//! The bytes on disk, and the ordinary behaviour of a log.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn a_cut_starts_a_segment_that_can_be_read_alone() {
     let mut wal = create(&dir);
     let mut segments = Vec::new();
     for index in 1..=60 {
-        // The state is saved in the first segment alone; later ones repeat it.
+        // The state is saved in the first segment only; later ones repeat it.
         let state = (index < 10).then(|| state(3, 7, index - 1));
         let saved = wal.save(state.as_ref(), &[entry(index, 3, &[b'x'; 1000])]).unwrap();
         if let Some(path) = saved.new_segment {
@@ -117,15 +117,15 @@ fn a_commit_index_alone_waits_for_the_next_sync() {
     // A kill loses it.
     let seen = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(seen.hard_state, state(1, 2, 0));
-    // A vote takes it along, and so does an orderly end.
+    // A vote writes it too, and so does an orderly close.
     assert!(wal.save(Some(&state(2, 3, 1)), &[]).unwrap().synced);
     assert!(!wal.save(Some(&state(2, 3, 4)), &[]).unwrap().synced);
     wal.close().unwrap();
     let (mut wal, contents) = open(&dir).unwrap();
     assert_eq!(contents.hard_state, state(2, 3, 4));
-    // What was read counts as known.
+    // The state that was read is not written again.
     assert!(!wal.save(Some(&state(2, 3, 5)), &[]).unwrap().synced);
-    // Many of them do not pile up in memory.
+    // Many of them do not accumulate in memory.
     for commit in 0..10_000 {
         wal.save(Some(&state(2, 3, commit)), &[]).unwrap();
     }
@@ -147,11 +147,12 @@ fn locks_are_held_released_and_respected() {
         let file = RealDisk.open(&dir.join(name.file_name()), OpenMode::ReadWrite).unwrap();
         file.try_lock(crate::disk::LockKind::OfdExclusive).unwrap()
     };
-    // Nothing goes before the log on disk says that it may be started from there.
+    // No segment is released before a hard state on disk covers the mark, so that a start may use
+    // it.
     wal.release_to(names[2].index);
     wal.append(Some(&state(1, 1, u64::MAX)), []).unwrap();
     assert!(!names.iter().any(is_free));
-    // Segments that begin at 16, 31, ...: the predecessor of the first at or behind the index stays.
+    // Segments begin at 16, 31, ...: the predecessor of the first one at or after the index stays.
     wal.sync().unwrap();
     assert_eq!(names.iter().map(is_free).collect::<Vec<_>>()[..3], [true, false, false]);
     wal.release_to(names[2].index + 1);
@@ -199,7 +200,8 @@ fn marks_beyond_the_commit_index_do_not_count() {
     let marks = snapshot_marks(&RealDisk, &dir).unwrap();
     assert_eq!(marks, [SnapshotMark::default(), mark(2, 1)]);
     drop(wal);
-    // From a snapshot, what it contains is left out; its term must agree; a mark is not needed.
+    // From a snapshot: entries that it contains are left out; its term must match; a mark is not
+    // needed.
     let at = |index, term| Wal::open(real(), &dir, &mark(index, term), small_options());
     assert_eq!(at(2, 1).unwrap().1.entries, [entry(3, 1, b"")]);
     let mismatch = at(2, 9).unwrap_err().to_string();
@@ -219,14 +221,14 @@ fn holes_and_strangers_are_refused() {
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
     wal.save(None, &[entry(1, 1, b"")]).unwrap();
-    // Past what takes no such entry.
+    // Bypasses the check that refuses such an entry.
     wal.encoder.push_entry(EntryRef::from(&entry(3, 1, b"")));
     wal.close().unwrap();
     assert_eq!(
         open(&dir).unwrap_err().to_string(),
         "wal: slice bounds out of range, snapshot[Index: 0, Term: 0], current entry[Index: 3, Term: 1], len(ents): 1"
     );
-    // A segment of another member behind ours.
+    // A segment of another member after ours.
     let other = root.path().join("other");
     let foreign = Wal::create(real(), &other, Bytes::from_static(b"\x08\x01"), small_options());
     foreign.unwrap().close().unwrap();
@@ -259,7 +261,7 @@ fn entries_that_a_leaders_snapshot_has_replaced_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
-    // Of a leader that was deposed: never committed beyond the first.
+    // Entries of a deposed leader: only the first one was committed.
     let old: Vec<_> = (1..=5).map(|index| entry(index, 1, b"of the old leader")).collect();
     wal.save(Some(&state(1, 0, 1)), &old).unwrap();
     let snapshot = mark(3, 2);
@@ -274,7 +276,7 @@ fn entries_that_a_leaders_snapshot_has_replaced_are_not_read() {
     drop(wal);
     let contents = read(&RealDisk, &dir, &snapshot).unwrap();
     assert_eq!(contents.entries, [entry(4, 2, b"of the new leader")]);
-    // An own snapshot replaces nothing.
+    // A snapshot of the member's own log replaces no entries.
     let whole = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap();
     assert_eq!(whole.entries.len(), 4);
 }

@@ -1,4 +1,4 @@
-//! `FORMAT.md` and the log say the same about frames, records and space.
+//! `FORMAT.md` and the log agree about frames, records and space.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::format_file::{
     table,
 };
 
-/// What the encoder has written: a frame's record.
+/// The record in the frame that `write` encodes.
 fn record_of(write: impl FnOnce(&mut RecordEncoder)) -> Vec<u8> {
     let mut encoder = RecordEncoder::new(0);
     write(&mut encoder);

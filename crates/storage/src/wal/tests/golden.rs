@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Unpacks every golden data directory and hands over the place of its log.
+/// Unpacks every golden data directory and calls `check` with the path of its log.
 #[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 fn for_each_golden(check: impl Fn(&str, &Path)) {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
@@ -48,7 +48,7 @@ fn logs_of_real_members_are_read_and_continued() {
         assert!(marks.len() > 3, "{name}: {marks:?}");
         assert!(marks[1..].iter().all(|mark| mark.conf_state.is_some()));
 
-        // What we encode from it is what etcd encoded, in the layout of its own version.
+        // Re-encoding the content gives the same bytes as etcd, in the layout of its version.
         let (mut wal, contents) = Wal::open(real(), dir, &start, Options::default()).unwrap();
         assert_eq!((contents.entries.len(), contents.repaired), (seen.entries.len(), None));
         if name.contains("3.7") {
@@ -67,7 +67,7 @@ fn logs_of_real_members_are_read_and_continued() {
     });
 }
 
-/// The data of all entry records as they stand in the log.
+/// The data of all entry records in the log.
 fn original(dir: &Path, seen: &Contents) -> Vec<Vec<u8>> {
     let listing = list(&RealDisk, dir).unwrap();
     let segments: Vec<Segment> = listing
@@ -86,7 +86,7 @@ fn original(dir: &Path, seen: &Contents) -> Vec<Vec<u8>> {
     found
 }
 
-/// The data of entry records as we write them.
+/// The data of the same entry records as Quorate encodes them.
 fn rewritten(seen: &Contents) -> Vec<Vec<u8>> {
     let encode = |entry: &Entry| {
         let mut encoder = RecordEncoder::new(0);

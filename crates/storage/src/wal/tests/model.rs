@@ -1,4 +1,4 @@
-//! Random histories of saving, overwriting, cutting and reopening, against a list of entries.
+//! Random operations, compared with a list of entries: saving, overwriting, cutting and reopening.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many entries of so many bytes, the first taking back so many of the last.
+    /// Saves this many entries of this size; the first overwrites this many of the last ones.
     Save {
         back: u64,
         count: u64,
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the log should hold.
+/// The expected content of the log.
 #[derive(Default)]
 struct Model {
     entries: Vec<Entry>,
