@@ -1,8 +1,8 @@
-//! The buckets of a state: where they begin, and point reads in them.
+//! Buckets of a state: opening them, and point reads in them.
 //!
 //! # Not here
 //!
-//! Going from entry to entry (`cursor`), many keys at once (`together`), whole buckets (`scan`).
+//! Iterating over entries (`cursor`), many keys at once (`together`), whole buckets (`scan`).
 
 use super::cursor::Cursor;
 use super::error::{BoltError, Result};
@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 use super::together::{TOGETHER, find_together};
 use super::{DEPTH_MAX, PageId};
 
-/// The bucket that holds the buckets.
+/// The bucket that contains all other buckets.
 pub(super) fn root_bucket(snapshot: &Snapshot) -> Result<BucketReader<'_>> {
     Ok(BucketReader { snapshot, root: snapshot.page(snapshot.meta.root)? })
 }
@@ -24,14 +24,15 @@ pub struct BucketReader<'tx> {
 }
 
 impl<'tx> BucketReader<'tx> {
-    /// Returns the value of `key`, or `None` when there is none (or `key` names a bucket).
+    /// Returns the value of `key`, or `None` if the key does not exist or names a bucket.
     pub fn get(&self, key: &[u8]) -> Result<Option<&'tx [u8]>> {
         let found = self.find(key)?;
         Ok(found.filter(|(_, element)| !element.is_bucket).map(|(_, element)| element.value))
     }
 
-    /// Hands on what [`BucketReader::get`] returns for each key, until `take` fails. The keys are looked for
-    /// several at a time, which is fastest when they are in order, and right in any.
+    /// Calls `take` with the result of [`BucketReader::get`] for each key, until `take` fails.
+    /// Several keys are searched together, which is fastest if they are in order, and correct in
+    /// any order.
     pub fn get_each<K: AsRef<[u8]>, E: From<BoltError>>(
         &self,
         mut keys: impl Iterator<Item = K>,
@@ -51,25 +52,25 @@ impl<'tx> BucketReader<'tx> {
         }
     }
 
-    /// Opens a bucket inside this one; `None` when there is none of that name.
+    /// Opens a bucket inside this one; `None` if it does not exist.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<Self>> {
         let found = self.bucket_value(name)?;
         found.map(|(value, holder)| open_bucket(self.snapshot, value, holder)).transpose()
     }
 
-    /// The description of a bucket inside this one, and the page it lies on.
+    /// The description of a bucket inside this one, and the page that contains it.
     pub(super) fn bucket_value(&self, name: &[u8]) -> Result<Option<(&'tx [u8], PageId)>> {
         let found = self.find(name)?.filter(|(_, found)| found.is_bucket);
         Ok(found.map(|(page, element)| (element.value, page)))
     }
 
-    /// A cursor over the entries, standing before the first one.
+    /// A cursor over the entries, before the first one.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'tx> {
         Cursor::new(self.snapshot, self.root)
     }
 
-    /// The entry of `key` and the page it lies on.
+    /// The entry of `key` and the page that contains it.
     fn find(&self, key: &[u8]) -> Result<Option<(PageId, LeafElement<'tx>)>> {
         let mut page = self.root;
         for _ in 0..DEPTH_MAX {

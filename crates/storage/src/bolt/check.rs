@@ -1,13 +1,14 @@
-//! Full verification of one state: what `bbolt check` verifies, and a little more.
+//! Full verification of one state: everything that `bbolt check` verifies, and a little more.
 //!
-//! Reads every page that the state reaches and reports what is wrong instead of stopping at it:
-//! pages reached twice or outside of the file, malformed pages, keys out of order inside a page or
-//! against the branch above, a stored free list that disagrees with what is reachable. On top of
-//! that, what no sound writer leaves behind: branches with one child, leaves of different depth.
+//! It reads every page that the state reaches, and collects problems instead of stopping at the
+//! first: pages reached twice or outside of the file, malformed pages, keys out of order inside a
+//! page or against the branch above, a stored free list that differs from the unreachable pages. It
+//! also reports two things that a correct writer never produces: branches with one child, and
+//! leaves of different depth.
 //!
 //! # Not here
 //!
-//! Whether keys and values mean anything (the state machine's schema).
+//! Whether keys and values are valid (the state machine's schema).
 
 use std::fmt;
 
@@ -19,13 +20,13 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 use crate::size::in_memory;
 
-/// A damaged file may have one finding per entry: more than this say nothing new.
+/// A damaged file may have one problem per entry. More problems than this add no information.
 const PROBLEMS_MAX: usize = 200;
 
-/// One finding of a check.
+/// One problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The page it was found on.
+    /// The page with the problem.
     pub page: u64,
     /// The byte within that page.
     pub offset: usize,
@@ -59,12 +60,12 @@ pub(super) fn check(snapshot: &Snapshot) -> Vec<Problem> {
 
 struct Check<'s> {
     snapshot: &'s Snapshot,
-    /// Pages that nothing has reached so far.
+    /// Pages that were not reached so far.
     unreached: FreePages,
     problems: Vec<Problem>,
 }
 
-/// What a subtree has to fit into.
+/// The bounds that a subtree must respect.
 #[derive(Clone, Copy)]
 struct Bounds<'s> {
     low: Option<&'s [u8]>,
@@ -105,7 +106,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Reads a page that `parent` refers to, unless something referred to it before.
+    /// Reads a page that `parent` refers to, unless it was reached before.
     fn reach(&mut self, id: PageId, parent: PageId) -> Option<Page<'s>> {
         let start = in_memory(id.0).checked_mul(self.snapshot.page_bytes());
         let bytes = start.and_then(|start| self.snapshot.data.get(start..));
@@ -191,7 +192,7 @@ impl<'s> Check<'s> {
         }
     }
 
-    /// Holds a key against the one before it and the bounds from above.
+    /// Compares a key with the one before it and with the bounds from the branches above.
     fn order(
         &mut self,
         id: PageId,
@@ -234,7 +235,7 @@ impl<'s> Check<'s> {
         let len = in_memory(run.count) * self.snapshot.page_bytes();
         let words = bytes[HEADER_BYTES..len].chunks_exact(8);
         let mut words = words.filter_map(|word| Some(u64::from_le_bytes(*word.first_chunk()?)));
-        // A count that does not fit its field stands in front of the list.
+        // A count that does not fit its field is stored before the list.
         let count = match header.count {
             u16::MAX => words.next()?,
             count => u64::from(count),
@@ -246,7 +247,7 @@ impl<'s> Check<'s> {
         Some(listed)
     }
 
-    /// Everything unreached must be in the stored list, and nothing else.
+    /// Checks that the stored list contains exactly the unreached pages.
     fn compare_list(&mut self, listed: Vec<u64>) {
         let id = self.snapshot.meta.freelist;
         if !listed.is_sorted_by(|a, b| a < b) {

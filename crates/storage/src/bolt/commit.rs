@@ -1,19 +1,19 @@
-//! Committing: the one place that writes to the file, and the order in which it does.
+//! Committing: the only place that writes to the file, and the order of its writes and syncs.
 //!
 //! ```text
-//! 1  shape every edited tree into pages, give each page a free place       nothing written yet
-//! 2  reserve space for the places; if the file grows by that, sync         harmless if it fails
-//! 3  write the pages in order of their places; sync
-//! 4  write the meta page txid % 2; sync                                    now it counts
-//! 5  publish the new state; what it replaced waits for its readers
+//! 1  shape every edited tree into pages, allocate a free place for each    nothing is written yet
+//! 2  reserve space for the pages; if the file grows, sync                  harmless if it fails
+//! 3  write the pages in file order; sync
+//! 4  write the meta page txid % 2; sync                                    the commit takes effect
+//! 5  publish the new state; replaced pages wait for their readers
 //! ```
 //!
 //! # Invariants
 //!
 //! * Steps 1-3 touch no page that the durable state or a live snapshot reaches.
-//! * An error before step 3 leaves everything as it was. From the first write on an error poisons
-//!   the writer: what the file holds is then either this state or the one before, and only opening
-//!   it anew can tell.
+//! * An error before step 3 changes nothing. From the first write on, an error poisons the writer:
+//!   the file then contains either this state or the one before, and only opening it again can tell
+//!   which.
 //!
 //! # Tests
 //!
@@ -39,25 +39,25 @@ use crate::disk::{Mapping, is_no_room, try_allocate};
 use crate::size::in_memory;
 use crate::sync_failure;
 
-/// Pages are collected into writes of about this size where their places are consecutive.
+/// Consecutive pages are combined into writes of about this size.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
-/// Space is taken from the disk in steps of this size.
+/// Space is reserved on the disk in steps of this size.
 pub(super) const RESERVED_BYTES: u64 = 256 << 10;
-/// The encoding buffer is given back when a large value made it grow beyond this.
+/// The encoding buffer is freed if a large value made it grow beyond this size.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitStats {
-    /// Number of the state that readers get now.
+    /// The number of the state that readers now get.
     pub txid: u64,
-    /// Pages written, without the meta page; 0 when there was nothing to commit.
+    /// Pages written, without the meta page; 0 if there was nothing to commit.
     pub pages_written: u64,
     /// Pages that this commit replaced or removed.
     pub pages_freed: u64,
 }
 
-/// A node and the place it was given.
+/// A node and the pages allocated for it.
 struct Placed {
     tree: usize,
     node: usize,
@@ -75,17 +75,17 @@ struct Layout {
 }
 
 impl WriteTx<'_> {
-    /// Writes everything to the file, makes it durable and shows it to readers from then on.
+    /// Writes everything to the file, makes it durable and publishes it to readers.
     ///
-    /// Without edits nothing is written. After an [`BoltError::Io`] from here the outcome is unknown
-    /// and the writer refuses to go on; a file that could not grow ([`BoltError::NoRoom`]) leaves
-    /// everything as it was.
+    /// Without edits nothing is written. After a [`BoltError::Io`] the outcome is unknown, and the
+    /// writer refuses all further work. A file that could not grow ([`BoltError::NoRoom`]) is
+    /// unchanged.
     pub fn commit(mut self) -> Result<CommitStats> {
         commit(&mut self, false)
     }
 }
 
-/// Commits a transaction; `force` writes a meta page even when nothing was edited.
+/// Commits a transaction; `force` writes a meta page even without edits.
 pub(super) fn commit(tx: &mut WriteTx<'_>, force: bool) -> Result<CommitStats> {
     let mut layout = Layout::default();
     let root = match lay_out(tx, &mut layout) {
@@ -118,7 +118,7 @@ pub(super) fn commit(tx: &mut WriteTx<'_>, force: bool) -> Result<CommitStats> {
     Ok(publish(tx, layout, snapshot, &pin))
 }
 
-/// Shapes all edited trees and gives their nodes places. `None`: nothing was edited.
+/// Shapes all edited trees and allocates pages for their nodes. Returns `None` without edits.
 fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> {
     let page_bytes = tx.source.snapshot.page_bytes();
     for mut edit in std::mem::take(&mut tx.edits) {
@@ -145,7 +145,7 @@ fn lay_out(tx: &mut WriteTx<'_>, layout: &mut Layout) -> Result<Option<PageId>> 
     Ok(Some(place(&mut tx.writer.free, layout, root, page_bytes)))
 }
 
-/// The page image of a bucket that is small enough to live in its parent's leaf.
+/// The page image of a bucket that is small enough to be stored in its parent's leaf.
 fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8>> {
     let Link::Node(root) = tree.root else { return None };
     let node = &tree.nodes[root];
@@ -161,7 +161,8 @@ fn inline_page(tree: &Tree, source: &Source, page_bytes: usize) -> Option<Vec<u8
     Some(page)
 }
 
-/// Gives every loaded node of a tree a place, children first and in key order. Returns the root's.
+/// Allocates pages for every loaded node of a tree, children first and in key order. Returns the
+/// root.
 fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usize) -> PageId {
     let index = layout.trees.len();
     let mut ids = vec![PageId(0); tree.nodes.len()];
@@ -195,7 +196,8 @@ fn give_back(free: &mut FreePages, layout: &Layout) {
     }
 }
 
-/// Freeing a page twice, or one that is free, would give it to two owners later.
+/// Checks the freed pages: a page that is freed twice, or that is already free, would later be
+/// allocated to two owners.
 fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Result<()> {
     freed.sort_unstable();
     let overlap = freed.windows(2).find(|pair| pair[0].end() > pair[1].start).map(|pair| pair[1]);
@@ -205,7 +207,7 @@ fn check_freed(snapshot: &Snapshot, free: &FreePages, freed: &mut [Run]) -> Resu
     Ok(())
 }
 
-/// Grows and maps the file as far as the new state needs, and wraps that state.
+/// Grows and maps the file as far as the new state needs, and builds the new state's snapshot.
 fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     let (shared, writer) = (tx.shared, &mut *tx.writer);
     let base = &tx.source.snapshot.meta;
@@ -232,8 +234,9 @@ fn prepare(tx: &mut WriteTx<'_>, root: PageId) -> Result<(Snapshot, Arc<Pin>)> {
     Snapshot::new(meta, path, file, Arc::clone(&writer.mapping))
 }
 
-/// Makes the file at least `needed` bytes long, and reserves the space for these bytes on the disk, so that the writes that
-/// follow find room. The file may become longer: the rest is a hole, which takes no space until it is reserved.
+/// Extends the file to at least `needed` bytes and reserves their space on the disk, so that the
+/// following writes find room. The file may become longer: the rest is a hole, which takes no space
+/// until it is reserved.
 fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let file = &*shared.file;
     let fault = |source| io_fault(&shared.path, "grow the file", needed)(source);
@@ -243,7 +246,7 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     let mut reserved = needed.next_multiple_of(RESERVED_BYTES).min(most);
     if !try_allocate(file, reserved).map_err(fault)? {
         reserved = needed;
-        // Fails with the system's own words, and leaves nothing taken.
+        // On failure this returns the system's error and keeps no space.
         if let Err(source) = file.allocate(needed) {
             drop(file.set_len(writer.file_bytes));
             return Err(match is_no_room(&source) {
@@ -262,19 +265,21 @@ fn reserve(shared: &Shared, writer: &mut Writer, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lengthens a file that has grown to `reserved` bytes by a hole up to `ample`, and makes the length durable.
+/// Extends a file that has grown to `reserved` bytes by a hole up to `ample`, and makes the length
+/// durable.
 fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64)) -> Result<()> {
     let mut len = reserved;
     match shared.file.set_len(ample) {
         Ok(()) => len = ample,
-        // The hole is not necessary where the file may not become that long.
+        // The hole is optional, so a limit on the file's length is not an error.
         Err(error) if is_no_room(&error) => {}
         Err(source) => return Err(io_fault(&shared.path, "lengthen the file", ample)(source)),
     }
     if !shared.options.no_sync
         && let Err(source) = shared.file.sync_all()
     {
-        // A failed sync may have swallowed anything, also from before: nothing can be trusted.
+        // A failed sync may have lost any write, earlier ones included, so the file can no longer
+        // be trusted.
         let e = io_fault(&shared.path, "sync the grown file", len)(source);
         writer.poisoned = Some(e.to_string().into());
         return Err(e);
@@ -283,7 +288,7 @@ fn lengthen(shared: &Shared, writer: &mut Writer, (reserved, ample): (u64, u64))
     Ok(())
 }
 
-/// How much longer than needed the file may become: the log and others live on the same disk.
+/// The length of the hole. It is limited because the log and other files are on the same disk.
 fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
     const SHARE: u64 = 8;
     let growth = shared.options.growth_bytes;
@@ -328,7 +333,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
     sync(slot.0 * page_bytes).inspect_err(|_| {
-        // The next start must not rely on this page where only the system has it.
+        // Without the mark, the next start would rely on this page although only the system has it.
         sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
     })?;
     if buffer.capacity() <= BUFFER_BYTES_KEPT {

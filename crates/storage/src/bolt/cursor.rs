@@ -1,7 +1,7 @@
-//! A position in a bucket's sorted entries that can move both ways.
+//! A cursor over a bucket's sorted entries that moves in both directions.
 //!
-//! A cursor keeps the path of pages from the root to its entry. It reads a constant snapshot, so
-//! nothing can move under it. Empty leaves are stepped over wherever they are.
+//! A cursor keeps the path of pages from the root to its entry. It reads an immutable snapshot, so
+//! the pages never change. Empty leaves are skipped.
 
 use super::DEPTH_MAX;
 use super::error::Result;
@@ -24,12 +24,12 @@ pub struct Entry<'tx> {
 pub struct Cursor<'tx> {
     snapshot: &'tx Snapshot,
     root: Page<'tx>,
-    /// From the root to the leaf. Empty: before the first entry, or behind the last.
+    /// The path from the root to the leaf. Empty: before the first entry, or after the last.
     path: Vec<(Page<'tx>, usize)>,
     behind_last: bool,
 }
 
-/// Which way to look for the next leaf.
+/// The direction in which to search the next leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Up,
@@ -80,7 +80,7 @@ impl<'tx> Cursor<'tx> {
         }
     }
 
-    /// Moves one entry up; from before the first entry, to the first.
+    /// Moves to the next entry; from before the first entry, to the first.
     #[expect(clippy::should_implement_trait, reason = "fallible, and moves both ways")]
     pub fn next(&mut self) -> Result<Option<Entry<'tx>>> {
         if self.path.is_empty() {
@@ -93,7 +93,7 @@ impl<'tx> Cursor<'tx> {
         self.or_reset(moved)
     }
 
-    /// Moves one entry down; from behind the last entry, to the last.
+    /// Moves to the previous entry; from after the last entry, to the last.
     pub fn prev(&mut self) -> Result<Option<Entry<'tx>>> {
         match self.path.last_mut() {
             None => {
@@ -110,7 +110,7 @@ impl<'tx> Cursor<'tx> {
         self.or_reset(moved)
     }
 
-    /// After a fault the path may end anywhere: the cursor goes back to before the first entry.
+    /// Moves before the first entry after a fault, because the path may then end anywhere.
     fn or_reset<T>(&mut self, moved: Result<T>) -> Result<T> {
         if moved.is_err() {
             self.reset();
@@ -123,7 +123,7 @@ impl<'tx> Cursor<'tx> {
         self.behind_last = false;
     }
 
-    /// Returns the entry under the cursor, moving on over leaves that have none.
+    /// Returns the entry at the cursor, after skipping leaves without entries.
     fn settle(&mut self, way: Way) -> Result<Option<Entry<'tx>>> {
         while let Some(&(page, index)) = self.path.last() {
             if index < page.count() {
@@ -138,7 +138,7 @@ impl<'tx> Cursor<'tx> {
         Ok(None)
     }
 
-    /// With the leaf popped: goes to the next leaf that way, or leaves the path empty.
+    /// After the leaf was popped: moves to the next leaf in this direction, or empties the path.
     fn advance(&mut self, way: Way) -> Result<()> {
         while let Some((page, index)) = self.path.last_mut() {
             let next = match way {
@@ -156,12 +156,13 @@ impl<'tx> Cursor<'tx> {
         Ok(())
     }
 
-    /// Goes from `page` to its outermost leaf: the first one on the way up, else the last.
+    /// Descends from `page` to its outermost leaf: the first one when moving up, else the last.
     fn descend(&mut self, mut page: Page<'tx>, way: Way) -> Result<()> {
         loop {
             let index = match way {
                 Way::Up => 0,
-                // An empty leaf has no last entry: an index that `settle` finds outside.
+                // An empty leaf has no last entry: `settle` treats this index as outside of the
+                // leaf.
                 Way::Down => page.count().checked_sub(1).unwrap_or(usize::MAX),
             };
             self.push(page, index)?;

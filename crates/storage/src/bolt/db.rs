@@ -1,13 +1,13 @@
-//! The open file: opened or created, locked, read, and asked how it stands.
+//! The open database file: opening and creating it, its lock, read transactions and statistics.
 //!
-//! [`Db`] is a counted handle. Ending a read transaction, wherever its last `Bytes` dies, costs
-//! nothing here.
+//! [`Db`] is a counted handle. A read transaction ends when its last `Bytes` is dropped, on any
+//! thread, without any work here.
 //!
 //! # Not here
 //!
-//! Waiting for the file's lock: [`Db::open`] answers [`BoltError::Locked`] at once. What the
-//! handles share (`shared`), building and committing a transaction (`write`, `commit`), giving space
-//! back (`reclaim`).
+//! Waiting for the file's lock: [`Db::open`] returns [`BoltError::Locked`] at once. The state that
+//! handles share (`shared`), building and committing a transaction (`write`, `commit`), reclaiming
+//! space (`reclaim`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,22 +33,23 @@ const FILE_MODE: u32 = 0o600;
 /// Pages of a new file: two metas, an empty free list, an empty leaf.
 const NEW_FILE_PAGES: u64 = 4;
 
-/// What the file holds and who uses it.
+/// Sizes of the file, and counts of its pages and readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Length of the file.
     pub file_bytes: u64,
-    /// Bytes up to the high-water mark: what etcd reports as the size, and a snapshot's length.
+    /// Bytes up to the high-water mark: the size that etcd reports, and the length of a snapshot.
     pub size_bytes: u64,
-    /// `size_bytes` without the pages that are free, or will be when the snapshots that need them end.
+    /// `size_bytes` without the pages that are free, or become free when the snapshots that need
+    /// them end.
     pub in_use_bytes: u64,
     /// Pages that can be written.
     pub free_pages: u64,
     /// Pages that become free when the snapshots that need them end.
     pub pending_pages: u64,
-    /// Read transactions alive, clones included.
+    /// Live read transactions, clones included.
     pub open_readers: usize,
-    /// States kept alive besides the current one, by read transactions or by bytes taken from them.
+    /// States besides the current one that read transactions, or bytes taken from them, keep alive.
     pub pinned_states: usize,
     /// Size of a page.
     pub page_bytes: u32,
@@ -56,18 +57,18 @@ pub struct Stats {
     pub txid: u64,
 }
 
-/// An open backend file. Clones are handles to the same one.
+/// An open backend file. Clones are handles to the same file.
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(super) shared: Arc<Shared>,
 }
 
 impl Db {
-    /// Opens a file, creating it first when it is missing or empty and may be written.
+    /// Opens a file. Creates it if it is missing or empty and may be written.
     ///
-    /// The file's lock is held until the last handle, reader and writer is gone. Only the meta pages
-    /// and, for writing, the branch pages are read; a damaged page elsewhere is found when it is
-    /// used, or by [`ReadTx::check`].
+    /// The file's lock is held until the last handle, reader and writer is dropped. Only the meta
+    /// pages and, for writing, the branch pages are read. A damaged page elsewhere is found when it
+    /// is read, or by [`ReadTx::check`].
     pub fn open(disk: &Arc<dyn Disk>, path: &Path, options: Options) -> Result<Self> {
         if !meta::is_page_size(options.page_bytes_new) {
             return Err(BoltError::Options { reason: "page size is not a power of two, 1-64 KiB" });
@@ -125,14 +126,14 @@ impl Db {
         ReadTx::new(Arc::clone(&self.shared.published.lock().snapshot))
     }
 
-    /// Starts a write transaction, after the one that may be under way.
+    /// Begins a write transaction. Waits for the end of the current one.
     ///
-    /// Dropping it instead of committing leaves no trace.
+    /// Dropping the transaction without a commit changes nothing.
     pub fn write(&self) -> Result<WriteTx<'_>> {
         WriteTx::begin(&self.shared)
     }
 
-    /// What the file holds and who uses it, as of the last commit.
+    /// Sizes and counts as of the last commit.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let published = self.shared.published.lock();
@@ -148,7 +149,7 @@ impl Db {
             in_use_bytes: meta.image_bytes().saturating_sub(free_bytes),
             free_pages: published.free_pages,
             pending_pages: published.pending_pages,
-            // One handle is the one that new readers are given.
+            // One handle is kept for new readers.
             open_readers: handles.sum::<usize>().saturating_sub(1),
             pinned_states: alive.count().saturating_sub(1),
             page_bytes,
@@ -156,7 +157,7 @@ impl Db {
         }
     }
 
-    /// Where the file is.
+    /// The path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
@@ -164,7 +165,7 @@ impl Db {
 
     /// Makes everything committed so far durable, for files opened with `no_sync`.
     ///
-    /// A failure ends the writer as that of a commit does.
+    /// A failure poisons the writer, like a failure of a commit.
     pub fn sync(&self) -> Result<()> {
         let mut writer = self.shared.writer.lock();
         if let Some(cause) = &writer.poisoned {
@@ -178,14 +179,14 @@ impl Db {
         synced
     }
 
-    /// Pins the file's mapped pages in memory, so that no read waits for the disk.
+    /// Locks the file's mapped pages in memory, so that no read waits for the disk.
     pub fn lock_in_memory(&self) -> Result<()> {
         let mapping = Arc::clone(&self.shared.writer.lock().mapping);
         mapping.lock_in_memory().map_err(io_fault(&self.shared.path, "lock in memory", 0))
     }
 }
 
-/// Opens and locks the file, and fills it first if it is new.
+/// Opens and locks the file. A new file is filled first.
 fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let found = disk.metadata(path).map_err(io_fault(path, "look for the file", 0))?;
     if found.is_some_and(|facts| facts.len > 0) || options.read_only {
@@ -197,13 +198,15 @@ fn open_file(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc
     create(disk, path, options)
 }
 
-/// Makes the meta page that rules durable before anything is built on it: the pages that only the state before needs are
-/// overwritten from now on, and a process that ended before its last sync has left a meta page that only the system knows.
+/// Makes the current meta page durable before anything is built on it. From now on, pages that only
+/// the state before needs are overwritten; and a process that ended before its last sync has left a
+/// meta page that may be only in the system's memory.
 ///
-/// After a failed sync of that page the system takes it for written, and no later sync would write it: then it is written
-/// again. The other meta page is durable, with all its pages, and stays untouched: a power cut in the middle leaves at
-/// least one of the two. A sync that failed before the meta page was written is not noted: then the meta page that rules
-/// is the durable one, and must not be touched.
+/// After a failed sync of that page the system treats it as written, and no later sync would write
+/// it; in this case it is written again. The other meta page is durable, with all its pages, and is
+/// not touched: a power cut in the middle leaves at least one of the two. If a sync fails before
+/// the meta page is written, no mark is left: then the current meta page is the durable one and
+/// must not be touched.
 fn make_durable(
     disk: &dyn Disk,
     (file, path): (&dyn DiskFile, &Arc<Path>),
@@ -218,7 +221,8 @@ fn make_durable(
         let fault = |operation| io_fault(path, operation, offset);
         file.read_exact_at(&mut page, offset).map_err(fault("read the meta page"))?;
         match file.write_all_at(&page, offset) {
-            // On a file system that copies what is written; the bytes stay what they were.
+            // On a copy-on-write file system, overwriting may need space. The bytes do not change,
+            // so this is safe.
             Err(error) if is_no_room(&error) => {}
             written => written.map_err(fault("write the meta page"))?,
         }
@@ -232,15 +236,15 @@ fn make_durable(
     synced
 }
 
-/// Where it is noted that a meta page was written and its sync has failed.
+/// The path of the mark that a meta page was written and its sync has failed.
 pub(super) fn failure_mark(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".sync-failed");
     PathBuf::from(name)
 }
 
-/// Fills a new file under another name and moves it into place, so that `path` never names half a
-/// file. The name starts as those do that etcd clears away when it starts.
+/// Creates a new file under another name and renames it, so that `path` never names an incomplete
+/// file. etcd removes files with such a name when it starts.
 fn create(disk: &dyn Disk, path: &Arc<Path>, options: &Options) -> Result<Arc<dyn DiskFile>> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp.new");
@@ -268,7 +272,8 @@ fn lock(file: &dyn DiskFile, path: &Arc<Path>, options: &Options) -> Result<()> 
     }
 }
 
-/// What bbolt puts into a new file: metas of transactions 0 and 1, no free pages, no buckets.
+/// The content of a new file, as bbolt writes it: metas of transactions 0 and 1, no free pages, no
+/// buckets.
 fn new_file(page_bytes: usize) -> Vec<u8> {
     let mut content = Vec::with_capacity(in_memory(NEW_FILE_PAGES) * page_bytes);
     for index in 0..2 {
@@ -293,8 +298,8 @@ fn new_file(page_bytes: usize) -> Vec<u8> {
 
 #[cfg(test)]
 impl Db {
-    /// Pages below the allocator's mark that are not exactly one of: reached by the current state,
-    /// waiting for a snapshot, free.
+    /// Pages below the high-water mark that are not in exactly one of these groups: reached by the
+    /// current state, pending, free.
     pub(super) fn unaccounted_pages(&self) -> Vec<u64> {
         let writer = self.shared.writer.lock();
         let snapshot = Arc::clone(&self.shared.published.lock().snapshot);

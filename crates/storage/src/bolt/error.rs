@@ -1,8 +1,8 @@
-//! What can go wrong with a backend file, each case naming the file and the place in it.
+//! Errors of the backend engine. Each one names the file and the position in it.
 //!
-//! *Refusals* (a bad key, a missing bucket) leave the transaction usable. Everything else is a
-//! *fault* of this machine or of the file: the transaction is over, and after a failed write or
-//! sync so is the writer (see [`BoltError::Poisoned`]).
+//! *Refusals* (an invalid key, a missing bucket) leave the transaction usable. Everything else is a
+//! *fault* of this machine or of the file: the transaction has ended, and after a failed write or
+//! sync the writer accepts no other one (see [`BoltError::Poisoned`]).
 
 use std::io;
 use std::path::Path;
@@ -19,21 +19,21 @@ pub enum BoltError {
     Io {
         /// The backend file.
         path: Arc<Path>,
-        /// What was attempted, as a verb phrase.
+        /// The failed operation, as a verb phrase.
         operation: &'static str,
-        /// Where in the file; the wanted length for calls that change it.
+        /// The offset in the file; the wanted length for calls that change the length.
         offset: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The disk has no room for a larger file. Everything is as it was: the same may be tried again.
+    /// The disk has no room for a larger file. Nothing was changed, so the caller may retry.
     #[error("{}: cannot grow the file at offset {wanted_bytes}: {source}", path.display())]
     NoRoom {
         /// The backend file.
         path: Arc<Path>,
-        /// How long it was to become.
+        /// The wanted length.
         wanted_bytes: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A page contradicts the format or the rest of the file.
@@ -43,52 +43,52 @@ pub enum BoltError {
         path: Arc<Path>,
         /// The page that was being read.
         page: u64,
-        /// Where in the file the contradiction was seen.
+        /// The offset in the file.
         offset: u64,
         /// What is wrong.
         reason: &'static str,
     },
-    /// Neither meta page is valid: another program's file, or one that was damaged beyond use.
+    /// Neither meta page is valid: the file is that of another program, or damaged beyond use.
     #[error("{}: not a valid backend file: {reason} (meta pages at offsets 0 and {second_meta})", path.display())]
     NotABackend {
         /// The file.
         path: Arc<Path>,
-        /// Where the second meta page was looked for.
+        /// The expected offset of the second meta page.
         second_meta: u64,
-        /// What the meta pages lack.
+        /// What is wrong with the meta pages.
         reason: &'static str,
     },
-    /// The file ends before the last page that its meta page speaks of.
+    /// The file ends before the last page that its meta page covers.
     #[error("{}: file is cut off: it ends at offset {len}, its pages reach to {needed}", path.display())]
     CutOff {
         /// The backend file.
         path: Arc<Path>,
         /// Its length.
         len: u64,
-        /// The length that its meta page demands.
+        /// The length that its meta page requires.
         needed: u64,
     },
-    /// Another process holds the file's lock; the caller may try again.
+    /// Another process holds the file's lock; the caller may retry.
     #[error("{}: the file is locked by another process", path.display())]
     Locked {
         /// The backend file.
         path: Arc<Path>,
     },
-    /// A write transaction was asked of a file that was opened for reading.
+    /// A write transaction was requested for a file that is open for reading.
     #[error("{}: opened read-only", path.display())]
     ReadOnly {
         /// The backend file.
         path: Arc<Path>,
     },
-    /// An earlier write or sync failed, so what the medium holds is unknown: no more commits.
+    /// An earlier write or sync failed, so the content of the medium is unknown: no more commits.
     ///
-    /// Readers go on with the last state that is known to be durable. Opening the file anew finds
-    /// either that state or the one whose commit failed, never a mixture.
+    /// Readers keep the last state that is known to be durable. Opening the file again finds either
+    /// that state or the one whose commit failed, never a mixture.
     #[error("{}: no further commits after a failed write: {cause}", path.display())]
     Poisoned {
         /// The backend file.
         path: Arc<Path>,
-        /// The failure that ended the writer's life.
+        /// The failure that poisoned the writer.
         cause: Arc<str>,
     },
     /// The named bucket does not exist.
@@ -97,7 +97,7 @@ pub enum BoltError {
         /// The bucket's name.
         name: Box<[u8]>,
     },
-    /// The key names a bucket where a value was expected, or the other way round.
+    /// The key names a bucket where a value was expected, or the reverse.
     #[error("key {:?} is of the other kind (bucket or value)", String::from_utf8_lossy(key))]
     WrongKind {
         /// The key or bucket name.
@@ -106,22 +106,22 @@ pub enum BoltError {
     /// Keys have 1 to 32,768 bytes.
     #[error("a key of {len} bytes is outside of 1 to {}", super::KEY_BYTES_MAX)]
     KeyLength {
-        /// The offered key's length.
+        /// The length of the key.
         len: usize,
     },
     /// Values have at most 2^31 - 2 bytes.
     #[error("a value of {len} bytes is above {}", super::VALUE_BYTES_MAX)]
     ValueLength {
-        /// The offered value's length.
+        /// The length of the value.
         len: usize,
     },
-    /// The keys handed to a sorted operation do not ascend.
+    /// The keys of a sorted operation do not ascend.
     #[error("key number {index} does not ascend")]
     KeysUnsorted {
         /// Position of the first key that is not above its predecessor.
         index: usize,
     },
-    /// The options make no sense.
+    /// The options are invalid.
     #[error("invalid options: {reason}")]
     Options {
         /// What is wrong with them.
@@ -130,13 +130,13 @@ pub enum BoltError {
 }
 
 impl BoltError {
-    /// Whether only room on the disk was missing, and everything is as it was before.
+    /// Whether the only problem was missing space on the disk, and nothing was changed.
     #[must_use]
     pub const fn is_no_room(&self) -> bool {
         matches!(self, Self::NoRoom { .. })
     }
 
-    /// Whether it is the file's content that is wrong, and no other attempt will find it otherwise.
+    /// Whether the file's content is invalid, so that another attempt would fail in the same way.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::NotABackend { .. } | Self::CutOff { .. })

@@ -1,16 +1,16 @@
-//! Which pages may be written: free ones, and freed ones that a snapshot still needs.
+//! The pages that may be written: free pages, and freed pages that snapshots still need.
 //!
-//! [`FreePages`] is a bitmap of the pages below the high-water mark. It gives out the lowest fitting
-//! place, so that data sinks towards the start of the file and the tail empties by itself.
-//! [`PendingPages`] holds what committed transactions freed until no snapshot can reach it. Neither
-//! is ever stored: `reach` computes the bitmap when the file is opened.
+//! [`FreePages`] is a bitmap of the pages below the high-water mark. It allocates the lowest run
+//! that is large enough, so that data moves towards the start of the file and the tail becomes free
+//! over time. [`PendingPages`] holds the pages that committed transactions freed until no snapshot
+//! can reach them. Neither is ever stored: `reach` computes the bitmap when the file is opened.
 //!
 //! # Invariants
 //!
 //! * A page is at most one of: reachable from the durable state, pending, free.
 //! * A page that transaction `a` allocated and transaction `t` freed is needed by the snapshots `s`
-//!   with `a <= s < t`, and by no others; that is what keeps a file from growing under a long-lived
-//!   snapshot by more than what the snapshot itself pins.
+//!   with `a <= s < t`, and by no others. So a long-lived snapshot makes the file grow only by the
+//!   pages that the snapshot itself pins.
 #![expect(
     clippy::disallowed_types,
     reason = "pages are looked up one by one, and never gone through"
@@ -22,7 +22,7 @@ use super::{PageId, Run, TxId};
 use crate::size::in_memory;
 
 const WORD_BITS: u64 = u64::BITS as u64;
-/// Sizes of runs for which the place to search from is remembered.
+/// The sizes of runs for which the start of the search is remembered.
 const HINTS: usize = 64;
 
 /// The free pages below the high-water mark.
@@ -37,7 +37,7 @@ pub(super) struct FreePages {
 }
 
 impl FreePages {
-    /// Everything free from page 2 up to the mark.
+    /// A bitmap in which all pages from 2 up to the mark are free.
     pub(super) fn all_free(high_water: PageId) -> Self {
         let mut pages =
             Self { words: Vec::new(), high_water: 2, free_count: 0, search_from: [0; HINTS] };
@@ -65,7 +65,7 @@ impl FreePages {
         self.next_free(run.start.0, run.end().0).is_some()
     }
 
-    /// Takes the lowest place for `count` pages, raising the high-water mark if there is none.
+    /// Allocates the lowest run of `count` free pages. Raises the high-water mark if there is none.
     pub(super) fn allocate(&mut self, count: u64) -> PageId {
         let start = self.find(count).unwrap_or_else(|| {
             let start = self.high_water - self.trailing_free();
@@ -79,7 +79,7 @@ impl FreePages {
         PageId(start)
     }
 
-    /// Takes a run out of the free pages; false when part of it was not free.
+    /// Removes a run from the free pages. Returns false if part of it was not free.
     pub(super) fn take(&mut self, run: Run) -> bool {
         let free = (run.start.0..run.end().0).all(|page| self.is_free(PageId(page)));
         if free {
@@ -92,12 +92,12 @@ impl FreePages {
     pub(super) fn release(&mut self, run: Run) {
         self.set(run);
         for (index, from) in self.search_from.iter_mut().enumerate() {
-            // Joined with free pages before it, the run may begin up to that much earlier.
+            // Merged with free pages before it, a free run may begin up to that much earlier.
             *from = (*from).min(run.start.0.saturating_sub(index as u64));
         }
     }
 
-    /// Lowers the high-water mark over the free pages below it.
+    /// Lowers the high-water mark below the free pages at the end.
     pub(super) fn drop_tail(&mut self) {
         let trailing = self.trailing_free();
         if trailing > 0 {
@@ -126,9 +126,9 @@ impl FreePages {
         }
     }
 
-    /// Remembers that no free run of `count` pages starts below `from`.
+    /// Records that no free run of `count` pages starts below `from`.
     fn searched(&mut self, count: u64, from: u64) {
-        // Runs longer than the table start from what is known about its longest.
+        // The search for a longer run starts where that for the longest remembered run does.
         if let Some(hint) = self.search_from.get_mut(in_memory(count.saturating_sub(1))) {
             *hint = from;
         }
@@ -157,7 +157,7 @@ impl FreePages {
             let used = !word >> (page % WORD_BITS);
             if used != 0 {
                 let next = page + u64::from(used.trailing_zeros());
-                // Zeros shifted in from above are no used pages.
+                // The zeros that the shift adds at the top are not used pages.
                 if next / WORD_BITS == page / WORD_BITS {
                     return next.min(to);
                 }
@@ -167,7 +167,7 @@ impl FreePages {
         to
     }
 
-    /// How many pages right below the high-water mark are free.
+    /// The number of free pages directly below the high-water mark.
     fn trailing_free(&self) -> u64 {
         let mut page = self.high_water;
         while page > 2 && self.is_free(PageId(page - 1)) {
@@ -227,11 +227,11 @@ impl FreePages {
 /// Pages that committed transactions freed, until no snapshot needs them.
 #[derive(Debug, Default)]
 pub(super) struct PendingPages {
-    /// In order of the transactions that freed them.
+    /// Freed pages, in the order of the transactions.
     batches: Vec<Batch>,
-    /// Which transaction allocated a page, for pages younger than the oldest snapshot held.
+    /// The transaction that allocated a page, for pages younger than the oldest live snapshot.
     allocated_by: HashMap<PageId, TxId>,
-    /// The older snapshots alive when `batches` were last looked through.
+    /// The older snapshots that were alive when `batches` were last searched.
     seen_older: Vec<TxId>,
     count: u64,
 }
@@ -253,7 +253,7 @@ impl PendingPages {
         self.batches.iter().flat_map(|batch| batch.runs.iter().map(|(run, _)| *run))
     }
 
-    /// Notes what the durable transaction `by` allocated and freed.
+    /// Records the pages that the durable transaction `by` allocated and freed.
     pub(super) fn committed(&mut self, by: TxId, allocated: &[Run], freed: Vec<Run>) {
         let mut runs = Vec::with_capacity(freed.len());
         for run in freed {
@@ -269,7 +269,7 @@ impl PendingPages {
         }
     }
 
-    /// Moves to `free` what no snapshot needs any more.
+    /// Moves the pages that no snapshot needs any more to `free`.
     ///
     /// `older` are the live snapshots before the current state, ascending.
     pub(super) fn release(&mut self, older: &[TxId], free: &mut FreePages) {
@@ -296,7 +296,7 @@ impl PendingPages {
         }
         self.batches.retain(|batch| !batch.runs.is_empty());
         if older.is_empty() {
-            // Whoever comes later sees every page allocated so far.
+            // Later snapshots see every page allocated so far.
             self.allocated_by.clear();
         }
     }
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(free.allocate(1), PageId(2));
     }
 
-    /// The same by looking at every page.
+    /// The same result by a search through every page.
     fn first_fit(free: &[bool], count: usize) -> usize {
         let fits = |start: &usize| free[*start..].iter().take(count).all(|free| *free);
         (2..free.len()).find(fits).unwrap_or(free.len())

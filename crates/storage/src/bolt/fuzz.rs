@@ -1,7 +1,7 @@
-//! Target of the fuzzer: a backend file of any bytes.
+//! Fuzz target: a backend file of any bytes.
 //!
-//! Whatever it says, every operation ends in a result. Where the check finds nothing wrong the file is as good as any: it
-//! takes writes, and afterwards holds what it held and what was written.
+//! Whatever the bytes are, every operation returns a result. If the check finds no problem, the
+//! file accepts writes, and afterwards contains the old content and the writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,17 @@ use super::*;
 use crate::checksum::fnv1a_64;
 use crate::disk::{Disk, RealDisk};
 
-/// The bucket that is written to.
+/// The bucket for writes.
 const BUCKET: &[u8] = b"key";
 
-/// Entries that are looked at: a damaged tree may lead around for long.
+/// The maximum number of entries to read: iterating over a damaged tree may take very long.
 const ENTRIES_MAX: usize = 5000;
 
-/// What a file holds, by bucket and key.
+/// The content of a file, by bucket and key.
 type Content = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// The first byte says how the file is opened, and whether its meta pages are given the checksums that they should
-/// have; the rest is the file.
+/// The first byte selects how the file is opened, and whether the checksums of its meta pages are
+/// corrected; the rest is the file.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let mut bytes = rest.to_vec();
@@ -48,7 +48,7 @@ pub fn file(folder: &Path, data: &[u8]) {
     }
 }
 
-/// Puts the checksums of both meta pages right.
+/// Corrects the checksums of both meta pages.
 fn seal(bytes: &mut [u8]) {
     let field = bytes.get(HEADER_BYTES + 8..HEADER_BYTES + 12).and_then(<[u8]>::first_chunk);
     let named = field.map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
@@ -67,14 +67,14 @@ fn exercise(db: &Db) {
     let problems = view.check();
     let before = content(&view);
     if !problems.is_empty() {
-        // What comes of it is anybody's guess, as long as it ends in a result.
+        // The result does not matter, as long as there is one.
         drop((before, write(db)));
         return;
     }
     let mut expected = before.expect("a sound file can be read");
     let written = write(db);
     let is_writable = match &written {
-        // The name may be a key's, or the file at the end of its numbers.
+        // The bucket's name may be that of a key, or the file may have no page number left.
         Err(BoltError::Corrupt { .. } | BoltError::Io { .. }) => {
             panic!("a sound file can be written to: {written:?}")
         }
@@ -109,7 +109,7 @@ fn write(db: &Db) -> Result<()> {
     Ok(())
 }
 
-/// Reads everything in every way that there is.
+/// Reads everything in every possible way.
 fn content(view: &ReadTx) -> Result<Content> {
     let mut image = vec![0; 3000];
     view.read_image_at(100, &mut image)?;

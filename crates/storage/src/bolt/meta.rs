@@ -1,4 +1,4 @@
-//! Meta pages: which tree is the current state, and how the file's page size is found.
+//! Meta pages: they name the root of the current state, and give the file's page size.
 //!
 //! ```text
 //! +16 magic u32 | version u32 | page bytes u32 | flags u32
@@ -6,13 +6,13 @@
 //! +64 transaction id u64 | FNV-1a 64 of the 56 bytes from +16 u64
 //! ```
 //!
-//! Pages 0 and 1 are metas; the valid one with the higher transaction id rules. A live file writes
-//! transaction `t` to page `t % 2`, but a streamed image has the newer on page 0 whatever its
-//! number, so the position never decides.
+//! Pages 0 and 1 are metas; the valid one with the higher transaction id is current. A live file
+//! writes transaction `t` to page `t % 2`, but a streamed image has the newer meta on page 0 in any
+//! case, so the position decides nothing.
 //!
 //! # Not here
 //!
-//! Whether the file is as long as the meta demands, and what the tree holds (`db`, `check`).
+//! Whether the file is as long as the meta requires, and the content of the tree (`db`, `check`).
 
 use super::error::{BoltError, Result};
 use super::page::{FLAG_META, HEADER_BYTES, Header, put_header};
@@ -25,15 +25,15 @@ use std::sync::Arc;
 
 pub(super) const MAGIC: u32 = 0xED0C_DAED;
 pub(super) const VERSION: u32 = 2;
-/// The free list's page id when no free list is stored.
+/// The page id of the free list if no free list is stored.
 pub(super) const NO_FREELIST: PageId = PageId(u64::MAX);
 pub(super) const META_END: usize = 80;
 pub(super) const CHECKED_BYTES: usize = 56;
-/// Page sizes that are accepted, as powers of two.
+/// The smallest supported page size. Sizes are powers of two.
 pub(super) const PAGE_BYTES_MIN: usize = 1 << 10;
 pub(super) const PAGE_BYTES_MAX: usize = 1 << 16;
 
-/// The facts of one committed state.
+/// The fields of the meta page of one committed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) page_bytes: u32,
@@ -46,7 +46,7 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// Reads a meta page; `None` unless magic, version and checksum hold.
+    /// Decodes a meta page; `None` if magic, version or checksum is wrong.
     pub(super) fn parse(page: &[u8]) -> Option<Self> {
         let body = page.get(HEADER_BYTES..META_END)?;
         let u32_at = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
@@ -88,12 +88,12 @@ impl Meta {
     }
 }
 
-/// Whether the engine works with pages of this size.
+/// Whether the engine supports pages of this size.
 pub(super) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&bytes)
 }
 
-/// Reads both meta pages and returns the one that rules, and which page it is.
+/// Reads both meta pages. Returns the current one and its page.
 pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Meta, PageId)> {
     let invalid = |second_meta: usize, reason| BoltError::NotABackend {
         path: Arc::clone(path),
@@ -121,7 +121,8 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
             return Err(invalid(meta.page_bytes as usize, "page size is not supported"));
         }
         None => {
-            // The first meta is damaged: its sibling sits at the page size, which is unknown.
+            // The first meta is damaged. The other is at the offset of the page size, which is
+            // unknown.
             let mut candidate = PAGE_BYTES_MIN;
             loop {
                 if candidate > PAGE_BYTES_MAX {

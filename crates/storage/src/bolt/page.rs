@@ -1,4 +1,4 @@
-//! Tree pages: the one place that knows their byte layout, for reading and for writing.
+//! Tree pages: encoding and decoding. No other module knows their byte layout.
 //!
 //! ```text
 //! header   id u64 | flags u16 | count u16 | overflow u32
@@ -6,9 +6,9 @@
 //! branch   count x { pos u32, key bytes u32, child id u64 }                 then keys
 //! ```
 //!
-//! All little-endian. `pos` counts from the element itself. A page takes `1 + overflow` pages of the
-//! file; only the first has a header. Inline pages (small buckets, inside a leaf's value) look the
-//! same, but lie at any address, so nothing here assumes alignment.
+//! All numbers are little-endian. `pos` counts from the element itself. A page takes `1 + overflow`
+//! pages of the file; only the first has a header. Inline pages (small buckets, inside a leaf's
+//! value) have the same layout, but may be at any address, so nothing here assumes alignment.
 //!
 //! # Invariants
 //!
@@ -17,8 +17,8 @@
 //!
 //! # Not here
 //!
-//! Meta pages (`meta`), the free list (`free`), and whether keys ascend (`check`, and `tree`
-//! before it rewrites a page).
+//! Meta pages (`meta`), the free list (`free`), and whether keys ascend (`check`, and `tree` before
+//! it rewrites a page).
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -26,12 +26,12 @@ use std::ops::Range;
 use super::PageId;
 use crate::size::in_memory;
 
-/// Size of a page header, and of one element of either table.
+/// Size of a page header.
 pub(super) const HEADER_BYTES: usize = 16;
 /// Size of one element of the leaf or branch table.
 pub(super) const ELEMENT_BYTES: usize = 16;
 
-/// Keys that a search compares together instead of halving on.
+/// The number of remaining keys at which a search compares all of them instead of halving further.
 const PROBED_TOGETHER: usize = 16;
 
 pub(super) const FLAG_BRANCH: u16 = 0x01;
@@ -40,7 +40,7 @@ pub(super) const FLAG_META: u16 = 0x04;
 pub(super) const FLAG_FREELIST: u16 = 0x10;
 pub(super) const ELEMENT_IS_BUCKET: u32 = 0x01;
 
-/// What is wrong with a page, before it is known whose file it is.
+/// What is wrong with a page, before the file's name is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageFault {
     /// Byte within the page.
@@ -54,7 +54,7 @@ impl PageFault {
     }
 }
 
-/// What a tree page holds.
+/// The kind of a tree page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageKind {
     Branch,
@@ -81,7 +81,7 @@ pub(super) struct LeafElement<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Reads the page `id` that starts at `bytes[0]`; `bytes` may go on behind it.
+    /// Reads the page `id` that starts at `bytes[0]`; more bytes may follow.
     pub(super) fn parse(bytes: &'a [u8], id: PageId, page_bytes: usize) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         if header.id != id {
@@ -95,7 +95,7 @@ impl<'a> Page<'a> {
         Self::with_header(&bytes[..len], &header)
     }
 
-    /// Reads an inline page, which fills `bytes` up to its end.
+    /// Reads an inline page, which fills `bytes` to the end.
     pub(super) fn parse_inline(bytes: &'a [u8]) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         let page = Self::with_header(bytes, &header)?;
@@ -139,7 +139,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The bytes `pos..pos + len` behind the element at `at`.
+    /// The bytes `pos..pos + len` after the element at `at`.
     fn data(&self, at: usize, pos: u32, len: u64) -> Result<&'a [u8], PageFault> {
         let start = at as u64 + u64::from(pos);
         let range = usize::try_from(start).ok().zip(usize::try_from(start + len).ok());
@@ -157,7 +157,7 @@ impl<'a> Page<'a> {
         Ok(LeafElement { key, value, is_bucket: u32_at(element, 0) & ELEMENT_IS_BUCKET != 0 })
     }
 
-    /// What entry `index` of a leaf takes of the page.
+    /// The bytes that entry `index` of a leaf takes.
     pub(super) fn element_bytes(&self, index: usize) -> Result<usize, PageFault> {
         let (_, element) = self.element(index)?;
         Ok(ELEMENT_BYTES + u32_at(element, 8) as usize + u32_at(element, 12) as usize)
@@ -194,7 +194,7 @@ impl<'a> Page<'a> {
         self.seek_among(0..self.count, key)
     }
 
-    /// As [`Page::seek`], looking at `guess` first and around it next.
+    /// As [`Page::seek`], but compares the key at `guess` first and those around it next.
     pub(super) fn seek_near(&self, guess: usize, key: &[u8]) -> Result<(usize, bool), PageFault> {
         if guess < self.count && self.key(guess)? == key {
             return Ok((guess, true));
@@ -210,14 +210,14 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Where `key` is on a page whose keys are spread evenly from `from` up to below `to`.
+    /// The likely index of `key` on a page whose keys are spread evenly from `from` to below `to`.
     pub(super) fn guess(&self, from: &[u8], to: &[u8], key: &[u8]) -> Option<usize> {
         let [from, to, at] = [from, to, key].map(prefix);
         let passed = u128::from(at.checked_sub(from)?) * self.count as u128;
         usize::try_from(passed.checked_div(u128::from(to.checked_sub(from)?))?).ok()
     }
 
-    /// Brings element `index` and its key into cache, if they are there.
+    /// Prefetches element `index` and its key into the CPU cache, if they exist.
     pub(super) fn touch(&self, index: usize) {
         std::hint::black_box(self.key(index).ok().and_then(<[u8]>::first));
     }
@@ -236,8 +236,9 @@ impl<'a> Page<'a> {
             }
         }
         let halved = high;
-        // Each key lies on a cache line of its own, most likely out of cache. Comparing prefixes of
-        // all that are left, instead of every other one after the other, fetches them in parallel.
+        // Each key is on a cache line of its own, most likely not cached. Comparing the prefixes of
+        // all remaining keys, instead of every other key one after the other, fetches them in
+        // parallel.
         let target = prefix(key);
         let (mut below, mut not_above) = (low, low);
         for index in low..high {
@@ -254,18 +255,19 @@ impl<'a> Page<'a> {
                 Ordering::Greater => high = middle,
             }
         }
-        // The halving above stops at an equal key without looking for it.
+        // The halving above stops at an equal key without comparing it.
         let exact = low == halved && low < self.count && self.key(low)? == key;
         Ok((low, exact))
     }
 
-    /// Position of the child that covers `key`: the last whose key is not above it, else the first.
+    /// Position of the child that covers `key`: the last one whose key is not above it, else the
+    /// first.
     pub(super) fn child_index(&self, key: &[u8]) -> Result<usize, PageFault> {
         let (index, exact) = self.seek(key)?;
         Ok(if exact { index } else { index.saturating_sub(1) })
     }
 
-    /// The byte behind the last one that an element uses, counted from the page's start.
+    /// The offset after the last byte that an element uses, from the page's start.
     pub(super) fn used_bytes(&self) -> Result<usize, PageFault> {
         let mut used = HEADER_BYTES + self.count * ELEMENT_BYTES;
         for index in 0..self.count {
@@ -295,7 +297,7 @@ pub(super) struct Header {
     pub(super) overflow: u32,
 }
 
-/// Reads a page header without judging it.
+/// Decodes a page header without validating it.
 pub(super) fn header(bytes: &[u8]) -> Result<Header, PageFault> {
     let bytes: &[u8; HEADER_BYTES] =
         bytes.first_chunk().ok_or_else(|| PageFault::at(0, "page header is cut off"))?;
@@ -315,7 +317,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, header: &Header) {
     out.extend_from_slice(&header.overflow.to_le_bytes());
 }
 
-/// Appends a leaf page without padding. Entries come as key, value, and whether a bucket.
+/// Appends a leaf page without padding. An entry is a key, a value, and whether it is a bucket.
 pub(super) fn put_leaf<'a>(
     out: &mut Vec<u8>,
     id: PageId,
@@ -341,13 +343,13 @@ pub(super) fn put_leaf<'a>(
     }
 }
 
-/// A length or place within a page, as pages have it.
+/// A length or position within a page, as stored.
 pub(super) fn u32_of(length: usize) -> u32 {
     u32::try_from(length)
         .expect("keys and values are checked when they are put, and nodes are split")
 }
 
-/// Appends a branch page without padding. Entries come as key and child.
+/// Appends a branch page without padding. An entry is a key and a child.
 pub(super) fn put_branch<'a>(
     out: &mut Vec<u8>,
     id: PageId,
@@ -374,7 +376,7 @@ fn count_u16(count: usize) -> u16 {
     u16::try_from(count).expect("a page holds fewer than 65,535 elements by its size")
 }
 
-/// The first eight bytes as a number that orders as they do; a shorter key is padded with zeros.
+/// The first eight bytes as a number with the same order; a shorter key is padded with zeros.
 fn prefix(key: &[u8]) -> u64 {
     match key.first_chunk() {
         Some(chunk) => u64::from_be_bytes(*chunk),

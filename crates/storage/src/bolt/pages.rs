@@ -1,4 +1,4 @@
-//! What each page of a state is, for tools that show a file.
+//! Lists the pages of a state with their use, for tools that show a file.
 
 use super::DEPTH_MAX;
 use super::error::Result;
@@ -8,18 +8,18 @@ use super::reach::{Below, each_below};
 use super::read::ReadTx;
 use super::snapshot::Snapshot;
 
-/// What a page is for.
+/// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageUse {
-    /// One of the first two pages, which say where everything begins.
+    /// One of the first two pages, which name the root of the state.
     Meta,
     /// The stored list of free pages.
     FreeList,
-    /// A page of a tree that leads to others.
+    /// A page of a tree that refers to other pages.
     Branch,
-    /// A page of a tree that holds entries.
+    /// A page of a tree that contains entries.
     Leaf,
-    /// Nothing reaches it: it will be used again.
+    /// A page that no tree reaches; it will be used again.
     Free,
 }
 
@@ -28,18 +28,18 @@ pub enum PageUse {
 pub struct PageFacts {
     /// Its number, from 0.
     pub id: u64,
-    /// What it is for.
+    /// The use of the page.
     pub usage: PageUse,
-    /// Entries or children in it.
+    /// The number of entries or children in it.
     pub items: usize,
-    /// Pages of the file that follow it and belong to it.
+    /// The number of following pages of the file that belong to it.
     pub overflow: u64,
-    /// How far it is from the root of its bucket's tree.
+    /// The distance from the root of its bucket's tree.
     pub depth: usize,
 }
 
 impl ReadTx {
-    /// Lists the pages of this state in order; free ones that follow each other count as one.
+    /// Lists the pages of this state in order; adjacent free pages are one item.
     pub fn pages(&self) -> Result<Vec<PageFacts>> {
         pages(&self.snapshot)
     }
@@ -68,7 +68,7 @@ fn pages(snapshot: &Snapshot) -> Result<Vec<PageFacts>> {
     Ok(all)
 }
 
-/// The list of free pages, if the file has one that can be told.
+/// The page of the stored free list, if there is one and it can be decoded.
 fn stored_list(snapshot: &Snapshot) -> Option<PageFacts> {
     let id = snapshot.meta.freelist;
     let start = usize::try_from(id.0).ok()?.checked_mul(snapshot.page_bytes())?;

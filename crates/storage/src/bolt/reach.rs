@@ -1,13 +1,13 @@
-//! Which pages a state reaches: the walk that finds the free pages of a file when it is opened.
+//! Finds the free pages of a file when it is opened, by walking the trees of the current state.
 //!
 //! A stored free list is never trusted and never needed: every page below the high-water mark that
-//! no tree reaches is free. Branch pages are read. Leaf pages are mostly not: in a tree without
-//! nested buckets a leaf matters only by the pages it covers, and a leaf whose next page is itself
-//! reached covers one. So opening a file of 1 GB reads a few MB.
+//! no tree reaches is free. Branch pages are read. Most leaf pages are not: in a tree without
+//! nested buckets, only the number of pages of a leaf matters, and a leaf has one page if the next
+//! page is itself reached. So opening a file of 1 GB reads a few MB.
 //!
 //! # Not here
 //!
-//! Full verification (`check`), which reads everything and collects findings instead of stopping.
+//! Full verification (`check`), which reads everything and collects problems instead of stopping.
 
 use super::bucket::bucket_header;
 use super::error::Result;
@@ -22,15 +22,17 @@ use std::sync::Arc;
 
 const TWICE: &str = "page is reached twice";
 
-/// What is free in a state.
+/// The free pages of a state.
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) free: FreePages,
-    /// The stored free list, which the durable state still names: free once that is superseded.
+    /// The stored free list, to which the durable state still refers: free once that state is
+    /// superseded.
     pub(super) stored_list: Option<Run>,
 }
 
-/// Walks the state. `flat`: buckets hold no buckets, so leaves below the top level are not read.
+/// Walks the state. With `flat`, buckets contain no buckets, so leaves below the top level are not
+/// read.
 pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
     let mut walk = Walk {
         snapshot,
@@ -39,7 +41,7 @@ pub(super) fn reach(snapshot: &Arc<Snapshot>, flat: bool) -> Result<Reach> {
         unread_leaves: Vec::new(),
     };
     let stored_list = walk.take_stored_list()?;
-    // The top level is always read in full: its leaves name the buckets.
+    // The top level is always read completely: its leaves name the buckets.
     let mut pending = vec![(snapshot.meta.root, true)];
     while let Some((root, read_leaves)) = pending.pop() {
         walk.tree(root, read_leaves, &mut |bucket| pending.push((bucket, !flat)))?;
@@ -63,7 +65,7 @@ pub(super) fn tree_pages(snapshot: &Snapshot, root: PageId) -> Result<Vec<Run>> 
     Ok(runs)
 }
 
-/// What a page of a tree leads to.
+/// A page or bucket to which a page refers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Below {
     /// A page of the same tree.
@@ -80,7 +82,7 @@ impl Below {
     }
 }
 
-/// Names each page and bucket that a page leads to, in order.
+/// Calls a function for each page and bucket to which a page refers, in order.
 pub(super) fn each_below(
     snapshot: &Snapshot,
     id: PageId,
@@ -137,7 +139,7 @@ impl Walk<'_> {
         Ok(Some(run))
     }
 
-    /// Takes the pages of one tree and reports the roots of the buckets in its leaves.
+    /// Reaches the pages of one tree. Returns the roots of the buckets in its leaves.
     fn tree(
         &mut self,
         root: PageId,
@@ -168,7 +170,8 @@ impl Walk<'_> {
             let children = (0..page.count()).rev().map(|index| page.child(index));
             let children = children.collect::<Result<Vec<_>, _>>().map_err(fault)?;
             self.take(Run { start: id, count })?;
-            // All children of a branch are of one kind, as all leaves of a tree are equally deep.
+            // All children of a branch are of one kind, because all leaves of a tree are equally
+            // deep.
             let first = children.last().copied().unwrap_or(id);
             if read_leaves || self.page(first, std::iter::empty())?.kind == PageKind::Branch {
                 pending.extend(children);
@@ -182,14 +185,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads a page, and those to come along with it, beside the map: what is looked at here is not
-    /// meant to stay in memory.
+    /// Reads a page, and pages that follow it, through ordinary reads: mapped pages would stay in
+    /// memory.
     fn page(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<Page<'_>> {
         let at = self.window.load(id, next)?;
         self.window.page(id, at)
     }
 
-    /// Looks only at those leaves that have room behind them to be longer than one page.
+    /// Reads only those leaves that have room after them to be longer than one page.
     fn take_overflow_of_unread(&mut self) -> Result<()> {
         for leaf in std::mem::take(&mut self.unread_leaves) {
             let next = PageId(leaf.0 + 1);

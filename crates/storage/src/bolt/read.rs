@@ -1,12 +1,12 @@
 //! Read transactions: a pinned state, and that state as a file image.
 //!
-//! Nothing here locks or copies. A [`ReadTx`] is a counted reference to a snapshot: cloning it and
-//! sending it to another thread is cheap, and it never waits for the writer nor the writer for it.
-//! What it costs is space: pages that the writer frees stay in place while a snapshot needs them.
+//! Nothing here locks or copies. A [`ReadTx`] is a counted reference to a snapshot: it is cheap to
+//! clone and to send to another thread, and neither it nor the writer waits for the other. Its cost
+//! is space: the pages that the writer frees are not reused while a snapshot needs them.
 //!
 //! # Not here
 //!
-//! What is in a bucket (`bucket`).
+//! The content of a bucket (`bucket`).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::snapshot::Snapshot;
 use super::{PageId, TxId};
 use crate::size::in_memory;
 
-/// A constant view of the last committed state at the time it was taken.
+/// An immutable view of the last committed state at the time it was taken.
 #[derive(Clone, Debug)]
 pub struct ReadTx {
     pub(super) snapshot: Arc<Snapshot>,
@@ -38,7 +38,7 @@ impl ReadTx {
         self.snapshot.meta.txid.0
     }
 
-    /// Opens a bucket; `None` when there is none of that name.
+    /// Opens a bucket; `None` if it does not exist.
     pub fn bucket(&self, name: &[u8]) -> Result<Option<BucketReader<'_>>> {
         root_bucket(&self.snapshot)?.bucket(name)
     }
@@ -57,10 +57,11 @@ impl ReadTx {
         Ok(names)
     }
 
-    /// Turns a slice that this view handed out into shared bytes, without a copy.
+    /// Turns a slice of this view into shared bytes, without a copy.
     ///
-    /// The result keeps the view's pages in place for as long as it lives, so hold on to few of them
-    /// for long. The slice must come from this view (or a clone of it): anything else is a bug.
+    /// The result pins the view's pages as long as it lives, so the caller should keep few of them
+    /// for long. The slice must come from this view (or a clone of it); a call with another slice
+    /// is a bug.
     #[must_use]
     pub fn bytes(&self, slice: &[u8]) -> Bytes {
         if slice.is_empty() {
@@ -72,8 +73,8 @@ impl ReadTx {
 
     /// Reads a bucket's entries in key order through ordinary reads instead of the map.
     ///
-    /// For whole-bucket scans: the process does not grow by the pages it has seen. An absent bucket
-    /// scans as an empty one.
+    /// This is for scans of whole buckets: the pages do not become resident memory of the process.
+    /// A missing bucket reads as an empty one.
     pub fn scan(&self, bucket: &[u8]) -> Result<Scanner> {
         Scanner::new(Arc::clone(&self.snapshot), bucket)
     }
@@ -84,7 +85,7 @@ impl ReadTx {
         self.snapshot.meta.image_bytes()
     }
 
-    /// Reads a piece of this state as a file of its own, and returns how many bytes there were.
+    /// Reads a part of this state as a file of its own. Returns the number of bytes read.
     ///
     /// The image has this view's number on the first meta page and the number before it on the
     /// second, as bbolt's own copies do. Free pages inside are part of it, with any content.
@@ -105,15 +106,15 @@ impl ReadTx {
         Ok(wanted)
     }
 
-    /// Verifies the whole state: every page reachable once, well-formed, and in order.
+    /// Verifies the whole state: every page is reachable once, well-formed, and in order.
     ///
-    /// Returns what is wrong, at most a few hundred findings; an empty list means a sound file.
+    /// Returns the problems, at most a few hundred; the list of a sound file is empty.
     #[must_use]
     pub fn check(&self) -> Vec<Problem> {
         check::check(&self.snapshot)
     }
 
-    /// Where in the file a finding is.
+    /// The offset of a problem in the file.
     #[must_use]
     pub fn offset_of(&self, problem: &Problem) -> u64 {
         let page_start = problem.page.saturating_mul(self.snapshot.page_bytes() as u64);

@@ -1,22 +1,23 @@
-//! Giving space back while everything goes on: what bbolt needs an offline copy for.
+//! Reclaims space online, for which bbolt needs an offline copy.
 //!
-//! Free pages are given out lowest first, so rewriting a page moves it down as long as there is a
-//! free place below. A *pass* walks all trees in key order and rewrites, in small write
-//! transactions, the pages that lie at or above a boundary (where the file would end if it had no
-//! free pages) and, in the first pass, runs of leaves that would fit into clearly fewer pages. What
-//! remains above is free; the high-water mark falls to the last page in use, and the file is cut
-//! off there once no snapshot reaches further.
+//! The lowest free pages are allocated first, so rewriting a page moves it down as long as there is
+//! a free run below. A *pass* walks all trees in key order and rewrites pages in small write
+//! transactions: the pages at or above a boundary (the end of the file if it had no free pages)
+//! and, in the first pass, runs of leaves that would fit into clearly fewer pages. Everything that
+//! remains above is free; the high-water mark falls to the last page in use, and the file is
+//! truncated there once no snapshot reaches further.
 //!
-//! Between two steps other transactions commit as they like: a pass keeps its place as a bucket and
-//! a key, not as pages. Each step writes about as many pages as it was allowed to.
+//! Other transactions may commit between two steps: a pass remembers its position as a bucket and a
+//! key, not as pages. Each step writes about as many pages as its budget allows.
 //!
 //! # Invariants
 //!
-//! * The file is cut only at or above the durable high-water mark and that of every live snapshot.
+//! * The file is truncated only at or above the durable high-water mark and that of every live
+//!   snapshot.
 //!
 //! # Not here
 //!
-//! When to do this and how fast (the server). Buckets inside buckets are left where they are.
+//! When and how fast this runs (the server). Buckets inside buckets are not moved.
 
 use std::sync::Arc;
 
@@ -33,28 +34,29 @@ use super::window::Window;
 use super::write::WriteTx;
 use super::{DEPTH_MAX, PageId};
 
-/// Neighbouring leaves are joined when that leaves at most this part of their pages.
+/// Neighbouring leaves are joined if they then take at most this percentage of their pages.
 const JOIN_BELOW_PERCENT: usize = 85;
-/// Leaves that a step looks at for each page that it may write.
+/// Leaves that a step examines for each page that it may write.
 const EXAMINED_PER_WRITTEN: u64 = 16;
 
-/// What one step of [`Db::reclaim`] did.
+/// The result of one step of [`Db::reclaim`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Pages that were rewritten somewhere else.
+    /// The number of pages that were rewritten at another place.
     pub moved_pages: u64,
-    /// Bytes that the file became shorter by.
+    /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// There is nothing more to gain for now. While snapshots from before the last steps live, they
-    /// keep the pages they can see: once they are gone another round may free those.
+    /// Nothing more can be reclaimed for now. Snapshots from before the last steps still pin their
+    /// pages; once they end, another round may reclaim those.
     pub done: bool,
 }
 
 impl Db {
-    /// Does a part of the work of making the file as small as its content.
+    /// Runs one step of shrinking the file to its content.
     ///
-    /// Call it until it says `done`. Each call is a write transaction that rewrites about
-    /// `budget_pages` pages, so writers wait no longer than for any other commit of that size.
+    /// The caller repeats it until the result is `done`. Each call is a write transaction that
+    /// rewrites about `budget_pages` pages, so writers wait no longer than for any other commit of
+    /// that size.
     pub fn reclaim(&self, budget_pages: u64) -> Result<Reclaimed> {
         let mut tx = self.write()?;
         let unfinished = tx.writer.pass.take();
@@ -77,14 +79,14 @@ impl Db {
         Ok(Reclaimed { moved_pages, truncated_bytes, done })
     }
 
-    /// Forgets an unfinished round, so that the next step begins a full one.
+    /// Drops an unfinished round, so that the next step begins a full one.
     ///
-    /// A round that was begun earlier may be past the places where space has become free since.
+    /// A round that began earlier may have passed places where space has become free since.
     pub fn restart_reclaim(&self) {
         self.shared.writer.lock().pass = None;
     }
 
-    /// Writes down a lower high-water mark if the tail is free, and cuts the file there.
+    /// Commits a lower high-water mark if the tail is free, and truncates the file there.
     fn lower(&self) -> Result<u64> {
         let mut tx = self.write()?;
         if tx.writer.free.high_water() < tx.source.snapshot.meta.high_water {
@@ -95,7 +97,7 @@ impl Db {
     }
 }
 
-/// Cuts the file off behind the last page that any live state reaches.
+/// Truncates the file after the last page that any live state reaches.
 fn truncate(shared: &Shared) -> Result<u64> {
     let mut writer = shared.writer.lock();
     release_pages(shared, &mut writer);
@@ -109,7 +111,7 @@ fn truncate(shared: &Shared) -> Result<u64> {
     if cut == 0 {
         return Ok(0);
     }
-    // No state older than these can come back: new readers get the current one.
+    // States older than these cannot get new readers: new readers get the current one.
     writer.mapping.hide_from(usize::try_from(len).unwrap_or(usize::MAX));
     shared.file.set_len(len).map_err(io_fault(&shared.path, "shorten the file", len))?;
     writer.file_bytes = len;
@@ -135,14 +137,14 @@ impl Pass {
         }
     }
 
-    /// The pass to go on with after this one has come to its end, unless that would gain nothing.
+    /// The pass that follows this one, or `None` if it would gain nothing.
     ///
-    /// Of two passes one shortens the file or finds fewer pages in use than any before, by a
-    /// hundredth at least: so a round comes to an end.
+    /// Of any two consecutive passes, one must shorten the file or reduce the number of used pages
+    /// by at least a hundredth. So a round always ends.
     fn next(&self, tx: &WriteTx<'_>) -> Option<Self> {
         let mut next = Self::start(tx, self.number + 1);
         let much_lower = |page: PageId, than: PageId| page.0 * 100 <= than.0 * 99;
-        // What was freed while this pass went on lowers the boundary for the next.
+        // Pages that were freed during this pass lower the boundary for the next one.
         let fruitful = much_lower(next.high_water_min, self.high_water_min)
             || much_lower(next.boundary_min, self.boundary_min);
         let full = tx.writer.free.count() * 100 < tx.writer.free.high_water().0;
@@ -154,8 +156,8 @@ impl Pass {
         (joined || !full && !stuck).then_some(next)
     }
 
-    /// Marks pages for rewriting from where the pass stands. Returns how many, and whether the pass
-    /// came to its end.
+    /// Marks pages for rewriting from the position of the pass on. Returns their number, and
+    /// whether the pass has ended.
     fn step(&mut self, tx: &mut WriteTx<'_>, budget_pages: u64) -> Result<(u64, bool)> {
         let snapshot = Arc::clone(&tx.source.snapshot);
         let mut walk = Walk {
@@ -190,7 +192,7 @@ impl Pass {
     }
 }
 
-/// A step's way through the trees, which it reads as they were when the step began.
+/// The walk of a step through the trees, as they were when the step began.
 struct Walk<'s> {
     snapshot: &'s Snapshot,
     window: Window,
@@ -201,12 +203,12 @@ struct Walk<'s> {
     examined_leaves: u64,
 }
 
-/// Branches from the root down, each with the position of the next.
+/// Branches from the root down, each with the position of the next one.
 type Path<'s> = Vec<(Page<'s>, usize)>;
 
 impl<'s> Walk<'s> {
-    /// Goes through a tree from `from` on. Returns the key to go on from if the step is over before
-    /// the tree is.
+    /// Walks through a tree from `from` on. Returns the key at which the next step continues, if
+    /// the budget is used up before the tree ends.
     fn tree(&mut self, source: &Source, tree: &mut Tree, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let Link::Page(root) = tree.root else { return Ok(None) };
         let page = self.snapshot.page(root)?;
@@ -225,8 +227,8 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Marks the branches on the path, and the leaves from its last position on until the step is
-    /// over. Then returns the key of the first leaf that was left out.
+    /// Marks the branches on the path, and the leaves from its last position on until the budget is
+    /// used up. Then returns the key of the first leaf that was not marked.
     fn visit(
         &mut self,
         source: &Source,
@@ -263,7 +265,7 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Loads a page by the positions that lead to it, so that the commit writes it anew.
+    /// Loads the page at these positions, so that the commit writes it again.
     fn load(&mut self, source: &Source, tree: &mut Tree, positions: &[usize]) -> Result<()> {
         let freed_before = tree.freed.len();
         tree.load_at(source, positions)?;

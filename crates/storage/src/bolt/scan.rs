@@ -1,8 +1,8 @@
-//! A bucket read from front to back through ordinary reads, beside the map.
+//! Reads a bucket from start to end through ordinary reads instead of the map.
 //!
-//! The map makes every page that was looked at part of the process's resident memory. A scan of a
-//! whole bucket at start would make the process as large as the file, so it reads into a buffer of
-//! its own instead: neighbouring leaves, which mostly are neighbours in the file too, in one call.
+//! The map makes every page that is read part of the process's resident memory. A scan of a whole
+//! bucket at start would make the process as large as the file. So it reads into a buffer of its
+//! own, several neighbouring leaves in one call: most of them are neighbours in the file too.
 //!
 //! # Not here
 //!
@@ -22,7 +22,7 @@ use super::{DEPTH_MAX, PageId};
 #[derive(Debug)]
 pub struct Scanner {
     snapshot: Arc<Snapshot>,
-    /// For each level from the root, the pages still to visit, the next one last.
+    /// For each level from the root, the remaining pages; the next one is last.
     ahead: Vec<Vec<PageId>>,
     window: Window,
     /// The entries of an inline bucket.
@@ -30,11 +30,11 @@ pub struct Scanner {
     leaf: Option<Leaf>,
 }
 
-/// The leaf being read, within the window.
+/// The current leaf, within the window.
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
     id: PageId,
-    /// Where it starts in the window.
+    /// The start of the leaf in the window.
     at: usize,
     inline: bool,
     index: usize,
@@ -64,7 +64,7 @@ impl Scanner {
         Ok(scanner)
     }
 
-    /// Returns the next entry, or `None` behind the last.
+    /// Returns the next entry, or `None` after the last.
     #[expect(clippy::should_implement_trait, reason = "fallible, and lends its buffer")]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         while !self.leaf_has_more()? {
@@ -96,7 +96,7 @@ impl Scanner {
         self.window.page(leaf.id, leaf.at)
     }
 
-    /// Goes to the next leaf; false behind the last.
+    /// Moves to the next leaf; false after the last.
     fn advance(&mut self) -> Result<bool> {
         self.leaf = None;
         while let Some(level) = self.ahead.last_mut() {

@@ -1,19 +1,19 @@
-//! Cuts and joins a tree's loaded nodes so that each becomes one page.
+//! Splits and joins a tree's loaded nodes so that each becomes one page.
 //!
-//! Runs bottom-up when a transaction commits. Neighbouring loaded nodes are about to be rewritten
-//! anyway, so they are packed together whenever that saves a page; a node from which something was
-//! removed and which is small takes in a neighbour that was not loaded. So a transaction that
-//! deletes every other entry leaves half as many pages behind, and one that appends leaves full ones.
+//! This runs bottom-up when a transaction commits. Neighbouring loaded nodes are rewritten in any
+//! case, so they are packed together whenever that saves a page. A small node from which something
+//! was removed is joined with a neighbour that is not loaded. So a transaction that deletes every
+//! other entry leaves half as many pages, and one that appends leaves full pages.
 //!
 //! # Invariants, after [`shape`]
 //!
-//! * Every loaded node takes the pages it needs and no more; none is empty but a lone root leaf.
+//! * Every loaded node takes only the pages it needs; none is empty but a lone root leaf.
 //! * Every branch has at least two children.
 //! * A child's key is the first key of its loaded node.
 //!
 //! # Tests
 //!
-//! Cutting is tested here; the whole by the model test, which checks the file after each commit.
+//! Splitting is tested here; the rest by the model test, which checks the file after each commit.
 
 use super::error::Result;
 use super::page::HEADER_BYTES;
@@ -21,7 +21,7 @@ use super::source::Source;
 use super::tree::{Body, Child, Item, Link, Node, Tree};
 use super::{DEPTH_MAX, PageId};
 
-/// Longest leaf that is built to pack large entries better, in pages.
+/// The maximum length in pages of a leaf that is built to pack large entries better.
 pub(super) const GROUP_PAGES_MAX: usize = 4;
 
 /// Shapes the loaded part of a tree for pages of this size.
@@ -30,7 +30,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
     if let Link::Node(root) = shaper.tree.root {
         shaper.children(root, true, 0)?;
     }
-    // A branch with one child adds nothing: the child becomes the root.
+    // A branch with one child is useless: the child becomes the root.
     while let Link::Node(root) = shaper.tree.root
         && let Body::Branch(children) = &shaper.tree.nodes[root].body
     {
@@ -54,7 +54,7 @@ pub(super) fn shape(tree: &mut Tree, source: &Source, page_bytes: usize) -> Resu
     Ok(())
 }
 
-/// How many pages a leaf level of entries of these sizes takes when packed.
+/// The number of pages that packed leaves with entries of these sizes take.
 pub(super) fn leaf_pages(sizes: &[usize], page_bytes: usize) -> usize {
     let cutter = Cutter { page_bytes, edge: true };
     let (mut start, mut total) = (0, 0);
@@ -73,7 +73,7 @@ struct Shaper<'a> {
 }
 
 impl Shaper<'_> {
-    /// Shapes everything below a branch. `edge`: it is the last one of its level.
+    /// Shapes everything below a branch. `edge`: it is the last branch of its level.
     fn children(&mut self, branch: usize, edge: bool, depth: usize) -> Result<()> {
         let Body::Branch(children) = &mut self.tree.nodes[branch].body else { return Ok(()) };
         let mut children = std::mem::take(children);
@@ -107,8 +107,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Joins small nodes with a neighbour. True if branches were joined, whose children may now be
-    /// joined in turn.
+    /// Joins small nodes with a neighbour. Returns true if branches were joined, because their
+    /// children may now be joined too.
     fn join_small(&mut self, children: &mut Vec<Child>) -> Result<bool> {
         let mut branches_joined = false;
         let mut at = 0;
@@ -237,17 +237,18 @@ impl Shaper<'_> {
     }
 }
 
-/// Decides where a sequence of entries is cut into pages.
+/// Decides where a sequence of entries is split into pages.
 #[derive(Clone, Copy, Debug)]
 struct Cutter {
     page_bytes: usize,
-    /// The sequence ends its level, where appended entries come next: full pages, the rest behind.
-    /// Elsewhere the entries are spread evenly, so that each page has room for some more.
+    /// The sequence ends its level, where further entries are appended: pages are filled, and the
+    /// last one takes the rest. Elsewhere the entries are spread evenly, so that each page has room
+    /// for more.
     edge: bool,
 }
 
 impl Cutter {
-    /// Cuts a leaf's entries. Returns the position behind the last entry of each page.
+    /// Splits a leaf's entries. Returns the position after the last entry of each page.
     fn leaf(self, sizes: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut start = 0;
@@ -264,10 +265,10 @@ impl Cutter {
         self.spread(sizes, ends.len(), 1).unwrap_or(ends)
     }
 
-    /// How many entries the next leaf takes, and how many pages that is.
+    /// The number of entries of the next leaf, and its number of pages.
     ///
-    /// One page if it is well filled. Entries of a third of a page and more leave gaps; a leaf of a
-    /// few pages, up to [`GROUP_PAGES_MAX`], takes several of them with less waste.
+    /// It is one page if that is well filled. Entries of a third of a page and more leave gaps; a
+    /// leaf of a few pages, up to [`GROUP_PAGES_MAX`], holds several of them with less waste.
     fn leaf_group(self, sizes: &[usize]) -> (usize, usize) {
         let first = HEADER_BYTES + sizes.first().copied().unwrap_or(0);
         let pages_min = first.div_ceil(self.page_bytes).max(1);
@@ -292,7 +293,7 @@ impl Cutter {
         (best.0, best.1)
     }
 
-    /// Cuts a branch's entries: at least two to a page, however large they are.
+    /// Splits a branch's entries, with at least two for each page, however large they are.
     fn branch(self, sizes: &[usize]) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut used = HEADER_BYTES;
@@ -312,7 +313,7 @@ impl Cutter {
         {
             ends = even;
         }
-        // A single entry left over takes one from the page before, or joins it.
+        // A single entry that is left over takes one from the page before, or joins that page.
         let mut at = 1;
         while at < ends.len() {
             let before = if at >= 2 { ends[at - 2] } else { 0 };
@@ -328,8 +329,8 @@ impl Cutter {
         ends
     }
 
-    /// Cuts into `count` single pages of about equal content, each with `entries_min` entries;
-    /// `None` if that does not come out.
+    /// Splits into `count` single pages of about equal content, each with at least `entries_min`
+    /// entries; `None` if that is not possible.
     fn spread(self, sizes: &[usize], count: usize, entries_min: usize) -> Option<Vec<usize>> {
         let mut left: usize = sizes.iter().sum();
         let mut ends = Vec::with_capacity(count);
@@ -339,7 +340,7 @@ impl Cutter {
             let mut used = 0;
             let mut end = start;
             while let Some(size) = sizes.get(end) {
-                // Cutting nearest to the target: half of an entry may stand over.
+                // Splits nearest to the target: up to half of an entry may exceed it.
                 if used > 0
                     && (used + size / 2 > target || HEADER_BYTES + used + size > self.page_bytes)
                 {
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn large_entries_share_a_leaf_of_several_pages() {
-        // One fills 51 % of a page, five fill 86 % of three.
+        // One entry fills 51 % of a page, five fill 86 % of three pages.
         assert_eq!(leaf(&[2100; 14], true), [5, 10, 13, 14]);
         // An entry of its own size class keeps its own pages.
         assert_eq!(leaf(&[1 << 20, 100, 1 << 20], true), [2, 3]);

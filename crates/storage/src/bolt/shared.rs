@@ -1,8 +1,9 @@
-//! What the handles to an open file share: the published state, and what only the writer knows.
+//! The state that handles to an open file share: the published snapshot, and the writer's own
+//! state.
 //!
-//! Readers take the published snapshot under a lock held for a few nanoseconds. The writer's lock is
-//! held for a whole write transaction; what it guards is known to no reader. Which snapshots are
-//! alive is seen from the weak references kept beside each published state.
+//! Readers take the published snapshot under a lock held for a few nanoseconds. The writer's lock
+//! is held for a whole write transaction; readers never take it. Weak references beside each
+//! published state show which snapshots are alive.
 //!
 //! # Not here
 //!
@@ -20,23 +21,23 @@ use super::snapshot::{Pin, Snapshot};
 use super::{PageId, Run, TxId};
 use crate::disk::{Disk, DiskFile, Mapping};
 
-/// How to open a file.
+/// Options of opening a file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Only read: the file must exist and stays as it is; its lock is shared with other readers.
+    /// Only read: the file must exist and does not change; its lock is shared with other readers.
     pub read_only: bool,
-    /// Page size of a file that has to be created. An existing file's own is used.
+    /// The page size of a new file. An existing file keeps its own.
     pub page_bytes_new: usize,
-    /// Commits do not wait for the disk: for files that are thrown away when the machine stops.
+    /// Commits do not wait for the disk: for files that are not needed after the machine stops.
     pub no_sync: bool,
-    /// How much longer the file becomes than needed when it has to grow.
+    /// When the file has to grow, it becomes longer than needed by this much.
     pub growth_bytes: u64,
-    /// Address space taken at least, so that a growing file is seldom mapped anew.
+    /// The minimum of mapped address space, so that a growing file is seldom mapped again.
     pub map_bytes_min: usize,
-    /// The caller vouches that no bucket holds buckets, as in every file of etcd.
+    /// The caller guarantees that no bucket contains buckets, as in every file of etcd.
     ///
-    /// Opening then reads a hundredth of the file. Where the promise is false, writing destroys the
+    /// Opening then reads a hundredth of the file. If the guarantee is wrong, writing destroys the
     /// inner buckets.
     pub flat: bool,
 }
@@ -54,7 +55,7 @@ impl Default for Options {
     }
 }
 
-/// What all handles to an open file share.
+/// The state that all handles to an open file share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
@@ -65,7 +66,7 @@ pub(super) struct Shared {
     pub(super) writer: Mutex<Writer>,
 }
 
-/// What readers start from.
+/// The state that new readers get.
 #[derive(Debug)]
 pub(super) struct Published {
     pub(super) snapshot: Arc<Snapshot>,
@@ -76,7 +77,7 @@ pub(super) struct Published {
     pub(super) file_bytes: u64,
 }
 
-/// A published state, as long as somebody may use it.
+/// A published state, as long as it may be in use.
 #[derive(Debug)]
 pub(super) struct Tracked {
     txid: TxId,
@@ -85,7 +86,7 @@ pub(super) struct Tracked {
     pub(super) handles: Weak<Snapshot>,
 }
 
-/// What only the writer knows.
+/// The state of the writer.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) poisoned: Option<Arc<str>>,
@@ -93,17 +94,17 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
-    /// The file's space is reserved up to here; a hole may follow.
+    /// Up to this offset, the file's space is reserved; a hole may follow.
     pub(super) reserved_bytes: u64,
-    /// Pages that the durable state names besides its trees: freed by the next commit.
+    /// Pages to which the durable state refers outside of its trees: the next commit frees them.
     pub(super) superseded: Vec<Run>,
     pub(super) pass: Option<Pass>,
-    /// Scratch space for encoding pages, kept between commits.
+    /// A scratch buffer for encoding pages, kept between commits.
     pub(super) buffer: Vec<u8>,
 }
 
 impl Published {
-    /// Makes `snapshot` what readers get from now on.
+    /// Makes `snapshot` the state that new readers get.
     pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
         self.snapshot = Arc::new(snapshot);
         self.tracked.push(Tracked::new(&self.snapshot, pin));
@@ -113,7 +114,7 @@ impl Published {
     pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
         let current = self.snapshot.meta.txid;
         self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
-        // A count that was seen to be zero: everything its last owner read was read before.
+        // For a count that reached zero: the last owner's reads happened before this point.
         fence(Ordering::Acquire);
         let older = self.tracked.iter().filter(|state| state.txid != current);
         older.map(|state| (state.txid, state.high_water)).collect()
@@ -131,25 +132,25 @@ impl Tracked {
     }
 }
 
-/// The place of an unfinished pass.
+/// The position of an unfinished pass.
 #[derive(Debug)]
 pub(super) struct Pass {
     pub(super) number: u32,
     /// Pages from here on should move down.
     pub(super) boundary: PageId,
-    /// The lowest boundary and high-water mark that passes of this round began with.
+    /// The lowest boundary and high-water mark at the beginning of the passes of this round.
     pub(super) boundary_min: PageId,
     pub(super) high_water_min: PageId,
-    /// Bucket and key to go on from; buckets are walked in order of their names.
+    /// Bucket and key at which to continue; buckets are walked in order of their names.
     pub(super) bucket: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,
-    /// The pass before this one gained nothing: large pages may have found no place as long as
-    /// small ones were in the way.
+    /// The pass before this one gained nothing: large pages may have found no room as long as small
+    /// pages were in the way.
     pub(super) after_fruitless: bool,
 }
 
-/// Makes pages free that no snapshot needs any more, and returns the current state.
+/// Frees the pages that no snapshot needs any more, and returns the current state.
 pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapshot> {
     let mut published = shared.published.lock();
     let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();
@@ -160,7 +161,7 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     snapshot
 }
 
-/// How much address space to take for a file of this length.
+/// The size of the map for a file of this length.
 pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
     let len = usize::try_from(file_bytes).unwrap_or(usize::MAX);
     if options.read_only {
@@ -169,7 +170,7 @@ pub(super) fn map_capacity(file_bytes: u64, options: &Options) -> usize {
     len.saturating_mul(2).min(1 << 46).max(len).max(options.map_bytes_min)
 }
 
-/// Names the file and the place of a failed system call.
+/// Builds the error of a failed system call, with the file and the offset.
 pub(super) fn io_fault(
     path: &Arc<Path>,
     operation: &'static str,

@@ -1,12 +1,13 @@
-//! One committed state and the memory that shows it.
+//! One committed state and the mapped memory that shows it.
 //!
-//! Everything that reads goes through [`Snapshot::page`], which is where page numbers from the file
-//! are held against the state's bounds and faults get their file name and offset.
+//! All reads use [`Snapshot::page`]. It checks page numbers from the file against the bounds of the
+//! state and adds file name and offset to faults.
 //!
 //! # Invariants
 //!
-//! * `data` covers the pages below the high-water mark, all of which the file holds for as long as
-//!   the snapshot or any slice of `data` lives (`db` watches [`Pin`] before reusing or cutting).
+//! * `data` covers the pages below the high-water mark. The file contains all of them as long as
+//!   the snapshot or any slice of `data` lives (`db` watches [`Pin`] before it reuses or
+//!   truncates).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::page::{HEADER_BYTES, Page, PageFault};
 use crate::disk::{DiskFile, Mapping};
 use crate::size::in_memory;
 
-/// A state that stays readable while it lives.
+/// A state that stays readable as long as this lives.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) meta: Meta,
@@ -30,11 +31,11 @@ pub(super) struct Snapshot {
     pub(super) data: Bytes,
 }
 
-/// What keeps a snapshot's pages in place: alive while anything that may touch them is.
+/// Pins a snapshot's pages: alive as long as anything that may read them.
 #[derive(Debug)]
 pub(super) struct Pin;
 
-/// The owner behind [`Snapshot::data`] and every slice of it.
+/// The owner of [`Snapshot::data`] and of every slice of it.
 struct PinnedBytes {
     mapping: Arc<Mapping>,
     len: usize,
@@ -48,7 +49,7 @@ impl AsRef<[u8]> for PinnedBytes {
 }
 
 impl Snapshot {
-    /// Wraps the state `meta`, which `mapping` shows, and returns it with the pin to watch.
+    /// Builds the snapshot of the state `meta` in `mapping`. Returns it with its pin.
     pub(super) fn new(
         meta: Meta,
         path: Arc<Path>,
@@ -72,7 +73,8 @@ impl Snapshot {
 
     /// Reads a tree page.
     pub(super) fn page(&self, id: PageId) -> Result<Page<'_>> {
-        // A number beyond the high-water mark is a place beyond `data`, whose length is a `usize`.
+        // A number beyond the high-water mark gives a position beyond `data`, whose length is a
+        // `usize`.
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
         let Some(bytes) = bytes else {
@@ -81,7 +83,7 @@ impl Snapshot {
         Page::parse(bytes, id, self.page_bytes()).map_err(|fault| self.fault(id, fault))
     }
 
-    /// Fills `buffer` from the file at `offset`, beside the map.
+    /// Fills `buffer` from the file at `offset` through an ordinary read.
     pub(super) fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         if buffer.is_empty() {
             return Ok(());
@@ -94,19 +96,19 @@ impl Snapshot {
         })
     }
 
-    /// Brings the beginning of a page into cache, if there is such a page.
+    /// Prefetches the beginning of a page into the CPU cache, if the page exists.
     pub(super) fn touch(&self, id: PageId) {
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         std::hint::black_box(start.and_then(|start| self.data.get(start)));
     }
 
-    /// Reads the inline page inside a bucket's `value`, whose element lies on page `holder`.
+    /// Reads the inline page inside a bucket's `value`, whose element is on page `holder`.
     pub(super) fn inline_page<'a>(&self, value: &'a [u8], holder: PageId) -> Result<Page<'a>> {
         let bytes = value.get(HEADER_BYTES..).unwrap_or_default();
         Page::parse_inline(bytes).map_err(|fault| self.fault(holder, fault))
     }
 
-    /// Names the file and the place of a fault on page `id`.
+    /// Adds the file and the offset to a fault on page `id`.
     pub(super) fn fault(&self, id: PageId, fault: PageFault) -> BoltError {
         self.corrupt(id, fault.offset, fault.reason)
     }
@@ -122,7 +124,7 @@ impl Snapshot {
         }
     }
 
-    /// Where `slice`, which must be part of `data`, begins in the file.
+    /// The offset in the file of `slice`, which must be part of `data`.
     pub(super) fn offset_of(&self, slice: &[u8]) -> usize {
         let offset = slice.as_ptr().addr().wrapping_sub(self.data.as_ptr().addr());
         assert!(

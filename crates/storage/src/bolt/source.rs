@@ -1,8 +1,8 @@
-//! The bytes that a transaction's edits refer to, without holding any themselves.
+//! The bytes to which a transaction's edits refer.
 //!
-//! An edited entry is two [`Span`]s: places in the base snapshot's map, in the transaction's key
-//! buffer, or among the values that were handed over. Loading a page therefore copies nothing, and
-//! moving entries between nodes moves plain numbers.
+//! An edited entry is two [`Span`]s: positions in the base snapshot's map, in the transaction's key
+//! buffer, or among the values that were put. Loading a page therefore copies nothing, and moving
+//! entries between nodes moves plain numbers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::page::u32_of;
 use super::snapshot::Snapshot;
 use crate::size::in_memory;
 
-/// Everything that spans of one transaction refer to. Bytes are added and never taken away.
+/// All bytes to which spans of one transaction refer. Bytes are added and never removed.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) snapshot: Arc<Snapshot>,
@@ -20,7 +20,7 @@ pub(super) struct Source {
     values: Vec<Bytes>,
 }
 
-/// A piece of bytes in the [`Source`] that made the span.
+/// A range of bytes in the [`Source`] that made the span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     at: u64,
@@ -59,14 +59,14 @@ impl Source {
         Span { at, len: u32_of(key.len()), place: Place::Keys }
     }
 
-    /// Keeps a value, whose length was checked.
+    /// Stores a value, whose length was checked.
     pub(super) fn add_value(&mut self, value: Bytes) -> Span {
         let (at, len) = (self.values.len() as u64, u32_of(value.len()));
         self.values.push(value);
         Span { at, len, place: Place::Values }
     }
 
-    /// The span of a slice that the base snapshot handed out.
+    /// The span of a slice of the base snapshot.
     pub(super) fn mapped(&self, slice: &[u8]) -> Span {
         let at = if slice.is_empty() { 0 } else { self.snapshot.offset_of(slice) as u64 };
         Span { at, len: u32_of(slice.len()), place: Place::Mapped }

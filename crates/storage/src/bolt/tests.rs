@@ -1,4 +1,4 @@
-//! Tests of the engine as a whole; each file says what it proves.
+//! Tests of the whole engine; the header of each file says what it tests.
 
 mod crash;
 mod damage;
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// Options that make a file grow often and syncs cost nothing.
+/// Options with which a file grows often and syncs cost nothing.
 fn small() -> Options {
     Options {
         no_sync: true,

@@ -1,44 +1,45 @@
-//! Point reads of many keys at once: they go down the tree side by side, one level at a time.
+//! Point reads of many keys at once: the searches descend the tree together, one level at a time.
 //!
-//! A page that is out of cache costs half a microsecond to look at, and a read of a cold key has two or three
-//! of them on its way. One read after the other waits for each of them in turn. Here the next page of every
-//! key is touched before the first one is read, so that memory is waited for once for all of them.
-//! Neighbours that are under the same page share it, and the search in it.
+//! Reading a page that is not in a CPU cache costs half a microsecond, and a read of a cold key
+//! needs two or three such pages. Separate reads would wait for each of these pages in turn. Here
+//! the next page of every key is prefetched before the first one is read, so that the waits
+//! overlap. Neighbouring keys share the pages on their paths, and the searches in them.
 //!
-//! The keys of the large bucket are revisions, which are spread evenly. Where a page's bounds are known, a
-//! key's place in it is guessed from them: searching by halves would wait for memory at each step.
+//! The keys of the largest bucket are revisions, which are spread evenly. If a page's bounds are
+//! known, a key's position in it is guessed from them: a binary search would wait for memory at
+//! each step.
 //!
 //! # Invariants
 //!
-//! * What is found is what a read of each key alone finds, in whatever order the keys are.
+//! * The result is the same as that of a separate read of each key, in any order of the keys.
 //!
 //! # Not here
 //!
-//! Reads of a single key (`bucket`), moving from entry to entry (`cursor`).
+//! Reads of a single key (`bucket`), iterating over entries (`cursor`).
 
 use super::error::Result;
 use super::page::{LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
-/// Keys that go down together; more in flight than this, no memory keeps up with.
+/// Keys that are searched together. Memory cannot serve more prefetches than this at once.
 pub(super) const TOGETHER: usize = 32;
 
-/// A page and the keys that belong under it.
+/// A page and the keys that are below it.
 #[derive(Clone, Copy, Debug)]
 struct Place<'tx> {
     page: Page<'tx>,
     bounds: Bounds<'tx>,
 }
 
-/// The page to go to next.
+/// The next page of a search.
 #[derive(Clone, Copy, Debug)]
 struct Child<'tx> {
     id: PageId,
     bounds: Bounds<'tx>,
 }
 
-/// The lowest key and the lowest above; none where there is no bound.
+/// The lowest key of a page, and the lowest key above it; `None` if there is no bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds<'tx> {
     from: Option<&'tx [u8]>,
@@ -51,7 +52,8 @@ impl Bounds<'_> {
     }
 }
 
-/// Finds the entries of up to [`TOGETHER`] keys in the tree below `root` and adds them to `found`, in the order of the keys.
+/// Finds the entries of up to [`TOGETHER`] keys in the tree below `root` and adds them to `found`,
+/// in the order of the keys.
 pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     root: Page<'tx>,
@@ -73,7 +75,7 @@ pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
     Err(snapshot.corrupt(id, 0, "tree is too deep or has a cycle"))
 }
 
-/// Brings the likely place of each key in its page into cache.
+/// Prefetches the likely position of each key in its page.
 fn touch_guessed<K: AsRef<[u8]>>(places: &[Place<'_>], keys: &[K]) {
     for (place, key) in places.iter().zip(keys) {
         if let Some(guess) = place.guess(key.as_ref()) {
@@ -82,7 +84,7 @@ fn touch_guessed<K: AsRef<[u8]>>(places: &[Place<'_>], keys: &[K]) {
     }
 }
 
-/// Goes one level down, with those keys that are not at their leaf yet.
+/// Descends one level with the keys that are not at their leaf yet.
 fn descend<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     places: &mut [Place<'tx>],
@@ -124,12 +126,13 @@ impl<'tx> Place<'tx> {
         found.map_err(|fault| snapshot.fault(self.page.id, fault))
     }
 
-    /// The child of this branch under which `key` belongs.
+    /// The child of this branch that covers `key`.
     fn child(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Child<'tx>> {
         let at_page = |fault: PageFault| snapshot.fault(self.page.id, fault);
         let (index, exact) = self.seek(snapshot, key)?;
         let index = if exact { index } else { index.saturating_sub(1) };
-        // The first child also takes what is below its key, the last all up to the branch's own bound.
+        // The first child also covers keys below its own; the last one covers all up to the
+        // branch's bound.
         let mut bounds = self.bounds;
         if index > 0 {
             bounds.from = Some(self.page.branch_key(index).map_err(at_page)?);

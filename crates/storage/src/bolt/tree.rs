@@ -1,15 +1,15 @@
 //! One bucket's tree while a transaction edits it.
 //!
-//! A tree starts as a link to its root page. Whatever is touched for writing is loaded into a
-//! [`Node`], together with the branches above it; everything else stays a link to its page. Nodes
-//! may grow far beyond a page here, and become empty: `shape` cuts and joins them into pages when
-//! the transaction commits.
+//! A tree starts as a link to its root page. A page that is edited is loaded into a [`Node`],
+//! together with the branches above it; everything else stays a link to its page. Nodes may grow
+//! far beyond a page here, or become empty: `shape` splits and joins them into pages when the
+//! transaction commits.
 //!
 //! # Invariants
 //!
 //! * A loaded node's page is in `freed`, and every branch above a loaded node is loaded.
-//! * Items of a leaf ascend strictly by key; children of a branch by their key, which is not above
-//!   any key below that child (the first child's may be stale: nothing is compared with it).
+//! * Items of a leaf ascend strictly by key; children of a branch ascend by their key, which is not
+//!   above any key below that child (the first child's key may be stale: it is never compared).
 //! * The finger names a loaded leaf and the bounds within which every key belongs to it.
 //!
 //! # Not here
@@ -25,8 +25,8 @@ use super::reach::tree_pages;
 use super::source::{Source, Span};
 use super::{DEPTH_MAX, PageId, Run};
 
-/// A leaf with this many items is cut before another is put into it, which bounds what an insert
-/// has to move.
+/// A leaf with this many items is split before another is inserted, which bounds the cost of an
+/// insert.
 const LEAF_ITEMS_MAX: usize = 1024;
 
 /// An entry of a leaf.
@@ -57,25 +57,25 @@ pub(super) enum Body {
     Branch(Vec<Child>),
 }
 
-/// A page being edited.
+/// A page that is being edited.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) body: Body,
-    /// Something was removed: worth joining with a neighbour when small.
+    /// Something was removed: if the node is small, it should be joined with a neighbour.
     pub(super) shrunk: bool,
     /// The children fit their pages (see `shape`).
     pub(super) shaped: bool,
 }
 
 impl Item {
-    /// What the entry takes of a page.
+    /// The bytes that the entry takes in a page.
     pub(super) fn page_bytes(&self) -> usize {
         ELEMENT_BYTES + self.key.len() + self.value.len()
     }
 }
 
 impl Child {
-    /// What the entry takes of a page.
+    /// The bytes that the entry takes in a page.
     pub(super) fn page_bytes(&self) -> usize {
         ELEMENT_BYTES + self.key.len()
     }
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// What the node takes as one page, header included.
+    /// The bytes that the node takes as one page, header included.
     pub(super) fn page_bytes(&self) -> usize {
         let content: usize = match &self.body {
             Body::Leaf(items) => items.iter().map(Item::page_bytes).sum(),
@@ -111,7 +111,7 @@ impl Node {
     }
 }
 
-/// The leaf that was used last, and which keys belong to it: from `low` up to below `high`.
+/// The leaf that was used last, and the keys that belong to it: from `low` up to below `high`.
 #[derive(Clone, Copy, Debug)]
 struct Finger {
     leaf: usize,
@@ -119,7 +119,7 @@ struct Finger {
     high: Option<Span>,
 }
 
-/// A bucket's tree under edit.
+/// A bucket's tree with its edits.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: Link,
@@ -130,14 +130,14 @@ pub(super) struct Tree {
     changed: bool,
 }
 
-/// Where a key lies, found without loading anything.
+/// The position of a key, found without loading anything.
 enum Found<'a> {
     Loaded(Item),
     OnPage(LeafElement<'a>),
 }
 
 impl Tree {
-    /// The tree whose root is a page.
+    /// The tree with this root page.
     pub(super) fn on_page(root: PageId) -> Self {
         Self {
             root: Link::Page(root),
@@ -148,7 +148,7 @@ impl Tree {
         }
     }
 
-    /// The tree that an inline page holds.
+    /// The tree in an inline page.
     pub(super) fn from_inline(source: &Source, page: &Page<'_>, holder: PageId) -> Result<Self> {
         let mut tree = Self::on_page(PageId(0));
         let body = load_body(source, page, holder)?;
@@ -174,7 +174,7 @@ impl Tree {
         Link::Node(self.nodes.len() - 1)
     }
 
-    /// The value of `key` and whether it is a bucket's, with all edits so far.
+    /// The value of `key` with all edits so far, and whether it is a bucket's.
     pub(super) fn get<'a>(
         &self,
         source: &'a Source,
@@ -213,7 +213,7 @@ impl Tree {
         Err(source.snapshot.corrupt(PageId(0), 0, "tree is too deep or has a cycle"))
     }
 
-    /// Sets the value of `key`. The key's and value's lengths were checked.
+    /// Sets the value of `key`. The lengths of key and value were checked.
     pub(super) fn put(
         &mut self,
         source: &mut Source,
@@ -226,7 +226,7 @@ impl Tree {
             unreachable!("locate returns a leaf");
         };
         let at = match items.last() {
-            // Appending in key order, which is what the largest bucket sees all day.
+            // Appending in key order, which is the usual case in the largest bucket.
             Some(last) if source.bytes(last.key) < key => Err(items.len()),
             Some(_) => items.binary_search_by(|item| source.bytes(item.key).cmp(key)),
             None => Err(0),
@@ -250,7 +250,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes `key` and returns whether it was there.
+    /// Removes `key` and returns whether it existed.
     pub(super) fn delete(&mut self, source: &Source, key: &[u8]) -> Result<bool> {
         let found = match self.find(source, key)? {
             None => return Ok(false),
@@ -271,7 +271,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Removes ascending keys, visiting each leaf once, and returns how many were there.
+    /// Removes ascending keys, visiting each leaf once. Returns how many existed.
     pub(super) fn delete_sorted<K: AsRef<[u8]>>(
         &mut self,
         source: &Source,
@@ -326,7 +326,7 @@ impl Tree {
         }
     }
 
-    /// Removes everything, buckets inside included.
+    /// Removes everything, including buckets inside.
     pub(super) fn clear(&mut self, source: &Source) -> Result<()> {
         let snapshot = &source.snapshot;
         let mut pending = vec![self.root];
@@ -354,7 +354,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Loads the leaf that `key` belongs to, so that a commit writes it anew.
+    /// Loads the leaf to which `key` belongs, so that a commit writes it again.
     pub(super) fn locate(&mut self, source: &Source, key: &[u8]) -> Result<usize> {
         if let Some(finger) = self.finger
             && finger.low.is_none_or(|low| source.bytes(low) <= key)
@@ -392,7 +392,7 @@ impl Tree {
         }
     }
 
-    /// Loads the page that the positions lead to from the root, with all above it.
+    /// Loads the page at these positions from the root, with all pages above it.
     pub(super) fn load_at(&mut self, source: &Source, positions: &[usize]) -> Result<()> {
         let mut index = self.load_root(source)?;
         for &at in positions {
@@ -419,7 +419,7 @@ impl Tree {
         Ok(index)
     }
 
-    /// Loads a child if it is not, and returns its node.
+    /// Loads a child unless it is loaded, and returns its node.
     pub(super) fn loaded(&mut self, source: &Source, child: &mut Child) -> Result<usize> {
         let index = match child.link {
             Link::Node(index) => index,
@@ -434,7 +434,7 @@ impl Tree {
         let page = snapshot.page(id)?;
         let used = page.used_bytes().map_err(|e| snapshot.fault(id, e))?;
         let pages = page.len() / snapshot.page_bytes();
-        // Freeing a page frees its overflow: an inflated one would give away a neighbour's pages.
+        // Freeing a page frees its overflow: a wrong overflow would free a neighbour's pages.
         if pages > used / snapshot.page_bytes() + 1 {
             return Err(snapshot.corrupt(id, 12, "more overflow than the elements need"));
         }
@@ -444,7 +444,7 @@ impl Tree {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Cuts a full leaf and inserts `item` at position `at` of it.
+    /// Splits a full leaf and inserts `item` at position `at` of it.
     fn insert_into_full(&mut self, source: &Source, leaf: usize, at: usize, item: Item) {
         let Body::Leaf(items) = &mut self.nodes[leaf].body else {
             unreachable!("only leaves have items");
@@ -505,7 +505,7 @@ fn seek_child(source: &Source, children: &[Child], key: &[u8]) -> usize {
     rest.partition_point(|child| source.bytes(child.key) <= key)
 }
 
-/// Turns a page into a node's body; its keys must ascend, as later searches and merges rely on it.
+/// Turns a page into a node's body. Its keys must ascend: later searches and merges rely on it.
 fn load_body(source: &Source, page: &Page<'_>, at: PageId) -> Result<Body> {
     let snapshot = &source.snapshot;
     let fault = |e| snapshot.fault(at, e);

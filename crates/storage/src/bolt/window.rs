@@ -1,7 +1,8 @@
 //! A few consecutive pages of a state, read from the file into a buffer.
 //!
-//! What a whole-file scan looks at must not become resident memory through the map, and is best
-//! read in large pieces: pages that are wanted one after the other mostly lie so in the file.
+//! Pages that a whole-file scan reads must not become resident memory through the map. They are
+//! best read in large pieces, because most pages that are read one after the other are neighbours
+//! in the file.
 
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use super::page::{self, Page};
 use super::snapshot::Snapshot;
 use crate::size::in_memory;
 
-/// Most bytes that one call reads ahead.
+/// The maximum number of bytes that one call reads ahead.
 const WINDOW_BYTES: usize = 256 << 10;
-/// Pages read for nothing between two wanted ones, at most.
+/// The maximum number of unneeded pages that are read between two needed ones.
 const GAP_PAGES_MAX: u64 = 4;
 
 /// A buffer over part of a state's file.
@@ -36,9 +37,9 @@ impl Window {
         page.map_err(|e| self.snapshot.fault(id, e))
     }
 
-    /// Brings a whole page into the buffer and returns where it starts there.
+    /// Reads a whole page into the buffer and returns its start there.
     ///
-    /// `next` are the pages that will be wanted after it, as far as is known.
+    /// `next` are the pages that will be needed after it, as far as known.
     pub(super) fn load(&mut self, id: PageId, next: impl Iterator<Item = PageId>) -> Result<usize> {
         let page_bytes = self.snapshot.page_bytes();
         let pages_left = self.snapshot.meta.high_water.0.saturating_sub(id.0);
@@ -68,14 +69,14 @@ impl Window {
         (at < self.bytes.len()).then_some(at)
     }
 
-    /// How many pages the one at `at` takes.
+    /// The number of pages of the one at `at`.
     fn pages_at(&self, at: usize) -> Result<u64> {
         let header = page::header(self.bytes.get(at..).unwrap_or_default());
         let header = header.map_err(|e| self.snapshot.fault(self.start, e))?;
         Ok(u64::from(header.overflow) + 1)
     }
 
-    /// How many pages to read from `id` on, for the sake of those that come next.
+    /// The number of pages to read from `id` on, including those that are needed next.
     fn pages_wanted(&self, id: PageId, next: impl Iterator<Item = PageId>) -> u64 {
         let pages_max = (WINDOW_BYTES / self.snapshot.page_bytes()) as u64;
         let mut last = id;

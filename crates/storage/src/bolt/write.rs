@@ -1,8 +1,8 @@
 //! Write transactions: edits collected in memory until they are committed as one.
 //!
-//! There is one at a time. It reads the state of the last commit plus its own edits; readers see
-//! nothing of it before [`WriteTx::commit`] has made it durable. Dropping it undoes nothing, because
-//! nothing was done: pages are given out and written during the commit only.
+//! There is one at a time. It reads the state of the last commit plus its own edits. Readers see
+//! none of its edits before [`WriteTx::commit`] has made them durable. Dropping it needs no undo:
+//! pages are allocated and written only during the commit.
 //!
 //! # Not here
 //!
@@ -58,13 +58,13 @@ impl<'db> WriteTx<'db> {
         Ok(Self { shared, writer, source, root, edits: Vec::new(), recent: 0 })
     }
 
-    /// The state before this transaction, as a view of its own.
+    /// The state before this transaction, as a view.
     #[must_use]
     pub fn base(&self) -> ReadTx {
         ReadTx::new(Arc::clone(&self.source.snapshot))
     }
 
-    /// Creates a bucket unless there is one.
+    /// Creates a bucket unless it exists.
     pub fn create_bucket_if_missing(&mut self, name: &[u8]) -> Result<()> {
         check_key(name)?;
         if self.open(name)?.is_none() {
@@ -87,27 +87,28 @@ impl<'db> WriteTx<'db> {
         self.edits[index].tree.put(&mut self.source, key, value, false)
     }
 
-    /// Removes a key and returns whether it was there.
+    /// Removes a key and returns whether it existed.
     pub fn delete(&mut self, bucket: &[u8], key: &[u8]) -> Result<bool> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.delete(&self.source, key)
     }
 
-    /// Removes keys, which must ascend, and returns how many were there.
+    /// Removes keys, which must ascend. Returns how many existed.
     ///
-    /// For long lists: every leaf is visited once. A refusal may come after some keys are gone.
+    /// This is for long lists: every leaf is visited once. If it is refused, some keys may be
+    /// removed already.
     pub fn delete_sorted<K: AsRef<[u8]>>(&mut self, bucket: &[u8], keys: &[K]) -> Result<u64> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.delete_sorted(&self.source, keys)
     }
 
-    /// Removes everything in a bucket, buckets inside it included.
+    /// Removes everything in a bucket, including buckets inside it.
     pub fn clear_bucket(&mut self, bucket: &[u8]) -> Result<()> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.clear(&self.source)
     }
 
-    /// Returns the value of a key with all edits so far; `None` when there is none.
+    /// Returns the value of a key with all edits so far; `None` if the key does not exist.
     pub fn get(&self, bucket: &[u8], key: &[u8]) -> Result<Option<&[u8]>> {
         if let Some(edit) = self.edits.iter().find(|edit| *edit.name == *bucket) {
             let found = edit.tree.get(&self.source, key)?;

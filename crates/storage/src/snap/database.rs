@@ -54,7 +54,7 @@ impl IncomingDatabase {
         Ok(Self { disk, dir: dir.to_path_buf(), path, file, bytes: 0, unsynced_bytes: 0 })
     }
 
-    /// Appends received bytes, and syncs after every [`SYNC_BYTES`].
+    /// Appends received bytes, and syncs them after every MiB.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), SnapError> {
         let written = self.file.write_all_at(bytes, self.bytes);
         written.map_err(SnapError::io("write", &self.path))?;

@@ -1,6 +1,6 @@
-//! Power cuts and failing disks: at every operation of a workload the power goes, and whatever a
-//! disk may have made of the unsynced writes, the file opens with exactly the last committed state,
-//! or that of the commit that was under way.
+//! Power cuts at every operation of a workload, and failing disks. Whatever the disk has kept of
+//! the unsynced writes, the file opens with exactly the last committed state, or that of the commit
+//! in progress.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ struct Edits {
     puts: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// The edits of transaction `number`, and what they make of the state before.
+/// The edits of transaction `number` to a state.
 fn edits(number: u64, state: &Model) -> Edits {
     let mut draw = SplitMix64::new(number + 1);
     let mut after = state.clone();
@@ -60,7 +60,7 @@ fn commit(db: &Db, number: u64, state: &Model) -> Result<Model> {
     Ok(after)
 }
 
-/// Runs the workload until it ends or the power goes. Returns the states that may be found then.
+/// Runs the workload until it ends or the power is cut. Returns the states that may be found then.
 fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
     let mut state = Model::new();
     let Ok(db) = Db::open(disk, path, durable()) else { return vec![state] };
@@ -73,7 +73,7 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
                 return vec![state, after];
             }
         }
-        // Reclaiming moves pages and cuts the file, and changes nothing.
+        // Reclaiming moves pages and truncates the file, but changes no content.
         let mut done = number % 4 != 3;
         while !done {
             match db.reclaim(10) {
@@ -85,11 +85,11 @@ fn run(disk: &Arc<dyn Disk>, path: &Path) -> Vec<Model> {
     vec![state]
 }
 
-/// After a fault no further commit goes through, and the file shows what it showed before.
+/// Asserts that after a fault no further commit succeeds, and the content is unchanged.
 fn assert_refuses(db: &Db) {
     let before = db.read().txid();
     if let Ok(mut tx) = db.write() {
-        // The fault struck before anything was written: the disk is what refuses.
+        // The fault came before anything was written, so the disk refuses, not the writer.
         tx.create_bucket_if_missing(b"more").unwrap();
         tx.commit().unwrap_err();
     }
@@ -142,7 +142,7 @@ fn a_power_cut_at_any_operation_loses_nothing_committed() {
     }
 }
 
-/// Commits two transactions, then fails the third one in the given way.
+/// Commits two transactions, then lets the third one fail.
 fn fail_third(fault: impl Fn(&FaultyDisk)) -> (Place, FaultyDisk, Db, Model, BoltError) {
     let place = Place::new();
     let disk = FaultyDisk::new(place.directory.path()).unwrap();
@@ -216,7 +216,8 @@ fn what_is_opened_after_a_failed_sync_is_built_on_what_is_durable() {
     }
 }
 
-/// Up to two injected write failures: whether opening a file, and the first commit after that, meets one.
+/// With up to two injected write failures: whether opening a file, or the first commit after that,
+/// fails.
 fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
     const EIO: i32 = 5;
     disk.inject(Fault::nth(Operation::Write, skip, EIO));
@@ -256,7 +257,7 @@ fn a_full_disk_fails_the_commit_and_nothing_else() {
     assert!(matches!(error, BoltError::NoRoom { .. }), "{error}");
     assert_eq!(content(&db), state);
     assert_sound(&db, "on a full disk");
-    // What fits into free pages still goes through.
+    // A commit that fits into free pages still succeeds.
     let mut tx = db.write().unwrap();
     tx.put(BUCKET, b"transaction", Bytes::from_static(b"small")).unwrap();
     tx.commit().unwrap();

@@ -1,5 +1,4 @@
-//! Damaged files: whatever the bytes say, every operation ends in a result, and damage that was
-//! noticed is reported with the file's name.
+//! Damaged files: every operation returns a result, and a reported damage names the file.
 
 use bytes::Bytes;
 
@@ -7,7 +6,7 @@ use super::*;
 
 const BUCKET: &[u8] = b"key";
 
-/// A file with everything in it: two levels of branches, long leaves, inline buckets, free pages.
+/// A file with all features: two levels of branches, long leaves, inline buckets, free pages.
 fn sound_file() -> Vec<u8> {
     let place = Place::new();
     let db = place.open();
@@ -34,12 +33,12 @@ fn sound_file() -> Vec<u8> {
     bytes
 }
 
-/// Does everything that can be done to the file and returns the first fault, if any was met.
+/// Runs every operation on the file and returns the first fault, if there is any.
 fn exercise(place: &Place, flat: bool) -> Result<(), BoltError> {
     let options = Options { flat, ..small() };
     let db = Db::open(&place.disk, &place.path(), options)?;
     let view = db.read();
-    // Neither a check nor a scan may depend on the other's findings.
+    // Neither the check nor the scan may depend on the other's result.
     let problems = view.check();
     for problem in &problems {
         assert!(!problem.to_string().is_empty());
@@ -102,7 +101,7 @@ fn write_everywhere(db: &Db) -> Result<(), BoltError> {
     Ok(())
 }
 
-/// Whether a fault says which file it is about, which all but refusals do.
+/// Asserts that a fault names its file, as all errors but refusals do.
 fn assert_named(error: &BoltError, place: &Place) {
     let refusal = matches!(
         error,
@@ -163,7 +162,7 @@ fn zeroed_and_swapped_pages_never_panic() {
             if draw.below(2) == 0 { vec![0; 1024] } else { sound[from..][..1024].to_vec() };
         bytes[at..at + 1024].copy_from_slice(&copied);
         if from != at && at >= 2048 && draw.below(2) == 0 {
-            // The copy claims to be in its right place.
+            // The copy has the right page number for its place.
             bytes[at..at + 8].copy_from_slice(&(at as u64 / 1024).to_le_bytes());
         }
         try_damaged(&bytes);
@@ -239,7 +238,7 @@ fn a_page_with_an_inflated_overflow_is_not_freed() {
         std::fs::write(place.path(), bytes).unwrap();
     };
     let is_leaf = |page: usize| sound[page * 1024 + 8] == 2 && sound[page * 1024 + 12] == 0;
-    // A leaf that claims the pages of others: opening notices if it reads all leaves.
+    // A leaf that claims the pages of others: opening finds it if it reads all leaves.
     let claims = |page: usize| {
         damaged(page);
         matches!(exercise(&place, false), Err(BoltError::Corrupt { reason, .. }) if reason.contains("twice"))

@@ -1,5 +1,5 @@
-//! Files written by etcd: they read and check clean, survive being edited, and agree with the online
-//! snapshot taken of the same server.
+//! Files written by etcd: they are read without a fault, can be edited, and agree with the online
+//! snapshot of the same server.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::*;
 
-/// What etcd keeps in its file.
+/// The buckets in etcd's file.
 const BUCKETS: [&str; 10] = [
     "alarm",
     "auth",

@@ -1,5 +1,5 @@
-//! The engine against a `BTreeMap`: random transactions, reopening and reclamation in between, a full
-//! check of the file after every commit, and snapshots that must not change meanwhile.
+//! The engine compared with a `BTreeMap`: random transactions, with reopening and reclamation in
+//! between, a full check of the file after every commit, and snapshots that must not change.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const BUCKETS: [&[u8]; 3] = [b"key", b"lease", b"meta"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Keys drawn from a range, with values of up to this size.
+    /// Keys from a range, with values of up to this size.
     Puts {
         bucket: usize,
         from: u32,
@@ -73,8 +73,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Keys differ in length, so that their order is not that of their numbers. Of the longest, two fill
-/// a branch: that makes trees deep, and every deletion below a lone pair of branches a special case.
+/// Keys differ in length, so that their order is not that of their numbers. Two of the longest keys
+/// fill a branch. That makes trees deep, and every deletion below such a branch a special case.
 fn key(number: u32) -> Vec<u8> {
     let suffix = match number % 4000 {
         0..1000 if number.is_multiple_of(3) => "-longer-by-a-suffix".len(),
@@ -113,7 +113,7 @@ impl Run {
         }
     }
 
-    /// Plays steps up to the next one that ends the transaction, and that one.
+    /// Runs steps up to and including the next one that ends the transaction.
     fn transaction<'s>(&mut self, steps: &'s [Step]) -> &'s [Step] {
         let db = self.db.clone().expect("open between steps");
         let mut tx = db.write().expect("a write transaction starts");
@@ -241,7 +241,7 @@ fn assert_shows(view: &ReadTx, model: &Model) {
     }
 }
 
-/// Reads many keys at once, present and absent ones, in order and in others.
+/// Reads many keys at once, existing and missing ones, in order and in other orders.
 fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<u8>>) {
     let mut asked: Vec<_> = (0..5000).step_by(23).map(key).collect();
     asked.extend(entries.keys().step_by(11).cloned());
@@ -251,7 +251,7 @@ fn assert_finds_many(bucket: &BucketReader<'_>, entries: &BTreeMap<Vec<u8>, Vec<
             0 => asked.sort(),
             1 => asked.reverse(),
             _ => {
-                // Neighbours end up far from each other.
+                // In this order, neighbouring keys are far from each other.
                 let skipping = |from| asked.iter().skip(from).step_by(7).cloned();
                 asked = (0..7).flat_map(skipping).collect();
             }

@@ -1,5 +1,5 @@
-//! Giving space back: the file ends up as small as its content, readers and writers notice nothing,
-//! and what readers still see stays in the file.
+//! Reclaiming space: the file becomes as small as its content, readers and writers are not
+//! affected, and pages that readers still see stay in the file.
 
 use bytes::Bytes;
 
@@ -29,7 +29,7 @@ fn delete(db: &Db, numbers: impl Iterator<Item = u64>) {
     tx.commit().unwrap();
 }
 
-/// Reclaims until done and returns how many bytes were cut off.
+/// Reclaims until done and returns the number of truncated bytes.
 fn reclaim_all(db: &Db, budget: u64) -> u64 {
     let (mut steps, mut truncated) = (0, 0);
     loop {
@@ -56,7 +56,7 @@ fn live_bytes(view: &ReadTx) -> u64 {
     bytes
 }
 
-/// What the same entries take when written at once into a new file.
+/// The size of the same entries when written at once into a new file.
 fn ideal_bytes(db: &Db) -> u64 {
     let place = Place::new();
     let copy = place.open();
@@ -85,7 +85,7 @@ fn the_file_shrinks_to_its_content() {
     for batch in 0..20 {
         fill(&db, batch * 500..(batch + 1) * 500, |n| 60 + (n % 50) as usize);
     }
-    // Everything in the first half, and two of three behind it.
+    // Everything in the first half, and two of three after it.
     delete(&db, 0..5000);
     delete(&db, (5000..10_000).filter(|n| n % 3 != 0));
     let before = db.stats();
@@ -96,7 +96,7 @@ fn the_file_shrinks_to_its_content() {
     assert_eq!(std::fs::metadata(place.path()).unwrap().len(), after.file_bytes);
     assert_small(&db);
     assert_eq!(db.reclaim(1000).unwrap().truncated_bytes, 0, "there is nothing left to gain");
-    // The file grows again like any other, and survives being opened anew.
+    // The file grows again like any other, and can be opened again.
     fill(&db, 20_000..21_000, |_| 100);
     assert_sound(&db, "grown again");
     let live = live_bytes(&db.read());
@@ -109,7 +109,7 @@ fn sparse_leaves_are_joined() {
     let place = Place::new();
     let db = place.open();
     fill(&db, 0..4000, |_| 100);
-    // Eight entries to a leaf: half of every other leaf, then of the others. So no transaction
+    // Eight entries in a leaf: half of every other leaf, then of the others. So no transaction
     // rewrites two neighbours, and no leaf becomes small enough to be joined at once.
     for parity in 0..2 {
         delete(&db, (0..4000).filter(|n| n / 8 % 2 == parity && n % 8 < 4));
@@ -203,7 +203,7 @@ fn a_round_begun_before_the_space_became_free_still_gives_it_back() {
     }
     reclaim_all(&db, 50);
     let stats = db.stats();
-    // What the last step has moved is in the file twice until the next commit.
+    // The pages that the last step moved are in the file twice until the next commit.
     let held_bytes = stats.in_use_bytes + stats.pending_pages * u64::from(stats.page_bytes);
     assert!(stats.file_bytes * 98 < held_bytes * 100, "{stats:?}");
     db.restart_reclaim();

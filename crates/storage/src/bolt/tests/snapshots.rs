@@ -1,5 +1,5 @@
-//! Views stay constant whatever the writer does, also across threads, and cost only the space of
-//! what they pin.
+//! Views are immutable whatever the writer does, also across threads, and cost only the space of
+//! the pages that they pin.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,7 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Commits `count` entries whose values all say `generation`.
+/// Commits `count` entries whose values all contain `generation`.
 fn write_generation(db: &Db, count: u64, generation: u64) {
     let mut tx = db.write().unwrap();
     tx.create_bucket_if_missing(BUCKET).unwrap();
@@ -134,7 +134,7 @@ fn a_view_streams_as_a_file_of_its_own_while_writes_go_on() {
     let mut image = vec![0; view.image_len() as usize];
     let mut offset = 0;
     let mut generation = 2;
-    // Odd pieces, so that reads cross the end of the meta pages and of the image.
+    // Odd sizes, so that reads cross the end of the meta pages and of the image.
     while offset < image.len() {
         let end = (offset + 777).min(image.len());
         let count = view.read_image_at(offset as u64, &mut image[offset..end]).unwrap();
@@ -152,7 +152,7 @@ fn a_view_streams_as_a_file_of_its_own_while_writes_go_on() {
     assert_eq!(copied.read().txid(), view.txid());
     assert_eq!(assert_generation(&copied.read(), 800), 1);
     assert_sound(&copied, "the image");
-    // It is a live file like any other.
+    // The image is a live file like any other.
     write_generation(&copied, 800, 77);
     drop(copied);
     assert_eq!(assert_generation(&copy.open().read(), 800), 77);
