@@ -1,15 +1,17 @@
-//! Whose messages reach the consensus core: members', and those of whoever is shown to be one.
+//! Decides whose messages reach the consensus core: those of members, and those of senders that are confirmed
+//! to be members.
 //!
-//! A member that lags behind, or has yet to hear from a leader, is sent messages by members that it has never
-//! heard of, and depends on them. So it cannot go by its own log alone; nor by what a sender says of itself,
-//! because one message of a stranger can do harm for good. Whoever is not known is asked for the members of its
-//! cluster, at the address that it gives: it is taken for one if it answers for this cluster, and lists itself
-//! and this member. Its messages are dropped meanwhile, which consensus makes up for.
+//! A member that lags behind, or has not received the log yet, gets messages from members that are not in its
+//! own log, and depends on them. Therefore its own log cannot be the only source. The sender's own claim is
+//! not enough either, because a single message from an unknown sender can do permanent harm. An unknown
+//! sender is asked for its member list, at the URL that it gives. It is confirmed if it answers for this
+//! cluster and lists both itself and this member. Until then its messages are dropped, which consensus
+//! tolerates.
 //!
 //! # Bounds
 //!
-//! Only those are asked that the transport keeps as remotes, each once in [`ASK_INTERVAL`]; of those that were
-//! confirmed, [`CONFIRMED_MAX`] are remembered, and forgotten together when there are more.
+//! Only the transport's remotes are asked, each at most once per [`ASK_INTERVAL`]. At most [`CONFIRMED_MAX`]
+//! confirmed senders are remembered; beyond that all of them are forgotten.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -23,13 +25,13 @@ use crate::call::Call;
 use crate::dialer::Dialer;
 use crate::handshake::CLUSTER_ID;
 
-/// Between two questions to the same stranger.
+/// The shortest time between two requests to the same unknown sender.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Strangers that were found to be members and are not yet among those applied here.
+/// Confirmed members that are not in the applied membership yet.
 const CONFIRMED_MAX: usize = 64;
 
-/// See the module.
+/// The members from which this member accepts messages.
 #[derive(Debug)]
 pub(crate) struct Acquaintances {
     own: MemberId,
@@ -38,9 +40,9 @@ pub(crate) struct Acquaintances {
 
 #[derive(Debug, Default)]
 struct State {
-    /// As applied, or as learnt at the start.
+    /// The members as applied, or as learned at the start.
     members: HashSet<MemberId>,
-    /// Those that were removed and do not come back.
+    /// The members that were removed; their ids are never reused.
     removed: HashSet<MemberId>,
     confirmed: HashSet<MemberId>,
     asked: HashMap<MemberId, Instant>,
@@ -51,7 +53,7 @@ impl Acquaintances {
         Self { own, state: RwLock::default() }
     }
 
-    /// Adds members and those that were removed.
+    /// Adds members and removed members.
     pub(crate) fn update(
         &self,
         members: impl Iterator<Item = MemberId>,
@@ -80,13 +82,13 @@ impl Acquaintances {
         self.of(id) == Sender::Removed
     }
 
-    /// How many members the cluster has, as far as this member has been told.
+    /// Returns the number of members in the applied membership.
     pub(crate) fn member_count(&self) -> usize {
         let state = self.state.read();
         state.members.iter().filter(|id| !state.removed.contains(id)).count()
     }
 
-    /// Whether to ask a stranger now who it is.
+    /// Returns whether to ask an unknown sender now.
     pub(crate) fn may_ask(&self, id: MemberId, now: Instant) -> bool {
         let mut state = self.state.write();
         state.asked.retain(|_, asked| now.duration_since(*asked) < ASK_INTERVAL);
@@ -97,7 +99,7 @@ impl Acquaintances {
         true
     }
 
-    /// Takes a stranger for a member.
+    /// Marks an unknown sender as a member.
     pub(crate) fn confirm(&self, id: MemberId) {
         let mut state = self.state.write();
         if state.confirmed.len() >= CONFIRMED_MAX {
@@ -106,12 +108,13 @@ impl Acquaintances {
         state.confirmed.insert(id);
     }
 
-    /// How many strangers are taken for members.
+    /// Returns the number of confirmed members.
     pub(crate) fn confirmed_count(&self) -> usize {
         self.state.read().confirmed.len()
     }
 
-    /// Whether somebody at this URL lists itself, by this id, and this member as members of the cluster.
+    /// Returns whether the member at this URL lists itself, under this id, and this member as members of the
+    /// cluster.
     pub(crate) async fn is_listed(
         &self,
         id: MemberId,

@@ -1,9 +1,9 @@
-//! What has been received and waits for the consensus core, and its bound.
+//! Received messages that wait for the consensus core, and the limit on them.
 //!
-//! Readers ask for room before they hand a batch over and read on only then, so that a member which cannot
-//! keep up holds its peers up through their connections instead of filling its own memory. The room is free
-//! again as soon as the consensus thread has taken the batch out of its queue; what it keeps of it then is
-//! bounded by its own limits.
+//! A reader acquires space before it passes on a batch, and reads more only afterwards. A member that is
+//! overloaded therefore slows down its peers through TCP flow control instead of filling its memory. The
+//! space is released as soon as the consensus thread takes the batch from its queue; its own limits apply
+//! from then on.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Received bytes, over all peers, that may wait.
 pub(crate) const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Messages of one peer in their order, and the room they take while they wait.
+/// Messages of one peer in order, with the space that they occupy while they wait.
 #[derive(Debug)]
 pub struct Received {
     messages: Vec<Message>,
@@ -21,14 +21,14 @@ pub struct Received {
 }
 
 impl Received {
-    /// Takes the messages and frees their room.
+    /// Takes the messages and releases their space.
     pub fn into_messages(self) -> Vec<Message> {
         drop(self.room);
         self.messages
     }
 }
 
-/// See the module.
+/// The limit on received messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     free_bytes: Arc<Semaphore>,
@@ -39,13 +39,13 @@ impl Backlog {
         Self { free_bytes: Arc::new(Semaphore::new(WAITING_BYTES_MAX)) }
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         WAITING_BYTES_MAX - self.free_bytes.available_permits()
     }
 
-    /// Waits until there is room for messages that came in so many bytes. A single batch beyond the bound
-    /// gets all the room there is.
+    /// Waits until there is space for messages of this many received bytes. A batch that is larger than the
+    /// limit takes the whole space.
     pub(crate) async fn admit(&self, messages: Vec<Message>, bytes: usize) -> Received {
         let wanted = u32::try_from(bytes.min(WAITING_BYTES_MAX)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.free_bytes).acquire_many_owned(wanted).await;

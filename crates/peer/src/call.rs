@@ -1,12 +1,11 @@
-//! One request to a peer's HTTP port, answered in full.
+//! A single request to a peer's HTTP port, with its complete answer.
 //!
-//! For what is asked now and then, over a connection of its own: members, versions, hashes, forwarded
-//! promotions. What is asked often goes over kept connections, and what flows all the time has streams.
+//! This is for occasional requests: members, versions, hashes, forwarded promotions. Each uses its own
+//! connection. Frequent requests use pooled connections, and continuous traffic uses streams.
 //!
 //! # Bounds
 //!
-//! An answer is read up to the number of bytes that the caller allows, and the whole call ends at the
-//! caller's deadline.
+//! The caller limits the length of the answer and the duration of the call.
 
 use std::time::Duration;
 
@@ -21,73 +20,73 @@ use quorate_gotext::quote::go_dial_reason;
 use crate::dialer::{Dialer, PeerStream, Target};
 use crate::pool::{self, ConnectionPool};
 
-/// Why a peer gave no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The URL leads nowhere that can be called.
+    /// The URL is invalid.
     #[error("{0}: not a URL that can be called")]
     Url(String),
-    /// There is no connection.
+    /// The connection failed.
     #[error("{}", go_dial_reason(target, source))]
     Dial {
-        /// The network and the address there.
+        /// The scheme and address.
         target: String,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The connection has ended, or what comes through it is not HTTP.
+    /// The connection was closed, or the peer did not answer in HTTP.
     #[error("{url}: {source}")]
     Http {
-        /// What was called.
+        /// The URL of the call.
         url: String,
-        /// What is wrong.
+        /// The error.
         source: hyper::Error,
     },
-    /// The answer is longer than the caller allows.
+    /// The answer is longer than the limit.
     #[error("{url}: the answer is longer than {bytes_max} bytes")]
     TooLong {
-        /// What was called.
+        /// The URL of the call.
         url: String,
-        /// What is allowed.
+        /// The limit.
         bytes_max: usize,
     },
-    /// The answer is not complete.
+    /// The answer is incomplete.
     #[error("{url}: the answer breaks off: {reason}")]
     Body {
-        /// What was called.
+        /// The URL of the call.
         url: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// The caller's time is up.
+    /// The call has exceeded its timeout.
     #[error("{url}: context deadline exceeded")]
     Deadline {
-        /// What was called.
+        /// The URL of the call.
         url: String,
     },
 }
 
-/// A request to `base` (a peer URL) and what its answer may cost.
+/// A request to `base` (a peer URL), with the limits of its answer.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The method, mostly GET.
+    /// The method, usually GET.
     pub method: Method,
-    /// A URL as members advertise it.
+    /// A peer URL as members advertise it.
     pub base: String,
-    /// From `/` on.
+    /// The path, starting with `/`.
     pub path: String,
-    /// Beside `host`.
+    /// Headers besides `host`.
     pub headers: Vec<(&'static str, String)>,
-    /// May be empty.
+    /// The body; may be empty.
     pub body: Bytes,
-    /// For the whole call.
+    /// The timeout of the whole call.
     pub timeout: Duration,
-    /// Longest answer that is read.
+    /// The longest answer that is read.
     pub bytes_max: usize,
 }
 
 impl Call {
-    /// Asks for `path`, with a limit of a mebibyte.
+    /// A GET request for `path`, with a limit of 1 MiB.
     pub fn get(base: &str, path: &str, timeout: Duration) -> Self {
         Self {
             method: Method::GET,
@@ -100,7 +99,7 @@ impl Call {
         }
     }
 
-    /// Makes the call, whatever status the answer has.
+    /// Makes the call. Returns the answer with any status.
     pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         match tokio::time::timeout(timeout, self.send_unhurried(&url, dialer)).await {
@@ -109,7 +108,7 @@ impl Call {
         }
     }
 
-    /// The same over a connection that is kept for the next call. The call may reach the peer twice.
+    /// Makes the call over a pooled connection. The call may reach the peer twice.
     pub async fn send_over(
         self,
         pool: &ConnectionPool,
@@ -122,13 +121,13 @@ impl Call {
         }
     }
 
-    /// Makes the call and hands the answer's body on as it comes, for which there is no deadline and no limit.
+    /// Makes the call and returns the answer with a streaming body, without timeout and length limit.
     pub(crate) async fn open(self, dialer: &Dialer) -> Result<Response<Incoming>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
         let opening = async {
             let target = target(&url, &self.base)?;
             let (mut sender, connection) = connect(dialer, &target, &url).await?;
-            // Whoever reads the body sees the failure there.
+            // The reader of the body gets the connection's error.
             tokio::spawn(async move { drop(connection.await) });
             let request = self.request(&url, target.authority())?;
             let http = |source| CallError::Http { url: url.clone(), source };
@@ -149,7 +148,7 @@ impl Call {
         let (mut sender, connection) = connect(dialer, &target, url).await?;
         let authority = target.authority().to_owned();
         let mut answer = std::pin::pin!(self.exchange(url, authority, &mut sender));
-        // The connection works only while it is polled; it ends when the answer is complete.
+        // The connection makes progress only while it is polled. It ends when the answer is complete.
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             biased;
@@ -173,7 +172,7 @@ impl Call {
             && sender.ready().await.is_ok()
         {
             match self.exchange(url, authority.clone(), &mut sender).await {
-                // The peer has closed it, just when it was used again.
+                // The peer closed the idle connection just as it was reused.
                 Err(CallError::Http { .. }) => {}
                 answered => {
                     if answered.is_ok() {
@@ -184,7 +183,7 @@ impl Call {
             }
         }
         let (mut sender, connection) = connect(dialer, &target, url).await?;
-        // Who waits for an answer sees the failure there.
+        // The caller that waits for the answer gets the connection's error.
         tokio::spawn(async move { drop(connection.await) });
         let answer = self.exchange(url, authority, &mut sender).await?;
         pool.put(self.base, sender);
@@ -242,7 +241,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Answers one connection with these bytes, and returns what was asked.
+    /// Answers one connection with these bytes and returns the request.
     async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> Vec<u8> {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut asked = vec![0; 4096];
@@ -282,8 +281,8 @@ mod tests {
         );
     }
 
-    /// Answers two requests on each connection, then closes it. Returns how many connections it took for
-    /// so many requests.
+    /// Answers two requests on each connection and then closes it. Returns the number of connections for this
+    /// many requests.
     async fn answer_twice_each(listener: tokio::net::TcpListener, requests: usize) -> usize {
         let (mut connections, mut answered) = (0, 0);
         while answered < requests {

@@ -1,7 +1,6 @@
-//! What the transport tells its member's consensus core.
+//! The events that the transport reports to its member's consensus core.
 //!
-//! The transport does not know who runs the core, nor on which thread. Whoever assembles the member hands in
-//! how it is told.
+//! The transport does not depend on the core or its thread. The member implements this trait.
 
 use std::fmt;
 
@@ -10,24 +9,25 @@ use quorate_raft::{MemberId, SnapshotOutcome};
 use crate::backlog::Received;
 use crate::origin::OtherOrigin;
 
-/// The receiving side of the transport. No call may block: they come from the tasks that serve connections,
-/// and from the core's own thread while it sends.
+/// The receiver of the transport's events. No method may block: they are called by the tasks that serve
+/// connections, and by the core's own thread while it sends.
 pub trait Consensus: fmt::Debug + Send + Sync + 'static {
-    /// Messages of one peer have come, to be taken in their order.
+    /// Messages of one peer have arrived; they must be processed in order.
     fn receive(&self, received: Received);
 
     /// A message to this peer was lost.
     fn report_unreachable(&self, peer: MemberId);
 
-    /// This peer's connections have broken and it listens no more.
+    /// This peer's connections have broken and its address refuses new ones.
     fn report_gone(&self, peer: MemberId);
 
-    /// How sending a snapshot to this peer has ended. Each snapshot that was to be sent is reported once.
+    /// The transfer of a snapshot to this peer has ended. Each snapshot that was to be sent is reported
+    /// exactly once.
     fn report_snapshot(&self, to: MemberId, outcome: SnapshotOutcome);
 
-    /// Others hold a state of another origin, beside which this member cannot go on.
+    /// Other members have a state of another origin, so this member cannot continue.
     fn report_other_origin(&self, conflict: OtherOrigin);
 
-    /// A peer says that this member was removed from the cluster.
+    /// A peer reported that this member was removed from the cluster.
     fn report_removal(&self);
 }

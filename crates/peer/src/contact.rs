@@ -1,5 +1,5 @@
-//! What all ways to one other member share: its id, where it is, whether it can be reached, and how many bytes
-//! may wait for it. The ways themselves are the member's `peer`.
+//! The data that all connections to one other member share: its id, its URLs, whether it is reachable, and
+//! how many bytes may wait for it. `peer` owns the connections.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::urls::Urls;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// See the module.
+/// One other member's address and status.
 #[derive(Debug)]
 pub(crate) struct Contact {
     pub(crate) id: MemberId,
@@ -23,7 +23,7 @@ pub(crate) struct Contact {
     pub(crate) notices: Notices,
 }
 
-/// Lines that may repeat quickly.
+/// Limits for log lines that may repeat often.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     pub(crate) dropped: LogThrottle,

@@ -1,4 +1,4 @@
-//! Connections to peers: where a URL leads, and HTTP over it.
+//! HTTP connections to peers.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::local::Local;
 use quorate_gotext::quote::go_dial_reason;
 use quorate_telemetry::log;
 
-/// The longest answer that is read; those of peers are a line.
+/// The longest answer that is read. The answers of peers are a single line.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Why a peer cannot be reached.
@@ -36,13 +36,13 @@ pub(crate) enum DialError {
 }
 
 impl DialError {
-    /// Whether the host answered that nobody listens there.
+    /// Returns whether the host refused the connection.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
     }
 }
 
-/// Why a request to a peer did not succeed.
+/// Why a request to a peer failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
     #[error(transparent)]
@@ -65,12 +65,12 @@ pub(crate) enum PostError {
     Status(StatusCode),
 }
 
-/// Checks that this member can dial the URL.
+/// Checks that this member can connect to the URL.
 pub(crate) fn target(url: &str) -> Result<Target, DialError> {
     Target::of(url).ok_or_else(|| DialError::Url { url: url.to_owned() })
 }
 
-/// Connects to a URL; returns what requests to there name as their host, too.
+/// Connects to a URL. Also returns the host header for requests there.
 pub(crate) async fn connect(
     local: &Local,
     url: &str,
@@ -85,7 +85,7 @@ pub(crate) async fn connect(
     }
 }
 
-/// A connection for one request after the other. It ends when this is dropped.
+/// A connection for consecutive requests. Dropping it closes the connection.
 #[derive(Debug)]
 pub(crate) struct Channel<B> {
     sender: http1::SendRequest<B>,
@@ -94,7 +94,7 @@ pub(crate) struct Channel<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
-    /// Connects. The connection is given up when what it sends is not acknowledged for `patience`.
+    /// Connects. The connection is closed if sent data is not acknowledged within `patience`.
     pub(crate) async fn open(
         local: &Local,
         url: &str,
@@ -103,13 +103,13 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
         let (stream, authority) = connect(local, url, Some(patience)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
-            // Who waits for an answer sees the failure there.
+            // The caller that waits for the answer gets the connection's error.
             drop(connection.await);
         });
         Ok(Self { sender, authority, url: url.to_owned() })
     }
 
-    /// Whether a request can be tried: the connection leads where it should, and has not been seen to end.
+    /// Returns whether the connection is open and leads to this URL.
     pub(crate) fn is_open_to(&self, url: &str) -> bool {
         self.url == url && !self.sender.is_closed()
     }
@@ -127,7 +127,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
     }
 }
 
-/// Reads a short answer in full.
+/// Reads a short answer completely.
 pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(PostError::Answer)?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).trim_end_matches('\n').to_owned())
@@ -147,7 +147,7 @@ pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch)
     mismatch.into()
 }
 
-/// What an answer other than success means, whatever was asked.
+/// Interprets an error status, for any request.
 pub(crate) fn refusal(
     local: &Local,
     contact: &Contact,
@@ -186,7 +186,7 @@ pub(crate) fn refusal(
         }
         StatusCode::PRECONDITION_FAILED => PostError::Precondition(text.to_owned()),
         StatusCode::FORBIDDEN | StatusCode::GONE => {
-            // That stops this member.
+            // This report stops the member.
             local.consensus.report_removal();
             PostError::Removed
         }

@@ -1,7 +1,7 @@
-//! The way to another member: where a URL leads, and a connection to there, secured if the URL says so.
+//! Connections to other members: parses their URLs and connects, with TLS if the URL requires it.
 //!
-//! `http` and `https` lead to a host, `unix` and `unixs` to a socket's file, relative to the working directory where
-//! it does not begin with a slash.
+//! `http` and `https` URLs name a host. `unix` and `unixs` URLs name a socket file, relative to the working
+//! directory unless the path starts with a slash.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,10 +16,10 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What a request names as its host that goes to a socket's file.
+/// The host header of requests to a socket file.
 const LOCAL_HOST: &str = "localhost";
 
-/// Where a URL leads.
+/// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     place: Place,
@@ -34,7 +34,7 @@ enum Place {
 }
 
 impl Target {
-    /// `None` for a URL that leads nowhere.
+    /// Parses a URL. Returns `None` if it is invalid.
     pub(crate) fn of(url: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let (is_secured, default_port) = match scheme {
@@ -61,7 +61,7 @@ impl Target {
         Some(Self { place, is_secured })
     }
 
-    /// What requests to there name as their host.
+    /// Returns the host header for requests there.
     pub(crate) fn authority(&self) -> &str {
         match &self.place {
             Place::Host(authority) => authority,
@@ -79,12 +79,12 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// How this member reaches others.
+/// The settings for connections to other members.
 #[derive(Clone, Debug, Default)]
 pub struct Dialer {
-    /// For URLs that ask for TLS; without, they are not dialed.
+    /// The TLS settings. Without them, URLs that require TLS are refused.
     pub tls: Option<Connector>,
-    /// The address of this host to come from, where it is not the system's to choose.
+    /// The local address of connections; `None` leaves the choice to the system.
     pub from: Option<IpAddr>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum PeerStream {
     Other(Pin<Box<dyn Other>>),
 }
 
-/// Anything but plain TCP.
+/// Any stream other than plain TCP.
 pub(crate) trait Other: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Other for S {}
@@ -106,7 +106,8 @@ impl std::fmt::Debug for PeerStream {
 }
 
 impl Dialer {
-    /// Connects. Where a patience is given, a connection is given up that acknowledges nothing for so long.
+    /// Connects. If `patience` is given, the connection is closed when sent data is not acknowledged for that
+    /// long.
     pub(crate) async fn connect(
         &self,
         target: &Target,
@@ -161,7 +162,7 @@ impl Dialer {
     }
 }
 
-/// Connects from this address to the first of the host's that can be reached from there.
+/// Connects from this local address to the first address of the host that is reachable from it.
 async fn connect_from(from: IpAddr, authority: &str) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in lookup_host(authority).await? {

@@ -1,36 +1,36 @@
-//! The two stream encodings: messages one after the other, and the short form for appends.
+//! The two stream encodings: the message stream, and the append stream with its short form.
 //!
 //! ```text
 //! message stream    u64 length, raftpb.Message                            repeated
-//! append stream     0x00                                                  the link lives
+//! append stream     0x00                                                  link heartbeat
 //!                   0x01, u64 n, n x (u64 length, raftpb.Entry), u64 commit
 //!                   0x02, u64 length, raftpb.Message
 //! ```
 //!
-//! All numbers are big endian. Both ends of an append stream remember the term and index that the last append
-//! ended at; an append that goes on from there, in the leader's own term, is sent in the short form (0x01).
+//! All numbers are big endian. Both ends of an append stream remember the term and index at which the last
+//! append ended. An append that continues there, in the leader's own term, is sent in the short form (0x01).
 //!
 //! # Guarantees
 //!
-//! * What one encoder has written, a decoder that has seen everything before it reads, however the bytes are
-//!   cut into pieces.
-//! * A decoder holds what has arrived of one frame and no more; what is merely announced takes no memory, and
-//!   a frame longer than [`FRAME_BYTES_MAX`] is refused.
-//! * Payloads are slices of the decoder's buffer, which is filled without gaps. The connection's own buffer
-//!   would not do: it starts anew with every read while a slice of it is in use, so that a small entry in
-//!   the log would hold on to kilobytes.
+//! * A decoder that has received all output of one encoder returns the same messages, regardless of how the
+//!   bytes are split.
+//! * A decoder buffers only received bytes. An announced length allocates no memory, and a frame longer than
+//!   [`FRAME_BYTES_MAX`] is refused.
+//! * Payloads are slices of the decoder's buffer, which is filled without gaps. Slices of the connection's
+//!   buffer would waste memory: it allocates a new block for every read while a slice is in use, so a small
+//!   entry in the log would retain kilobytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_raft::{Entry, LogIndex, MemberId, Message, MessageKind, Term};
 
 use crate::wire::{self, WireError};
 
-/// The longest frame that is read.
+/// The longest frame that is accepted.
 pub(crate) const FRAME_BYTES_MAX: u64 = 512 << 20;
 
 const LENGTH_BYTES: usize = 8;
 
-/// What a decoder asks the allocator for. It comes back when the last message from it is gone.
+/// The size of a buffer block. It is freed when the last message in it is dropped.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const LINK_HEARTBEAT: u8 = 0;
@@ -40,16 +40,16 @@ const WHOLE_MESSAGE: u8 = 2;
 /// The two streams that a member opens to each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// A leader's appends.
+    /// Appends of a leader.
     Append,
-    /// Everything else.
+    /// All other messages.
     Message,
 }
 
 impl StreamKind {
     pub(crate) const ALL: [Self; 2] = [Self::Append, Self::Message];
 
-    /// Its name in log lines.
+    /// Returns its name in log lines.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Append => "stream MsgApp v2",
@@ -57,7 +57,7 @@ impl StreamKind {
         }
     }
 
-    /// The path that a dialing member asks for, up to its own id.
+    /// Returns the path of the request that opens the stream, without the member id.
     pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::Append => "/raft/stream/msgapp/",
@@ -66,7 +66,7 @@ impl StreamKind {
     }
 }
 
-/// Bytes of a stream that make no sense.
+/// Invalid bytes in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("rafthttp: error limit exceeded")]
@@ -77,14 +77,14 @@ pub(crate) enum FrameError {
     Wire(#[from] WireError),
 }
 
-/// The writing end of one stream.
+/// The encoder of one stream.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     kind: StreamKind,
     position: Position,
 }
 
-/// Where the last append of a stream ended.
+/// The position at which the last append of a stream ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Position {
     term: Term,
@@ -141,7 +141,7 @@ impl Encoder {
     }
 }
 
-/// Appends a message behind its length, as on the message stream and before a snapshot.
+/// Appends a message after its length, as in the message stream and before a snapshot.
 pub(crate) fn put_framed(message: &Message, out: &mut BytesMut) {
     let len = wire::message_len(message);
     out.reserve(LENGTH_BYTES + len);
@@ -149,21 +149,21 @@ pub(crate) fn put_framed(message: &Message, out: &mut BytesMut) {
     wire::put_message(message, out);
 }
 
-/// The reading end of one stream.
+/// The decoder of one stream.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     kind: StreamKind,
     from: MemberId,
     to: MemberId,
     position: Position,
-    /// What has come of a frame that is not complete, behind frames that are still in use.
+    /// The received part of an incomplete frame, after frames that are still in use.
     buffer: BytesMut,
     extent: Extent,
     link_heartbeats: u64,
 }
 
 impl Decoder {
-    /// A decoder for the stream that `from` sends `to`.
+    /// Creates a decoder for the stream that `from` sends to `to`.
     pub(crate) fn new(kind: StreamKind, from: MemberId, to: MemberId) -> Self {
         Self {
             kind,
@@ -176,13 +176,13 @@ impl Decoder {
         }
     }
 
-    /// Returns how many link heartbeats there were since this was last asked.
+    /// Returns the number of link heartbeats since the last call.
     pub(crate) fn take_link_heartbeats(&mut self) -> u64 {
         std::mem::take(&mut self.link_heartbeats)
     }
 
-    /// Takes the next bytes of the stream, and adds the messages that they complete. Link heartbeats are
-    /// left out.
+    /// Processes the next bytes of the stream, and adds the messages that they complete. Link heartbeats are
+    /// not added.
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
@@ -246,20 +246,20 @@ impl Decoder {
     }
 }
 
-/// How far a frame reaches, as far as the bytes that have come say.
+/// The extent of a frame according to the received bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
-    /// The frame is at least this long.
+    /// The minimum length of the frame.
     known: usize,
-    /// Of the short form: how many entries are beyond `known`; `None` before that was read.
+    /// In the short form, the number of entries beyond `known`; `None` before the number was read.
     entries_left: Option<u64>,
-    /// Nothing more will be added to `known`.
+    /// Whether `known` is the final length.
     is_final: bool,
 }
 
 impl Extent {
-    /// Goes on from where the last call ended. Says whether all of the frame is in `bytes`, and `known` then
-    /// is its length. If not, more than `bytes` is `known` to be needed.
+    /// Continues where the last call ended. Returns whether `bytes` contains the whole frame, whose length is
+    /// then `known`. Otherwise `known` is a minimum length greater than `bytes`.
     fn find(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<bool, FrameError> {
         loop {
             if bytes.len() < self.known {
@@ -272,7 +272,7 @@ impl Extent {
         }
     }
 
-    /// Learns the next part from the bytes up to `known`, which are all there.
+    /// Extends `known` by the next part, using the bytes before `known`, which are all received.
     fn advance(&mut self, kind: StreamKind, bytes: &[u8]) -> Result<(), FrameError> {
         match (kind, self.known, self.entries_left) {
             (StreamKind::Message, 0, _) => self.add(LENGTH_BYTES as u64),
@@ -290,7 +290,7 @@ impl Extent {
                 self.expect_entry_or_commit()
             }
             (StreamKind::Append, known, Some(left)) => {
-                // The length of an entry: the entry follows, and behind it what comes next.
+                // The length of an entry: the entry follows, then the next length or the commit index.
                 self.entries_left = Some(left - 1);
                 self.add(number_before(bytes, known))?;
                 self.expect_entry_or_commit()
@@ -305,7 +305,7 @@ impl Extent {
         }
     }
 
-    /// Both the next entry's length and the commit index are eight bytes.
+    /// The next entry's length and the commit index both have eight bytes.
     fn expect_entry_or_commit(&mut self) -> Result<(), FrameError> {
         self.is_final = self.entries_left == Some(0);
         self.add(LENGTH_BYTES as u64)
@@ -319,7 +319,7 @@ impl Extent {
     }
 }
 
-/// The big-endian number that ends at `end`.
+/// Returns the big-endian number that ends at `end`.
 fn number_before(bytes: &[u8], end: usize) -> u64 {
     let number = bytes[..end].last_chunk().expect("a number's place was awaited before it is read");
     u64::from_be_bytes(*number)

@@ -1,4 +1,4 @@
-//! Targets of the fuzzer: what another member sends.
+//! Fuzz targets: bytes from another member.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -8,7 +8,8 @@ use quorate_raft::Message;
 use crate::frame::{Decoder, Encoder, FrameError, StreamKind};
 use crate::wire;
 
-/// A message of any bytes: read as the generated decoder reads it, and the same after it was written again.
+/// Decodes arbitrary bytes as a message, compares with the generated decoder, and checks that encoding and
+/// decoding return the same message.
 pub fn message(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     let decoded = wire::decode_message(&data);
@@ -26,7 +27,8 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// Snapshots are not compared: of several the last one counts here, where others merge them.
+/// Snapshots are not compared: this decoder uses the last of several, while the generated decoder merges
+/// them.
 fn same(message: &Message, usual: &raftpb::Message) {
     let numbers = [
         (message.to, usual.to),
@@ -50,8 +52,8 @@ fn same(message: &Message, usual: &raftpb::Message) {
     }
 }
 
-/// A stream of any bytes says the same in whatever pieces it comes. The first byte chooses the stream, the second how
-/// long the pieces are.
+/// Decodes arbitrary bytes as a stream, and checks that the result does not depend on how they are split. The
+/// first byte selects the stream and the second the length of the pieces.
 pub fn stream(data: &[u8]) {
     let [kind, piece, stream @ ..] = data else { return };
     let kind = StreamKind::ALL[usize::from(kind % 2)];

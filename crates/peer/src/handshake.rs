@@ -1,7 +1,7 @@
-//! What two members tell each other before the first message: versions, the cluster, where they are.
+//! The handshake headers between members: versions, the cluster id, and the member's URLs.
 //!
-//! Every request of the raft paths carries the sender's version and cluster id. Versions are compared by major
-//! and minor number only, and a missing one counts as 2.0.
+//! Every request of the raft paths carries the sender's version and cluster id. Versions are compared by
+//! major and minor number only. A missing version counts as 2.0.
 
 use http::{HeaderMap, HeaderName, HeaderValue, request};
 
@@ -14,29 +14,29 @@ const SERVER_FROM: HeaderName = HeaderName::from_static("x-server-from");
 const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
 
-/// Why a member turns another one's request down, in the words that go over the wire.
+/// Why a member refuses another member's request. The texts are sent to that member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mismatch {
     #[error("incompatible version")]
     Version,
     #[error("cluster ID mismatch")]
     Cluster,
-    /// Our own; members of etcd neither send it nor are sent it.
+    /// Quorate's own reason: only members of Quorate send or receive it.
     #[error("restored from another snapshot, or not restored")]
     Origin,
 }
 
-/// Major and minor number of a release.
+/// The major and minor number of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u64, u64);
 
 impl Version {
-    /// What a member is that does not say.
+    /// The version of a member that sends none.
     const SILENT: Self = Self(2, 0);
-    /// The first to know both kinds of stream.
+    /// The first version with both kinds of stream.
     const FIRST_WITH_STREAMS: Self = Self(2, 1);
 
-    /// Reads `3.7.1`, with or without a suffix.
+    /// Parses `3.7.1`, with or without a suffix.
     fn parse(text: &str) -> Option<Self> {
         let core = text.split(['-', '+']).next()?;
         let mut parts = core.split('.');
@@ -60,19 +60,19 @@ impl Version {
     }
 }
 
-/// This member as its requests and answers introduce it.
+/// The headers that identify this member in requests and answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Introduction {
     version: Version,
     pub(crate) version_text: String,
     pub(crate) member: String,
     pub(crate) cluster: String,
-    /// Absent if there are none, or none that a header can carry.
+    /// `None` if there are no URLs, or if they are not valid in a header.
     peer_urls: Option<HeaderValue>,
 }
 
 impl Introduction {
-    /// `version` is what this member presents itself as; the ids are as everywhere, in hex.
+    /// `version` is the version that this member reports. The ids are sent in hex, as everywhere.
     pub(crate) fn new(
         version: &str,
         member_id: u64,
@@ -90,7 +90,7 @@ impl Introduction {
         }
     }
 
-    /// Adds what every request carries.
+    /// Adds the headers of every request.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = request
             .header(SERVER_FROM, &self.member)
@@ -103,17 +103,17 @@ impl Introduction {
         }
     }
 
-    /// Adds whom the request for a stream is meant for.
+    /// Adds the id of the member for which the request for a stream is meant.
     pub(crate) fn address(request: request::Builder, to: &str) -> request::Builder {
         request.header(RAFT_TO, to)
     }
 
-    /// Whether the request for a stream was meant for this member.
+    /// Returns whether the request for a stream is meant for this member.
     pub(crate) fn is_addressed(&self, headers: &HeaderMap) -> bool {
         headers.get(RAFT_TO).is_some_and(|to| to == self.member.as_str())
     }
 
-    /// Whether a request's sender may talk to this member.
+    /// Returns whether the sender of a request is compatible with this member.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Mismatch> {
         let server = Version::of_header(headers, &SERVER_VERSION).ok_or(Mismatch::Version)?;
         let min = Version::of_header(headers, &MIN_CLUSTER_VERSION).ok_or(Mismatch::Version)?;
@@ -126,28 +126,28 @@ impl Introduction {
         }
     }
 
-    /// Whether the member that answers with these headers knows the streams.
+    /// Returns whether the member that sent these headers supports the streams.
     pub(crate) fn streams_with(&self, headers: &HeaderMap) -> bool {
         Version::of_header(headers, &SERVER_VERSION)
             .is_some_and(|other| other >= self.version || other >= Version::FIRST_WITH_STREAMS)
     }
 }
 
-/// Who sends the request, if it says so.
+/// Returns the sender's id, if the request has one.
 pub(crate) fn sender_id(headers: &HeaderMap) -> Option<u64> {
     headers.get(SERVER_FROM)?.to_str().ok().and_then(parse_id)
 }
 
-/// Who sends the request and where that member is, if it says both.
+/// Returns the sender's id and URLs, if the request has both.
 pub(crate) fn sender(headers: &HeaderMap) -> Option<(u64, Vec<String>)> {
     let from = sender_id(headers)?;
     let urls = headers.get(PEER_URLS)?.to_str().ok().filter(|urls| !urls.is_empty())?;
     Some((from, urls.split(',').map(str::to_owned).collect()))
 }
 
-/// Reads an id as it stands in headers and paths.
+/// Parses an id in a header or path.
 pub(crate) fn parse_id(text: &str) -> Option<u64> {
-    // The library's parser would accept a sign.
+    // The standard parser would accept a sign.
     let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_hex.then(|| u64::from_str_radix(text, 16).ok())?
 }

@@ -1,16 +1,17 @@
-//! Fetching another member's state: its backend file as of a moment, on request.
+//! Fetching another member's state: its backend file at a point in time.
 //!
-//! A leader sends its state to a member whose log has fallen behind. A member whose log is sound and whose state is
-//! not asks for it: `GET /quorate/image` on the peer port, which members of etcd do not have. The answer is the file,
-//! then its SHA-256, as in a client's snapshot. The asking member shows its peer certificate.
+//! A leader sends its state to a member whose log is too far behind. A member with a sound log and a bad
+//! state requests one instead: `GET /quorate/image` on the peer port, a path that members of etcd do not
+//! have. The answer is the file followed by its SHA-256, as in a client's snapshot. The requesting member
+//! must present its peer certificate.
 //!
 //! # Bounds
 //!
-//! What has come goes to the disk a piece at a time. Somebody who stops sending is given up.
+//! Received data is written to disk in pieces. A sender that stops sending is dropped after a timeout.
 //!
 //! # Not here
 //!
-//! Whether the state is one to go on from: who asked compares it with what a quorum holds.
+//! Whether the state may be used: the requesting member compares it with that of a quorum.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,52 +28,52 @@ use crate::call::{Call, CallError};
 use crate::dialer::Dialer;
 use crate::snapshot_in::{BodyError, PIECE_BYTES, Pieces};
 
-/// Where a member hands its state out.
+/// The path of the state.
 pub const IMAGE_PATH: &str = "/quorate/image";
 
-/// Names the cluster that both have to be members of.
+/// The header with the cluster id of both members.
 pub const CLUSTER_HEADER: &str = "x-etcd-cluster-id";
 
-/// Names who asks.
+/// The header with the id of the requesting member.
 pub const FROM_HEADER: &str = "x-server-from";
 
-/// Bytes of the digest behind the file.
+/// The length of the digest after the file.
 pub const DIGEST_BYTES: usize = 32;
 
-/// Bytes of a refusal's text that are read.
+/// How many bytes of a refusal's text are read.
 const REFUSAL_BYTES: usize = 512;
 
-/// Longest wait for the answer to begin, and for more of it.
+/// How long to wait for the start of the answer, and for each further piece.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Why there is no image.
+/// Why the state could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody answers.
+    /// The request failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The member hands its state out to no member, or not to this one.
+    /// The member provides its state to no member, or not to this one.
     #[error("the member answers {status}: {text}")]
     Refused {
-        /// The status of its answer.
+        /// The status of the answer.
         status: StatusCode,
-        /// The beginning of its answer.
+        /// The start of the answer's text.
         text: String,
     },
-    /// The answer breaks off.
+    /// The answer is incomplete.
     #[error("the image breaks off: {0}")]
     Body(#[from] BodyError),
-    /// The answer is not what was sent.
+    /// The digest does not match the file.
     #[error("the image does not match its digest")]
     Digest,
-    /// It cannot be stored.
+    /// The file could not be stored.
     #[error(transparent)]
     Store(#[from] SnapError),
 }
 
 impl FetchError {
-    /// Whether asking the same member again is of no use: it is one of etcd's, which do not know the path, or it does not
-    /// know this member's certificate as a member's.
+    /// Returns whether the same member would refuse again: it is etcd, which does not have the path, or it
+    /// does not accept this member's certificate.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         const FINAL: [StatusCode; 2] = [StatusCode::NOT_FOUND, StatusCode::UNAUTHORIZED];
@@ -80,18 +81,19 @@ impl FetchError {
     }
 }
 
-/// Who asks whom.
+/// The parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// A peer URL of the member that is asked.
+    /// A peer URL of the other member.
     pub url: &'a str,
-    /// The cluster of both.
+    /// The cluster of both members.
     pub cluster_id: u64,
-    /// Who asks.
+    /// The requesting member.
     pub member_id: u64,
 }
 
-/// Fetches a member's state into a new file in `dir`; `number` tells it from others there. What fails leaves no file.
+/// Fetches a member's state into a new file in `dir`, whose name contains `number`. A failed fetch leaves no
+/// file.
 pub async fn fetch(
     question: Question<'_>,
     dialer: &Dialer,
@@ -130,7 +132,7 @@ pub async fn fetch(
     blocking(move || storing.end()).await
 }
 
-/// A file that comes in, all but the last bytes, which may be the digest.
+/// A file that is being received, without the last bytes, which may be the digest.
 struct Storing {
     file: IncomingDatabase,
     digest: Sha256,
@@ -154,7 +156,7 @@ impl Storing {
         match self.file.write(&bytes) {
             Ok(()) => Ok(self),
             Err(error) => {
-                // If that fails too, the next start removes it.
+                // If this fails too, the next start removes the file.
                 drop(self.file.discard());
                 Err(error)
             }

@@ -1,14 +1,15 @@
-//! The reading end of a stream: dials the peer, asks for its messages, and hands them to the consensus core.
+//! The reading end of a stream: connects to the peer, requests its messages and passes them to the consensus
+//! core.
 //!
-//! A member dials both streams of every peer and keeps at it: at most one attempt in [`REDIAL_INTERVAL`], some more just
-//! after a stream has broken, the next URL after a failure. All complete messages that a read has brought are handed
-//! over as one batch. A peer shows at least three times per read timeout that it lives; one that is silent for all of
-//! it is dialed again. When a stream has broken and every URL refuses the next, the consensus core is told that the
-//! peer is gone.
+//! A member opens both streams of every peer and reopens them after failures. It makes at most one attempt
+//! per [`REDIAL_INTERVAL`], with a few faster ones just after a stream has broken, and uses the next URL
+//! after each failure. All complete messages of one read form a batch. A peer sends data at least three times
+//! per read timeout; if it is silent for a whole timeout, the stream is reopened. If a stream has broken and
+//! every URL refuses connections, the peer is reported to the consensus core as gone.
 //!
 //! # Not here
 //!
-//! Writing: what this member sends goes out on the streams that the peer has dialed (`outgoing`).
+//! Writing: this member's messages are sent on the streams that the peer has opened (`outgoing`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -38,16 +39,18 @@ use quorate_telemetry::log;
 /// The shortest time between two attempts.
 const REDIAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same after a stream that made no sense, which the next one is not likely to do either.
+/// The shortest time between two attempts after a stream with invalid bytes, because the next stream is
+/// likely to be invalid too.
 const REDIAL_INTERVAL_NONSENSE: Duration = Duration::from_secs(1);
 
-/// The same while a process may be ending: its host takes connections for a moment still.
+/// The shortest time between two attempts while the peer's process may be ending: its host still accepts
+/// connections for a moment.
 const REDIAL_INTERVAL_SUSPECTED: Duration = Duration::from_millis(10);
 
-/// Bytes that one batch is made of, about: what more has come waits for the next.
+/// The approximate size of a batch; further received messages go into the next batch.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Size of a link heartbeat's message.
+/// The size of a link heartbeat message.
 const LINK_HEARTBEAT_BYTES: u64 = 2;
 
 /// How reading a stream ended.
@@ -61,12 +64,12 @@ enum ReadError {
     Silent,
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// All streams are to be dialed again.
+    /// All streams must be reopened.
     #[error("reconnecting")]
     Reconnect,
 }
 
-/// Why there is no stream.
+/// Why a stream could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
     #[error(transparent)]
@@ -77,12 +80,12 @@ enum StreamError {
     Refused(#[from] PostError),
 }
 
-/// What is expected of a peer whose stream has broken, before it counts as gone.
+/// The checks of a peer whose stream has broken, until it counts as gone.
 #[derive(Debug)]
 struct Suspicion {
-    /// URLs that have not refused yet.
+    /// How many URLs have not refused a connection yet.
     refusals_left: usize,
-    /// Attempts that do not wait for long.
+    /// How many attempts may still use the short interval.
     dials_at_once_left: usize,
 }
 
@@ -98,7 +101,7 @@ impl StreamError {
     }
 }
 
-/// Reads the stream of this kind for as long as the peer is one.
+/// Reads the stream of this kind for as long as the peer is known.
 pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: StreamKind) {
     log::info!(
         "started stream reader with remote peer",
@@ -165,12 +168,12 @@ pub(crate) async fn read_stream(local: Arc<Local>, contact: Arc<Contact>, kind: 
 /// An open stream.
 struct Stream {
     kind: StreamKind,
-    /// Works only while it is polled, which reading the body does.
+    /// Makes progress only while it is polled, which reading the body does.
     connection: http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     is_connection_done: bool,
     body: Incoming,
     decoder: Decoder,
-    /// What ends the stream once the messages before it are handed over.
+    /// The error that ends the stream after the messages before it are delivered.
     error: Option<ReadError>,
     deadline: Pin<Box<Sleep>>,
 }
@@ -189,7 +192,7 @@ impl Stream {
         let (settings, values) = local.settings.header();
         let request = request.header(settings, values);
         let request = request.body(Empty::new()).map_err(|_| {
-            // A host that is none in a header.
+            // The host is not valid in a header.
             DialError::Url { url: url.to_owned() }
         })?;
         let opening = async {
@@ -231,7 +234,7 @@ impl Stream {
     /// Reads until the stream ends.
     async fn read_all(&mut self, local: &Local, contact: &Contact) -> ReadError {
         let mut reconnects = local.reconnects.subscribe();
-        // A message may come in the bytes of many batches.
+        // The bytes of a message may arrive over many batches.
         let mut bytes_before = 0;
         loop {
             let mut messages = Vec::new();
@@ -261,8 +264,8 @@ impl Stream {
         received.with(&[&contact.name]).add((bytes as u64).saturating_sub(links));
     }
 
-    /// Waits for bytes, then takes all there are. Returns how many; the end of the stream is kept for
-    /// afterwards.
+    /// Waits for data, then takes everything that has arrived. Returns the number of bytes. The end of the
+    /// stream is stored for later.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -285,7 +288,7 @@ impl Stream {
                 }
                 Poll::Pending if bytes > 0 => break,
                 Poll::Pending => {
-                    // The timer is set anew only when it has run out: once per timeout, not per batch.
+                    // The timer is reset only when it has expired: once per timeout, not per batch.
                     while self.deadline.as_mut().poll(cx).is_ready() {
                         if Instant::now() >= deadline {
                             self.error = Some(ReadError::Silent);
@@ -303,7 +306,7 @@ impl Stream {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
         loop {
             if !self.is_connection_done && Pin::new(&mut self.connection).poll(cx).is_ready() {
-                // The body says why.
+                // The body returns the error.
                 self.is_connection_done = true;
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
@@ -325,7 +328,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Waits for something that comes through the connection, which works meanwhile.
+/// Polls the connection and waits for something that arrives over it.
 async fn drive<T>(
     connection: &mut http1::Connection<TokioIo<PeerStream>, Empty<Bytes>>,
     outcome: impl Future<Output = T>,
@@ -334,7 +337,7 @@ async fn drive<T>(
     tokio::select! {
         biased;
         outcome = &mut outcome => outcome,
-        // What waits on the connection learns of its end by itself.
+        // The waiting side detects the end of the connection itself.
         _ = connection => outcome.await,
     }
 }

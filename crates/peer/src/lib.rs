@@ -1,36 +1,40 @@
-//! Talking to the other members of a cluster: etcd's peer protocol.
+//! The transport between the members of a cluster: etcd's peer protocol.
 //!
-//! Each member dials two streams to every other and reads from them; it writes on those that the others have
-//! dialed. What finds no stream is sent as a request of its own, and a snapshot always is.
+//! Each member opens two streams to every other member and reads from them. It writes on the streams that the
+//! others have opened. A message without an open stream is sent as a request of its own; a snapshot always
+//! is.
 //!
 //! ```text
 //! consensus thread --send--> peer --> outgoing   --> body of the peer's stream     (frame, wire)
 //!                                 \-> pipeline   --> POST /raft
 //!                  --send_snapshot--> snapshot_out --> POST /raft/snapshot
-//! consensus thread <--Received-- local <-- incoming    <-- streams dialed here
+//! consensus thread <--Received-- local <-- incoming    <-- streams that this member opened
 //!                                       <- service     <-- POST /raft
 //!                                       <- snapshot_in <-- POST /raft/snapshot
 //! ```
 //!
-//! Everything runs on the runtime that is handed in, which is no client's, so that heartbeats do not wait behind
-//! clients. Nothing here blocks the consensus thread, and what cannot be sent is dropped and reported
-//! ([`Consensus`]).
+//! All tasks run on the runtime that the member provides. It is separate from the client runtimes, so that
+//! heartbeats do not wait for client requests. The transport never blocks the consensus thread. Messages that
+//! cannot be sent are dropped and reported ([`Consensus`]).
 //!
-//! # Names
+//! # Terms
 //!
-//! A *member* is in the cluster as applied here. A *peer* is another member as it is talked to, a *remote* somebody who
-//! says to be one and is answered without being trusted with streams, a *stranger* somebody whose messages are not
-//! listened to. A *contact* is where another one is and whether it can be reached, whatever way is taken.
+//! A *member* is in the cluster according to the membership that this member has applied. A *peer* is another
+//! member with which the transport communicates. A *remote* claims to be a member; it gets answers but no
+//! streams. An *unknown sender* is neither, and its messages are dropped. A *contact* holds another member's
+//! URLs and status for all connections to it.
 //!
-//! # Where
+//! # Modules
 //!
-//! `transport` is what the rest of a member holds, `service` what the peer port answers; both work on the `table` of
-//! peers. `acquaintance` and `proposal` decide what comes through to the core. `call` and `pool` are for requests of
-//! other parts of a member; `dialer` is the way there. Imports run one way.
+//! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer
+//! port; both work on the `table` of peers. `acquaintance` and `proposal` filter what reaches the core.
+//! `call` and `pool` make requests for other parts of the member; `dialer` connects. Imports between modules
+//! have no cycles.
 //!
 //! # Not here
 //!
-//! What is said and what follows from it (`raft`, `node`); the threads of the member; the peer port's other paths; certificates (`tls`).
+//! The meaning of messages (`raft`, `node`), the threads of the member, the other paths of the peer port,
+//! certificates (`tls`).
 
 mod acquaintance;
 mod backlog;

@@ -1,4 +1,5 @@
-//! What every part of the transport knows of its own member: who it is, how patient, and whom to tell.
+//! The data about this member that all parts of the transport share: its identity, its timeouts, and the
+//! receiver of its reports.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// See the module. Shared by all tasks.
+/// The shared data of this member.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) id: MemberId,
@@ -36,23 +37,23 @@ pub(crate) struct Local {
     pub(crate) consensus: Arc<dyn Consensus>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) backlog: Backlog,
-    /// Where tasks run.
+    /// The runtime of the tasks.
     pub(crate) runtime: Handle,
-    /// Counts the calls to redial everything.
+    /// Incremented to reopen all streams.
     pub(crate) reconnects: watch::Sender<u64>,
     pub(crate) acquaintances: Acquaintances,
-    /// Bounds the lines about messages that are not for this member.
+    /// Limits the log lines about messages that are not for this member.
     pub(crate) refused_messages: LogThrottle,
 }
 
 impl Local {
-    /// How often a stream that has nothing to say shows that it lives.
+    /// Returns how often a stream without messages sends a link heartbeat.
     pub(crate) fn link_heartbeat_interval(&self) -> Duration {
         self.read_timeout / 3
     }
 
-    /// What comes from there in series: the id in hex of a member, or of one that was removed. There is no end to what
-    /// strangers may call themselves, so all of them share one name.
+    /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_strangers`
+    /// for all unknown senders, because their ids are unbounded.
     pub(crate) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
         match self.acquaintances.of(from) {
             Sender::Member | Sender::Removed => format!("{from:x}").into(),
@@ -60,7 +61,7 @@ impl Local {
         }
     }
 
-    /// Adds what every request to another member carries.
+    /// Adds the headers of every request to another member.
     pub(crate) fn introduce(&self, request: request::Builder) -> request::Builder {
         let request = self.introduction.introduce(request);
         match self.origin.header() {
@@ -69,7 +70,7 @@ impl Local {
         }
     }
 
-    /// Checks the origin that a member answers with, and reports where this member has to end for it.
+    /// Checks the origin in a member's answer, and reports a conflict that must end this member.
     pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
         let (checked, end) = self.origin.note(from, headers, self.acquaintances.member_count());
         if let Some(end) = end {
@@ -78,12 +79,12 @@ impl Local {
         checked
     }
 
-    /// Whether the message may be handed on at all.
+    /// Returns whether a message may be passed to the core.
     pub(crate) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
         incoming::admit(self.id, message, self.acquaintances.of(message.from))
     }
 
-    /// Writes a line about a message that is not for the core, now and then.
+    /// Logs a message that is not for this member, at a limited rate.
     pub(crate) fn log_refused(&self, message: &Message, error: NotForUs) {
         if self.refused_messages.admits().is_some() {
             log::warn!(
@@ -95,8 +96,8 @@ impl Local {
         }
     }
 
-    /// Hands messages to the consensus core that came in so many bytes, once there is room. Those that no
-    /// peer may send are left out.
+    /// Passes messages of this many received bytes to the consensus core when there is space. Messages that
+    /// no peer may send are dropped.
     pub(crate) async fn deliver(&self, mut messages: Vec<Message>, bytes: usize) {
         messages.retain_mut(|message| {
             if let Err(error) = self.admit(message) {
@@ -107,7 +108,7 @@ impl Local {
                 self.refuse_unfit_entries(message);
                 return !message.entries.is_empty();
             }
-            // A snapshot without its database cannot be installed; the two come by a way of their own.
+            // A snapshot message without its database cannot be installed. Snapshots arrive by `snapshot_in`.
             !message.kind.is_local() && message.kind != MessageKind::Snapshot
         });
         if !messages.is_empty() {
@@ -116,8 +117,8 @@ impl Local {
         }
     }
 
-    /// Leaves out of a forwarded proposal what could not be carried out: once in the log it would end its
-    /// members, and again at each start. Its proposer waits in vain.
+    /// Removes entries from a forwarded proposal that could not be applied. In the log, such an entry would
+    /// end its members at every start. The proposal of such an entry times out.
     fn refuse_unfit_entries(&self, message: &mut Message) {
         message.entries.retain(|entry| match proposal::check(entry) {
             Ok(()) => true,
@@ -135,7 +136,7 @@ impl Local {
         });
     }
 
-    /// Hands on a snapshot whose database is in its place.
+    /// Passes on a snapshot message whose database is stored.
     pub(crate) async fn deliver_snapshot(&self, message: Message) {
         let bytes = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.data.len());
         let received = self.backlog.admit(vec![message], bytes).await;

@@ -1,17 +1,18 @@
-//! Where a member's state comes from, and refusing members whose state comes from somewhere else.
+//! The origin of a member's state, and refusing members with another origin.
 //!
-//! A directory that was restored from a snapshot has the ids of the member that it was made for, if the token of the
-//! cluster is the same. Beside members that were not restored from the same snapshot it would take part in their
-//! cluster with another state, and nothing in the log would tell. So every request between members carries the
-//! sender's origin in a header of our own, and so does every answer: the mark of the restore that the backend file
-//! has, or that it has none. Members of etcd ignore the header and send none. A member without a state yet has no
-//! origin, and contradicts nobody.
+//! A directory restored from a snapshot has the same member and cluster ids as the cluster it was made for,
+//! if the cluster token is the same. If it met members that were not restored from the same snapshot, it
+//! would join their cluster with a different state, and nothing in the log would reveal that. Therefore
+//! requests and answers between members carry the sender's origin in a header of Quorate's own: the restore
+//! mark in the backend file, or `never`. Members of etcd ignore the header and do not send it. A member
+//! without a state has no origin yet and is compatible with every origin.
 //!
 //! # Invariants
 //!
-//! * Members with different origins exchange no messages of consensus.
-//! * A member ends when a quorum of the members has another origin, or, if it was just restored, when one member was
-//!   never restored. Only answers of members that this one has dialed count, so that a forged request ends nobody.
+//! * Members with different origins exchange no consensus messages.
+//! * A member ends if a quorum of the members has another origin, or, if it was just restored, if any member
+//!   was never restored. Only answers of members that this one has connected to count, so that a forged
+//!   request cannot end it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,17 +25,17 @@ use crate::handshake::Mismatch;
 
 pub(crate) const ORIGIN: HeaderName = HeaderName::from_static("x-quorate-restored");
 
-/// The header of a member that was never restored.
+/// The header value of a member that was never restored.
 const NEVER: &str = "never";
 
-/// Why a member does not go on: others hold a state of another origin.
+/// Why a member ends: other members have a state of another origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OtherOrigin {
-    /// Whether this member's state comes from a snapshot that was restored.
+    /// Whether this member was restored from a snapshot.
     pub is_restored: bool,
     /// The members with another origin.
     pub others: Vec<MemberId>,
-    /// How many members the cluster has.
+    /// The number of members in the cluster.
     pub member_count: usize,
 }
 
@@ -53,22 +54,22 @@ impl fmt::Display for OtherOrigin {
     }
 }
 
-/// This member's origin, and what others have answered of theirs.
+/// This member's origin and the origins of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Origin(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The header's value; empty as long as there is no state.
+    /// The header value; empty while this member has no state.
     own: String,
-    /// Restored, and not yet found to hold what the others hold.
+    /// Whether this member was restored and its state is not yet compared with the others'.
     is_unproven: bool,
-    /// `None` of members that send no origin, as those of etcd.
+    /// The other members' header values; `None` for members that send no origin, such as etcd.
     others: BTreeMap<MemberId, Option<String>>,
 }
 
 impl Origin {
-    /// Takes over where the state comes from; `None` if it was never restored.
+    /// Sets the origin; `None` if the state was never restored.
     pub(crate) fn set(&self, mark: Option<String>) {
         self.0.lock().own = mark.unwrap_or_else(|| NEVER.to_owned());
     }
@@ -81,14 +82,14 @@ impl Origin {
         !self.0.lock().own.is_empty()
     }
 
-    /// What requests and answers carry.
+    /// Returns the header for requests and answers.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let own = self.0.lock().own.clone();
-        // A mark that no header can carry was not written by us, and nobody has another one.
+        // A mark that is not valid in a header was not written by Quorate, so no other member can have it.
         (!own.is_empty()).then(|| HeaderValue::try_from(own).ok())?
     }
 
-    /// Checks what a member sends.
+    /// Checks the origin in a member's headers.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Mismatch> {
         match (self.header(), headers.get(ORIGIN)) {
             (Some(own), Some(other)) if own != *other => Err(Mismatch::Origin),
@@ -96,7 +97,8 @@ impl Origin {
         }
     }
 
-    /// Checks and remembers what a member answers that was dialed. The second value is why this member has to end.
+    /// Checks and stores the origin in the answer of a member that this one has connected to. The second
+    /// value is the reason if this member must end.
     pub(crate) fn note(
         &self,
         from: MemberId,
@@ -110,7 +112,7 @@ impl Origin {
         (checked, state.conflict(member_count))
     }
 
-    /// Members that have answered and send no origin.
+    /// Returns the members that have answered without an origin.
     pub(crate) fn silent(&self) -> Vec<MemberId> {
         let state = self.0.lock();
         state.others.iter().filter(|(_, told)| told.is_none()).map(|(id, _)| *id).collect()

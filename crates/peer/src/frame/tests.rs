@@ -51,12 +51,12 @@ fn appends_that_go_on_are_sent_in_the_short_form() {
     let messages = [
         append(1, 0, 0, &[b"a"]),
         append(1, 1, 1, &[b"b", b"c"]),
-        // Only the commit index moves.
+        // Only the commit index advances.
         append(1, 1, 3, &[]),
-        // A step back, as after a refusal.
+        // A lower index, as after a rejection.
         append(1, 1, 1, &[b"b"]),
         append(1, 1, 2, &[b"c"]),
-        // The next term begins whole and goes on short.
+        // The first append of the next term is a whole message; the second uses the short form.
         append(2, 1, 3, &[b"d"]),
         append(2, 2, 4, &[b"e"]),
     ];
@@ -94,7 +94,7 @@ fn link_heartbeats_are_read_and_left_out() {
     Encoder::new(StreamKind::Message).put_link_heartbeat(&mut out);
     assert_eq!(out, from_hex("00 00 00 00 00 00 00 02 08 08"));
     assert_eq!(decode(StreamKind::Message, &out.freeze(), 3), Ok(Vec::new()));
-    // From 3.5.
+    // A link heartbeat of etcd 3.5.
     let bytes = from_hex(
         "00 00 00 00 00 00 00 1e 08 08 10 00 18 00 20 00 28 00 30 00 40 00 \
          4a 0a 12 08 0a 02 28 00 10 00 18 00 50 00 58 00",
@@ -116,7 +116,7 @@ fn what_is_announced_too_long_is_refused_at_once() {
     assert_eq!(refused(StreamKind::Append, "02 00 00 00 00 20 00 00 01"), too_long);
     let entry = "01 00 00 00 00 00 00 00 01 ff ff ff ff ff ff ff ff";
     assert_eq!(refused(StreamKind::Append, entry), too_long);
-    // A long frame that is only announced takes no memory.
+    // An announced long frame allocates no memory.
     assert_eq!(refused(StreamKind::Message, "00 00 00 00 1f 00 00 00 08"), Ok(()));
     let many = "01 ff ff ff ff ff ff ff ff 00 00 00 00 00 00 00 00";
     assert_eq!(refused(StreamKind::Append, many), Ok(()));
@@ -141,7 +141,7 @@ fn entries_that_are_kept_lie_close_together() {
     places.sort_unstable();
     let blocks = places.windows(2).filter(|pair| pair[1] - pair[0] > 100).count() + 1;
     assert!(blocks <= bytes / BLOCK_BYTES + 1, "{blocks} blocks for {bytes} bytes");
-    // When nothing is kept, the block is used again.
+    // When no entry is retained, the block is reused.
     kept.clear();
     let place = decoder.buffer.as_ptr() as usize;
     for message in &messages {
@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn runs_of_appends_come_back(
-        // Steps of a leader: how many entries follow, and whether it begins anew somewhere.
+        // Steps of a leader: how many entries follow, and whether it restarts from another index.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,
     ) {
@@ -190,7 +190,7 @@ proptest! {
 
     #[test]
     fn payloads_of_any_size_come_back(
-        // From nothing to more than a block, and more than arrives at a time.
+        // Payloads from empty to more than a block, and more than one read brings.
         sizes in vec(vec(prop_oneof![0..20_usize, 0..2 * BLOCK_BYTES + 9], 0..4), 1..5),
         piece in prop_oneof![1000..3000_usize, 1..3 * BLOCK_BYTES],
         is_append in any::<bool>(),
