@@ -1,17 +1,17 @@
-//! The writing end of a stream: messages wait here until the connection that the peer has opened takes them.
+//! The writing end of a stream: a queue of messages for the connection that the peer has opened.
 //!
-//! The consensus thread pushes; the body of the answer to the peer's request pulls. Whenever the connection
-//! can take more, the body encodes everything that waits into one buffer, which leaves as one chunk; while the
-//! connection is busy, messages gather. Nothing runs in between: there is no writer task.
+//! The consensus thread adds messages; the body of the answer to the peer's request takes them. Whenever the
+//! connection can accept more, the body encodes all queued messages into one buffer, which is sent as one
+//! chunk. While the connection is busy, messages accumulate. There is no writer task in between.
 //!
 //! # Bounds
 //!
-//! [`MESSAGES_QUEUED_MAX`] messages per stream, and per peer as many bytes as its [`Allowance`] has. A connection that
-//! takes nothing for the write timeout although something waits is given up.
+//! [`MESSAGES_QUEUED_MAX`] messages for each stream, and for each peer as many bytes as its [`Allowance`]
+//! permits. A connection that accepts nothing for the write timeout although messages wait is closed.
 //!
 //! # Not here
 //!
-//! Which stream a message takes, and what happens to one that finds no room (`peer`).
+//! The choice of the stream, and the handling of messages that do not fit (`peer`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -35,20 +35,21 @@ pub(crate) const MESSAGES_QUEUED_MAX: usize = 4096;
 /// Bytes of messages that may wait for one peer.
 pub(crate) const QUEUED_BYTES_MAX: usize = 64 << 20;
 
-/// Encoded at once. More stays in the queue until the connection has taken this.
+/// Bytes that are encoded at once. The rest stays queued until the connection has accepted them.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Handed to the connection at once. A link that carries so much within the write timeout is slow, not stuck.
+/// Bytes that are passed to the connection at once. A connection that accepts this much within the write
+/// timeout is slow but not stuck.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The bytes that wait for one peer, over all ways to it.
+/// The bytes that wait for one peer, in all queues.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     used_bytes: AtomicUsize,
 }
 
 impl Allowance {
-    /// Reserves room for a message. One that is alone may be of any size.
+    /// Reserves space for a message. A message may have any size if no other message waits.
     pub(crate) fn reserve(&self, message: &Message) -> bool {
         let cost = cost(message);
         let used = self.used_bytes.fetch_add(cost, Ordering::Relaxed);
@@ -64,21 +65,21 @@ impl Allowance {
     }
 }
 
-/// What a message takes in memory, roughly.
+/// Returns the approximate memory use of a message.
 fn cost(message: &Message) -> usize {
     let entries = message.entries.iter().map(|entry| size_of_val(entry) + entry.data.len());
     size_of_val(message) + message.context.len() + entries.sum::<usize>()
 }
 
-/// What became of a message.
+/// The result of adding a message.
 #[derive(Debug)]
 pub(crate) enum Pushed {
-    /// It waits. A waker that comes back is to be woken once all messages of a batch have been pushed.
+    /// The message is queued. A returned waker must be woken after all messages of a batch are added.
     Taken(Option<Waker>),
-    /// No connection is attached; here is the message back.
+    /// No connection is attached. This is the message.
     Detached(Message),
     Full,
-    /// The connection has taken nothing for too long. It has been given up, with all that waited.
+    /// The connection has accepted nothing for too long. It was closed, and all queued messages are lost.
     Stuck,
 }
 
@@ -92,27 +93,27 @@ pub(crate) struct Outgoing {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The attached connection, by the number of its attachment.
+    /// The number of the attached connection.
     attached: Option<u64>,
     attachments: u64,
-    /// There is nobody to write to any more.
+    /// The peer was removed, so no connection may attach.
     is_closed: bool,
     messages: VecDeque<Message>,
-    /// Since when the connection has not taken what waits.
+    /// The time since which the connection has not accepted queued messages.
     waiting_since: Option<Instant>,
-    /// Wakes the connection when there is something for it.
+    /// Wakes the connection when there are messages.
     waker: Option<Waker>,
 }
 
 impl State {
-    /// Whether something has waited for so long for a connection that takes nothing.
+    /// Returns whether messages have waited too long for a connection that accepts nothing.
     fn is_stuck(&self, stuck_after: Duration) -> bool {
         self.attached.is_some()
             && self.waker.is_none()
             && self.waiting_since.is_some_and(|since| since.elapsed() > stuck_after)
     }
 
-    /// Ends the attachment. Returns the messages that waited and whoever has to look at it.
+    /// Detaches the connection. Returns the queued messages and the waker of the connection.
     fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
         self.attached = None;
         self.waiting_since = None;
@@ -120,11 +121,11 @@ impl State {
     }
 }
 
-/// How an attachment ended or was found.
+/// The result of detaching or finding an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) was_attached: bool,
-    /// Messages were lost.
+    /// Whether messages were lost.
     pub(crate) lost_any: bool,
 }
 
@@ -152,7 +153,8 @@ impl Outgoing {
         Pushed::Taken(state.waker.take())
     }
 
-    /// Gives a connection up that has taken nothing for too long, where nobody has anything to add. Says whether it did.
+    /// Closes the connection if it has accepted nothing for too long, without adding a message. Returns
+    /// whether it did.
     pub(crate) fn give_up_if_stuck(&self) -> bool {
         let is_stuck = self.state.lock().is_stuck(self.stuck_after);
         is_stuck && self.detach().was_attached
@@ -163,28 +165,28 @@ impl Outgoing {
         self.state.lock().attached.is_some()
     }
 
-    /// Makes a new connection the stream's, in place of any other.
+    /// Attaches a new connection, which replaces any other.
     pub(crate) fn attach(&self) -> (u64, Ended) {
         let ended = self.detach();
         let mut state = self.state.lock();
         state.attachments += 1;
-        // A request may come just when its sender is removed: its stream ends at once.
+        // A request may arrive just when its sender is removed. Its stream then ends at once.
         state.attached = (!state.is_closed).then_some(state.attachments);
         (state.attachments, ended)
     }
 
-    /// Ends whatever is attached, now and later.
+    /// Ends the current attachment and prevents later ones.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.detach();
     }
 
-    /// Ends whatever is attached.
+    /// Ends the current attachment.
     pub(crate) fn detach(&self) -> Ended {
         self.detach_if(|_| true)
     }
 
-    /// Ends this attachment unless it has ended already.
+    /// Ends this attachment unless it has already ended.
     fn detach_own(&self, attachment: u64) -> Ended {
         self.detach_if(|attached| attached == attachment)
     }
@@ -205,7 +207,8 @@ impl Outgoing {
         Ended { was_attached: true, lost_any: !messages.is_empty() }
     }
 
-    /// Moves what waits into `batch`, up to about [`CHUNK_BYTES`]. `None`: the attachment has ended.
+    /// Moves queued messages of about [`CHUNK_BYTES`] into `batch`. Returns `None` if the attachment has
+    /// ended.
     fn take(&self, attachment: u64, batch: &mut VecDeque<Message>, cx: &Context<'_>) -> Option<()> {
         let mut state = self.state.lock();
         if state.attached != Some(attachment) {
@@ -229,7 +232,7 @@ impl Outgoing {
         Some(())
     }
 
-    /// The connection has taken a piece of what it got before. Says whether the attachment goes on.
+    /// Records that the connection has accepted data. Returns whether the attachment is still valid.
     fn advance(&self, attachment: u64) -> bool {
         let mut state = self.state.lock();
         if state.waiting_since.is_some() {
@@ -239,15 +242,15 @@ impl Outgoing {
     }
 }
 
-/// What a stream's end and progress are reported to.
+/// The receiver of a stream's progress and end.
 pub(crate) trait Observer: Send + 'static {
-    /// So many bytes were written.
+    /// This many bytes were written.
     fn wrote(&self, bytes: usize);
-    /// The connection is gone.
+    /// The connection has ended.
     fn lost(&self, ended: Ended);
 }
 
-/// The body of the answer that is a stream.
+/// The body of a stream's answer.
 #[derive(Debug)]
 pub(crate) struct StreamBody<O: Observer> {
     outgoing: Arc<Outgoing>,
@@ -281,7 +284,7 @@ impl<O: Observer> StreamBody<O> {
         }
     }
 
-    /// Encodes the batch, and a link heartbeat when it is time.
+    /// Encodes the batch, and a link heartbeat if one is due.
     fn encode(&mut self, cx: &mut Context<'_>) {
         for message in self.batch.drain(..) {
             self.encoder.put(&message, &mut self.buffer);
@@ -289,7 +292,7 @@ impl<O: Observer> StreamBody<O> {
         }
         if self.link_heartbeat.poll_tick(cx).is_ready() {
             self.encoder.put_link_heartbeat(&mut self.buffer);
-            // The timer wakes this task again only if it is asked once more.
+            // The timer wakes this task again only after another poll.
             while self.link_heartbeat.poll_tick(cx).is_ready() {}
         }
     }
@@ -407,7 +410,7 @@ mod tests {
         }
         assert_eq!(pieces, 4);
         assert!(read == messages);
-        // An end in between is noticed.
+        // The end of the connection is noticed between two pieces.
         outgoing.push(large(2 * PIECE_BYTES));
         assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
         outgoing.detach();
@@ -473,7 +476,7 @@ mod tests {
         assert!(matches!(outgoing.push(small()), Pushed::Full));
         let mut body = body(&outgoing, attachment);
         while poll(&mut body).is_ready() {}
-        // Alone, a message may be larger than all that may wait.
+        // A single message may be larger than the limit.
         assert!(matches!(outgoing.push(large(QUEUED_BYTES_MAX + 1)), Pushed::Taken(_)));
         assert!(matches!(outgoing.push(small()), Pushed::Full));
         outgoing.detach();

@@ -1,8 +1,9 @@
-//! One other member: which way a message takes to it, and the tasks that keep the ways open.
+//! One other member: the choice of the stream or request for a message, and the tasks that keep the
+//! connections open.
 //!
-//! Appends take the append stream, everything else the message stream, as far as the peer has opened them;
-//! what finds no stream goes through the pipeline. A member that is not known to be in the cluster has the
-//! pipeline only: it is answered, not trusted with streams.
+//! Appends use the append stream and all other messages use the message stream, if the peer has opened them.
+//! Other messages go through the pipeline. A member that is not in the applied membership has the pipeline
+//! only: it gets answers but no streams.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,16 +22,16 @@ use crate::probe::{self, Pace, Route};
 use crate::status::Attempt;
 use quorate_telemetry::log;
 
-/// What another member is to this one; the words are etcd's.
+/// The status of another member. The words are etcd's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKind {
-    /// A member of the cluster as applied here.
+    /// A member of the cluster as applied by this member.
     Member,
-    /// Somebody who says so, and may be a member that this one has not heard of yet.
+    /// A sender that claims to be a member and may not be in this member's log yet.
     Remote,
 }
 
-/// See the module.
+/// Another member and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     local: Arc<Local>,
@@ -42,7 +43,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Starts the tasks that talk to the member.
+    /// Starts the tasks that communicate with the member.
     pub(crate) fn start(
         local: &Arc<Local>,
         id: MemberId,
@@ -82,13 +83,13 @@ impl Peer {
         self.contact.status.end();
     }
 
-    /// Ends the streams that the peer has opened; it will open them again.
+    /// Ends the streams that the peer has opened. The peer will reopen them.
     pub(crate) fn end_streams(&self) {
         self.append.detach();
         self.message.detach();
     }
 
-    /// Whether the peer has opened both streams.
+    /// Returns whether the peer has opened both streams.
     #[cfg(test)]
     pub(crate) fn has_streams(&self) -> bool {
         self.append.is_attached() && self.message.is_attached()
@@ -101,11 +102,12 @@ impl Peer {
         }
     }
 
-    /// Sends a message by the best way there is. Says whether it was taken. Connections to be woken when all
-    /// messages of the batch are on their way are added to `wakers`.
+    /// Sends a message over the best available connection. Returns whether it was accepted. Adds to `wakers`
+    /// the connections to wake after the whole batch is queued.
     pub(crate) fn send(&self, message: Message, wakers: &mut Vec<Waker>) -> bool {
         let kind = message.kind;
-        // Once consensus has heard of a loss it sends no more appends: nobody else would notice.
+        // After the loss is reported, consensus sends no more appends, so only this check can find the stuck
+        // stream.
         if kind == MessageKind::Heartbeat && self.append.give_up_if_stuck() {
             self.note_stuck(StreamKind::Append);
         }
@@ -160,7 +162,7 @@ impl Peer {
         }
     }
 
-    /// The body of the answer to the peer's request for this stream. It takes the place of an older one.
+    /// Returns the answer body for the peer's request for this stream. It replaces an older one.
     pub(crate) fn open_stream(&self, kind: StreamKind) -> StreamBody<StreamObserver> {
         let outgoing = self.outgoing(kind);
         let (attachment, replaced) = outgoing.attach();
@@ -191,7 +193,7 @@ impl Peer {
     }
 }
 
-/// Reports what becomes of a stream that the peer has opened.
+/// Reports the progress and the end of a stream that the peer has opened.
 #[derive(Debug)]
 pub(crate) struct StreamObserver {
     local: Arc<Local>,

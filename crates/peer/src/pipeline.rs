@@ -1,13 +1,13 @@
-//! The way to a peer that has not dialed: one request per message.
+//! Messages to a peer that has not opened streams: one request per message.
 //!
-//! Some workers per peer, each with a connection that it keeps, so that a slow answer does not hold up what
-//! comes behind it; messages may overtake each other. A connection that turns out to have been closed as idle
-//! is replaced and the message sent again, except for proposals: there is no telling whether the other end has
-//! seen the first one, so they get a new connection and one attempt.
+//! Each peer has several workers, each with its own persistent connection, so that a slow answer does not
+//! delay later messages. Messages may therefore overtake each other. If a connection turns out to be closed
+//! as idle, the worker opens a new one and sends the message again. Proposals are an exception, because it is
+//! unknown whether the peer has received the first request: a proposal gets a new connection and one attempt.
 //!
 //! # Bound
 //!
-//! [`MESSAGES_QUEUED_MAX`] messages wait, within the bytes that the peer is allowed in all.
+//! [`MESSAGES_QUEUED_MAX`] messages wait, within the peer's limit of bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ const MESSAGES_QUEUED_MAX: usize = 64;
 
 const WORKER_COUNT: usize = 4;
 
-/// What the slowest link that is put up with carries in a second.
+/// The throughput of the slowest supported link.
 const BYTES_PER_SECOND_MIN: usize = 1 << 20;
 
 /// The queue of a pipeline.
@@ -41,7 +41,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Makes a pipeline and its workers, which run for as long as they are polled.
+    /// Creates a pipeline and its workers, which run while they are polled.
     pub(crate) fn new(
         local: &Arc<Local>,
         contact: &Arc<Contact>,
@@ -60,7 +60,7 @@ impl Pipeline {
         (Self { sender, allowance: Arc::clone(&contact.allowance) }, workers.collect())
     }
 
-    /// Adds a message, if there is room.
+    /// Adds a message, if there is space.
     pub(crate) fn push(&self, message: Message) -> bool {
         if !self.allowance.reserve(&message) {
             return false;
@@ -85,7 +85,7 @@ struct Worker {
 impl Worker {
     async fn run(mut self) {
         loop {
-            // Whoever holds the lock waits for a message, the others for the lock.
+            // The worker that holds the lock waits for a message; the others wait for the lock.
             let next = self.receiver.lock().await.recv().await;
             let Some(message) = next else { return };
             self.contact.allowance.release(&message);
@@ -98,7 +98,7 @@ impl Worker {
         wire::put_message(&message, &mut body);
         let body = body.freeze();
         let bytes = body.len();
-        // What is proposed twice is done twice.
+        // A proposal that is sent twice would be applied twice.
         if message.kind == MessageKind::Propose {
             self.channel = None;
         }
@@ -128,7 +128,7 @@ impl Worker {
     async fn post(&mut self, url: &str, body: Bytes) -> Result<(), PostError> {
         if let Some(mut channel) = self.channel.take_if(|channel| channel.is_open_to(url)) {
             match self.exchange(&mut channel, body.clone()).await {
-                // The other end has closed it as idle, just when it was used again.
+                // The peer closed the idle connection just as it was reused.
                 Err(PostError::Http(_)) => {}
                 done => {
                     self.channel = Some(channel);

@@ -1,14 +1,14 @@
-//! A pool of connections to peers' HTTP ports, which are kept between calls for what is asked often: a follower passes
-//! on every renewal of a lease, and a connection for each would use up the ports of the host.
+//! A pool of persistent connections to peers' HTTP ports, for frequent calls: a follower forwards every lease
+//! renewal, and one connection per renewal would exhaust the local ports.
 //!
-//! A call takes a connection that nobody uses, or opens one, and gives it back when the answer is complete.
-//! One that the peer has closed meanwhile is replaced and the call made again, so this is for calls that may
-//! be made twice.
+//! A call takes an idle connection or opens one, and returns it when the answer is complete. If the peer has
+//! closed the connection meanwhile, the call is made again on a new one. Therefore the pool is for calls that
+//! may be made twice.
 //!
 //! # Bound
 //!
-//! [`IDLE_MAX`] connections to one address wait for a call, none for longer than [`IDLE_TIME_MAX`]; those in use
-//! are as many as there are calls.
+//! At most [`IDLE_MAX`] idle connections to one address, each for at most [`IDLE_TIME_MAX`]. The number of
+//! connections in use equals the number of calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use parking_lot::Mutex;
 
-/// Connections to one address that wait for a call.
+/// Idle connections to one address.
 const IDLE_MAX: usize = 32;
 
-/// How long one waits.
+/// How long a connection may be idle.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A connection that its task drives; it ends when this is dropped.
+/// A connection that its own task drives; dropping it closes the connection.
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
-/// See the module.
+/// The pool of connections.
 #[derive(Debug, Default)]
 pub struct ConnectionPool {
     idle: Mutex<HashMap<String, Vec<(Sender, Instant)>>>,
 }
 
 impl ConnectionPool {
-    /// Takes out a connection to this peer URL that looks open: the one that was used last.
+    /// Takes the most recently used idle connection to this peer URL that seems open.
     pub(crate) fn take(&self, base: &str) -> Option<Sender> {
         let mut idle = self.idle.lock();
         let waiting = idle.get_mut(base)?;
@@ -46,10 +46,10 @@ impl ConnectionPool {
         None
     }
 
-    /// Gives back a connection whose last answer is complete.
+    /// Returns a connection whose last answer is complete.
     pub(crate) fn put(&self, base: String, sender: Sender) {
         let mut idle = self.idle.lock();
-        // Leaders change; what is kept for the last one is not taken out any more.
+        // After a change of the leader, the connections to the old one would otherwise stay in the pool.
         idle.retain(|_, waiting| {
             waiting.retain(|(_, since)| since.elapsed() < IDLE_TIME_MAX);
             !waiting.is_empty()

@@ -1,9 +1,9 @@
-//! Measuring the way to a peer: a request every few seconds, and what it tells of round trips and clocks.
+//! Probes a peer every few seconds to measure the round-trip time and the clock difference.
 //!
-//! Two probes per peer, as operators know them from etcd: one on a connection that is kept, as the pipeline
-//! has it, and one that dials each time, as streams do.
+//! Each peer has two probes, as in etcd: one over a persistent connection, like the pipeline, and one that
+//! opens a connection each time, like the streams.
 //!
-//! What they find is reported by a clock of its own: a probe that hangs must not keep the report that it does.
+//! The reports have their own timer, because a probe that hangs must not prevent its own report.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -20,24 +20,24 @@ use crate::dial::{self, Channel, PostError};
 use crate::local::Local;
 use quorate_telemetry::log;
 
-/// Where a member answers probes.
+/// The path of probes.
 pub(crate) const PROBE_PATH: &str = "/raft/probing";
 
-/// When things happen.
+/// The intervals of probes and reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// From a probe to the next.
+    /// The time between two probes.
     pub(crate) probe: Duration,
-    /// How long a report of a healthy way holds.
+    /// The interval of reports while the peer is healthy.
     pub(crate) healthy: Duration,
-    /// The same while it is not, and of the first report.
+    /// The interval of reports while the peer is unhealthy, and the time before the first report.
     pub(crate) unhealthy: Duration,
 }
 
 impl Pace {
-    /// etcd's.
+    /// The intervals of etcd.
     pub(crate) fn new(read_timeout: Duration) -> Self {
-        // Shorter than the time after which the other end closes an idle connection.
+        // Shorter than the time after which the peer closes an idle connection.
         let probe = read_timeout.saturating_sub(Duration::from_secs(1));
         Self {
             probe: probe.max(Duration::from_millis(100)),
@@ -47,15 +47,15 @@ impl Pace {
     }
 }
 
-/// A difference of clocks that is worth a line.
+/// Clock differences above this are logged.
 const CLOCK_DRIFT_MAX: Duration = Duration::from_secs(1);
 
-/// Which of the two.
+/// The kind of probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Like pipeline and snapshots: the connection is kept.
+    /// Uses a persistent connection, like the pipeline and snapshots.
     Pipeline,
-    /// Like streams: a connection each time.
+    /// Opens a connection each time, like the streams.
     Stream,
 }
 
@@ -77,7 +77,7 @@ struct Alive {
     now: String,
 }
 
-/// The body of the answer that this member gives.
+/// Returns the body of this member's answer.
 pub(crate) fn answer() -> String {
     format!("{{\"OK\":true,\"Now\":\"{}\"}}\n", jiff::Timestamp::now())
 }
@@ -85,20 +85,20 @@ pub(crate) fn answer() -> String {
 #[derive(Debug)]
 struct Findings {
     round_trip: Duration,
-    /// Both clocks' difference, whichever is ahead.
+    /// The absolute difference of the two clocks.
     clock_drift: Duration,
     error: Option<String>,
 }
 
 impl Findings {
-    /// A way is not healthy before it has been seen to be.
+    /// A peer is unhealthy until a probe succeeds.
     fn none() -> Self {
         let error = Some("no probe has been answered yet".to_owned());
         Self { round_trip: Duration::ZERO, clock_drift: Duration::ZERO, error }
     }
 }
 
-/// Probes the peer, and reports, for as long as this is polled.
+/// Probes the peer and reports, while it is polled.
 pub(crate) async fn keep_probing(
     local: Arc<Local>,
     contact: Arc<Contact>,
@@ -185,7 +185,7 @@ fn apart(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }
 
-/// The first measurement counts whole, later ones an eighth.
+/// Smooths the round-trip time: the first value counts fully, later ones by one eighth.
 fn smoothed(before: Duration, measured: Duration) -> Duration {
     if before.is_zero() { measured } else { before * 7 / 8 + measured / 8 }
 }
@@ -223,7 +223,7 @@ mod tests {
         let alive: Alive = serde_json::from_str(answer().trim_end()).unwrap();
         let now = SystemTime::from(alive.now.parse::<jiff::Timestamp>().unwrap());
         assert!(alive.is_ok && apart(SystemTime::now(), now) < Duration::from_secs(3600));
-        // As etcd writes it.
+        // The answer of etcd.
         let alive: Alive =
             serde_json::from_str(r#"{"OK":true,"Now":"2026-11-21T02:37:29.123456Z"}"#).unwrap();
         assert!(alive.now.parse::<jiff::Timestamp>().is_ok());

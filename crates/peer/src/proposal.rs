@@ -1,13 +1,13 @@
-//! Which entries of a forwarded proposal are taken: those that a member can carry out.
+//! Validates the entries of a forwarded proposal: only entries that members can apply are accepted.
 //!
-//! Once in the log, an entry that cannot be carried out would end its members, and again at each start.
+//! An entry in the log that cannot be applied would end the members at every start.
 
 use prost::Message as _;
 use quorate_api::raftpb::ConfChange;
 use quorate_raft::{Entry, EntryKind};
 use quorate_state::apply::{Command, Request, RequestFault};
 
-/// Why an entry is not to be stored.
+/// Why an entry is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error(transparent)]
@@ -20,7 +20,7 @@ pub(crate) enum Unfit {
     ChangeV2,
 }
 
-/// Whether an entry could be carried out by any member of this version, once it is in the log.
+/// Checks that any member of this version could apply the entry.
 pub(crate) fn check(entry: &Entry) -> Result<(), Unfit> {
     match entry.kind {
         EntryKind::Normal if entry.data.is_empty() => {}

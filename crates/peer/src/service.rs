@@ -1,11 +1,11 @@
-//! What the peer port answers under `/raft`: streams, single messages, snapshots, probes.
+//! The paths of the peer port below `/raft`: streams, single messages, snapshots and probes.
 //!
-//! The order of checks and the texts of refusals are etcd's, and its members act on both.
+//! The order of the checks and the error texts are etcd's, because etcd's members depend on both.
 //!
 //! # Bound
 //!
-//! A message's body is read up to the length of a frame, and bodies beyond [`SMALL_BODY_BYTES`] a few at a time, each
-//! for as long as it keeps coming (`pace`).
+//! The body of a message has at most the length of a frame. Bodies beyond [`SMALL_BODY_BYTES`] are read a few
+//! at a time, and each must keep arriving (`pace`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,19 +32,19 @@ use quorate_net::pace::Pace;
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Bodies up to here are read at once, whatever else is being read.
+/// Bodies up to this size are read without waiting.
 const SMALL_BODY_BYTES: usize = 64 << 10;
 
 /// Larger bodies that may be read at the same time.
 const LARGE_BODIES_MAX: usize = 4;
 
-/// What a body that does not keep coming ends with.
+/// The error of a body that stops arriving.
 const TOO_SLOW: &str = "read tcp: i/o timeout";
 
-/// Whoever is not known to be a member, in series.
+/// The metric label of unknown senders.
 const UNKNOWN_SENDER: &str = "unknown";
 
-/// See the module.
+/// The service below `/raft`.
 #[derive(Debug)]
 pub(crate) struct Service {
     local: Arc<Local>,
@@ -65,12 +65,12 @@ impl Service {
         }
     }
 
-    /// How many large bodies are being read.
+    /// Returns the number of large bodies that are being read.
     pub(crate) fn large_body_count(&self) -> usize {
         LARGE_BODIES_MAX - self.large_bodies.available_permits()
     }
 
-    /// Answers a request whose path begins with `/raft`.
+    /// Answers a request whose path starts with `/raft`.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<PeerBody> {
         match request.uri().path() {
             "/raft" => self.take_message(request).await,
@@ -110,7 +110,7 @@ impl Service {
         answer
     }
 
-    /// Hands on a message that came in so many bytes, if it is for the consensus core.
+    /// Passes on a message of this many received bytes, if it is for the consensus core.
     async fn process(&self, message: Message, bytes: usize) -> Response<PeerBody> {
         let local = &self.local;
         let from = local.label(message.from, UNKNOWN_SENDER);
@@ -120,7 +120,7 @@ impl Service {
                 local.deliver(vec![message], bytes).await;
                 empty(StatusCode::NO_CONTENT)
             }
-            // Should it turn out to be a member, then the message was lost, which happens.
+            // If the sender turns out to be a member, this message counts as lost, which consensus tolerates.
             Err(error @ NotForUs::UnknownSender) => {
                 local.log_refused(&message, error);
                 self.table.ask_who_it_is(message.from);
@@ -188,7 +188,7 @@ impl Service {
             return refusal(StatusCode::PRECONDITION_FAILED, "to field mismatch");
         }
         local.settings.compare(from, request.headers());
-        // The head of the answer leaves at once, before there is a message.
+        // The head of the answer is sent before the first message.
         Response::new(PeerBody::new(peer.open_stream(kind)))
     }
 
@@ -211,14 +211,14 @@ impl Service {
             return *refused;
         }
         let sender = handshake::sender_id(request.headers());
-        // A task of its own, which outlives the connection and cleans up after it.
+        // A separate task, which outlives the connection and cleans up.
         let receiving = self.local.runtime.spawn({
             let (local, depot) = (Arc::clone(&self.local), Arc::clone(&self.depot));
             let body = request.into_body();
             async move { snapshot_in::receive(&local, &depot, sender, body).await }
         });
         let Ok(received) = receiving.await else {
-            // The runtime is going down.
+            // The runtime is shutting down.
             return empty(StatusCode::INTERNAL_SERVER_ERROR);
         };
         let mut answer = match received {
@@ -237,7 +237,7 @@ impl Service {
                 if matches!(error, ReceiveError::Message(_)) {
                     self.count_bad_request(sender);
                 }
-                // Should it turn out to be a member, its next attempt is taken in.
+                // If the sender turns out to be a member, its next attempt is accepted.
                 if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
                     self.table.ask_who_it_is(sender);
                 }
@@ -248,7 +248,7 @@ impl Service {
         answer
     }
 
-    /// The checks that every request but a probe passes first. The refusal is boxed for being large and rare.
+    /// Makes the checks of every request except probes. The refusal is boxed because it is large and rare.
     fn greet(
         &self,
         request: &Request<Incoming>,
@@ -290,7 +290,7 @@ impl Service {
         Ok(())
     }
 
-    /// Adds what every answer carries.
+    /// Adds the headers of every answer.
     fn mark(&self, answer: &mut Response<PeerBody>) {
         let cluster = HeaderValue::try_from(&self.local.introduction.cluster);
         answer.headers_mut().insert(CLUSTER_ID, cluster.expect("hex digits are valid"));
@@ -312,7 +312,7 @@ impl Service {
     }
 }
 
-/// Reads a message's body, or says why it cannot be read.
+/// Reads the body of a message. Returns the refusal if it cannot be read.
 async fn read_body<B>(
     mut body: B,
     patience: Duration,
@@ -321,7 +321,7 @@ async fn read_body<B>(
 where
     B: Body<Data = Bytes, Error: std::error::Error + 'static> + Unpin,
 {
-    // Gathered in a buffer of its own, of which a kept entry keeps no more than its message.
+    // The body is copied to its own buffer, so that an entry that is kept retains only its message.
     let mut gathered = BytesMut::new();
     let mut place: Option<(SemaphorePermit<'_>, Pace)> = None;
     loop {
@@ -349,8 +349,8 @@ where
     Ok(gathered.freeze())
 }
 
-/// Whether a message is not of the member that the request's head names, if it names one. What members pass on
-/// to their leader stays its author's.
+/// Returns whether a message claims another sender than the request's headers, if they name one. Messages
+/// that members forward to their leader keep their original sender.
 fn is_of_another(sender: Option<MemberId>, message: &Message) -> bool {
     message.kind.carries_term() && sender.is_some_and(|sender| sender != message.from)
 }
@@ -390,7 +390,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Brings more than a small body at once, and then so many bytes each second, `rest` times.
+    /// Delivers more than a small body at once, and then this many bytes per second, `rest` times.
     struct Trickle {
         each: usize,
         rest: usize,
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!(slow, Ok(SMALL_BODY_BYTES + 1 + 60 * 4_000));
     }
 
-    /// How long it takes to read so many bodies of ten seconds that come at the same time.
+    /// Returns the time to read this many bodies of ten seconds each that arrive at once.
     async fn time_of(count: usize) -> u64 {
         let places = Arc::new(Semaphore::new(LARGE_BODIES_MAX));
         let begin = Instant::now();
@@ -453,7 +453,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn large_bodies_beyond_their_number_wait_for_a_place() {
         assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
-        // Its first piece has come when it gets the place.
+        // Its first piece has already arrived when it gets the permit.
         assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);
     }
 }

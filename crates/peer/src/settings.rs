@@ -1,12 +1,14 @@
-//! Settings that all members should share, because what is stored depends on them, and a warning when they do not.
+//! Settings that should be equal on all members, because the stored state depends on them, and a warning if
+//! they differ.
 //!
-//! A member applies an entry by its own settings, and nothing in the log says what those of others are. So each
-//! request for a stream names the sender's in a header of our own, which members of etcd pass over; they name none.
+//! A member applies entries with its own settings, and the log does not contain the settings of other
+//! members. Therefore each request for a stream carries the sender's settings in a header of Quorate's own.
+//! Members of etcd ignore the header and do not send it.
 //!
 //! # Bound
 //!
-//! Of each peer that has streams the last header is kept, up to [`HEADER_BYTES_MAX`]. A difference is told once, and
-//! again when it is another.
+//! The last header of each peer with streams is stored, up to [`HEADER_BYTES_MAX`]. A difference is logged
+//! once, and again if the value changes.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +19,20 @@ use quorate_telemetry::log;
 
 const SETTINGS: HeaderName = HeaderName::from_static("x-quorate-settings");
 
-/// A header that is longer is passed over.
+/// Longer headers are ignored.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// This member's, and what others have said of theirs.
+/// This member's settings and those of the others.
 #[derive(Debug)]
 pub(crate) struct SharedSettings {
-    /// Names and values. Neither has the characters that stand between them.
+    /// Names and values. They never contain the separators of the header.
     own: Vec<(&'static str, String)>,
-    /// The same, of what others want to know and may have otherwise.
+    /// Settings that other members need to know but that may differ.
     announced: Vec<(&'static str, String)>,
     told: Mutex<BTreeMap<MemberId, HeaderValue>>,
 }
 
-/// A setting that another member has otherwise.
+/// A setting with another value at another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Difference {
     name: &'static str,
@@ -46,7 +48,7 @@ impl SharedSettings {
         Self { own, announced, told: Mutex::default() }
     }
 
-    /// What requests for streams carry.
+    /// Returns the header for requests for streams.
     pub(crate) fn header(&self) -> (HeaderName, HeaderValue) {
         let all = self.own.iter().chain(&self.announced);
         let pairs: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
@@ -54,14 +56,14 @@ impl SharedSettings {
         (SETTINGS, value.expect("names of settings and numbers are visible characters"))
     }
 
-    /// What a peer has said last that it has a setting at; `None` for one that says nothing of it, as etcd does.
+    /// Returns a peer's last value of a setting; `None` if the peer sends none, such as etcd.
     pub(crate) fn told_by(&self, peer: MemberId, name: &str) -> Option<String> {
         let told = self.told.lock();
         let text = told.get(&peer)?.to_str().ok()?;
         pairs(text).find(|(named, _)| *named == name).map(|(_, value)| value.to_owned())
     }
 
-    /// Takes what a peer says of its settings, and warns of those that differ.
+    /// Stores a peer's settings and logs a warning about those that differ.
     pub(crate) fn compare(&self, from: MemberId, headers: &HeaderMap) {
         for difference in self.differences(from, headers) {
             log::warn!(
@@ -75,10 +77,10 @@ impl SharedSettings {
         }
     }
 
-    /// What differs, unless the peer has said the same before.
+    /// Returns the differences, unless the peer has sent the same header before.
     fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
         let Some(header) = headers.get(SETTINGS) else {
-            // Where another program has taken a member's place, nothing is known of its settings any more.
+            // If another program has replaced the member, its settings are unknown.
             self.told.lock().remove(&from);
             return Vec::new();
         };

@@ -1,7 +1,7 @@
-//! Receives a snapshot from a connection: the message, then the image. Which ones are accepted, and when consensus
-//! receives the message, is decided in [`quorate_core::incoming`].
+//! Receives a snapshot over a connection: the message, then the image. [`quorate_core::incoming`] decides
+//! which snapshots are accepted and when consensus receives the message.
 //!
-//! The image is written off the runtime, a piece at a time; meanwhile the sender is held up through its connection.
+//! The image is written to disk in pieces, outside the runtime. Meanwhile flow control slows down the sender.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use crate::wire;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// The longest message before a file. It holds the members and nothing else.
+/// The longest message before the image. It contains the membership only.
 const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Written at once, at least.
+/// The smallest piece that is written at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 const LENGTH_BYTES: usize = 8;
 
 pub(crate) const UNKNOWN_SENDER: &str = "UNKNOWN_SNAPSHOT_SENDER";
 
-/// Why a snapshot was not taken.
+/// Why a snapshot was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReceiveError {
     #[error("failed to decode raft message ({0})")]
     Message(BrokenOff),
     #[error("wrong raft message type")]
     Kind,
-    /// It comes from nobody who is known to be a member, or from somebody in another's name.
+    /// The sender is not known to be a member, or uses another member's id.
     #[error("error sender not found")]
     Stranger,
     #[error("not a snapshot that this member can take: {0}")]
@@ -64,7 +64,7 @@ impl From<Refused> for ReceiveError {
     }
 }
 
-/// Why the beginning of the body is no message.
+/// Why the message at the start of the body is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BrokenOff {
     #[error("{0}")]
@@ -75,7 +75,7 @@ pub(crate) enum BrokenOff {
     Frame(#[from] FrameError),
 }
 
-/// Why the body ends before its time.
+/// Why the body ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("{}", log::error_chain(.0))]
@@ -84,7 +84,7 @@ pub enum BodyError {
     Silent,
 }
 
-/// Why the file is not on disk.
+/// Why the file could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SaveError {
     #[error(transparent)]
@@ -93,13 +93,14 @@ pub(crate) enum SaveError {
     Refused(Refused),
 }
 
-/// Where received images go. They are numbered from the time on, which no earlier process has reached.
+/// Creates the store for received images. They are numbered from the current time, so that no earlier process
+/// has used the same numbers.
 pub(crate) fn depot(disk: Arc<dyn Disk>, dir: &Path) -> Depot {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Depot::new(disk, dir, u64::try_from(now.as_nanos()).unwrap_or(0))
 }
 
-/// Takes in the body of a snapshot request, of the member that the request's head names.
+/// Receives the body of a snapshot request from the member that the request's headers name.
 pub(crate) async fn receive(
     local: &Local,
     depot: &Arc<Depot>,
@@ -122,7 +123,7 @@ pub(crate) async fn receive(
         Ok(snapshot) => snapshot,
         Err(refused) => {
             let error = ReceiveError::from(refused);
-            // It may be in a member's name and of another sender.
+            // The id may be a member's, used by another sender.
             let name = if matches!(error, ReceiveError::Stranger) { UNKNOWN_SENDER } else { &from };
             network.snapshot_receive_failures.with(&[name]).inc();
             return Err(error);
@@ -179,10 +180,10 @@ async fn take_in(
     Ok(())
 }
 
-/// Longest pause between two pieces.
+/// The longest pause between two pieces.
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// Stores an image; returns its length and the message for consensus.
+/// Stores an image. Returns its length and the message for consensus.
 async fn save(
     local: &Local,
     depot: &Arc<Depot>,
@@ -208,14 +209,14 @@ async fn save(
             blocking(move || match piece.iter().try_for_each(|piece| arriving.write(piece)) {
                 Ok(()) => Ok(arriving),
                 Err(error) => {
-                    // If that fails too, the next start removes it.
+                    // If this fails too, the next start removes the file.
                     drop(arriving.discard());
                     Err(error)
                 }
             })
             .await?;
-        // The disk and the processors belong to others for as long as they belonged to this: catching up must
-        // not be felt by clients.
+        // After each piece, the disk and the CPU are free for the same time, so that receiving a snapshot
+        // does not disturb clients.
         tokio::time::sleep(writing.elapsed().min(REST_MAX)).await;
     }
     let bytes = arriving.bytes();
@@ -240,21 +241,21 @@ async fn read_message(body: &mut Pieces) -> Result<Message, ReceiveError> {
     read.await.map_err(ReceiveError::Message)
 }
 
-/// A body as it comes in.
+/// A request body that is being received.
 pub(crate) struct Pieces {
     body: Incoming,
-    /// What has come and was not asked for yet.
+    /// Data that has arrived and is not consumed yet.
     rest: Bytes,
     patience: Duration,
 }
 
 impl Pieces {
-    /// A body that may pause for so long.
+    /// A body that may pause for up to `patience`.
     pub(crate) const fn new(body: Incoming, patience: Duration) -> Self {
         Self { body, rest: Bytes::new(), patience }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
@@ -271,7 +272,7 @@ impl Pieces {
         }
     }
 
-    /// So many bytes in one.
+    /// Returns exactly `count` bytes in one piece.
     async fn exactly(&mut self, count: usize) -> Result<Bytes, BrokenOff> {
         let mut gathered = BytesMut::new();
         while gathered.len() < count {
@@ -286,7 +287,7 @@ impl Pieces {
         Ok(gathered.freeze())
     }
 
-    /// At least so many bytes, in pieces; fewer at the end, and none behind it.
+    /// Returns at least `bytes_min` bytes in pieces; fewer at the end, and none after it.
     pub(crate) async fn gather(&mut self, bytes_min: usize) -> Result<Vec<Bytes>, BodyError> {
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while bytes < bytes_min

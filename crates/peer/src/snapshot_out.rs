@@ -1,13 +1,13 @@
-//! Sending a snapshot: one request, whose body is the message and then the backend file of that moment.
+//! Sends a snapshot: one request, whose body is the message and then the backend file at that point in time.
 //!
-//! The pages of the moment stay in place for as long as this takes. They are read off the runtime, a piece at
-//! a time, and only when the connection has taken the piece before. What came of it is always reported:
-//! until then the consensus core sends that member nothing.
+//! The snapshot's pages stay allocated until the transfer ends. They are read outside the runtime, one piece
+//! at a time, after the connection has accepted the previous piece. The result is always reported, because
+//! until then the consensus core sends nothing to that member.
 //!
 //! # Bound
 //!
-//! A peer that takes nothing for [`STALL_MAX`], or does not answer for [`ANSWER_WAIT_MAX`] after it has everything, has
-//! failed.
+//! The transfer fails if the peer accepts nothing for [`STALL_MAX`], or does not answer within
+//! [`ANSWER_WAIT_MAX`] after it has received everything.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,20 +31,21 @@ use crate::status::Attempt;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Read at once.
+/// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 const STALL_MAX: Duration = Duration::from_secs(60);
 
-/// Making a large file durable takes its time.
+/// The peer may need this long to sync a large file.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(600);
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A snapshot on its way to one member.
+/// A snapshot for one member.
 #[derive(Debug)]
 pub struct OutgoingSnapshot {
-    /// With recipient, metadata and the members as JSON; the consensus core's own message has older ones.
+    /// The message with recipient, metadata and the membership as JSON. The members in the consensus core's
+    /// message are older.
     pub message: Message,
     /// The state at that index.
     pub image: ReadTx,
@@ -56,7 +57,7 @@ impl OutgoingSnapshot {
     }
 }
 
-/// Sends the snapshot and reports how that ended.
+/// Sends the snapshot and reports the result.
 pub(crate) async fn send(local: &Local, contact: &Contact, snapshot: OutgoingSnapshot) {
     let (index, started) = (snapshot.index(), Instant::now());
     let network = &local.metrics.network;
@@ -132,15 +133,15 @@ async fn post(
     }
 }
 
-/// How far a body has come, for whoever watches over it.
+/// The progress of a body, for the stall check.
 #[derive(Debug, Default)]
 struct Progress {
-    /// [`u64::MAX`] once everything is handed over.
+    /// [`u64::MAX`] after everything is handed over.
     handed_bytes: AtomicU64,
 }
 
 impl Progress {
-    /// Waits until nothing has moved for too long.
+    /// Waits until the body has made no progress for too long.
     async fn stalled(&self) {
         let (mut seen, mut since) = (0, Instant::now());
         loop {
@@ -159,12 +160,12 @@ impl Progress {
 
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes, BoltError>> + Send>>;
 
-/// The message behind its length, then the file.
+/// The message after its length, then the file.
 struct SnapshotBody {
     head: Option<Bytes>,
     image: ReadTx,
     image_bytes: u64,
-    /// Handed out so far.
+    /// Bytes handed over so far.
     offset: u64,
     reading: Option<Reading>,
     progress: Arc<Progress>,
@@ -235,7 +236,7 @@ impl Body for SnapshotBody {
         }))
     }
 
-    /// Unknown, so that the body is sent in chunks, as etcd does.
+    /// Unknown, so that the body is chunked, as in etcd.
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
     }

@@ -1,7 +1,7 @@
-//! Whether a peer can be talked to, as the last attempt said.
+//! The reachability of a peer according to the last attempt.
 //!
-//! Whatever talks to the peer reports here. Changes are logged and counted; a failure that follows another
-//! changes nothing.
+//! All connections to the peer report here. Only changes are logged and counted; a repeated failure is not a
+//! change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// What was tried and failed.
+/// A failed attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
     /// The part of the transport.
@@ -21,7 +21,7 @@ pub(crate) struct Attempt {
     pub(crate) action: &'static str,
 }
 
-/// See the module.
+/// The reachability of a peer.
 #[derive(Debug)]
 pub(crate) struct Status {
     local: String,
@@ -36,7 +36,7 @@ enum State {
     Active {
         since: Instant,
     },
-    /// Nobody talks to the peer any more; what a task still reports is late.
+    /// The peer was removed; later reports of its tasks are ignored.
     Ended,
 }
 
@@ -100,7 +100,7 @@ impl Status {
         }
     }
 
-    /// Nobody talks to the peer any more.
+    /// The peer was removed.
     pub(crate) fn end(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Ended);
         if let State::Active { .. } = before {

@@ -1,10 +1,10 @@
-//! Whom this member talks to: peers, which are members as applied here, and remotes, which only say that they are.
+//! The table of peers, which are members as applied here, and of remotes, which claim to be members.
 //!
 //! # Bound
 //!
-//! [`REMOTES_MAX`] remotes are kept. When there are so many, one that was not heard from for [`REMOTE_QUIET_MIN`] makes
-//! room for whoever comes: of those that are not confirmed to be members, if there are any, the one that has been quiet
-//! for longest. Who finds no room gets no answers until it comes again.
+//! [`REMOTES_MAX`] remotes. When the table is full, a remote that has been silent for [`REMOTE_QUIET_MIN`] is
+//! replaced by a new one: the one that has been silent longest, preferably one that is not confirmed as a
+//! member. If no remote can be replaced, the new sender gets no answers until it sends again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use crate::local::Local;
 use crate::peer::{Peer, PeerKind};
 use quorate_telemetry::log;
 
-/// Members that are not known to be in the cluster and are answered all the same.
+/// Remotes, which get answers but are not in the applied membership.
 const REMOTES_MAX: usize = 64;
 
-/// After how long a remote may be given up for another. A member that lags asks for streams more often than that.
+/// How long a remote must be silent before it may be replaced. A member that lags behind requests streams
+/// more often than that.
 const REMOTE_QUIET_MIN: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The peers and remotes of this member.
 #[derive(Debug)]
 pub(crate) struct Table {
     local: Arc<Local>,
@@ -41,7 +42,7 @@ struct Entries {
     is_stopped: bool,
 }
 
-/// Somebody who says to be a member.
+/// A sender that claims to be a member.
 #[derive(Debug)]
 struct Remote {
     peer: Arc<Peer>,
@@ -49,7 +50,7 @@ struct Remote {
 }
 
 impl Entries {
-    /// Takes one out for whom there is room no longer.
+    /// Removes one remote that may be replaced.
     fn make_room(&mut self, known: &Acquaintances, now: Instant) -> Option<Remote> {
         let rank = |(id, remote): (&MemberId, &Remote)| {
             (known.of(*id) == Sender::Member, *remote.heard.lock(), *id)
@@ -75,7 +76,7 @@ impl Table {
         self.entries.read().peers.get(&id).map(Arc::clone)
     }
 
-    /// Begins to talk to a member, or takes over where it is now. What was known of it as a remote is forgotten.
+    /// Adds a member, or updates its URLs. Its entry as a remote is removed.
     pub(crate) fn add_member(&self, id: MemberId, peer_urls: &[String]) {
         if !self.is_of_others(id) {
             return;
@@ -102,16 +103,16 @@ impl Table {
         }
     }
 
-    /// Begins to answer somebody who says now to be a member at these URLs, if there is room.
+    /// Adds a sender that claims to be a member at these URLs, if there is space.
     pub(crate) fn add_remote(&self, id: MemberId, peer_urls: &[String], now: Instant) {
         if !self.is_of_others(id) {
             return;
         }
-        // Every request of somebody comes by here; most are known.
+        // Every request passes here, and most senders are known.
         {
             let entries = self.entries.read();
             if let Some(remote) = entries.remotes.get(&id) {
-                // The first to use this id may not have been its owner.
+                // The first sender with this id may not have been its owner.
                 remote.peer.contact.urls.update(peer_urls);
                 *remote.heard.lock() = now;
             }
@@ -131,7 +132,7 @@ impl Table {
         entries.remotes.insert(id, Remote { peer, heard: Mutex::new(now) });
     }
 
-    /// Whether this is the id of another who was not removed.
+    /// Returns whether this is the id of another member that was not removed.
     fn is_of_others(&self, id: MemberId) -> bool {
         id != self.local.id && !self.local.acquaintances.is_removed(id)
     }
@@ -159,7 +160,7 @@ impl Table {
         peer
     }
 
-    /// Asks somebody who has sent a message whether it is a member that this one has not heard of yet.
+    /// Asks the sender of a message whether it is a member that is not in this member's log yet.
     pub(crate) fn ask_who_it_is(&self, id: MemberId) {
         let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
@@ -199,7 +200,8 @@ impl Table {
         }
     }
 
-    /// Sends messages in their order; drops what cannot be sent, and reports its recipient as unreachable.
+    /// Sends messages in order. Messages that cannot be sent are dropped, and their recipients are reported
+    /// as unreachable.
     pub(crate) fn send(&self, messages: Vec<Message>) {
         let (mut wakers, mut unreachable): (Vec<Waker>, Vec<MemberId>) = (Vec::new(), Vec::new());
         let entries = self.entries.read();
@@ -212,7 +214,7 @@ impl Table {
             }
         }
         drop(entries);
-        // Only now, so that a connection finds the whole batch.
+        // Connections are woken after the whole batch is queued, so that they find all of it.
         for waker in wakers {
             waker.wake();
         }
@@ -228,7 +230,7 @@ impl Table {
         }
     }
 
-    /// Stops talking to everybody, and begins with nobody any more.
+    /// Removes all peers and remotes and accepts no new ones.
     pub(crate) fn stop(&self) {
         let stopped = Entries { is_stopped: true, ..Entries::default() };
         let entries = std::mem::replace(&mut *self.entries.write(), stopped);
@@ -243,7 +245,7 @@ impl Table {
         self.entries.read().remotes.contains_key(&id)
     }
 
-    /// How many are answered that are not known to be members.
+    /// Returns the number of remotes.
     pub(crate) fn remote_count(&self) -> usize {
         self.entries.read().remotes.len()
     }

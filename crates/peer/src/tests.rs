@@ -1,4 +1,5 @@
-//! Members that talk over loopback: messages both ways, every way, and whom they refuse.
+//! Members that communicate over loopback: messages in both directions over every kind of connection, and
+//! refused senders.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -47,7 +48,7 @@ use quorate_telemetry::metrics::MetricsLevel;
 
 const CLUSTER: u64 = 0xc1;
 
-/// What a transport reports to its member.
+/// A report of a transport to its member.
 #[derive(Debug)]
 enum Report {
     Received(Received),
@@ -58,17 +59,17 @@ enum Report {
         outcome: SnapshotOutcome,
     },
     Removal,
-    /// Of the test itself: what was reported before it has come before it.
+    /// Sent by the test: all reports before it were made earlier.
     End,
 }
 
-/// Keeps reports for the test to look at.
+/// Stores reports for the test.
 #[derive(Clone, Debug)]
 struct Reports(blocking_mpsc::Sender<Report>);
 
 impl Reports {
     fn add(&self, report: Report) {
-        // A test may end while its members still talk.
+        // A test may end while its members still send messages.
         drop(self.0.send(report));
     }
 }
@@ -99,7 +100,7 @@ impl Consensus for Reports {
     }
 }
 
-/// A transport with a listener and without a member behind it.
+/// A transport with a listener but without a member.
 struct TestMember {
     id: MemberId,
     url: String,
@@ -112,7 +113,7 @@ struct TestMember {
     _stop: watch::Sender<bool>,
 }
 
-/// Beside what the transport answers: the members, of which there are two for whoever asks.
+/// Serves the transport and the member list, which has two members.
 #[derive(Clone)]
 struct TestService(Arc<Peers>);
 
@@ -210,7 +211,7 @@ impl TestMember {
         self.reported.recv_timeout(patience).expect("something is reported")
     }
 
-    /// Waits for a report that is wanted, past those that are not.
+    /// Waits for a report that is wanted and skips the others.
     fn wait_for<T>(&self, mut wanted: impl FnMut(Report) -> Option<T>) -> T {
         loop {
             if let Some(found) = wanted(self.next_report()) {
@@ -219,7 +220,7 @@ impl TestMember {
         }
     }
 
-    /// Waits for so many messages.
+    /// Waits for this many messages.
     fn receive(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
@@ -232,7 +233,7 @@ impl TestMember {
         messages
     }
 
-    /// The same past heartbeats.
+    /// Waits for this many messages and skips heartbeats.
     fn receive_answers_and_appends(&self, count: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while messages.len() < count {
@@ -253,12 +254,12 @@ impl TestMember {
         });
     }
 
-    /// Sends heartbeats to another member until that one listens.
+    /// Sends heartbeats to another member until it accepts them.
     fn introduce_to(&self, other: &Self) {
         let known = &other.peers.local.acquaintances;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
-            // As it does on each message of a stranger.
+            // The other member does this for each message of an unknown sender.
             other.peers.table.ask_who_it_is(self.id);
             known.of(self.id) == Sender::Member
         });
@@ -371,7 +372,7 @@ fn messages_arrive_both_ways_and_in_their_order() {
 fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
     let one = TestMember::start(1);
     let local = Arc::clone(&one.peers.local);
-    // Nobody accepts here: the probe neither succeeds nor fails.
+    // No process accepts here, so the probe neither succeeds nor fails.
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let contact = Arc::new(contact::Contact::new(&local, 2, &[url]));
@@ -379,7 +380,7 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
     let pace = probe::Pace { probe: hour, healthy: hour, unhealthy: Duration::from_millis(10) };
     let prober = probe::keep_probing(Arc::clone(&local), contact, probe::Route::Stream, pace);
     let task = local.runtime.spawn(prober);
-    // The first report, and a second, since the first was bad.
+    // The first report and a second one, which is early because the first was unhealthy.
     wait_until(|| one.metrics.network.peer_round_trip_time.with(&["2"]).count() >= 2);
     task.abort();
 }
@@ -390,7 +391,7 @@ fn streams_come_back_after_reconnecting() {
     one.peers.reconnect();
     one.wait_for_streams_of(&two);
     two.wait_for_streams_of(&one);
-    // What is sent around the end of a stream may be lost, what comes later is not.
+    // Messages around the end of a stream may be lost, but later ones are not.
     let mut index = 0;
     let received = loop {
         index += 1;
@@ -402,7 +403,7 @@ fn streams_come_back_after_reconnecting() {
     assert!(!received.is_empty());
 }
 
-/// Posts a snapshot message and some bytes of a file; returns the head of the answer.
+/// Posts a snapshot message and part of a file. Returns the head of the answer.
 async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u8]) -> String {
     let mut encoded = bytes::BytesMut::new();
     wire::put_message(message, &mut encoded);
@@ -415,7 +416,7 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
     );
     let mut stream = TcpStream::connect(to.url.strip_prefix("http://").unwrap()).await.unwrap();
     stream.write_all(head.as_bytes()).await.unwrap();
-    // It may be refused before all of it is read.
+    // The request may be refused before all of it is read.
     drop(stream.write_all(&body).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -425,16 +426,16 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
 #[test]
 fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
-    // The second does not know of the first, and so does not dial it.
+    // The second member does not know the first, so it does not open streams to it.
     one.peers.set_members(&members(&[&one, &two]));
     two.peers.set_members(&members(&[&two]));
-    // Nor does it believe what it is told before the first has shown to be a member.
+    // It does not accept the first member's messages until that is confirmed as a member.
     one.introduce_to(&two);
     one.peers.send(vec![append(1, 2, 0, 200_000), answer(1, 2, 7)]);
     let mut received = two.receive_answers_and_appends(2);
     received.sort_by_key(|message| message.index);
     assert_eq!(received, [append(1, 2, 0, 200_000), answer(1, 2, 7)]);
-    // It has learnt from the requests where the first is.
+    // It has learned the first member's URL from the requests.
     two.peers.send(vec![answer(2, 1, 9)]);
     assert_eq!(one.receive(1), [answer(2, 1, 9)]);
 }
@@ -483,7 +484,7 @@ fn a_snapshot_arrives_with_its_file() {
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 1, "nothing is left behind");
     assert_eq!(two.metrics.network.snapshot_receive_success.with(&["1"]).value(), 1);
 
-    // An image that does not reach the snapshot's index is of no use.
+    // An image that ends before the snapshot's index is refused.
     let mut old = outgoing();
     old.message.snapshot.as_mut().unwrap().metadata.index = LogIndex(78);
     one.peers.send_snapshot(old);
@@ -493,12 +494,12 @@ fn a_snapshot_arrives_with_its_file() {
     assert_eq!(two.receive(1), std::slice::from_ref(&message), "it was not shown to the core");
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
 
-    // Where there is no room for it, the sender hears of it.
+    // If the image cannot be stored, the sender gets an error.
     std::fs::remove_dir_all(two.dir.path()).unwrap();
     one.peers.send_snapshot(outgoing());
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
     assert_eq!(one.metrics.network.snapshot_send_failures.with(&["2"]).value(), 2);
-    // Nor is one sent to nobody.
+    // A snapshot to an unknown recipient is not sent.
     let mut nobodys = outgoing();
     nobodys.message.to = 9;
     one.peers.send_snapshot(nobodys);
@@ -526,7 +527,7 @@ fn a_new_stream_takes_the_place_of_the_old_one() {
                 head.push(stream.read_u8().await.unwrap());
             }
             let head = String::from_utf8(head).unwrap();
-            // The head comes at once, with nothing to follow yet.
+            // The head arrives at once, before any message.
             assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
             assert!(head.contains("X-Server-Version: 3.7.1\r\n"), "{head}");
             assert!(head.contains("X-Etcd-Cluster-Id: c1\r\n"), "{head}");
@@ -558,7 +559,7 @@ fn a_silent_peer_is_dialed_again() {
         let silent = Member::new(units::MemberId(1), vec![url]);
         two.peers.set_members(&Members::new([silent], []));
         let (mut open, mut dialed) = (Vec::new(), 0);
-        // Both streams twice, and whatever else comes.
+        // Both streams twice, and any other requests.
         while dialed < 4 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 4096];
@@ -584,7 +585,7 @@ fn a_peer_whose_process_ends_is_gone() {
     assert_eq!(gone, 2);
 }
 
-/// Reads one request with its body; `None` at the end of the connection.
+/// Reads one request with its body. Returns `None` at the end of the connection.
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
     loop {
@@ -602,7 +603,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// The next connection that brings a message, with it. Those for streams and probes are let go.
+/// Returns the next connection with a message, and the message. Connections for streams and probes are
+/// dropped.
 async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
     loop {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -627,7 +629,7 @@ fn a_connection_that_was_closed_as_idle_costs_no_message() {
         assert!(request.contains("x-etcd-cluster-id: c1\r\n"), "{request}");
         assert!(request.contains("content-type: application/protobuf\r\n"), "{request}");
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
-        // The workers take turns; sooner or later it is the first one's again.
+        // The workers take turns, so the first one gets a message again.
         let (mut others, mut sent) = (Vec::new(), 1);
         let again = loop {
             two.peers.send(vec![answer(2, 1, 2)]);
@@ -641,14 +643,14 @@ fn a_connection_that_was_closed_as_idle_costs_no_message() {
             }
         };
         assert!(again.starts_with("POST /raft "), "{again}");
-        // It is closed in the face of the request, which comes again on a new one.
+        // The connection is closed during the request, which is sent again on a new one.
         drop(stream);
         let (mut stream, _) = next_post(&listener).await;
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
         let bytes = sent * wire::message_len(&answer(2, 1, 1)) as u64;
         wait_until(|| two.metrics.network.peer_sent_bytes.with(&["1"]).value() == bytes);
     });
-    // Nothing was reported as lost.
+    // No loss was reported.
     two.peers.stop();
     two.reports.add(Report::End);
     let lost = two.wait_for(|report| match report {
@@ -674,7 +676,7 @@ fn a_stream_that_makes_no_sense_is_counted_and_dialed_again() {
             if request.starts_with("GET /raft/stream/msgapp/2 ") {
                 let head = b"HTTP/1.1 200 OK\r\nX-Server-Version: 3.5.16\r\n\
                     Transfer-Encoding: chunked\r\n\r\n";
-                // A type of frame that there is not.
+                // A frame of an unknown type.
                 stream.write_all(&[&head[..], b"1\r\n\x07\r\n"].concat()).await.unwrap();
                 answered += 1;
             }
@@ -726,7 +728,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
     one.peers.set_members(&Members::new(left, [units::MemberId(2)]));
     assert_eq!((known("1"), known("2")), (1, 0));
     assert!(one.peers.table.peer(2).is_none());
-    // Nor does it come back as somebody who only says so.
+    // It does not return as a remote either.
     one.peers.table.add_remote(2, std::slice::from_ref(&two.url), Instant::now());
     assert_eq!(one.peers.table.remote_count(), 0);
 }
@@ -735,7 +737,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
 fn a_member_that_cannot_keep_up_holds_its_peers_up() {
     let (one, two) = pair();
     let (payload, count) = (1 << 20, 160);
-    // More than both ends together may hold.
+    // More than both ends together can buffer.
     let mut sent = 0;
     for index in 0..count {
         one.peers.send(vec![append(1, 2, index, payload)]);
@@ -752,7 +754,7 @@ fn a_member_that_cannot_keep_up_holds_its_peers_up() {
     assert!(received_bytes() < (64 + 16) << 20);
     let waiting = || two.peers.load().waiting_bytes;
     wait_until(|| (32 << 20..=WAITING_BYTES_MAX).contains(&waiting()));
-    // All that was taken arrives, once there is room for it.
+    // All accepted messages arrive after there is space for them.
     let taken = usize::try_from(sent - dropped).unwrap();
     let received = two.receive(taken);
     assert!(received.iter().zip(0..).all(|(message, index)| message.index == LogIndex(index)));

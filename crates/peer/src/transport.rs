@@ -1,4 +1,4 @@
-//! The transport: what the rest of a member has of its peers.
+//! The interface of the transport for the rest of a member.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,48 +29,48 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Added to the election timeout, it is how long a connection may take to come about.
+/// Added to the election timeout, this is the time limit for connecting.
 const DIAL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Snapshots that may be on their way out at the same time; further ones fail at once.
+/// Snapshots that may be sent at the same time; further ones fail at once.
 const SNAPSHOTS_MAX: usize = 16;
 
-/// Everything that [`Peers`] are made of.
+/// The parameters of [`Peers::new`].
 #[derive(Debug)]
 pub struct Parts {
-    /// This member.
+    /// This member's id.
     pub member_id: MemberId,
-    /// Its cluster; nobody of another is talked to.
+    /// The cluster id; members of other clusters are refused.
     pub cluster_id: u64,
-    /// Where this member is, as it tells others.
+    /// This member's URLs, as it advertises them.
     pub peer_urls: Vec<String>,
-    /// The release this member presents itself as.
+    /// The version that this member reports.
     pub server_version: String,
-    /// What all members should have alike: names and values, of letters, digits and hyphens.
+    /// Settings that should be equal on all members: names and values of letters, digits and hyphens.
     pub shared_settings: Vec<(&'static str, String)>,
-    /// Settings that the others are told of, which each may have as it likes.
+    /// Settings that are sent to the other members but may differ.
     pub announced_settings: Vec<(&'static str, String)>,
-    /// How others are reached.
+    /// Connects to other members.
     pub dialer: Dialer,
-    /// How long others wait before they elect anew.
+    /// The election timeout.
     pub election_timeout: Duration,
-    /// How long a peer may be silent while something of it is read.
+    /// How long a peer may send nothing during a read.
     pub read_timeout: Duration,
-    /// How long a peer may take nothing while something is written to it.
+    /// How long a peer may accept nothing during a write.
     pub write_timeout: Duration,
-    /// What everything is reported to.
+    /// The receiver of reports.
     pub consensus: Arc<dyn Consensus>,
-    /// Where received snapshots are stored.
+    /// The disk for received snapshots.
     pub disk: Arc<dyn Disk>,
-    /// The directory for them.
+    /// The directory for received snapshots.
     pub snap_dir: PathBuf,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// The runtime that everything is to run on.
+    /// The runtime of all tasks.
     pub runtime: Handle,
 }
 
-/// See the module.
+/// The transport to the other members.
 #[derive(Debug)]
 pub struct Peers {
     pub(crate) local: Arc<Local>,
@@ -79,21 +79,21 @@ pub struct Peers {
     snapshots: Arc<Semaphore>,
 }
 
-/// How full the bounds are on what comes from others.
+/// The use of the limits on data from other members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeersLoad {
     /// Bytes that consensus has not taken yet.
     pub waiting_bytes: usize,
     /// Large bodies that are being read.
     pub large_bodies: usize,
-    /// Those who are answered and not known to be members.
+    /// Senders that get answers but are not in the applied membership.
     pub remotes: usize,
-    /// Those of them who were found to be members before the log has told of them.
+    /// Remotes that are confirmed as members before the log contains them.
     pub confirmed: usize,
 }
 
 impl Peers {
-    /// Makes the transport. There is nobody to talk to before [`Self::set_members`].
+    /// Creates the transport. It has no peers until [`Self::set_members`] is called.
     pub fn new(parts: Parts) -> Arc<Self> {
         let local = Arc::new(Local {
             id: parts.member_id,
@@ -124,8 +124,8 @@ impl Peers {
         Arc::new(Self { local, table, service, snapshots })
     }
 
-    /// Takes over who is in the cluster, as applied: begins to talk to new members and stops talking to those
-    /// that were removed. Of others the log may only have to tell yet.
+    /// Sets the applied membership: adds new members and removes members that were removed. Senders that are
+    /// neither may be members that the log does not contain yet.
     pub fn set_members(&self, members: &Members) {
         let ids = members.iter().map(|member| member.id.0);
         self.local.acquaintances.update(ids, members.removed().map(|id| id.0));
@@ -142,24 +142,24 @@ impl Peers {
         }
     }
 
-    /// Ends all streams; both ends dial again.
+    /// Ends all streams; both ends open them again.
     pub fn reconnect(&self) {
         self.local.reconnects.send_modify(|count| *count += 1);
         self.table.end_streams();
     }
 
-    /// How others are reached, also for what is asked of them beside consensus.
+    /// Returns the dialer, also for requests besides consensus.
     pub fn dialer(&self) -> &Dialer {
         &self.local.dialer
     }
 
-    /// Sends messages in their order. What cannot be sent is dropped, and its recipient reported as
-    /// unreachable.
+    /// Sends messages in order. Messages that cannot be sent are dropped, and their recipients are reported
+    /// as unreachable.
     pub fn send(&self, messages: Vec<Message>) {
         self.table.send(messages);
     }
 
-    /// Sends a snapshot; how that ends is reported.
+    /// Sends a snapshot and reports the result.
     pub fn send_snapshot(&self, snapshot: OutgoingSnapshot) {
         let to = snapshot.message.to;
         let report_failure = || self.local.consensus.report_snapshot(to, SnapshotOutcome::Failed);
@@ -183,7 +183,7 @@ impl Peers {
         });
     }
 
-    /// How full the bounds are.
+    /// Returns the use of the limits.
     pub fn load(&self) -> PeersLoad {
         PeersLoad {
             waiting_bytes: self.local.backlog.waiting_bytes(),
@@ -193,42 +193,42 @@ impl Peers {
         }
     }
 
-    /// Since when the member has been reachable without interruption.
+    /// Returns the time since which the member has been reachable without interruption.
     pub fn active_since(&self, id: MemberId) -> Option<Instant> {
         self.table.peer(id)?.contact.status.active_since()
     }
 
-    /// What a member has said that it has a setting at; `None` of one that says nothing of it, as etcd does.
+    /// Returns a member's value of a setting; `None` if the member sends none, such as etcd.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
         self.local.settings.told_by(id, name)
     }
 
-    /// Takes over the mark of the restore that this member's state comes from, or that there is none.
+    /// Sets the restore mark from which this member's state originates; `None` if it was never restored.
     pub fn set_origin(&self, mark: Option<String>) {
         self.local.origin.set(mark);
     }
 
-    /// Whether [`Self::set_origin`] was called.
+    /// Returns whether [`Self::set_origin`] was called.
     pub fn has_origin(&self) -> bool {
         self.local.origin.is_known()
     }
 
-    /// Takes over whether this member was restored and is still to be found to hold what the others hold.
+    /// Sets whether this member was restored and its state is not yet compared with the others'.
     pub fn set_unproven(&self, is_unproven: bool) {
         self.local.origin.set_unproven(is_unproven);
     }
 
-    /// Members that were reached and tell nothing of where their state comes from, as members of etcd.
+    /// Returns the members that were reached and send no origin, such as members of etcd.
     pub fn members_without_origin(&self) -> Vec<MemberId> {
         self.local.origin.silent()
     }
 
-    /// Answers a request whose path begins with `/raft`.
+    /// Answers a request whose path starts with `/raft`.
     pub async fn handle(&self, request: Request<Incoming>) -> Response<PeerBody> {
         self.service.answer(request).await
     }
 
-    /// Ends all talking. The listener still answers, that nobody is known here.
+    /// Removes all peers. The listener then answers every member as unknown.
     pub fn stop(&self) {
         self.table.stop();
     }

@@ -1,4 +1,4 @@
-//! Which of a peer's URLs is tried: the same one until it fails, then the next.
+//! The choice of a peer's URL: the same one until it fails, then the next.
 
 use parking_lot::Mutex;
 
@@ -19,7 +19,7 @@ impl Urls {
         Self { state: Mutex::new(State { urls: sorted(urls), picked: 0 }) }
     }
 
-    /// Replaces the URLs and begins with the first. Says whether they are others than before.
+    /// Replaces the URLs and starts with the first. Returns whether they have changed.
     pub(crate) fn update(&self, urls: &[String]) -> bool {
         let urls = sorted(urls);
         let mut state = self.state.lock();
@@ -30,7 +30,7 @@ impl Urls {
         is_change
     }
 
-    /// The URL to try. A member without URLs is nowhere, which no dial finds.
+    /// Returns the URL to use. A member without URLs gets an empty one, which no dial can reach.
     pub(crate) fn pick(&self) -> String {
         let state = self.state.lock();
         state.urls.get(state.picked).cloned().unwrap_or_default()
@@ -40,7 +40,7 @@ impl Urls {
         self.state.lock().urls.len()
     }
 
-    /// The URL failed: the next one is tried, unless that was decided already.
+    /// Records that a URL failed. The next one is used, unless the failure was already reported.
     pub(crate) fn failed(&self, url: &str) {
         let mut state = self.state.lock();
         if state.urls.get(state.picked).is_some_and(|picked| picked == url) {
@@ -67,7 +67,7 @@ mod tests {
         urls.failed("http://b");
         assert_eq!(urls.pick(), "http://a");
         urls.failed("http://a");
-        // The second report about the same failure.
+        // The second report of the same failure.
         urls.failed("http://a");
         assert_eq!(urls.pick(), "http://b");
         urls.failed("http://b");

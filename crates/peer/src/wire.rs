@@ -1,20 +1,21 @@
-//! Raft messages as `raftpb` bytes, and back.
+//! Encodes and decodes Raft messages as `raftpb` bytes.
 //!
-//! Written by hand instead of generated, for what it saves: an entry's payload goes from the log straight
-//! into the buffer of the socket, and on the way in it stays where it was read, as a slice of that buffer.
+//! This code is written by hand to avoid copies: an entry's payload is copied from the log directly into the
+//! socket's buffer, and a received payload remains a slice of the buffer it was read into.
 //!
 //! # Guarantees
 //!
-//! * Absent and zero are the same, whichever way the sender writes it: etcd 3.5 and 3.6 write zeros and
-//!   3.5 an empty snapshot, 3.7 writes neither. We write what is not zero.
-//! * Foreign bytes never panic and never make anything be allocated that has not arrived.
-//! * Unknown fields are skipped, as are known ones of an unexpected wire type; the last of a repeated scalar
-//!   wins. A kind of message that nobody has defined reads as a local one, which is never taken from peers.
+//! * Absent and zero fields are equal, in any encoding: etcd 3.5 and 3.6 write zeros, 3.5 writes an empty
+//!   snapshot, and 3.7 writes neither. Quorate writes only non-zero fields.
+//! * Invalid bytes never cause a panic, or an allocation larger than the received data.
+//! * Unknown fields are skipped, as are known fields with an unexpected wire type. The last value of a
+//!   repeated scalar is used. An unknown kind of message is decoded as a local message, which is never
+//!   accepted from peers.
 //!
 //! # Not here
 //!
-//! How messages are framed in a stream (`frame`). Fields that only a member's own threads use are neither
-//! written nor read.
+//! The framing of messages in a stream (`frame`). Fields that only a member's own threads use are not
+//! encoded.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protobuf::{Fields, Malformed, Value, put_length, take_varint, varint_len};
@@ -22,7 +23,7 @@ use quorate_raft::{
     ConfState, Entry, EntryKind, LogIndex, Message, MessageKind, Snapshot, SnapshotMetadata, Term,
 };
 
-/// Bytes that are not what they should be.
+/// Invalid bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("proto: cannot parse invalid wire-format data")]
@@ -31,7 +32,7 @@ pub(crate) enum WireError {
     EntryKind(u64),
 }
 
-/// Says how long the message is when written.
+/// Returns the encoded length of the message.
 pub(crate) fn message_len(message: &Message) -> usize {
     let entries = message.entries.iter().map(|entry| nested_len(entry_len(entry)));
     let snapshot = message.snapshot.as_deref().filter(|snapshot| !snapshot.is_empty());
@@ -61,7 +62,7 @@ pub(crate) fn put_message(message: &Message, out: &mut BytesMut) {
     put_bytes(12, &message.context, out);
 }
 
-/// The fields that are numbers, in the order of their own numbers.
+/// Returns the numeric fields in the order of their field numbers.
 fn scalars(message: &Message) -> [(u32, u64); 9] {
     let kind =
         u64::try_from(message.kind.to_wire()).expect("the numbers of kinds are not negative");
@@ -78,7 +79,7 @@ fn scalars(message: &Message) -> [(u32, u64); 9] {
     ]
 }
 
-/// Says how long the entry is when written.
+/// Returns the encoded length of the entry.
 pub(crate) fn entry_len(entry: &Entry) -> usize {
     number_len(entry.kind as u64)
         + number_len(entry.term.get())
@@ -114,7 +115,7 @@ fn metadata_len(metadata: &SnapshotMetadata) -> usize {
         + number_len(metadata.term.get())
 }
 
-/// The lists of a configuration with their field numbers.
+/// Returns the lists of a configuration with their field numbers.
 fn conf_lists(state: &ConfState) -> [(u32, &[u64]); 4] {
     [
         (1, &state.voters),
@@ -129,7 +130,7 @@ fn conf_state_len(state: &ConfState) -> usize {
     ids.map(|id| 1 + varint_len(*id)).sum::<usize>() + 2
 }
 
-/// As Go writes it: lists unpacked, the flag always there.
+/// The encoding of Go: lists are unpacked, and the flag is always present.
 fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     for (number, ids) in conf_lists(state) {
         for id in ids {
@@ -139,7 +140,7 @@ fn put_conf_state(state: &ConfState, out: &mut BytesMut) {
     out.put_slice(&[5 << 3, u8::from(state.auto_leave)]);
 }
 
-/// The length of a number field, whose key is one byte; zero is not written.
+/// Returns the length of a number field, whose key is one byte. Zero is not encoded.
 fn number_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint_len(value) }
 }
@@ -164,7 +165,7 @@ fn put_bytes(number: u32, bytes: &[u8], out: &mut BytesMut) {
     }
 }
 
-/// Reads a message. What is bytes in it is a slice of `bytes`.
+/// Decodes a message. Its byte fields are slices of `bytes`.
 pub(crate) fn decode_message(bytes: &Bytes) -> Result<Message, WireError> {
     let mut message = Message::default();
     for field in Fields::new(bytes) {
@@ -194,7 +195,7 @@ fn message_kind(number: u64) -> MessageKind {
     i32::try_from(number).ok().and_then(MessageKind::from_wire).unwrap_or(MessageKind::Hup)
 }
 
-/// Reads an entry that is a part of `buffer`. Its payload is a slice of that.
+/// Decodes an entry that is a part of `buffer`. Its payload is a slice of `buffer`.
 pub(crate) fn decode_entry(buffer: &Bytes, entry: &[u8]) -> Result<Entry, WireError> {
     let mut decoded = Entry::default();
     for field in Fields::new(entry) {
@@ -256,7 +257,7 @@ fn decode_conf_state(state: &[u8]) -> Result<ConfState, WireError> {
         };
         match value {
             Value::Varint(id) => ids.push(id),
-            // Packed, as other encoders than Go's may write it.
+            // Packed, as encoders other than Go's may write it.
             Value::Bytes(mut packed) => {
                 while !packed.is_empty() {
                     ids.push(take_varint(&mut packed)?);
@@ -409,7 +410,7 @@ pub(crate) mod tests {
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 4a 0a 12 08 0a 02 28 00 10 00 18 00 50 00 58 00",
             // 3.6
             "08 08 10 00 18 00 20 00 28 00 30 00 40 00 50 00 58 00 68 00",
-            // 3.7, and ours
+            // 3.7 and Quorate
             "08 08",
         ] {
             assert_eq!(decode_message(&from_hex(bytes)), Ok(link.clone()), "{bytes}");
@@ -443,7 +444,7 @@ pub(crate) mod tests {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
         assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));
-        // The vote and the old priority of other encoders, and a field from the future.
+        // The vote and the old priority field of other encoders, and an unknown field.
         assert_eq!(
             decode_message(&from_hex("68 00 70 05 fa 01 01 aa 08 08")).unwrap().kind,
             MessageKind::Heartbeat

@@ -1,4 +1,4 @@
-//! A snapshot whose image is newer than it says.
+//! A snapshot whose image is newer than its message.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use quorate_storage::bolt::ReadTx;
 
 use super::*;
 
-/// A backend file that contains the entries up to `index`, of term 3, and these members.
+/// Creates a backend file with the entries up to `index`, of term 3, and these members.
 fn image_at(dir: &Path, index: u64, version: Option<&'static str>) -> ReadTx {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let path = dir.join(format!("image-{index}-{}", version.unwrap_or("3.5")));
@@ -37,7 +37,7 @@ fn a_newer_image_stands_for_a_snapshot_of_its_own_index_and_members() {
         Report::Snapshot { to: 2, outcome } => Some(outcome),
         _ => None,
     };
-    // By etcd after a restart: as far as it has applied entries again, there is no member 9.
+    // Written by etcd after a restart: etcd has not applied the entry that adds member 9 again yet.
     let conf_state = ConfState { voters: vec![1], learners: vec![2], ..ConfState::default() };
     let metadata = SnapshotMetadata { conf_state, index: LogIndex(77), term: Term(2) };
     let snapshot = Snapshot { data: Bytes::from_static(b"{}"), metadata };
@@ -58,7 +58,8 @@ fn a_newer_image_stands_for_a_snapshot_of_its_own_index_and_members() {
     assert_eq!((voters, learners), (vec![1, 9], vec![2]));
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
     assert!(database_path(two.dir.path(), 80).exists());
-    // A file of 3.5 may miss promotions; an older one may miss anything; one without an index is of no snapshot.
+    // A file of 3.5 may lack promotions, an older file may lack anything, and a file without an index belongs
+    // to no snapshot.
     for (index, version) in [(81, None), (76, Some("3.6.0")), (0, Some("3.6.0"))] {
         send(index, version);
         assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed, "{index} {version:?}");

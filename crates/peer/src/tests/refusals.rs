@@ -1,4 +1,4 @@
-//! Whom a member does not listen to, and what it does not take in.
+//! Senders and data that a member refuses.
 
 use super::*;
 use quorate_raft::{LogIndex, Term};
@@ -12,7 +12,8 @@ fn proposals_that_could_not_be_carried_out_are_left_out() {
     let good = entry(EntryKind::Normal, request(Some(PutRequest::default())).encode_to_vec());
     let junk = entry(EntryKind::Normal, vec![0xff; 20]);
     let nothing = entry(EntryKind::Normal, request(None).encode_to_vec());
-    // Transactions deeper than any decoder goes: operations (4) in transactions (2), one in the entry (6).
+    // Transactions nested deeper than any decoder supports: operations (4) in transactions (2), one in the
+    // entry (6).
     let mut deep = Vec::new();
     for tag in [2, 4].into_iter().cycle().take(4 * deep_txn::DEPTH_MAX + 1).chain([6]) {
         let mut outer = Vec::new();
@@ -79,8 +80,8 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
         }
     });
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is stored");
-    // What a stranger's snapshot says of its sender is the stranger's word; a member that the log has not told of
-    // has been asked meanwhile.
+    // The message's claim about its sender is not trusted if the sender is unknown. A member that is not in
+    // the log yet has been asked meanwhile.
     let fit = with(9, 7, 3, &[1, 2, 9]);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
@@ -136,7 +137,7 @@ fn requests_for_streams_are_checked_in_etcds_order() {
     old[1].1 = "2.3.0";
     assert_eq!(get(stream, &old), refused(412, "incompatible version"));
     assert_eq!(get(stream, &GREETING[..3]), refused(412, "cluster ID mismatch"));
-    // The name of the encoding is not that of the path.
+    // The name of the encoding differs from the name in the path.
     assert_eq!(get("/raft/stream/msgappv2/2", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/2/3", &GREETING), refused(404, "invalid path"));
     assert_eq!(get("/raft/stream/message/xyz", &GREETING), refused(404, "invalid from"));
@@ -147,7 +148,7 @@ fn requests_for_streams_are_checked_in_etcds_order() {
     assert_eq!(get("/raft/elsewhere", &GREETING), refused(404, "404 page not found"));
     let (status, alive) = get("/raft/probing", &[]);
     assert!(status == 200 && alive.starts_with("{\"OK\":true,\"Now\":\""), "{alive}");
-    // A member that stops does not know anybody.
+    // A member that is stopping knows no peers.
     one.peers.stop();
     assert_eq!(get(stream, &GREETING), refused(404, "error sender not found"));
 }
@@ -175,11 +176,11 @@ fn messages_that_are_not_for_this_member_are_refused() {
     assert_eq!(post(Bytes::new()), refused(500, "error processing raft message"));
     assert_eq!(post(encoded(&answer(2, 5, 1))), refused(500, "error processing raft message"));
     assert_eq!(post(Bytes::from_static(b"\xff")), refused(400, "error unmarshalling raft message"));
-    // What only a member itself says is taken and forgotten.
+    // A message that only a member itself may create is accepted and dropped.
     let local = Message { from: 2, ..Message::new(MessageKind::Unreachable, 1) };
     assert_eq!(post(encoded(&local)), (204, String::new()));
     assert_eq!(post(encoded(&answer(2, 1, 4))), (204, String::new()));
-    // The head names the second. What it passes on may be of the third, but nothing that speaks for a term.
+    // The headers name member 2. It may forward messages of member 3, but none that carries a term.
     assert_eq!(post(encoded(&heartbeat(3, 1))), refused(500, "error processing raft message"));
     let passed_on = Message { from: 3, ..Message::new(MessageKind::TransferLeader, 1) };
     assert_eq!(post(encoded(&passed_on)), (204, String::new()));
@@ -189,7 +190,7 @@ fn messages_that_are_not_for_this_member_are_refused() {
 #[test]
 fn strangers_are_not_listened_to() {
     let one = TestMember::start(1);
-    // Members of this cluster know nothing of the ninth; of the second those of another do.
+    // The members of this cluster do not list member 9. The members of the other cluster list member 2.
     let unlisted = TestMember::start(9);
     let elsewhere = TestMember::start_in(2, 0xc2, Duration::from_secs(5));
     for (from, url) in
@@ -217,11 +218,11 @@ fn strangers_are_not_listened_to() {
         )));
         assert_eq!(known.of(from), Sender::Unknown);
     }
-    // Nor through the stream of somebody who is known.
+    // A known sender's stream cannot deliver messages of an unknown sender either.
     let mixed = vec![heartbeat(9, 1), heartbeat(1, 1), heartbeat(2, 1)];
     block_on(one.peers.local.deliver(mixed, 1));
     assert_eq!(one.receive(1), [heartbeat(1, 1)]);
-    // The second is one after all.
+    // Member 2 turns out to be a member.
     let two = TestMember::start(2);
     two.peers.set_members(&members(&[&one, &two]));
     one.peers.set_members(&members(&[&one]));
@@ -241,7 +242,7 @@ fn strangers_keep_no_room_from_others_for_good() {
     }
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, ..PeersLoad::default() });
     assert!(!table.has_remote(199), "there was no room");
-    // One of the first two turns out to be a member, and a later one comes again.
+    // One of the first two is confirmed as a member, and a later one sends again.
     one.peers.local.acquaintances.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
     table.add_remote(300, &urls, start + second * 10);
