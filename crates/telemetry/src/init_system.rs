@@ -1,7 +1,7 @@
-//! Telling the init system something, by systemd's notify protocol (sd_notify(3)).
+//! Notifications for the init system, by systemd's notify protocol (sd_notify(3)).
 //!
-//! A unit of type `notify` waits to be told that its program is ready. Where nobody listens there is nothing to do, and
-//! that is success too.
+//! With a unit of type `notify`, systemd waits for the notification that the program is ready. Without a
+//! socket name no notification is sent, which is not an error.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use crate::log;
 
-/// Tells the init system, if there is one that listens, that the program is ready.
+/// Notifies the init system, if it listens, that the program is ready.
 pub fn notify_ready() {
     log::info!("notifying init daemon");
     match send(b"READY=1", std::env::var_os("NOTIFY_SOCKET").as_deref()) {
@@ -22,11 +22,11 @@ pub fn notify_ready() {
     }
 }
 
-/// Sends a message to the socket of that name; a name that begins with `@` is an abstract one.
+/// Sends a message to the socket with this name. A name that starts with `@` is an abstract socket.
 ///
 /// # Errors
 ///
-/// Nobody listens at a socket that was named.
+/// A socket name was given, but no process listens there.
 pub fn send(message: &[u8], socket_name: Option<&OsStr>) -> io::Result<()> {
     let Some(name) = socket_name.filter(|name| !name.is_empty()) else { return Ok(()) };
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -1,7 +1,6 @@
-//! What a member says of itself: lines of its log, series for scrapers, spans of the calls that are followed, and the audit log.
+//! A member's log, metrics, spans of traced calls, and audit log.
 //!
-//! They are apart from everything that they tell of: whoever knows a thing says it here, and
-//! nothing here asks.
+//! This crate depends on no other part of a member. The other parts report to it.
 
 pub mod audit;
 pub mod init_system;

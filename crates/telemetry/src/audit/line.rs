@@ -4,7 +4,8 @@
 //! {"ts":…,"method":…,"user":…,"certificate":…,"remote":…,"requests":[{"op":…,"key":…,…}],"code":…,"took":…}
 //! ```
 //!
-//! Keys are text; those that are none are told in hex, under `key-hex` and `range-end-hex`.
+//! Keys that are valid UTF-8 are written as text. Other keys are written in hex, under `key-hex` and
+//! `range-end-hex`.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -12,58 +13,58 @@ use std::time::SystemTime;
 use super::Outcome;
 use crate::log::{Field as _, Value, put_value};
 
-/// Bytes of a key or a name that a line has; of a longer one it has as many, and `…`.
+/// The most bytes of a key or name in a line. A longer one is cut and ends with `…`.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// A key and the end of its range, as a request has them.
+/// A key and a range end, as in a request.
 pub(super) type Keys = (Box<[u8]>, Box<[u8]>);
 
-/// Something that a request asks for. There is no place in it for a value of a key, a password or a token.
+/// One operation of a request. It has no field for a value, a password or a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// What is to be done.
+    /// The operation.
     pub operation: &'static str,
-    /// A key, or the first of a range, and the end of that: as requests have them.
+    /// The key and the range end, as in the request.
     pub keys: Option<Keys>,
-    /// Whether it may concern keys that the request does not name: those of a lease.
+    /// Whether the operation may affect keys that the request does not name, such as those of a lease.
     pub concerns_unknown_keys: bool,
-    /// More about it.
+    /// Further fields.
     pub details: Vec<(&'static str, Detail)>,
 }
 
-/// More about what is asked for.
+/// The value of a further field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// A name.
     Text(String),
     /// A number.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Asked {
-    /// To do this.
+    /// An operation without keys.
     #[must_use]
     pub fn new(operation: &'static str) -> Self {
         Self { operation, ..Self::default() }
     }
 
-    /// With a key, or a range of them.
+    /// Sets the key or range of keys.
     #[must_use]
     pub fn of_keys(mut self, key: &[u8], range_end: &[u8]) -> Self {
         self.keys = Some((key.into(), range_end.into()));
         self
     }
 
-    /// Concerning keys that the request does not name.
+    /// Records that the operation affects keys that the request does not name.
     #[must_use]
     pub const fn of_unknown_keys(mut self) -> Self {
         self.concerns_unknown_keys = true;
         self
     }
 
-    /// With a name, if it is one.
+    /// Adds a name, unless it is empty.
     #[must_use]
     pub fn text(mut self, name: &'static str, text: &str) -> Self {
         if !text.is_empty() {
@@ -72,7 +73,7 @@ impl Asked {
         self
     }
 
-    /// With a number, unless it is the usual 0.
+    /// Adds a number, unless it is 0.
     #[must_use]
     pub fn number(mut self, name: &'static str, number: i64) -> Self {
         if number != 0 {
@@ -81,7 +82,7 @@ impl Asked {
         self
     }
 
-    /// With something that is not usual.
+    /// Adds a flag, if it is set.
     #[must_use]
     pub fn when(mut self, name: &'static str, is_so: bool) -> Self {
         if is_so {
@@ -91,7 +92,7 @@ impl Asked {
     }
 }
 
-/// What a line tells.
+/// The content of a line.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     pub(super) time: SystemTime,
@@ -104,7 +105,7 @@ pub(super) struct Entry<'a> {
     pub(super) revision: Option<i64>,
 }
 
-/// The line, with its end.
+/// Returns the line, including the line break.
 pub(super) fn encode(entry: &Entry<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let Entry { outcome, .. } = entry;

@@ -1,16 +1,18 @@
-//! The audit log: who has asked for what, and what came of it; a line of JSON for each call that the rules take.
+//! The audit log: one line of JSON for each call that the rules include, with the user, the request and the
+//! result.
 //!
-//! A call that is taken account of has a [`CallAccount`], in which the edge notes what it finds out. When the call ends,
-//! the [rules](Rules) decide whether it is told, and a line waits for the thread that [writes](writer) it. Secrets are not
-//! left out here: they are never noted. Values, passwords and tokens have no place in [`Asked`].
+//! Each call that may be logged has a [`CallAccount`], in which the edge records what it learns about the
+//! call. When the call ends, the [rules](Rules) decide whether it is logged, and its line is queued for the
+//! thread that [writes](writer) it. Secrets need not be removed, because they are never recorded: [`Asked`]
+//! has no field for values, passwords and tokens.
 //!
 //! # Cost
 //!
-//! Without an audit log there is no [`Auditor`], which is one look for each call.
+//! Without an audit log there is no [`Auditor`], and each call makes one check.
 //!
 //! # Not here
 //!
-//! What a request asks for (`edge::calls::asked`); files that are set aside (`log::rotate`).
+//! Extracting the operations of a request (`edge::calls::asked`), rotated files (`log::rotate`).
 
 mod line;
 mod rules;
@@ -33,31 +35,31 @@ use self::writer::Writer;
 use crate::log::Output;
 use crate::metrics::AuditMetrics;
 
-/// Things asked for that a line lists. A transaction may have thousands.
+/// The most operations in a line. A transaction may have thousands.
 const ASKED_MAX: usize = 32;
 
-/// What happens to a call while the lines before it wait for a slow disk.
+/// The handling of calls when the queue fills because the disk is slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// It is carried out, and its line is dropped if there is no room for it.
+    /// The call is served, and its line is dropped if the queue is full.
     #[default]
     Drop,
-    /// It is refused from the moment on when half of the room is taken.
+    /// Calls are refused once the queue is half full.
     Refuse,
 }
 
-/// What an audit log is.
+/// The settings of an audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where lines go.
+    /// The output of the lines.
     pub output: Output,
-    /// Which calls are told.
+    /// The rules that select calls.
     pub rules: Rules,
-    /// What happens where lines cannot be written as fast as they come.
+    /// The handling of calls when lines cannot be written as fast as they are produced.
     pub overflow: Overflow,
 }
 
-/// Takes account of calls; see the module.
+/// Records calls and writes them to the audit log.
 #[derive(Debug)]
 pub struct Auditor {
     rules: Rules,
@@ -71,14 +73,14 @@ impl Auditor {
     ///
     /// # Errors
     ///
-    /// It cannot be written to.
+    /// The output cannot be opened.
     pub fn open(settings: Settings, metrics: &AuditMetrics) -> Result<Self, OpenError> {
         let Settings { output, rules, overflow } = settings;
         let writer = Writer::open(output, metrics.clone())?;
         Ok(Self { rules, overflow, writer, metrics: metrics.clone() })
     }
 
-    /// Whether a call that comes now may be carried out.
+    /// Returns whether a new call may be served.
     #[must_use]
     pub fn admits(&self) -> bool {
         match self.overflow {
@@ -93,7 +95,7 @@ impl Auditor {
         }
     }
 
-    /// Takes account of a call, from this address, by who has shown this certificate.
+    /// Starts the account of a call from this address with this client certificate.
     #[must_use]
     pub fn begin(
         self: &Arc<Self>,
@@ -104,13 +106,13 @@ impl Auditor {
         CallAccount { auditor, remote, certificate, notes: Mutex::default() }
     }
 
-    /// Waits until all lines are written, or until time is up.
+    /// Waits until all lines are written or the time is up.
     pub fn finish(&self) {
         self.writer.finish();
     }
 }
 
-/// What is noted of one call.
+/// The record of one call.
 #[derive(Debug)]
 pub struct CallAccount {
     auditor: Arc<Auditor>,
@@ -127,26 +129,26 @@ struct Notes {
     revision: Option<i64>,
 }
 
-/// How a call, or something asked for on a stream, has ended.
+/// The result of a call, or of one operation on a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
     /// `/package.Service/Method`.
     pub method: &'a str,
-    /// gRPC's word for it.
+    /// The gRPC code by name.
     pub code: &'static str,
-    /// Why it was refused; empty where nothing is to be told.
+    /// The error text; empty if there is none to log.
     pub error: &'a str,
-    /// How long it took.
+    /// The duration.
     pub took: Option<Duration>,
 }
 
 impl CallAccount {
-    /// Who asks is this user, as far as he is known.
+    /// Records the authenticated user.
     pub fn note_user(&self, user: String) {
         self.notes.lock().user = user;
     }
 
-    /// The call asks for this.
+    /// Records an operation of the call.
     pub fn note_asked(&self, asked: Asked) {
         let notes = &mut *self.notes.lock();
         if notes.asked.len() < ASKED_MAX {
@@ -156,19 +158,19 @@ impl CallAccount {
         }
     }
 
-    /// It was carried out at this revision of the store.
+    /// Records the store revision at which the call was executed.
     pub fn note_revision(&self, revision: i64) {
         self.notes.lock().revision = Some(revision);
     }
 
-    /// Tells of a part of a call that goes on.
+    /// Logs one operation of a stream that continues.
     pub fn tell_part(&self, asked: Asked, outcome: Outcome<'_>) {
         let user = self.notes.lock().user.clone();
         let notes = Notes { user, asked: vec![asked], left_out: 0, revision: None };
         self.tell(&notes, outcome);
     }
 
-    /// Tells of the call, which has ended.
+    /// Logs the call, which has ended.
     pub fn end(&self, outcome: Outcome<'_>) {
         let notes = std::mem::take(&mut *self.notes.lock());
         self.tell(&notes, outcome);

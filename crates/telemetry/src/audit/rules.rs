@@ -1,52 +1,52 @@
-//! Which calls are told in the audit log.
+//! The rules that select the calls for the audit log.
 //!
 //! ```text
-//! rules       rule (";" rule)*                     the first that fits decides; what none fits is told
-//! rule        ("include" | "exclude") condition*   all conditions have to fit
+//! rules       rule (";" rule)*                     the first matching rule decides; calls without one are logged
+//! rule        ("include" | "exclude") condition*   all conditions must match
 //! condition   "method=" name ("," name)*           SERVICE or SERVICE/METHOD, the service with or without its package
-//!             "key=" prefix ("," prefix)*          %XX for a byte that is a blank, a comma, a semicolon or a percent sign
-//!             "user=" name ("," name)*             the same; an empty name for who is nobody
+//!             "key=" prefix ("," prefix)*          %XX for a byte that is a space, comma, semicolon or percent sign
+//!             "user=" name ("," name)*             the same escapes; an empty name means no user
 //! ```
 //!
-//! A call of several keys is included by one of them that may be under a prefix, and excluded if all of them are: no
-//! transaction hides behind a key of another.
+//! An include rule matches a call if any of its keys may have the prefix. An exclude rule matches only if all
+//! of its keys have it. A transaction therefore cannot hide an operation by adding a key that is excluded.
 
 use super::line::{Asked, Keys};
 
-/// Why rules cannot be read.
+/// Why rules are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// A rule begins with neither of the two words.
+    /// A rule starts with neither `include` nor `exclude`.
     #[error("rule {0:?} has to begin with include or exclude")]
     Action(String),
-    /// A condition is none of the three.
+    /// A condition is none of the three kinds.
     #[error("condition {0:?} has to be method=, key= or user=, with values between commas")]
     Condition(String),
-    /// What follows a percent sign are not two digits.
+    /// A percent sign is not followed by two hex digits.
     #[error("{0:?} has a % without two hexadecimal digits behind it")]
     Escape(String),
-    /// A name is not text.
+    /// A name is not valid UTF-8.
     #[error("{0:?} is no name")]
     Name(String),
-    /// A key would be under any prefix.
+    /// A prefix is empty and would match every key.
     #[error("condition {0:?} has an empty prefix, which fits every key: leave it out")]
     EmptyPrefix(String),
 }
 
-/// See the module.
+/// The rules in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     includes: bool,
-    /// Empty lists fit everything.
+    /// An empty list matches everything.
     methods: Vec<MethodName>,
     prefixes: Vec<Vec<u8>>,
     users: Vec<String>,
 }
 
-/// A service, or a method of one, as a rule names it.
+/// A service, or a method of a service, as a rule names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodName {
     service: String,
@@ -63,7 +63,7 @@ impl MethodName {
         }
     }
 
-    /// Whether it is this method's, or its service's.
+    /// Returns whether it matches this method or its service.
     #[must_use]
     pub fn fits(&self, service: &str, method: &str) -> bool {
         let of_service = service == self.service
@@ -82,7 +82,7 @@ impl std::fmt::Display for MethodName {
 }
 
 impl Rules {
-    /// Reads the rules.
+    /// Parses the rules.
     ///
     /// # Errors
     ///
@@ -92,12 +92,13 @@ impl Rules {
         rules.map(Rule::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The names of methods in all rules, for whoever knows which there are.
+    /// Returns the method names in all rules, so that the caller can check that they exist.
     pub fn methods(&self) -> impl Iterator<Item = &MethodName> {
         self.0.iter().flat_map(|rule| &rule.methods)
     }
 
-    /// Whether a call is told: of this method, by this user, for these things, and so many more.
+    /// Returns whether a call is logged: its method, its user, its recorded operations and the number of
+    /// operations beyond the limit.
     pub(super) fn take(&self, method: &str, user: &str, asked: (&[Asked], usize)) -> bool {
         let fitting = self.0.iter().find(|rule| rule.fits(method, user, asked));
         fitting.is_none_or(|rule| rule.includes)
@@ -170,7 +171,7 @@ impl Rule {
     }
 }
 
-/// The keys of a request, from one up to another, which is `None` where there is no end.
+/// The keys of a request: from `start` up to but excluding `end`; `None` means no end.
 struct Span<'a> {
     first: &'a [u8],
     end: Option<Vec<u8>>,
@@ -179,7 +180,7 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     fn of(key: &'a [u8], range_end: &[u8]) -> Self {
         let end = match range_end {
-            // The key alone.
+            // A single key.
             [] => Some([key, &[0]].concat()),
             [0] => None,
             end => Some(end.to_vec()),
@@ -187,7 +188,7 @@ impl<'a> Span<'a> {
         Self { first: key, end }
     }
 
-    /// Whether one of the keys may begin with this.
+    /// Returns whether any key in the span may have this prefix.
     fn touches(&self, prefix: &[u8]) -> bool {
         let begins_before_its_end = match after(prefix) {
             None => true,
@@ -196,7 +197,7 @@ impl<'a> Span<'a> {
         begins_before_its_end && self.end.as_ref().is_none_or(|end| prefix < end.as_slice())
     }
 
-    /// Whether all of them do.
+    /// Returns whether all keys in the span have this prefix.
     fn is_under(&self, prefix: &[u8]) -> bool {
         self.first.starts_with(prefix)
             && match (&self.end, after(prefix)) {
@@ -207,7 +208,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// The first key behind those that begin with this; `None` where there is none.
+/// Returns the first key after all keys with this prefix; `None` if there is none.
 fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();

@@ -1,4 +1,4 @@
-//! What a line says, and which calls have one.
+//! The content of lines, and the selection of calls.
 
 use super::*;
 use crate::metrics::{Metrics, MetricsLevel};
@@ -7,7 +7,7 @@ fn outcome(method: &str) -> Outcome<'_> {
     Outcome { method, code: "OK", error: "", took: None }
 }
 
-/// The lines that come of it where these rules hold.
+/// Returns the lines that are logged with these rules.
 fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");

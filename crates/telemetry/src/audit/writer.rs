@@ -1,9 +1,10 @@
-//! Lines of the audit log on their way to where they are written, and the thread that brings them there.
+//! The queue of audit lines and the thread that writes them.
 //!
 //! # Bound
 //!
-//! [`LINE_BYTES_QUEUED_MAX`], those that are being written among them. A line beyond that is dropped, counted, and now
-//! and then told of; so is what cannot be written. Nobody waits for a disk.
+//! [`LINE_BYTES_QUEUED_MAX`], including the lines that are being written. Lines beyond that, and lines that
+//! cannot be written, are dropped and counted, and the loss is logged from time to time. Calls never wait for
+//! the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,35 +22,35 @@ use crate::throttle::LogThrottle;
 /// Bytes of lines that may wait.
 const LINE_BYTES_QUEUED_MAX: usize = 16 << 20;
 
-/// For how long the end of the member waits for a slow disk.
+/// How long the member's shutdown waits for a slow disk.
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Between two lines of the member's log about lines that are lost.
+/// The shortest time between two log lines about lost audit lines.
 const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Who may read the file: those who run the member.
+/// The file is readable only by its owner.
 const FILE_MODE: u32 = 0o600;
 
-/// An audit log that cannot be written.
+/// Why the audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its file cannot be opened.
+    /// The file cannot be opened.
     #[error("cannot open the audit log {path}: {}", go_reason(source))]
     File {
-        /// The file, as given.
+        /// The path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The journal takes lines of the log only.
+    /// The journal accepts only lines of the member's log.
     #[error("the audit log cannot go to the journal")]
     Journal,
-    /// The thread does not start.
+    /// The thread cannot be started.
     #[error("cannot start the writer of the audit log: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// The callers' end; see the module.
+/// The callers' end of the queue.
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -58,7 +59,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Something waits, or is to end; something was written.
+    /// Signals that lines were queued or written, or that the writer must end.
     changed: Condvar,
     metrics: AuditMetrics,
     losses: LogThrottle,
@@ -67,7 +68,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     lines: Vec<u8>,
-    /// What is being written.
+    /// Bytes that are being written.
     in_hand: usize,
     is_ending: bool,
 }
@@ -100,7 +101,7 @@ impl Writer {
         Self { shared: Arc::new(Shared { waiting, changed, metrics, losses }) }
     }
 
-    /// Lets a line wait, if there is room for it.
+    /// Queues a line, if there is space.
     pub(super) fn push(&self, line: Vec<u8>) {
         let shared = &self.shared;
         let mut waiting = shared.waiting.lock();
@@ -118,12 +119,12 @@ impl Writer {
         }
     }
 
-    /// Whether there is as much room as is taken.
+    /// Returns whether at most half of the space is used.
     pub(super) fn is_half_empty(&self) -> bool {
         self.shared.waiting.lock().bytes() <= LINE_BYTES_QUEUED_MAX / 2
     }
 
-    /// Waits until everything is written, or time is up.
+    /// Waits until all lines are written or the time is up.
     pub(super) fn finish(&self) {
         let deadline = Instant::now() + FINISH_TIME_MAX;
         let mut waiting = self.shared.waiting.lock();
@@ -143,7 +144,7 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    /// What waits, once anything does; `None` at the end.
+    /// Waits for lines and takes them. Returns `None` at the end.
     fn take(&self) -> Option<Vec<u8>> {
         let mut waiting = self.waiting.lock();
         while waiting.lines.is_empty() {
@@ -181,13 +182,13 @@ fn length(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Where lines are written.
+/// The output of the lines.
 enum Sink {
     Stderr,
     Stdout,
     File {
         file: File,
-        /// Whether a write has failed, which may have left a part of a line.
+        /// Whether a write has failed, so that the file may end with a partial line.
         is_torn: bool,
     },
     Rotated(RotatedFile),
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn lines_beyond_the_bytes_of_the_queue_are_dropped_and_counted() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic);
-        // Nobody writes meanwhile.
+        // The queue is not drained in this test.
         let writer = Writer::over(metrics.audit.clone());
         let line = |bytes: usize| [vec![b'x'; bytes - 1], b"\n".to_vec()].concat();
         writer.push(line(LINE_BYTES_QUEUED_MAX / 2));

@@ -1,8 +1,8 @@
-//! The bytes of a log line.
+//! Encodes log lines.
 //!
-//! JSON: `level`, `ts`, `logger` (where there is one), `caller`, `msg`, then the fields in the
-//! order given. Console: the same heads between tabs, the fields as JSON in the last column. Field
-//! names and values are escaped; a line never holds a line break of its own.
+//! JSON: `level`, `ts`, `logger` (if there is one), `caller`, `msg`, then the fields in the given order.
+//! Console: the same parts separated by tabs, with the fields as JSON in the last column. Field names and
+//! values are escaped, so a line never contains a line break.
 
 use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 
 use super::{Format, Level, Source, Value};
 
-/// What every line has.
+/// The parts that every line has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     pub(super) now: Timestamp,
@@ -22,7 +22,7 @@ pub(super) struct Head<'a> {
     pub(super) message: &'a str,
 }
 
-/// Appends a whole line, its line break included.
+/// Appends a whole line, including its line break.
 pub(super) fn line(
     out: &mut Vec<u8>,
     format: Format,
@@ -61,7 +61,7 @@ pub(super) fn object(out: &mut Vec<u8>, fields: &[(&str, Value<'_>)]) {
     out.push(b'}');
 }
 
-/// Appends fields as members of a JSON object, what stands `before` the first.
+/// Appends fields as members of a JSON object, with `before` in front of the first.
 fn members(out: &mut Vec<u8>, before: &[u8], fields: &[(&str, Value<'_>)]) {
     let mut separator = before;
     for (key, field) in fields {
@@ -102,7 +102,7 @@ fn console_line(out: &mut Vec<u8>, head: &Head<'_>, fields: &[(&str, Value<'_>)]
     }
 }
 
-/// A value shows itself as a line of the log would.
+/// A value is formatted as in a log line.
 impl fmt::Debug for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Vec::new();
@@ -111,7 +111,7 @@ impl fmt::Debug for Value<'_> {
     }
 }
 
-/// Appends a value as JSON, with a blank after each comma where `spaced`.
+/// Appends a value as JSON, with a space after each comma if `spaced` is set.
 pub(super) fn value(out: &mut Vec<u8>, field: &Value<'_>, spaced: bool) {
     match field {
         Value::Text(text) => string(out, text),
@@ -143,7 +143,7 @@ pub(super) fn value(out: &mut Vec<u8>, field: &Value<'_>, spaced: bool) {
     }
 }
 
-/// A writer of text into the line, escaping what JSON needs escaped.
+/// Writes text into the line with JSON escapes.
 struct Escaped<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Escaped<'_> {
@@ -167,7 +167,7 @@ impl fmt::Write for Escaped<'_> {
     }
 }
 
-/// A writer of text that is known to need no escapes.
+/// Writes text that needs no escapes.
 struct Plain<'a>(&'a mut Vec<u8>);
 
 impl fmt::Write for Plain<'_> {
@@ -183,7 +183,7 @@ fn display(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
 
 fn quoted(out: &mut Vec<u8>, shown: &dyn fmt::Display) {
     out.push(b'"');
-    // A foreign `Display` may fail half way; what it wrote so far is the best there is.
+    // A `Display` implementation may fail half way. The text it has written so far is kept.
     if write!(Escaped(out), "{shown}").is_err() {
         out.extend_from_slice(b"?");
     }
@@ -200,8 +200,8 @@ fn timestamp(moment: SystemTime) -> Timestamp {
     Timestamp::try_from(moment).unwrap_or(Timestamp::MIN)
 }
 
-/// Appends a moment in local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an
-/// offset like `+0100` where local time is not UTC.
+/// Appends a local time with microseconds: `2026-01-02T15:04:05.000000Z`, or with an offset like `+0100` if
+/// local time is not UTC.
 fn time(out: &mut Vec<u8>, moment: Timestamp) {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     let zone = ZONE.get_or_init(|| TimeZone::try_system().unwrap_or(TimeZone::UTC));
@@ -227,8 +227,7 @@ pub(super) fn time_in(out: &mut Vec<u8>, moment: Timestamp, zone: &TimeZone) {
     }
 }
 
-/// Appends the last two parts of the source path, the folder `src` not counted, and the line
-/// number.
+/// Appends the last two parts of the source path, without the folder `src`, and the line number.
 pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     let mut parts = source.file.rsplit(['/', '\\']).filter(|part| *part != "src");
     let file = parts.next().unwrap_or("?");
@@ -239,7 +238,7 @@ pub(super) fn caller(out: &mut Vec<u8>, source: Source) {
     display(out, &format_args!("{file}:{}", source.line));
 }
 
-/// The folder part of the caller, under which the journal files a line.
+/// Returns the folder part of the caller, which is the name of the line in the journal.
 pub(super) fn package(source: Source) -> &'static str {
     source.file.rsplit(['/', '\\']).filter(|part| *part != "src").nth(1).unwrap_or(".")
 }

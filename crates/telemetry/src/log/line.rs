@@ -1,31 +1,31 @@
 //! A log line that is not written yet.
 //!
-//! Configuration is parsed before the outputs are known, and as a pure function: it hands back the
-//! lines that its work deserves, and the program writes them once it knows where.
+//! Configuration is parsed by a pure function before the outputs are known. It returns its log lines, and the
+//! program writes them after it has opened the outputs.
 
 use super::{Level, Value};
 
 /// The place in the source that a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The source file, as `file!()` gives it.
+    /// The source file, as `file!()` returns it.
     pub file: &'static str,
-    /// The line in it.
+    /// The line number.
     pub line: u32,
     /// The name of the sub-logger, such as `raft`.
     pub logger: Option<&'static str>,
 }
 
-/// A line with everything but its time.
+/// A line without its time.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// How much it matters.
+    /// The level.
     pub level: Level,
-    /// Where it comes from.
+    /// The source.
     pub source: Source,
-    /// What happened.
+    /// The message.
     pub message: String,
-    /// The circumstances.
+    /// The fields.
     pub fields: Vec<(&'static str, Value<'static>)>,
 }
 
@@ -37,7 +37,7 @@ impl Line {
         }
     }
 
-    /// The field of that name, if it is text.
+    /// Returns the field with this name, if it is text.
     pub fn text_of(&self, key: &str) -> Option<String> {
         let field = self.fields.iter().find(|(name, _)| *name == key);
         field.and_then(|(_, value)| match value {
@@ -46,7 +46,7 @@ impl Line {
         })
     }
 
-    /// The field of that name as JSON, for tests and for callers that look into a line.
+    /// Returns the field with this name as JSON, for tests and for callers that inspect a line.
     pub fn field(&self, key: &str) -> Option<String> {
         self.fields.iter().find(|(name, _)| *name == key).map(|(_, value)| format!("{value:?}"))
     }

@@ -1,8 +1,7 @@
-//! The server's log: one line per event, in the form that etcd's tools, dashboards and runbooks
-//! read.
+//! The server's log: one line per event, in the format that etcd's tools, dashboards and runbooks read.
 //!
-//! Callers use the macros ([`debug!`], [`info!`], [`warn!`], [`error!`], [`fatal!`]), which take a
-//! message and then fields under etcd's own names:
+//! Callers use the macros ([`debug!`], [`info!`], [`warn!`], [`error!`], [`fatal!`]), which take a message
+//! and then fields under etcd's own names:
 //!
 //! ```text
 //! log::info!("published local member to cluster through raft",
@@ -11,21 +10,20 @@
 //!
 //! # Decisions
 //!
-//! * Macros of our own and not `tracing`: lists, spans of time and error texts are fields with a
-//!   type here, and configuration can hand back lines before any output exists ([`Line`]). A
-//!   program with a subscriber of `tracing` is told each line as an event ([`subscriber`]).
-//! * The caller formats its line on its own stack and hands it to one writer thread through a
-//!   bounded queue ([`output`]). A stuck terminal or disk therefore never holds up a raft or apply
-//!   thread: when the queue is full the line is dropped, counted, and the count is logged once
-//!   there is room.
-//! * Lines from `dpanic` upward wait, up to a bound, until they are written, because the process is
-//!   about to end.
-//! * No `stacktrace` key: a panic is a line of the log and then prints its own trace.
+//! * The macros are Quorate's own rather than `tracing`'s: lists, durations and errors are typed fields here,
+//!   and configuration can return lines before any output exists ([`Line`]). A program with a `tracing`
+//!   subscriber receives each line as an event ([`subscriber`]).
+//! * The caller formats its line on its own stack and passes it to one writer thread through a bounded queue
+//!   ([`output`]). A stuck terminal or disk therefore never blocks a raft or apply thread. When the queue is
+//!   full, the line is dropped and counted, and the count is logged once there is space.
+//! * Callers wait, up to a limit, until lines from `dpanic` upward are written, because the process is about
+//!   to end.
+//! * There is no `stacktrace` key: a panic is logged as a line and then prints its own backtrace.
 //!
 //! # Not here
 //!
-//! What is worth a line: that stands at the call sites. Which outputs and levels there are:
-//! `config` decides, and hands over [`Settings`].
+//! Which events are logged: the call sites decide. The outputs and levels: `config` parses them into
+//! [`Settings`].
 
 mod encode;
 mod line;
@@ -52,32 +50,32 @@ pub use value::{Field, Shown, Value, error_chain};
 use output::Outputs;
 use sampler::Sampler;
 
-/// How much a line matters, in rising order.
+/// The levels of lines, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Level {
-    /// Details for whoever hunts a fault.
+    /// Details for debugging.
     Debug,
-    /// What the member does.
+    /// Normal events.
     Info,
-    /// Something to look at.
+    /// Events that need attention.
     Warn,
-    /// Something failed.
+    /// Failures.
     Error,
     /// A bug that the member survives.
     DPanic,
-    /// A bug that it does not.
+    /// A bug that ends the member.
     Panic,
     /// The process ends.
     Fatal,
 }
 
 impl Level {
-    /// Every level, in rising order.
+    /// All levels, in rising order.
     pub const ALL: [Self; 7] =
         [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::DPanic, Self::Panic, Self::Fatal];
 
-    /// The name in a line and in `--log-level`.
+    /// Returns the name in a line and in `--log-level`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -91,39 +89,39 @@ impl Level {
     }
 }
 
-/// How a line is laid out.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object per line.
     #[default]
     Json,
-    /// Columns between tabs, the fields as JSON in the last one.
+    /// Columns separated by tabs, with the fields as JSON in the last one.
     Console,
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Output {
     /// Standard error.
     Stderr,
     /// Standard output.
     Stdout,
-    /// The systemd journal, with standard error behind it.
+    /// The systemd journal, or standard error if there is none.
     Journal,
-    /// A file, appended to and created where missing.
+    /// A file, which is created if it is missing, and appended to.
     File(String),
-    /// The same, set aside when it is full.
+    /// A file that is rotated when it is full.
     RotatedFile(String, Rotation),
 }
 
-/// What the log does with lines.
+/// The settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Lines below this level are not written.
     pub level: Level,
-    /// The layout of a line.
+    /// The format of a line.
     pub format: Format,
-    /// Every line goes to each of these.
+    /// Every line is written to each of these outputs.
     pub outputs: Vec<Output>,
 }
 
@@ -148,12 +146,11 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the outputs and sends every line there from now on.
 ///
-/// Until then lines go to standard error, as JSON, from `info` upward. Only the first call counts:
-/// a second one opens nothing and changes nothing.
+/// Until then, lines from `info` upward go to standard error as JSON. Only the first call has an effect.
 ///
 /// # Errors
 ///
-/// An output cannot be opened; the log stays as it was.
+/// An output cannot be opened. The log is then unchanged.
 pub fn init(settings: &Settings) -> Result<(), OpenError> {
     if LOGGER.get().is_some() {
         return Ok(());
@@ -167,7 +164,7 @@ pub fn init(settings: &Settings) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Puts a panic into the log before the process dies of it, behind every line that came before.
+/// Logs panics before the process dies, after all earlier lines.
 fn log_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -177,7 +174,7 @@ fn log_panics() {
     }));
 }
 
-/// Whether lines of this level are written at all.
+/// Returns whether lines of this level are written.
 #[inline]
 pub fn enabled(level: Level) -> bool {
     level as u8 >= LEVEL.load(Ordering::Relaxed)
@@ -188,19 +185,19 @@ pub fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// How many lines were dropped since the start because the outputs were too slow.
+/// Returns how many lines were dropped since the start because the outputs were too slow.
 pub(crate) fn dropped_line_count() -> u64 {
     LOGGER.get().map_or(0, |logger| logger.outputs.dropped_count())
 }
 
-/// Waits until everything logged so far is written, for a second at most.
+/// Waits until all earlier lines are written, for at most a second.
 pub fn flush() {
     if let Some(logger) = LOGGER.get() {
         logger.outputs.flush(FLUSH_TIMEOUT);
     }
 }
 
-/// Writes one line; the macros call this once they know that the level is enabled.
+/// Writes one line. The macros call this after they have checked the level.
 pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value<'_>)]) {
     let has_subscriber = subscriber::is_there();
     if has_subscriber {
@@ -208,7 +205,7 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     }
     let head = encode::Head { now: jiff::Timestamp::now(), level, source, message };
     let Some(logger) = LOGGER.get() else {
-        // A program that listens and has opened no outputs wants none.
+        // A program with a subscriber and without outputs wants no lines on standard error.
         if !has_subscriber {
             write_stderr(&head, fields);
         }
@@ -225,14 +222,14 @@ pub fn write(level: Level, source: Source, message: &str, fields: &[(&str, Value
     }
 }
 
-/// Appends a value as a line has it, in JSON.
+/// Appends a value as JSON, as in a line.
 pub(crate) fn put_value(text: &mut Vec<u8>, value: &Value<'_>) {
     encode::value(text, value, false);
 }
 
-/// Writes a line to standard error as JSON, whatever log there is, from `info` upward.
+/// Writes a line to standard error as JSON, from `info` upward, independently of the configured log.
 ///
-/// For what happens before the log is configured, or instead of it.
+/// This is for lines before the log is configured.
 pub fn write_early(line: &Line) {
     if line.level >= Level::Info {
         let now = jiff::Timestamp::now();
@@ -247,7 +244,7 @@ fn write_stderr(head: &encode::Head<'_>, fields: &[(&str, Value<'_>)]) {
     stderr::write_stderr(&text);
 }
 
-/// Writes a line of the given level, if it is enabled; the fields are evaluated only then.
+/// Writes a line of the given level, if it is enabled. The fields are evaluated only then.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! log_event {
@@ -314,9 +311,9 @@ macro_rules! log_fatal {
 
 pub use crate::log_debug as debug;
 pub use crate::log_error as error;
-/// Says that the process ends now; ending it is the caller's.
+/// Logs that the process ends now. The caller ends it.
 pub use crate::log_fatal as fatal;
 pub use crate::log_info as info;
-/// Makes a [`Line`] to be written later, by whoever knows where lines go.
+/// Creates a [`Line`] that is written later, when the outputs are known.
 pub use crate::log_pending as pending;
 pub use crate::log_warn as warn;

@@ -1,14 +1,13 @@
-//! Where formatted lines end up, and the thread that brings them there.
+//! The log outputs and the thread that writes to them.
 //!
-//! One writer thread owns the outputs. Callers hand it whole lines through a bounded queue and
-//! never wait for a descriptor; the thread writes everything queued in one call per output, so that
-//! a line appears as soon as the machine can show it.
+//! One writer thread owns the outputs. Callers pass whole lines through a bounded queue and never wait for a
+//! file descriptor. The thread writes all queued lines in one call per output, so lines appear as early as
+//! possible.
 //!
 //! # Invariants
 //!
-//! * Lines reach every output whole and in the order in which they were queued.
-//! * A full queue drops the new line and counts it. What was dropped since the last such line is written as a line of
-//!   its own.
+//! * Every output receives whole lines in the order in which they were queued.
+//! * If the queue is full, the new line is dropped and counted. The number of dropped lines is logged later.
 //! * A failing output is not fatal: a member that cannot log still serves.
 
 use std::fs::{File, OpenOptions};
@@ -27,32 +26,32 @@ use quorate_gotext::quote::{go_quote, go_reason};
 
 /// Lines that may wait for the writer; a few megabytes at most.
 const QUEUE_LINE_COUNT: usize = 8192;
-/// The writer gathers queued lines up to about this size before it writes.
+/// The writer collects queued lines up to about this size before it writes.
 const WRITE_BYTES: usize = 64 << 10;
 
 const JOURNAL_SOCKET: &str = "/run/systemd/journal/socket";
 
-/// An output that cannot be opened; prints as etcd's does.
+/// Why an output cannot be opened. The texts are etcd's.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A log file cannot be created or appended to.
     #[error("open sink {}: open {path}: {}", go_quote(path), go_reason(source))]
     File {
-        /// The file, as given.
+        /// The path as given.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no journal to talk to.
+    /// There is no journal.
     #[error("can't find journal ({})", go_reason(source))]
     Journal {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The writer thread does not start.
+    /// The writer thread cannot be started.
     #[error("cannot start the log writer: {source}")]
     Thread {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -72,7 +71,7 @@ enum Message {
 #[derive(Debug)]
 pub(super) struct Outputs {
     queue: Sender<Message>,
-    /// How many lines were, since the start.
+    /// How many lines were dropped since the start.
     dropped: Arc<AtomicU64>,
 }
 
@@ -113,7 +112,7 @@ impl Outputs {
         Ok(Self { queue, dropped })
     }
 
-    /// Queues a line, or counts it as dropped where there is no room.
+    /// Queues a line, or counts it as dropped if the queue is full.
     pub(super) fn send(&self, level: Level, source: Source, text: Vec<u8>) {
         let message = Message::Line(Queued { level, source, text });
         if let Err(TrySendError::Full(_)) = self.queue.try_send(message) {
@@ -121,28 +120,28 @@ impl Outputs {
         }
     }
 
-    /// How many lines found no room since the start.
+    /// Returns how many lines were dropped since the start.
     pub(super) fn dropped_count(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until what is queued is written, or until the time is up.
+    /// Waits until the queued lines are written or the time is up.
     pub(super) fn flush(&self, timeout: Duration) {
         let (done, written) = bounded(1);
         if self.queue.send_timeout(Message::Flush(done), timeout).is_ok() {
-            // A timeout means an output that takes nothing: there is nobody to tell.
+            // A timeout means that an output accepts nothing. There is no other place to report it.
             let _outcome = written.recv_timeout(timeout);
         }
     }
 }
 
-/// The writer thread's end.
+/// The writer thread's end of the queue.
 struct Writer {
     sinks: Vec<Sink>,
     format: Format,
     lines: Receiver<Message>,
     dropped: Arc<AtomicU64>,
-    /// How many of them a line has told of.
+    /// How many dropped lines were reported.
     told: u64,
 }
 
@@ -172,7 +171,7 @@ impl Writer {
             }
             batch.clear();
             if let Some(done) = flush {
-                // Whoever asked may have given up waiting.
+                // The caller may have stopped waiting.
                 let _outcome = done.try_send(());
             }
         }
@@ -251,7 +250,7 @@ impl Sink {
     }
 }
 
-/// The native journal protocol: `KEY=value` lines; a message is one line, so no length form is
+/// The native journal protocol: `KEY=value` lines. A message is a single line, so the length form is not
 /// needed.
 fn journal_entry(line: &Queued) -> Vec<u8> {
     let priority = match line.level {
@@ -281,7 +280,7 @@ mod tests {
         let dropped = Arc::new(AtomicU64::new(0));
         let outputs = Outputs { queue, dropped: Arc::clone(&dropped) };
         let source = Source { file: "x.rs", line: 1, logger: None };
-        // Nobody writes meanwhile.
+        // The queue is not drained in this test.
         for _ in 0..QUEUE_LINE_COUNT + 3 {
             outputs.send(Level::Info, source, b"line\n".to_vec());
         }

@@ -1,19 +1,21 @@
-//! A log file that is set aside when it is full, and what becomes of the files set aside.
+//! A log file that is rotated when it is full, and the retention of rotated files.
 //!
-//! Names, sizes and the rules for what is kept are those of the library that etcd uses (lumberjack), so that what
-//! collects its logs finds ours: `etcd.log` becomes `etcd-2006-01-02T15-04-05.000.log`, and that a `.gz` where
-//! files are compressed.
+//! Names, sizes and retention rules are those of the library that etcd uses (lumberjack), so that log
+//! collectors for etcd find the files: `etcd.log` is renamed to `etcd-2006-01-02T15-04-05.000.log`, with
+//! `.gz` appended if it is compressed.
 //!
 //! # Invariants
 //!
-//! * A line is in one file as a whole, and a file holds no more than the limit, unless one line does.
-//! * No file set aside is ever overwritten. A file that is being compressed is there until its copy is complete.
-//! * Where a file cannot be set aside, its lines go on into it: a log that is too long is better than none.
-//! * Compressing and removing happens on a thread of its own: it never holds up a line.
+//! * A line is never split over two files. A file is never longer than the limit, unless a single line is.
+//! * No rotated file is ever overwritten. A file that is being compressed exists until its compressed copy is
+//!   complete.
+//! * If a file cannot be rotated, lines are still appended to it, because a log that is too long is better
+//!   than a lost one.
+//! * A separate thread compresses and removes files, so that this never delays a line.
 //!
 //! # Not here
 //!
-//! Reading the settings (`config`).
+//! Parsing the settings (`config`).
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -29,50 +31,50 @@ use jiff::{Timestamp, civil};
 
 use super::stderr::write_stderr;
 
-/// When a log file is set aside, and what is kept of those that were.
+/// When a log file is rotated, and which rotated files are kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rotation {
-    /// A file is set aside before it would have more bytes.
+    /// A file is rotated before it would exceed this size.
     pub bytes_max: u64,
-    /// Files set aside longer ago are removed; `None` for never.
+    /// Older rotated files are removed; `None` keeps all.
     pub age_max: Option<Duration>,
-    /// The newest that are kept; `None` for all.
+    /// How many of the newest rotated files are kept; `None` keeps all.
     pub backups_max: Option<usize>,
-    /// Whether names have the local time rather than UTC.
+    /// Whether file names contain local time rather than UTC.
     pub local_time: bool,
-    /// Whether files set aside are compressed.
+    /// Whether rotated files are compressed.
     pub compress: bool,
 }
 
 impl Rotation {
-    /// Whether files set aside need any care.
+    /// Returns whether rotated files need no maintenance.
     fn is_idle(&self) -> bool {
         self.age_max.is_none() && self.backups_max.is_none() && !self.compress
     }
 }
 
-/// The time in the name of a file set aside, up to its milliseconds.
+/// The time in the name of a rotated file, without milliseconds.
 const NAME_TIME: &str = "%Y-%m-%dT%H-%M-%S";
 const COMPRESSED: &str = ".gz";
-/// A log is for those who run the member.
+/// The log is readable only by its owner.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o755;
 
-/// The file that lines go to now.
+/// The current log file.
 #[derive(Debug)]
 pub(crate) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     bytes: u64,
-    /// Wakes whoever cares for the files set aside.
+    /// Wakes the thread that maintains rotated files.
     caretaker: Option<Sender<()>>,
-    /// Whether the last attempt to set the file aside failed, which is told once.
+    /// Whether the last attempt to rotate failed. The failure is reported once.
     is_stuck: bool,
 }
 
 impl RotatedFile {
-    /// Opens the file, creating it and its directory where they are missing.
+    /// Opens the file. Creates the file and its directory if they are missing.
     pub(crate) fn open(path: &str, rotation: Rotation) -> io::Result<Self> {
         let path = PathBuf::from(path);
         if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
@@ -84,7 +86,7 @@ impl RotatedFile {
         Ok(Self { path, rotation, file, bytes, caretaker, is_stuck: false })
     }
 
-    /// Appends lines, in as many files as they need.
+    /// Appends lines, with as many rotations as needed.
     pub(crate) fn write<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut text = Vec::new();
         for line in lines {
@@ -105,13 +107,13 @@ impl RotatedFile {
         Ok(())
     }
 
-    /// Goes on in a new file, or in this one where that fails.
+    /// Rotates the file. If that fails, lines continue to be appended to it.
     fn set_aside(&mut self, now: Timestamp) {
         match self.replace(now) {
             Ok(file) => {
                 (self.file, self.bytes, self.is_stuck) = (file, 0, false);
                 if let Some(caretaker) = &self.caretaker {
-                    // A full queue holds the same word already.
+                    // If the channel is full, the thread is already notified.
                     let _outcome = caretaker.try_send(());
                 }
             }
@@ -126,7 +128,7 @@ impl RotatedFile {
     }
 
     fn replace(&self, now: Timestamp) -> io::Result<File> {
-        // Whoever has removed the file or put another in its place has set it aside already.
+        // If the file was removed or replaced by another process, it counts as rotated.
         let metadata = self.file.metadata()?;
         let is_same = fs::metadata(&self.path)
             .is_ok_and(|named| (named.dev(), named.ino()) == (metadata.dev(), metadata.ino()));
@@ -137,14 +139,14 @@ impl RotatedFile {
         let mode = metadata.permissions().mode() & 0o777;
         let created = OpenOptions::new().append(true).create(true).mode(mode).open(&self.path);
         if created.is_err() && is_same {
-            // The file in use keeps the name that is looked for.
+            // The current file keeps its name, which readers look for.
             fs::rename(&backup, &self.path)?;
         }
         created
     }
 }
 
-/// A name for a file set aside now that no file has, compressed or not.
+/// Returns an unused name for a file rotated now, compressed or not.
 fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBuf> {
     const TRIES: i64 = 1_000;
     let zone = if local_time { TimeZone::system() } else { TimeZone::UTC };
@@ -164,7 +166,7 @@ fn free_name(path: &Path, now: Timestamp, local_time: bool) -> io::Result<PathBu
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "no name is free for it"))
 }
 
-/// A file's name around the time in the names of those set aside.
+/// The parts of a file name around the time of its rotation.
 #[derive(Debug)]
 struct Parts {
     stem: String,
@@ -178,7 +180,8 @@ impl Parts {
         Self { stem: name[..dot].to_owned(), extension: name[dot..].to_owned() }
     }
 
-    /// When the file of that name was set aside, and whether it is compressed; `None` for any other file.
+    /// Returns when the file with this name was rotated, and whether it is compressed; `None` for any other
+    /// file.
     fn read(&self, name: &str) -> Option<(civil::DateTime, bool)> {
         let plain = name.strip_suffix(COMPRESSED);
         let time = plain
@@ -193,7 +196,7 @@ impl Parts {
     }
 }
 
-/// Starts the thread that cares for files set aside, now and whenever it is told.
+/// Starts the thread that maintains rotated files, at the start and after each notification.
 fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
     let (caretaker, calls) = bounded(1);
     let (path, rotation) = (path.to_owned(), rotation.clone());
@@ -209,11 +212,11 @@ fn care(path: &Path, rotation: &Rotation) -> io::Result<Sender<()>> {
             }
         }
     })?;
-    // The first look is the thread's own.
+    // The thread makes its first pass without a notification.
     Ok(caretaker)
 }
 
-/// Removes the files set aside that are too old or too many, and compresses the others.
+/// Removes rotated files that are too old or too many, and compresses the others.
 pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Result<()> {
     let parts = Parts::of(path);
     let dir = match path.parent() {
@@ -230,7 +233,7 @@ pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Resu
             backups.push((time, is_compressed, entry.path()));
         }
     }
-    // The newest first.
+    // Newest first.
     backups.sort_by(|one, other| other.cmp(one));
     let zone = if rotation.local_time { TimeZone::system() } else { TimeZone::UTC };
     let mut kept = 0;
@@ -250,7 +253,7 @@ pub(super) fn tend(path: &Path, rotation: &Rotation, now: Timestamp) -> io::Resu
     Ok(())
 }
 
-/// Puts a compressed copy in the file's place, once it is complete and on disk.
+/// Replaces a file by a compressed copy, once the copy is complete and synced.
 fn compress(path: &Path) -> io::Result<()> {
     let with_suffix = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -280,11 +283,11 @@ mod tests {
         Rotation { bytes_max, age_max, backups_max, local_time: false, compress: false }
     }
 
-    /// What the files set aside hold, the oldest first, then the file itself.
+    /// Returns the contents of the rotated files, oldest first, then of the current file.
     fn contents(dir: &Path) -> Vec<String> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-        // A hyphen sorts before the dot of the file in use.
+        // A hyphen sorts before the dot in the name of the current file.
         paths.sort();
         paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect()
     }
@@ -303,7 +306,7 @@ mod tests {
         let dir = path.parent().unwrap();
         let written = ["1234\n5678\n", "9\n", "a line that alone is longer\n", "b\n"];
         assert_eq!(contents(dir), written);
-        // What is there counts, and is kept.
+        // The existing content counts towards the limit and is kept.
         drop(file);
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(3)).unwrap();
         write(&mut file, &["c\n"]);
@@ -377,7 +380,7 @@ mod tests {
         let path = inner.join("etcd.log");
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(4)).unwrap();
         write(&mut file, &["abc\n"]);
-        // Whoever runs the tests as root is stopped by no permission: the directory goes instead.
+        // Permissions do not stop tests that run as root, so the directory is moved away instead.
         let moved = dir.path().join("moved");
         fs::rename(&inner, &moved).unwrap();
         write(&mut file, &["def\n"]);

@@ -1,7 +1,7 @@
-//! A bound on repeated lines: per second and per message the first hundred, then every hundredth.
+//! A limit on repeated lines: per second and message, the first hundred lines, then every hundredth.
 //!
-//! Counts stand in a fixed table of slots found by a hash of level and message, without a lock and
-//! without allocation. Two messages that meet in one slot share its allowance, as in etcd.
+//! The counts are in a fixed table of slots, indexed by a hash of level and message, without locks and
+//! allocations. Two messages in the same slot share its limit, as in etcd.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -28,7 +28,7 @@ impl Sampler {
         Self { slots: (0..SLOT_COUNT).map(slot).collect() }
     }
 
-    /// Whether this line is written. Racing callers may let a line more or less through.
+    /// Returns whether this line is written. Concurrent callers may admit one line too many or too few.
     pub(super) fn admits(&self, level: Level, message: &str, second: i64) -> bool {
         let slot = &self.slots[slot_of(level, message)];
         if slot.second.swap(second, Ordering::Relaxed) != second {

@@ -1,14 +1,14 @@
-//! Lines as events of `tracing`, for a program that embeds a member and has a subscriber of its own.
+//! Log lines as `tracing` events, for a program that embeds a member and has its own subscriber.
 //!
-//! An event has the target `quorate` and up to four fields, all text: `message`, `caller` (file and line), `logger`
-//! (where there is one) and `fields`, the line's own fields as one JSON object, in the form that they have in the log. A
-//! subscriber that wants to tell lines apart goes by the message, as readers of the log do.
+//! An event has the target `quorate` and up to four text fields: `message`, `caller` (file and line),
+//! `logger` (if there is one) and `fields`, which holds the line's own fields as one JSON object, in the same
+//! form as in the log. Subscribers distinguish lines by their messages, like readers of the log.
 //!
-//! As long as nobody has set a subscriber, a line costs one look at whether there is one.
+//! Without a subscriber, a line costs one check.
 //!
 //! # Not here
 //!
-//! Events for lines below the log's level: [`super::enabled`] is asked first, whoever listens.
+//! Events for lines below the log's level: [`super::enabled`] is checked first.
 
 use tracing_core::callsite::{Callsite as _, DefaultCallsite, Identifier};
 use tracing_core::field::{Field, FieldSet, Value as FieldValue};
@@ -19,12 +19,13 @@ use tracing_core::{Event, Metadata, dispatcher};
 use super::encode;
 use super::{Level, Source, Value};
 
-/// Under which subscribers find the lines.
+/// The target of all events.
 const TARGET: &str = "quorate";
 
 const FIELDS: [&str; 4] = ["message", "caller", "logger", "fields"];
 
-/// Where events of a level come from, as `tracing` has it: once for all lines, whose places are in a field.
+/// The callsite of a level for `tracing`. All lines of a level share one; their source positions are in a
+/// field.
 macro_rules! callsite {
     ($level:ident) => {{
         static CALLSITE: DefaultCallsite = DefaultCallsite::new({
@@ -53,12 +54,12 @@ fn callsite(level: Level) -> &'static DefaultCallsite {
     }
 }
 
-/// Whether the program, or this thread of it, has a subscriber.
+/// Returns whether the program or the current thread has a subscriber.
 pub(super) fn is_there() -> bool {
     dispatcher::has_been_set() && dispatcher::get_default(|to| !to.is::<NoSubscriber>())
 }
 
-/// Tells the subscriber, if it wants events of this level.
+/// Passes a line to the subscriber, if it wants events of this level.
 pub(super) fn tell(level: Level, source: Source, message: &str, fields: &[(&str, Value<'_>)]) {
     let callsite = callsite(level);
     let metadata = callsite.metadata();
@@ -94,7 +95,7 @@ mod tests {
 
     type Seen = BTreeMap<String, String>;
 
-    /// A subscriber that keeps what it is told.
+    /// A subscriber that stores its events.
     #[derive(Clone, Debug, Default)]
     struct Keeper(Arc<Mutex<Vec<Seen>>>);
 

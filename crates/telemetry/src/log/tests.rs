@@ -1,4 +1,4 @@
-//! Lines byte for byte, and the bounds on how many there are.
+//! Lines byte for byte, and the limits on their number.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn text(format: Format, source: Source, message: &str, fields: &[(&str, Value<'_
     String::from_utf8(out).unwrap()
 }
 
-/// What a line holds after its time, which depends on the zone of the machine.
+/// Returns the part of a line after its time, which depends on the time zone of the machine.
 fn after_time(line: &str) -> &str {
     line.split_once(",\"caller\"").unwrap().1
 }
@@ -96,7 +96,7 @@ fn an_error_names_its_causes_once() {
     }
     let error = Outer { path: "/x", source: std::io::Error::other("no room") };
     assert_eq!(error_chain(&error), "open /x: no room");
-    // Also where the words are Go's.
+    // Also if the text is in Go's words.
     for (path, code, expected) in [
         ("/x: no such file or directory", 2, "open /x: no such file or directory"),
         (

@@ -1,6 +1,6 @@
-//! What a log field may hold, and how Rust values become one.
+//! The values of log fields, and the conversions from Rust types.
 //!
-//! A [`Value`] borrows from the caller: nothing is copied until the line is formatted.
+//! A [`Value`] borrows from the caller, so data is copied only when the line is formatted.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -15,28 +15,28 @@ use quorate_gotext::duration::SignedDuration;
 pub enum Value<'a> {
     /// A string.
     Text(Cow<'a, str>),
-    /// A number below or above zero.
+    /// A signed number.
     Signed(i64),
-    /// A number that may use all 64 bits.
+    /// An unsigned 64-bit number.
     Unsigned(u64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A span of time, written as Go writes it.
+    /// A duration, in Go's format.
     Duration(SignedDuration),
-    /// A moment, written as the line's own time is.
+    /// A point in time, in the format of the line's own time.
     Time(SystemTime),
     /// A list, written as a JSON array.
     List(Vec<Self>),
-    /// Anything that prints, written as a string.
+    /// Any printable value, written as a string.
     Shown(&'a dyn fmt::Display),
-    /// Nothing: the field is left out.
+    /// No value: the field is omitted.
     Absent,
 }
 
 impl Value<'_> {
-    /// The same value, owning everything it needs.
+    /// Returns the same value without borrowed data.
     pub fn into_owned(self) -> Value<'static> {
         match self {
             Self::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
@@ -53,13 +53,13 @@ impl Value<'_> {
     }
 }
 
-/// A type whose values can stand in a log field.
+/// A type whose values can be log fields.
 pub trait Field {
-    /// The value to be written.
+    /// Returns the value to write.
     fn value(&self) -> Value<'_>;
 }
 
-/// Writes anything that prints as a string: ids in hex, errors, addresses.
+/// Writes any printable value as a string: ids in hex, errors, addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<T>(pub T);
 
@@ -69,10 +69,10 @@ impl<T: fmt::Display> Field for Shown<T> {
     }
 }
 
-/// The text of an error followed by those of its causes, each after a colon.
+/// Returns the text of an error followed by those of its causes, separated by colons.
 ///
-/// A cause that its parent's text already has is not repeated, also where the parent has it in Go's words: in lower case and without
-/// the system's number (`no such file or directory`).
+/// A cause is omitted if the text of its parent already contains it, also in Go's words: in lower case and
+/// without the system's error number (`no such file or directory`).
 pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -87,7 +87,7 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// A text of the system's as Go has it.
+/// Returns a system error text in Go's form.
 fn in_gos_words(text: &str) -> String {
     let mut words = text.to_lowercase();
     while let Some(start) = words.find(" (os error ")
