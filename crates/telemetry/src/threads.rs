@@ -1,8 +1,9 @@
-//! Threads of a member, which talk to whom the one talks to that starts them.
+//! Threads that inherit the `tracing` subscriber of the thread that starts them.
 //!
-//! A program that embeds a member has a subscriber of `tracing`, for itself or for one thread alone ([`log`](crate::log)). What
-//! a member's threads say belongs to the subscriber of the thread that started the member: with one for each, two
-//! members in one process are told apart. A server has none, and its threads are like any other.
+//! A program that embeds a member has a subscriber, for the whole program or for one thread
+//! ([`log`](crate::log)). The log lines of a member's threads go to the subscriber of the thread that started
+//! the member. With a subscriber for each, a program can separate the logs of two members. A server has no
+//! subscriber.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -10,7 +11,7 @@ use std::thread::{Builder, JoinHandle};
 
 use tracing_core::dispatcher::{self, Dispatch};
 
-/// Starts a thread that talks to whom this one talks to.
+/// Starts a thread with the subscriber of the current thread.
 pub fn spawn<T: Send + 'static>(
     thread: Builder,
     run: impl FnOnce() -> T + Send + 'static,
@@ -22,21 +23,21 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
-/// Whom a thread talks to.
+/// The subscriber of a thread.
 #[derive(Clone, Debug)]
 pub struct Listener(Option<Dispatch>);
 
 impl Listener {
-    /// Whom this thread talks to.
+    /// Returns the subscriber of the current thread.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self(dispatcher::has_been_set().then(|| dispatcher::get_default(Dispatch::clone)))
     }
 
-    /// Has this thread talk to the same, until it ends. For threads that a runtime starts.
+    /// Sets the subscriber of the current thread until it ends. For threads that a runtime starts.
     pub fn take_on(&self) {
         if let Some(subscriber) = &self.0 {
-            // What would put back the one before is not wanted.
+            // The guard that would restore the previous subscriber is not needed.
             let _until_the_end = ManuallyDrop::new(dispatcher::set_default(subscriber));
         }
     }

@@ -1,13 +1,14 @@
-//! A throttle on log lines about something that goes on: one now, the next when some seconds have passed.
+//! A throttle for repeated log lines about a condition that persists: one line now, and the next after an
+//! interval.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Between two lines of one matter, where nobody says otherwise.
+/// The default interval between two lines.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Decides about the lines of one matter.
+/// Decides which lines about one condition are written.
 #[derive(Debug)]
 pub struct LogThrottle {
     interval: Duration,
@@ -27,13 +28,13 @@ struct State {
 }
 
 impl LogThrottle {
-    /// Lets so much time pass between two lines.
+    /// A throttle with this interval.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
         Self { interval, state: Mutex::default() }
     }
 
-    /// Whether to write a line now; then how many were left out since the last.
+    /// Returns whether to write a line now, as the number of lines omitted since the last one.
     #[must_use]
     pub fn admits(&self) -> Option<u64> {
         self.admits_at(Instant::now())

@@ -1,8 +1,8 @@
-//! Series per gRPC method, all made at zero before the first call.
+//! The metrics of gRPC methods, which exist at zero before the first call.
 //!
-//! Whoever serves a method looks it up once and keeps the [`MethodMetrics`]; a call is then four or
-//! five plain additions. `started - handled` is what dashboards plot as open streams, so each finished
-//! call must be counted exactly once, with the code of how it ended.
+//! A service looks up each method once and keeps its [`MethodMetrics`], so that a call costs four or five
+//! additions. Dashboards show `started - handled` as open streams, so each finished call must be counted
+//! exactly once, with its status code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::exposition::{Kind, Samples};
 use super::primitive::{Counter, Histogram};
 use super::registry::{Collect, Registry, Scrape};
 
-/// The codes by number, under the names that Go gives them.
+/// The codes by number, with Go's names.
 pub const GRPC_CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -32,33 +32,33 @@ pub const GRPC_CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// How much is told of calls.
+/// The level of detail of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsLevel {
-    /// Everything but histograms per gRPC method.
+    /// All metrics except histograms per gRPC method.
     #[default]
     Basic,
-    /// Those too.
+    /// All metrics.
     Extensive,
 }
 
 /// A service whose calls are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcService {
-    /// Its full name.
+    /// The full name.
     pub name: &'static str,
-    /// Its methods, each with its type: `unary`, `server_stream` or `bidi_stream`.
+    /// The methods with their types: `unary`, `server_stream` or `bidi_stream`.
     pub methods: Vec<(&'static str, &'static str)>,
 }
 
-/// The series of one method.
+/// The metrics of one method.
 #[derive(Debug)]
 pub struct MethodMetrics {
     service: &'static str,
     method: &'static str,
     call_type: &'static str,
     is_shown_from_start: bool,
-    /// Calls that began.
+    /// Calls that have started.
     pub started: Counter,
     /// Messages from clients.
     pub received: Counter,
@@ -69,10 +69,10 @@ pub struct MethodMetrics {
 }
 
 impl MethodMetrics {
-    /// Counts a call that ended, by its code's number and the time it took.
+    /// Counts a call that ended, by its status code and duration.
     #[inline]
     pub fn handled(&self, code: i32, took: Duration) {
-        // Code 2 is Unknown, which is what a number that is no code means.
+        // An invalid code means Unknown, which is 2.
         let index = usize::try_from(code).ok().filter(|code| *code < GRPC_CODES.len()).unwrap_or(2);
         self.handled[index].inc();
         if let Some(handling) = &self.handling {
@@ -93,26 +93,26 @@ impl MethodMetrics {
     }
 }
 
-/// How many calls of a method there were.
+/// The number of calls of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallCounts {
     /// The service.
     pub service: &'static str,
     /// The method.
     pub method: &'static str,
-    /// Calls that began.
+    /// Calls that have started.
     pub started: u64,
-    /// Calls that ended. It is read first, so that it is never more than what began.
+    /// Calls that have ended. This is read first, so that it never exceeds `started`.
     pub ended: u64,
-    /// Those of them that ended otherwise than with OK.
+    /// Calls that have ended with a code other than OK.
     pub failed: u64,
 }
 
-/// The series of every method.
+/// The metrics of all methods.
 #[derive(Clone, Debug)]
 pub struct GrpcMetrics {
     methods: Arc<[MethodMetrics]>,
-    /// Where each service's methods begin.
+    /// The index of each service's first method.
     positions: Arc<[usize]>,
 }
 
@@ -151,7 +151,7 @@ impl GrpcMetrics {
         Self { methods, positions: positions.into() }
     }
 
-    /// The calls of every method.
+    /// Returns the number of calls of each method.
     pub fn counts(&self) -> impl Iterator<Item = CallCounts> {
         self.methods.iter().map(|method| {
             let [succeeded, failed @ ..] = &method.handled;
@@ -162,7 +162,7 @@ impl GrpcMetrics {
         })
     }
 
-    /// The series of a method, by its positions among the services they were made for.
+    /// Returns the metrics of a method, by its position among the services given at creation.
     #[must_use]
     pub fn at(&self, service: usize, method: usize) -> &MethodMetrics {
         &self.methods[self.positions[service] + method]
@@ -224,14 +224,14 @@ impl Collect for PerMethod {
 }
 
 impl PerMethod {
-    /// In the order of the labels: method first, as the names of the labels sort.
+    /// In the order of the label values: `grpc_method` first, because the label names are sorted.
     fn shown(&self) -> Vec<&MethodMetrics> {
         let mut shown: Vec<_> = self.methods.iter().filter(|method| method.is_shown()).collect();
         shown.sort_by_key(|method| method.labels());
         shown
     }
 
-    /// The code's label sorts first, so the codes are the outer loop.
+    /// The label `grpc_code` sorts first, so the codes are the outer loop.
     fn collect_handled(&self, samples: &mut Samples<'_>) {
         let mut codes: Vec<(usize, &str)> = GRPC_CODES.iter().copied().enumerate().collect();
         codes.sort_by_key(|(_, name)| *name);

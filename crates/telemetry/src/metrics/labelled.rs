@@ -1,26 +1,25 @@
-//! Families with labels: one series per combination of label values, made when it is first asked
-//! for.
+//! Families with labels: one series per combination of label values, created on first use.
 //!
-//! The series form a list that only ever grows at its end, so that finding one takes neither a lock
-//! nor a reference count: a walk over the family, which is short.
+//! The series form a list that grows only at its end. A lookup therefore needs no lock and no reference
+//! count: it walks the list, which is short.
 //!
 //! # Invariants
 //!
-//! * A combination has one series, whoever asks first.
-//! * A family has a bounded number of series, even where clients choose the values: what comes
-//!   after shares one series that is not shown.
+//! * A combination has exactly one series, also when several threads create it.
+//! * A family has a bounded number of series, even if clients choose the values. Combinations beyond the
+//!   bound share one series that is not exposed.
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The most combinations a family keeps apart.
+/// The most combinations in a family.
 const SERIES_COUNT_MAX: usize = 1_000;
 
 /// One series per combination of values of these labels.
 pub struct Labelled<M> {
     names: &'static [&'static str],
     first: Link<M>,
-    /// Stands in for combinations beyond the bound.
+    /// The series for combinations beyond the bound.
     excess: M,
     make: fn() -> M,
 }
@@ -40,23 +39,23 @@ impl<M> fmt::Debug for Labelled<M> {
 }
 
 impl<M: Default> Labelled<M> {
-    /// A family of counters or gauges with these labels.
+    /// Creates a family of counters or gauges with these labels.
     pub(super) fn new(names: &'static [&'static str]) -> Self {
         Self::made_by(names, M::default)
     }
 }
 
 impl<M> Labelled<M> {
-    /// A family whose series are made by a function.
+    /// Creates a family whose series are created by a function.
     pub(super) fn made_by(names: &'static [&'static str], make: fn() -> M) -> Self {
         Self { names, first: OnceLock::new(), excess: make(), make }
     }
 
-    /// The series with these label values.
+    /// Returns the series with these label values.
     ///
     /// # Panics
     ///
-    /// When there are not as many values as labels, which is a bug of the caller.
+    /// If the number of values differs from the number of labels, which is a bug of the caller.
     pub fn with(&self, values: &[&str]) -> &M {
         assert!(values.len() == self.names.len(), "a series has a value for each label");
         let mut link = &self.first;
@@ -75,19 +74,19 @@ impl<M> Labelled<M> {
                     let values = values.iter().map(|value| (*value).to_owned()).collect();
                     let metric = (self.make)();
                     let series = Box::new(Series { values, metric, next: OnceLock::new() });
-                    // Whoever comes second finds the first one's series here and looks at it.
+                    // A thread that loses the race finds the other thread's series and checks it.
                     let _outcome = link.set(series);
                 }
             }
         }
     }
 
-    /// Visits every series there is.
+    /// Visits all series.
     pub fn for_each(&self, mut visit: impl FnMut(&M)) {
         self.iter().for_each(|series| visit(&series.metric));
     }
 
-    /// Every series with the values of its labels, sorted by them.
+    /// Returns all series with their label values, sorted by them.
     pub(super) fn sorted(&self) -> Vec<(&[String], &M)> {
         let mut all: Vec<(&[String], &M)> =
             self.iter().map(|series| (&*series.values, &series.metric)).collect();
@@ -95,7 +94,7 @@ impl<M> Labelled<M> {
         all
     }
 
-    /// How many series there are.
+    /// Returns the number of series.
     pub(super) fn count(&self) -> usize {
         self.iter().count()
     }

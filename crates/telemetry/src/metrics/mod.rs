@@ -1,28 +1,28 @@
-//! Prometheus series under etcd's names: what is counted, and how `/metrics` prints it.
+//! Prometheus metrics under etcd's names, and the output of `/metrics`.
 //!
-//! [`Metrics`] is built once and shared. Its fields are typed handles grouped by what they watch:
-//! updating one is a relaxed atomic operation or two, without a lock and without a lookup. Values
-//! that are views of other state (sizes, revisions, counts of watchers) are not pushed here on
-//! every change: whoever owns the state plugs in one function ([`Metrics::watch_state`]) that is
-//! asked at each scrape.
+//! [`Metrics`] is created once and shared. Its fields are typed handles, grouped by subsystem. An update is
+//! one or two relaxed atomic operations, without lock or lookup. Values that are views of other state (sizes,
+//! revisions, numbers of watchers) are not updated on each change: the owner of the state registers one
+//! function ([`Metrics::watch_state`]) that is called at each scrape.
 //!
 //! # Invariants
 //!
-//! * Families are told sorted by name, each with help and type: as text (0.0.4), or as protobuf messages.
-//! * A family without labels is printed from the start; a labelled one when it has its first
-//!   series, except the gRPC ones, which exist at zero.
-//! * The sum of a histogram's buckets is its count in every scrape.
+//! * Families are sorted by name, each with help and type, in text format (0.0.4) or as protobuf messages.
+//! * A family without labels is exposed from the start. A family with labels is exposed when it has its first
+//!   series, except the gRPC families, which exist at zero.
+//! * In every scrape, the sum of a histogram's buckets equals its count.
 //!
 //! # Not here
 //!
-//! The HTTP endpoint, and when to count: the call sites know. Which services and features there are:
-//! the program says so when it makes [`Metrics`].
+//! The HTTP endpoint; when to count, which the call sites decide; the services and features, which the
+//! program passes when it creates [`Metrics`].
 //!
-//! # Where
+//! # Modules
 //!
-//! [`series`] is the table of families; [`grpc`] the ones per method; [`process`] what the kernel
-//! knows, [`state`] what the state machine does and [`own`] what is dropped here; [`proxy`] those of another program;
-//! [`primitive`] counters, gauges and histograms; [`exposition`] the formats; [`reference`] the page of them all.
+//! [`series`] is the table of families; [`grpc`] the families per method; [`process`] the values from the
+//! kernel, [`state`] those of the state machine, and [`own`] those of the log and the metrics themselves;
+//! [`proxy`] the metrics of grpc-proxy; [`primitive`] counters, gauges and histograms; [`exposition`] the
+//! formats; [`reference`] the reference page.
 
 mod exposition;
 mod grpc;
@@ -60,18 +60,18 @@ use registry::{Registry, Scrape};
 
 type StateSource = Box<dyn Fn() -> StateSample + Send + Sync>;
 
-/// What a queue or a table holds.
+/// The content of a queue or table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Waiting {
-    /// Its series.
+    /// The metric's name.
     pub name: &'static str,
-    /// What it is.
+    /// The description.
     pub about: &'static str,
-    /// How much it holds: entries, or bytes where its name says so.
+    /// The number of entries, or bytes if the name says so.
     pub count: f64,
 }
 
-/// Every series of the process.
+/// All metrics of the process.
 pub struct Metrics {
     /// Raft, requests and health.
     pub server: ServerMetrics,
@@ -83,11 +83,11 @@ pub struct Metrics {
     pub mvcc: MvccMetrics,
     /// Leases.
     pub lease: LeaseMetrics,
-    /// Bytes and peers.
+    /// Network bytes and peers.
     pub network: NetworkMetrics,
-    /// The exposition itself.
+    /// Requests to the metrics endpoint.
     pub http: HttpMetrics,
-    /// Spans of calls.
+    /// Trace spans.
     pub tracing: TracingMetrics,
     /// The audit log.
     pub audit: AuditMetrics,
@@ -104,7 +104,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Makes every series, at zero; those of calls for these services.
+    /// Creates all metrics at zero, including those of calls of these services.
     pub fn new(services: &[GrpcService], level: MetricsLevel) -> Self {
         let mut registry = Registry::default();
         let metrics = Self {
@@ -135,32 +135,32 @@ impl Metrics {
         metrics
     }
 
-    /// Plugs in the function that is asked at each scrape for what the state machine knows.
+    /// Registers the function that reads the state machine at each scrape.
     ///
-    /// Until then those series are zero. Only the first call counts.
+    /// Until then those metrics are zero. Only the first call has an effect.
     pub fn watch_state(&self, source: impl Fn() -> StateSample + Send + Sync + 'static) {
-        // A second source would be a second state machine, which a process does not have.
+        // A second source would mean a second state machine, which a process cannot have.
         let first = self.state.set(Box::new(source)).is_ok();
         debug_assert!(first, "a process has one state machine");
     }
 
-    /// Names the cluster version, `3.7`: its series becomes 1, that of any other 0.
+    /// Sets the cluster version, such as `3.7`: its series becomes 1, and those of other versions 0.
     pub fn set_cluster_version(&self, version: &str) {
         self.server.cluster_version.for_each(|series| series.set(0));
         self.server.cluster_version.with(&[version]).set(1);
     }
 
-    /// Says whether a feature is on, and how settled it is.
+    /// Sets whether a feature is on, and its stage.
     pub fn set_feature(&self, name: &str, stage: &str, is_enabled: bool) {
         self.server.feature_enabled.with(&[name, stage]).set(i64::from(is_enabled));
     }
 
-    /// Names this member by its id in hex.
+    /// Sets this member's id in hex.
     pub fn set_member_id(&self, id: &str) {
         self.server.id.with(&[id]).set(1);
     }
 
-    /// What each queue and table of the member's own holds at this moment.
+    /// Returns the current content of each queue and table of the member.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
         let own = |view: &&view::View<StateSample>| {
@@ -172,13 +172,13 @@ impl Metrics {
         })
     }
 
-    /// A scrape as text.
+    /// Returns a scrape as text.
     pub fn render(&self) -> String {
         let text = self.render_as(Format::Text);
         String::from_utf8(text).expect("names, help and labels are text")
     }
 
-    /// A scrape.
+    /// Returns a scrape.
     pub fn render_as(&self, format: Format) -> Vec<u8> {
         let state = self.state.get().map(|source| source()).unwrap_or_default();
         let own = own::OwnSample {

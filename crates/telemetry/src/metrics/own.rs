@@ -1,14 +1,14 @@
-//! Series about what is told of this member: the log that an operator reads, and the metrics themselves.
+//! The metrics of the log and of the metrics themselves.
 
 use super::exposition::Kind;
 use super::view::View;
 
-/// How full the bounds of the log and of the metrics are.
+/// The use of the limits of the log and of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnSample {
-    /// Lines of the log that found no room.
+    /// Log lines that were dropped because the queue was full.
     pub(super) dropped_lines: u64,
-    /// Series of the family with labels that has the most of them.
+    /// The number of series in the largest family with labels.
     pub(super) largest_family_series: usize,
 }
 

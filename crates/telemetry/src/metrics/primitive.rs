@@ -1,8 +1,8 @@
-//! Counters, gauges and histograms: plain atomics.
+//! Counters, gauges and histograms, implemented with atomics.
 //!
-//! Updates are relaxed: a scrape may see one of two updates before the other, never a torn value.
-//! Histograms keep whole numbers of a fine unit (nanoseconds, mostly), so that observing needs no
-//! floating point and the sum no compare-and-swap loop; the exposition divides.
+//! Updates are relaxed: a scrape may see one of two updates before the other, but never a torn value.
+//! Histograms store integers in a small unit (usually nanoseconds), so that an observation needs no
+//! floating-point arithmetic and the sum needs no compare-and-swap loop. The exposition converts the unit.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,42 +12,42 @@ use std::time::Duration;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Counts one.
+    /// Adds one.
     #[inline]
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// Counts several.
+    /// Adds several.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The count so far.
+    /// Returns the value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that goes up and down.
+/// A number that rises and falls.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// Sets the number.
+    /// Sets the value.
     #[inline]
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets an index or a size, which are never beyond what a signed number holds.
+    /// Sets an index or a size, which always fits in a signed number.
     #[inline]
     pub fn set_unsigned(&self, value: u64) {
         self.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// Adds to the number, or takes from it.
+    /// Adds a positive or negative difference.
     #[inline]
     pub fn add(&self, difference: i64) {
         self.0.fetch_add(difference, Ordering::Relaxed);
@@ -59,27 +59,27 @@ impl Gauge {
         self.add(1);
     }
 
-    /// Takes one.
+    /// Subtracts one.
     #[inline]
     pub fn dec(&self) {
         self.add(-1);
     }
 
-    /// The number now.
+    /// Returns the value.
     pub fn value(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How often values fell below each of some bounds, and their sum.
+/// The number of values in each bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
-    /// Upper bounds, inclusive, rising, in the fine unit.
+    /// The inclusive upper bounds, rising, in the small unit.
     bounds: Box<[u64]>,
-    /// One per bound, and one for what is above them all.
+    /// One bucket per bound, and one for values above all bounds.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
-    /// Fine units in a printed one.
+    /// The number of small units in one exposed unit.
     scale: u64,
 }
 
@@ -87,24 +87,25 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
 impl Histogram {
-    /// Spans of time printed in seconds; the first bound in microseconds, each next one the double.
+    /// A histogram of durations, exposed in seconds; the first bound is in microseconds, and each bound
+    /// doubles the one before.
     pub fn seconds(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_SECOND)
     }
 
-    /// Spans of time printed in seconds, with these bounds in milliseconds.
+    /// A histogram of durations, exposed in seconds, with these bounds in milliseconds.
     pub fn seconds_with_bounds(bounds_millis: &[u64]) -> Self {
         let nanos = bounds_millis.iter().map(|millis| millis * NANOS_PER_MILLI).collect();
         Self::new(nanos, NANOS_PER_SECOND)
     }
 
-    /// Spans of time printed in milliseconds; the first bound in microseconds, each next one the
-    /// double.
+    /// A histogram of durations, exposed in milliseconds; the first bound is in microseconds, and each bound
+    /// doubles the one before.
     pub fn millis(first_micros: u64, count: usize) -> Self {
         Self::new(doubling(first_micros * 1_000, count), NANOS_PER_MILLI)
     }
 
-    /// Plain numbers; each bound the double of the one before.
+    /// A histogram of plain numbers; each bound doubles the one before.
     pub fn numbers(first: u64, count: usize) -> Self {
         Self::new(doubling(first, count), 1)
     }
@@ -115,13 +116,13 @@ impl Histogram {
         Self { bounds: bounds.into(), buckets, sum: AtomicU64::new(0), scale }
     }
 
-    /// Counts a span of time.
+    /// Records a duration.
     #[inline]
     pub fn observe(&self, duration: Duration) {
         self.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Counts a plain number.
+    /// Records a plain number.
     #[inline]
     pub fn observe_number(&self, number: u64) {
         self.record(number.saturating_mul(self.scale));
@@ -134,18 +135,18 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// How many values there were.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// The sum of the values, in the printed unit.
+    /// Returns the sum of the values in the exposed unit.
     pub(super) fn sum(&self) -> f64 {
         self.sum.load(Ordering::Relaxed) as f64 / self.scale as f64
     }
 
-    /// The bounds in the printed unit, each with the count of its own bucket; the count above them
-    /// last.
+    /// Returns the bounds in the exposed unit with the counts of their buckets, and the count above all
+    /// bounds.
     pub(super) fn snapshot(&self) -> (Vec<(f64, u64)>, u64) {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed));
         let mut counts: Vec<u64> = counts.collect();

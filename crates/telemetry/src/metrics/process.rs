@@ -1,16 +1,16 @@
-//! Series about the process itself, read from the kernel at each scrape.
+//! The metrics of the process, read from the kernel at each scrape.
 //!
-//! Linux has them under `/proc/self`; where a value cannot be read its series is left out.
+//! They come from `/proc/self` on Linux. A value that cannot be read is omitted.
 
 use std::fs;
 
 use super::exposition::Kind;
 use super::view::View;
 
-/// Clock ticks per second in `/proc`, fixed at 100 for user space.
+/// Clock ticks per second in `/proc`, always 100 in user space.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the kernel says of this process.
+/// The kernel's values for this process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ProcessSample {
     cpu_seconds: Option<f64>,
@@ -61,7 +61,7 @@ views! {
 }
 
 impl ProcessSample {
-    /// Reads everything.
+    /// Reads all values.
     pub(super) fn read() -> Self {
         let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -69,7 +69,7 @@ impl ProcessSample {
         let fds = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         let (received_bytes, sent_bytes) = parse_netstat(&file("/proc/self/net/netstat"));
         Self {
-            // The listing itself holds one descriptor open.
+            // The directory listing itself has one descriptor open.
             open_fds: fds.map(|count| count.saturating_sub(1) as f64),
             max_fds: Some(limits.current.unwrap_or(u64::MAX) as f64),
             virtual_max_bytes: Some(address_space.current.unwrap_or(u64::MAX) as f64),
@@ -80,14 +80,14 @@ impl ProcessSample {
     }
 }
 
-/// Times and memory from `/proc/self/stat`, against the boot time in `/proc/stat`.
+/// Parses times and memory from `/proc/self/stat`, with the boot time from `/proc/stat`.
 fn parse_stat(own: &str, system: &str) -> ProcessSample {
-    // The name stands in parentheses and may hold anything, blanks and parentheses too.
+    // The process name is in parentheses and may contain spaces and parentheses.
     let fields: Vec<&str> = match own.rsplit_once(") ") {
         Some((_, after)) => after.split_ascii_whitespace().collect(),
         None => Vec::new(),
     };
-    // Counted as in proc(5), where the state behind the name is field 3.
+    // Field numbers as in proc(5), where the state after the name is field 3.
     let field =
         |number: usize| fields.get(number.wrapping_sub(3)).and_then(|f| f.parse::<f64>().ok());
     let boot = system
@@ -106,7 +106,7 @@ fn parse_stat(own: &str, system: &str) -> ProcessSample {
     }
 }
 
-/// Received and sent octets from the `IpExt` pair of lines.
+/// Returns the received and sent octets in the `IpExt` pair of lines.
 fn parse_netstat(text: &str) -> (Option<f64>, Option<f64>) {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("IpExt: "));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return (None, None) };

@@ -1,6 +1,6 @@
-//! The series of `grpc-proxy`: what it spares the members, and its calls by method.
+//! The metrics of `grpc-proxy`: cached and merged requests, and calls by method.
 //!
-//! Names and types are etcd's; what is held at bounds of our own has ours.
+//! Names and types are etcd's. Limits that only Quorate has use Quorate's names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use super::primitive::{Counter, Gauge};
 use super::process;
 use super::registry::{Registry, Scrape};
 
-/// Every series of a proxy.
+/// All metrics of a proxy.
 pub struct ProxyMetrics {
     /// Ranges that were answered from the cache.
     pub cache_hits: Arc<Gauge>,
     /// Answers in the cache.
     pub cache_keys: Arc<Gauge>,
-    /// Bytes of them, with what they answer.
+    /// Bytes of the answers and their requests.
     pub cache_bytes: Arc<Gauge>,
-    /// Ranges that may come from the cache and were not there.
+    /// Cacheable ranges that were not in the cache.
     pub cache_misses: Arc<Gauge>,
-    /// Watchers beyond the first that share a watch of a member.
+    /// Watchers beyond the first that share a watch at a member.
     pub watchers_coalescing: Arc<Gauge>,
     /// Responses that a member did not have to send again.
     pub events_coalescing: Arc<Counter>,
-    /// Watchers whose clients were too slow for those they shared a watch with.
+    /// Watchers whose clients were too slow to share a watch.
     pub watchers_behind: Arc<Counter>,
-    /// Keep-alives that needed none of a member.
+    /// Keep-alives that were merged into another.
     pub keep_alives_coalescing: Arc<Counter>,
     /// Keys that the proxy owns.
     pub owned_keys: Arc<Gauge>,
-    /// Bytes of them and their records.
+    /// Bytes of the owned keys and their records.
     pub owned_bytes: Arc<Gauge>,
     /// Ranges and transactions that were answered from owned keys.
     pub owned_reads: Arc<Counter>,
@@ -47,7 +47,7 @@ impl fmt::Debug for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// Makes every series, at zero; those of calls for these services.
+    /// Creates all metrics at zero, including those of calls of these services.
     pub fn new(services: &[GrpcService]) -> Self {
         let mut registry = Registry::default();
         let mut gauge = |name, help| registry.share(name, help, Gauge::default());
@@ -98,7 +98,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// A scrape as text.
+    /// Returns a scrape as text.
     pub fn render(&self) -> String {
         let process = process::ProcessSample::read();
         let scrape = Scrape { process, ..Scrape::default() };

@@ -1,4 +1,4 @@
-//! The page of all series, made from their declarations.
+//! Generates the metrics reference page from the declarations.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ Made from the declarations of the series (`telemetry::metrics`); a test compares
 protobuf. A series with labels appears with its first value. `grpc_server_handling_seconds` is there with `--metrics=extensive` alone.
 ";
 
-/// Whose names they are, by how they begin.
+/// The section of a metric, by the prefix of its name.
 const SECTIONS: [(&str, &str); 4] = [
     ("etcd_", "Those of etcd"),
     ("grpc_server_", "Calls"),
@@ -20,22 +20,22 @@ const SECTIONS: [(&str, &str); 4] = [
     ("", "The process"),
 ];
 
-/// What a series is.
+/// A row of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldSeries {
-    /// The heading that it stands under.
+    /// The section.
     pub section: &'static str,
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: &'static str,
-    /// Its labels.
+    /// The labels.
     pub labels: Vec<&'static str>,
-    /// What it counts.
+    /// The help text.
     pub help: &'static str,
 }
 
-/// All series, section by section.
+/// Returns all metrics, by section.
 #[must_use]
 pub fn told_series() -> Vec<ToldSeries> {
     let metrics = Metrics::new(&[], MetricsLevel::Extensive);
@@ -53,7 +53,7 @@ pub fn told_series() -> Vec<ToldSeries> {
     (0..SECTIONS.len()).flat_map(of_section).collect()
 }
 
-/// A Markdown page with a row for each family.
+/// Returns the Markdown page with a row for each family.
 #[must_use]
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();

@@ -1,4 +1,4 @@
-//! Every family by name, and how each gives its samples.
+//! All families by name, and the collection of their samples.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::process::ProcessSample;
 use super::state::StateSample;
 use super::view::View;
 
-/// What is read once per scrape.
+/// The values that are read once per scrape.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scrape {
     pub(super) state: StateSample,
@@ -19,7 +19,7 @@ pub(super) struct Scrape {
     pub(super) own: OwnSample,
 }
 
-/// What is read for one table of views.
+/// The values for one table of views.
 pub(super) trait Sample: Sized + 'static {
     fn of(scrape: &Scrape) -> &Self;
 }
@@ -42,17 +42,17 @@ impl Sample for OwnSample {
     }
 }
 
-/// Something that gives the samples of a family.
+/// Returns the samples of a family.
 pub(super) trait Collect: Send + Sync {
     fn kind(&self) -> Kind;
     fn collect(&self, scrape: &Scrape, samples: &mut Samples<'_>);
 
-    /// The labels of its series.
+    /// Returns the label names.
     fn label_names(&self) -> Vec<&'static str> {
         Vec::new()
     }
 
-    /// How many series there are by labels whose values are not known before.
+    /// Returns the number of series whose label values are not fixed.
     fn labelled_series(&self) -> usize {
         0
     }
@@ -63,7 +63,7 @@ struct Family {
     source: Box<dyn Collect>,
 }
 
-/// What is known of a family before anything has happened.
+/// The declaration of a family, independent of its samples.
 pub(super) struct Declared {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -97,7 +97,7 @@ impl Registry {
         }
     }
 
-    /// Adds a family and hands its handle back.
+    /// Adds a family and returns its handle.
     pub(super) fn share<M>(&mut self, name: &'static str, help: &'static str, metric: M) -> Arc<M>
     where
         M: Send + Sync + 'static,
@@ -108,7 +108,7 @@ impl Registry {
         metric
     }
 
-    /// What is declared of every family, with samples or without, in the order of their names.
+    /// Returns the declarations of all families, with or without samples, sorted by name.
     pub(super) fn declared(&self) -> impl Iterator<Item = Declared> {
         self.families.iter().map(|(name, family)| Declared {
             name,
@@ -118,7 +118,7 @@ impl Registry {
         })
     }
 
-    /// Series of the family that has the most by its labels.
+    /// Returns the number of series in the largest family with labels.
     pub(super) fn largest_family_series(&self) -> usize {
         self.families.values().map(|family| family.source.labelled_series()).max().unwrap_or(0)
     }
@@ -135,7 +135,7 @@ impl Registry {
     }
 }
 
-/// A kind of metric that has samples of its own.
+/// A metric type with its own samples.
 pub(super) trait Sampled: Send + Sync + 'static {
     const KIND: Kind;
     fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples<'_>);

@@ -1,6 +1,6 @@
-//! The table of families: name, type and help of each, grouped by what they watch.
+//! The table of families: name, type and help of each, grouped by subsystem.
 //!
-//! To add a series, add a row; its field is the handle. Names, types and buckets are etcd's, and
+//! To add a metric, add a row; its field is the handle. Names, types and buckets are etcd's, because
 //! dashboards and alerts depend on them.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn from_a_tenth_milli() -> Histogram {
     Histogram::seconds(100, 20)
 }
 
-/// The same up to 3.3 s, for round trips.
+/// Fine bounds from 0.1 ms to 3.3 s, for round trips.
 fn from_a_tenth_milli_to_seconds() -> Histogram {
     Histogram::seconds(100, 16)
 }
@@ -265,7 +265,7 @@ group! {
 }
 
 group! {
-    /// Bytes and peers.
+    /// Network bytes and peers.
     NetworkMetrics {
         client_sent_bytes: Counter = counter(), "etcd_network_client_grpc_sent_bytes_total",
             "Bytes of messages sent to gRPC clients.";
@@ -329,7 +329,7 @@ group! {
 }
 
 group! {
-    /// The exposition itself.
+    /// Requests to the metrics endpoint.
     HttpMetrics {
         requests: Labelled<Counter> = Labelled::new(&["code"]),
             "promhttp_metric_handler_requests_total",
@@ -340,7 +340,7 @@ group! {
 }
 
 group! {
-    /// Spans of calls that are followed.
+    /// Trace spans.
     TracingMetrics {
         exported: Counter = counter(), "quorate_tracing_spans_exported_total",
             "Spans that the collector has taken.";
@@ -365,8 +365,8 @@ group! {
     }
 }
 
-/// Series that etcd's server has by accident of its packages and that are always zero: those of its
-/// old store and of its proxy. Their presence is what some checks look for.
+/// Metrics of etcd's old store and proxy, which etcd's server also exposes, always at zero. Some monitoring
+/// checks require that they exist.
 const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_debugging_store_expires_total", "Expired keys of the v2 store.", Kind::Counter),
     ("etcd_debugging_store_watch_requests_total", "Watches of the v2 store.", Kind::Counter),
@@ -378,7 +378,7 @@ const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers the proxy merged.", Kind::Gauge),
 ];
 
-/// A family of what this program does not have.
+/// A family of a feature that Quorate does not have.
 struct AlwaysZero(Kind);
 
 impl Collect for AlwaysZero {
@@ -405,10 +405,10 @@ macro_rules! request_kinds {
         pub enum RequestKind { $($kind,)* }
 
         impl RequestKind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// The name in labels.
+            /// Returns the label value.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => stringify!($kind),)* }
             }
@@ -451,11 +451,11 @@ request_kinds! {
     Unknown,
 }
 
-/// Times by kind of request and success: an array, so that the write path looks nothing up.
+/// Durations by kind of request and success. It is an array, so that the write path makes no lookups.
 #[derive(Debug)]
 pub struct PerKind {
     kind_label: &'static str,
-    /// A further label with a value that is always the same.
+    /// Another label with a constant value.
     constant: Option<(&'static str, &'static str)>,
     /// Failures and successes of each kind.
     times: Box<[[Histogram; 2]]>,
@@ -471,7 +471,7 @@ impl PerKind {
         Self { kind_label, constant, times }
     }
 
-    /// Counts a request.
+    /// Records a request.
     #[inline]
     pub fn observe(&self, kind: RequestKind, is_success: bool, took: Duration) {
         self.times[kind as usize][usize::from(is_success)].observe(took);

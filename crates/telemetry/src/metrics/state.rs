@@ -1,11 +1,11 @@
-//! Series that are views of the state machine: it is asked at each scrape and never pushes.
+//! The metrics that are views of the state machine, which is read at each scrape.
 
 use super::exposition::Kind;
 use super::view::View;
 
 macro_rules! sample {
     ($($kind:ident $field:ident: $name:literal, $help:literal;)*) => {
-        /// What the state machine knows at the moment of a scrape.
+        /// The values of the state machine at a scrape.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct StateSample {
             $(#[doc = $help] pub $field: i64,)*

@@ -31,7 +31,7 @@ fn method<'a>(metrics: &'a Metrics, service: &str, method: &str) -> &'a MethodMe
     metrics.grpc.at(service_at, method_at)
 }
 
-/// The lines of one family in a scrape, without its head.
+/// Returns the lines of one family in a scrape, without HELP and TYPE.
 fn family(text: &str, name: &str) -> Vec<String> {
     let head = format!("# TYPE {name} ");
     let after = text.split_once(&head).unwrap_or_else(|| panic!("no {name}")).1;
@@ -63,7 +63,7 @@ fn numbers_are_printed_as_prometheus_prints_them() {
     }
 }
 
-/// What etcd has: each family's name, and its type or why it is absent here.
+/// The families of etcd: each name, with its type or the reason why Quorate does not have it.
 const FAMILIES: &str = include_str!("../../testdata/families.txt");
 
 #[test]
@@ -144,7 +144,7 @@ fn bounds_are_those_of_etcd() {
 fn methods_exist_at_zero_for_every_code() {
     let metrics = metrics(MetricsLevel::Basic);
     let text = metrics.render();
-    // All but the lock's, which appears with its first call.
+    // All methods except that of the lock service, which appears with its first call.
     assert_eq!(family(&text, "grpc_server_started_total").len(), 3);
     assert_eq!(family(&text, "grpc_server_handled_total").len(), 3 * 17);
     assert!(!text.contains("grpc_server_handling_seconds"));
@@ -233,7 +233,7 @@ fn what_is_dropped_here_is_told() {
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "quorate_metrics_largest_family_series").remove(0)
     };
-    // Those of the scrapes, by code.
+    // The metric of scrapes, by code.
     assert_eq!(line(&metrics), "quorate_metrics_largest_family_series 3");
     for number in 0..7 {
         metrics.server.client_requests.with(&[&number.to_string(), "unary"]).inc();

@@ -1,8 +1,8 @@
-//! Series that nobody updates: each is a function of something that is read once per scrape.
+//! Metrics that are computed from values read once per scrape.
 
 use super::exposition::Kind;
 
-/// A family of one number that is computed from a sample.
+/// A family with a single number, computed from a sample.
 pub(super) struct View<S: 'static> {
     pub(super) kind: Kind,
     pub(super) name: &'static str,

@@ -1,4 +1,4 @@
-//! One call that is followed: its own span, and those of the work on it.
+//! A traced call: its own span and the spans of its operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,18 +13,18 @@ use super::encode::{Attribute, Kind, Scope, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(u64);
 
-/// How a call's own span ends.
+/// The end of a call's own span.
 #[derive(Debug)]
 pub struct SpanEnd<'a> {
-    /// What was called.
+    /// The name of the call.
     pub name: &'a str,
-    /// What is told of it.
+    /// The attributes.
     pub attributes: &'a [Attribute],
-    /// Why it failed, if that is this side's fault.
+    /// The error text, if the server caused the failure.
     pub error: Option<&'a str>,
 }
 
-/// See the module. Everything may be told from any thread.
+/// A traced call. All methods may be called from any thread.
 #[derive(Debug)]
 pub struct CallTrace {
     tracer: Arc<Tracer>,
@@ -33,24 +33,24 @@ pub struct CallTrace {
     /// The caller's span.
     parent: Option<[u8; 8]>,
     state: Box<str>,
-    /// The same moment by both clocks.
+    /// The start by the monotonic clock; the wall clock has the same instant.
     started: Instant,
     started_nanos: u64,
-    /// The operation under way, 0 for none. A call has one at a time.
+    /// The current operation, 0 if there is none. A call has one at a time.
     operation: AtomicU64,
     notes: Mutex<Notes>,
 }
 
-/// What has been noted and not been told yet.
+/// Events that are not part of a span yet.
 #[derive(Debug, Default)]
 struct Notes {
-    /// When the answer was there.
+    /// The time at which the answer was ready.
     responded: Option<Instant>,
-    /// What happened since the last operation.
+    /// Events since the last operation.
     events: Vec<(&'static str, u64)>,
 }
 
-/// Events that a span has at most. A keep-alive stream that goes on for days has an operation for each renewal.
+/// The most events in a span. A keep-alive stream that is open for days has an operation for each renewal.
 const EVENTS_MAX: usize = 16;
 
 impl CallTrace {
@@ -74,7 +74,7 @@ impl CallTrace {
         }
     }
 
-    /// The span that whatever happens now is a part of.
+    /// Returns the span that contains the current work.
     #[must_use]
     pub fn current(&self) -> SpanId {
         match self.operation.load(Ordering::Relaxed) {
@@ -83,7 +83,7 @@ impl CallTrace {
         }
     }
 
-    /// Begins an operation, which ends when it is dropped.
+    /// Starts an operation, which ends when it is dropped.
     #[must_use]
     pub fn operation(
         self: &Arc<Self>,
@@ -95,7 +95,7 @@ impl CallTrace {
         operation
     }
 
-    /// The same for one that goes on beside others, as long as the call.
+    /// Starts an operation that runs concurrently with others, for the duration of the call.
     #[must_use]
     pub fn operation_beside(
         self: &Arc<Self>,
@@ -115,7 +115,7 @@ impl CallTrace {
         Operation { trace: Arc::clone(self), id, parent, name, attributes, started }
     }
 
-    /// Something happens, to the operation under way.
+    /// Records an event in the current operation.
     pub fn note_event(&self, name: &'static str, at: Instant) {
         let nanos = self.nanos(at);
         let events = &mut self.notes.lock().events;
@@ -124,7 +124,7 @@ impl CallTrace {
         }
     }
 
-    /// Tells of a stage of the work, which has ended, as a part of that span.
+    /// Adds the span of a stage that has ended, as a child of `parent`.
     pub fn stage(&self, parent: SpanId, name: &'static str, start: Instant, end: Instant) {
         let span = Span {
             trace_id: &self.trace_id,
@@ -143,12 +143,12 @@ impl CallTrace {
         self.tracer.push(Scope::Stages, span.encode());
     }
 
-    /// The answer is there, and is about to be encoded and sent.
+    /// Records that the answer is ready to be encoded and sent.
     pub fn note_response(&self) {
         self.notes.lock().responded = Some(Instant::now());
     }
 
-    /// Tells of the call, which has ended.
+    /// Adds the span of the call, which has ended.
     pub fn end(&self, end: &SpanEnd<'_>) {
         let now = Instant::now();
         let Notes { responded, events } = std::mem::take(&mut *self.notes.lock());
@@ -172,7 +172,7 @@ impl CallTrace {
         self.tracer.push(Scope::Etcd, span.encode());
     }
 
-    /// A moment as the collector has it, by the clock of the call's beginning.
+    /// Converts an instant to wall-clock time, relative to the start of the call.
     fn nanos(&self, at: Instant) -> u64 {
         let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let after = nanos(at.saturating_duration_since(self.started));
@@ -181,7 +181,7 @@ impl CallTrace {
     }
 }
 
-/// An operation under way, which is told of when it is dropped.
+/// A current operation, whose span is added when it is dropped.
 #[derive(Debug)]
 pub struct Operation {
     trace: Arc<CallTrace>,
@@ -197,7 +197,7 @@ impl Drop for Operation {
         let trace = &self.trace;
         let outer = if self.parent == trace.id { 0 } else { self.parent.0 };
         let (own, order) = (self.id.0, Ordering::Relaxed);
-        // What happened is another's where this one went on beside others.
+        // If this operation ran concurrently with others, the events belong to the others.
         let is_current = trace.operation.compare_exchange(own, outer, order, order).is_ok();
         let events = &mut trace.notes.lock().events;
         let events = if is_current { std::mem::take(events) } else { Vec::new() };

@@ -1,15 +1,15 @@
-//! What a caller says of the trace that a call belongs to: `traceparent` and `tracestate`, as the W3C has them.
+//! Parses the caller's trace context: the W3C headers `traceparent` and `tracestate`.
 //!
 //! ```text
 //! traceparent   version "-" trace-id "-" parent-id "-" flags      2, 32, 16 and 2 digits, in lower case
 //! ```
 //!
-//! What is no such text is as good as none. Later versions may add fields behind a further dash.
+//! An invalid header counts as missing. Later versions may add fields after another hyphen.
 
-/// Bytes of `tracestate` that are handed on; as many have to be, by the standard. Of a longer one nothing is.
+/// The longest `tracestate` that is forwarded, which is the minimum in the standard. A longer one is dropped.
 const STATE_BYTES_MAX: usize = 512;
 
-/// The bit that says that the caller follows the call.
+/// The bit that says that the caller traces the call.
 const SAMPLED: u8 = 1;
 
 /// The caller's span.
@@ -21,7 +21,7 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// Reads a `traceparent`.
+    /// Parses a `traceparent`.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let (version, rest) = take::<1>(text)?;
         let (trace_id, rest) = take::<16>(rest.strip_prefix(b"-")?)?;
@@ -37,7 +37,7 @@ impl Parent {
     }
 }
 
-/// Takes so many bytes off the front, two digits each.
+/// Parses this many bytes at the start, two digits each.
 fn take<const LEN: usize>(text: &[u8]) -> Option<([u8; LEN], &[u8])> {
     let (digits, rest) = text.split_at_checked(2 * LEN)?;
     let mut bytes = [0; LEN];
@@ -55,7 +55,7 @@ const fn digit(letter: u8) -> Option<u8> {
     }
 }
 
-/// A `tracestate` as it is handed on.
+/// Returns the `tracestate` to forward.
 pub(super) fn kept_state(text: &[u8]) -> Box<str> {
     let is_kept = text.len() <= STATE_BYTES_MAX;
     let text = if is_kept { std::str::from_utf8(text).unwrap_or_default() } else { "" };
@@ -81,7 +81,7 @@ mod tests {
         assert!(parent.is_sampled);
         assert!(!read(&format!("00-{TRACE}-{SPAN}-00")).unwrap().is_sampled);
         assert!(read(&format!("00-{TRACE}-{SPAN}-03")).unwrap().is_sampled);
-        // A version of later.
+        // A later version.
         assert!(read(&format!("cc-{TRACE}-{SPAN}-01")).is_some());
         assert!(read(&format!("cc-{TRACE}-{SPAN}-01-what-comes")).is_some());
     }

@@ -1,22 +1,22 @@
-//! OTLP's messages as bytes: what a span is, and the request that brings many of them.
+//! Encodes OTLP messages: spans, and the request that exports them.
 //!
-//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and of what it imports. Written by hand: a
-//! span is encoded once, when it is made, and a request is the sum of such bytes.
+//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and its imports. The code is written
+//! by hand because a span is encoded once, when it ends, and a request is a concatenation of encoded spans.
 
 use quorate_protobuf::{
     Begun, Fields, Value, begin_message, put_bytes, put_fixed32, put_fixed64, put_number,
     varint_len,
 };
 
-/// Bytes of a text in a span; longer ones are cut. Keys may have more than a million.
+/// The most bytes of a text in a span; longer ones are cut. Keys may have more than a million bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Who tells of something.
+/// The instrumentation scope of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// etcd's own spans.
     Etcd,
-    /// The stages of this program, which etcd does not have.
+    /// The stages that only Quorate reports.
     Stages,
 }
 
@@ -31,28 +31,28 @@ impl Scope {
     }
 }
 
-/// Something that is told of a span.
+/// An attribute of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// What it is.
+    /// The name.
     pub name: &'static str,
-    /// What it is here.
+    /// The value.
     pub value: AttributeValue,
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttributeValue {
-    /// A text, cut where it is long.
+    /// A text, cut if it is too long.
     Text(String),
     /// A number.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
 }
 
 impl Attribute {
-    /// A text, also of bytes that are none.
+    /// A text attribute from bytes, which may be invalid UTF-8.
     #[must_use]
     pub fn text(name: &'static str, bytes: &[u8]) -> Self {
         let kept = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
@@ -60,13 +60,13 @@ impl Attribute {
         Self { name, value: AttributeValue::Text(kept) }
     }
 
-    /// A number.
+    /// A number attribute.
     #[must_use]
     pub const fn number(name: &'static str, value: i64) -> Self {
         Self { name, value: AttributeValue::Number(value) }
     }
 
-    /// Yes or no.
+    /// A boolean attribute.
     #[must_use]
     pub const fn bool(name: &'static str, value: bool) -> Self {
         Self { name, value: AttributeValue::Bool(value) }
@@ -86,17 +86,17 @@ impl Attribute {
     }
 }
 
-/// Fills in the length of a message that has begun.
+/// Fills in the length of a message that was started.
 fn end(begun: Begun, out: &mut [u8]) {
     begun.end(out).expect("a span's texts are cut");
 }
 
-/// Who sends spans, encoded.
+/// The encoded resource: the sender of spans.
 #[derive(Clone, Debug)]
 pub struct Resource(Vec<u8>);
 
 impl Resource {
-    /// A service of that name, and the instance of it, if it has a name.
+    /// A service with this name and instance id. An empty id is omitted.
     #[must_use]
     pub fn new(service: &str, instance: &str) -> Self {
         let mut bytes = Vec::new();
@@ -108,12 +108,12 @@ impl Resource {
     }
 }
 
-/// What a span is of.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A part of the work on a call.
     Internal = 1,
-    /// A call as it is answered.
+    /// A call that the server answers.
     Server = 2,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Span<'a> {
     pub(super) trace_id: &'a [u8; 16],
     pub(super) id: [u8; 8],
     pub(super) parent: Option<[u8; 8]>,
-    /// Whether the parent is the caller's.
+    /// Whether the parent is the caller's span.
     pub(super) parent_is_remote: bool,
     pub(super) state: &'a str,
     pub(super) name: &'a str,
@@ -131,14 +131,14 @@ pub(super) struct Span<'a> {
     pub(super) start_nanos: u64,
     pub(super) end_nanos: u64,
     pub(super) attributes: &'a [Attribute],
-    /// What happened meanwhile, and when.
+    /// The events with their times.
     pub(super) events: &'a [(&'static str, u64)],
-    /// Why it has failed, if that is this side's fault.
+    /// The error text, if the server caused the failure.
     pub(super) error: Option<&'a str>,
 }
 
 impl Span<'_> {
-    /// The message, without key and length.
+    /// Returns the message, without field key and length.
     pub(super) fn encode(&self) -> Vec<u8> {
         const SAMPLED: u32 = 0x1;
         const REMOTE_IS_KNOWN: u32 = 0x100;
@@ -180,7 +180,7 @@ impl Span<'_> {
     }
 }
 
-/// A request that brings these spans.
+/// Returns a request with these spans.
 pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8> {
     let lengths = spans.iter().map(|(_, span)| 1 + varint_len(span.len() as u64) + span.len());
     let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + resource.0.len() + 128);
@@ -208,7 +208,7 @@ pub(super) fn request(resource: &Resource, spans: &[(Scope, Vec<u8>)]) -> Vec<u8
     bytes
 }
 
-/// Of an encoded `ExportTraceServiceResponse`, how many spans the collector did not want.
+/// Returns how many spans the collector refused, from an encoded `ExportTraceServiceResponse`.
 #[must_use]
 pub fn refused_spans(answer: &[u8]) -> u64 {
     let first = |message| Fields::new(message).map_while(Result::ok).find(|(field, _)| *field == 1);

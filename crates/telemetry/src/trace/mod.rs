@@ -1,16 +1,16 @@
-//! Distributed tracing: which calls are followed, and the spans that are told of them, in OTLP's encoding.
+//! Distributed tracing: the selection of traced calls, and their spans in OTLP encoding.
 //!
-//! A call is followed ([`CallTrace`]) if whoever makes it follows it already, by what he says in `traceparent`, or, if
-//! he says nothing, by lot ([`Sampling`]). Spans are made when what they tell of has ended, from times that were noted
-//! meanwhile, and encoded at once: what waits to be sent is bytes, in one [queue](queue) with bounds.
+//! A call is traced ([`CallTrace`]) if its caller traces it, according to `traceparent`. Without that header,
+//! calls are sampled at random ([`Sampling`]). A span is created when its work has ended, from recorded
+//! times, and is encoded at once. One bounded [queue](queue) holds the encoded spans until they are sent.
 //!
 //! # Cost
 //!
-//! A call that is not followed costs its look into the head; a member that does not trace has no [`Tracer`].
+//! A call that is not traced costs one check of its headers. A member without tracing has no [`Tracer`].
 //!
 //! # Not here
 //!
-//! The way to the collector (`server::collector`), and what is worth a span: the call sites know.
+//! Sending spans to the collector (`server::collector`), and which work has spans: the call sites decide.
 
 mod call;
 mod context;
@@ -33,18 +33,18 @@ pub use self::queue::Batch;
 use self::queue::SpanQueue;
 use crate::metrics::TracingMetrics;
 
-/// What a whole is divided into when it is said how many traces are begun here.
+/// The denominator of the sampling rate.
 const MILLION: u32 = 1_000_000;
 
-/// How many of the calls are followed that nobody follows yet.
+/// The share of calls without a caller's trace that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// The middle bits of a trace's id are below this.
+    /// A trace is sampled if the middle bits of its id are below this.
     bound: u64,
 }
 
 impl Sampling {
-    /// So many of a million; all of them from a million on.
+    /// Samples this many calls of a million.
     #[must_use]
     pub fn per_million(rate: u32) -> Self {
         let part = u128::from(rate.min(MILLION)) << 63;
@@ -52,29 +52,30 @@ impl Sampling {
         Self { bound: bound.expect("a part of 2^63 fits 64 bits") }
     }
 
-    /// Whether a trace of this id is followed. Every member, and every collector of this kind, says the same of it.
+    /// Returns whether a trace with this id is sampled. All members and collectors with the same rule return
+    /// the same result.
     fn takes(self, trace_id: &[u8; 16]) -> bool {
         let [_, _, _, _, _, _, _, _, low @ ..] = *trace_id;
         u64::from_be_bytes(low) >> 1 < self.bound
     }
 }
 
-/// Decides which calls are followed, and keeps what is told of them until it is sent.
+/// Selects the calls to trace, and queues their spans until they are sent.
 #[derive(Debug)]
 pub struct Tracer {
     sampling: Sampling,
     resource: Resource,
     queue: SpanQueue,
     metrics: TracingMetrics,
-    /// What ids are drawn by.
+    /// The state from which ids are drawn.
     draws: AtomicU64,
 }
 
 impl Tracer {
-    /// One that tells who it is by this resource.
+    /// Creates a tracer whose spans have this resource.
     #[must_use]
     pub fn new(sampling: Sampling, resource: Resource, metrics: TracingMetrics) -> Self {
-        // Hash maps are keyed by the system's chance.
+        // The standard library's random state provides the seed.
         let seed = std::hash::RandomState::new().hash_one(0);
         Self {
             sampling,
@@ -85,7 +86,7 @@ impl Tracer {
         }
     }
 
-    /// Follows a call from now on, if it is to be followed, by what its head has as `traceparent` and `tracestate`.
+    /// Starts to trace a call, if it is selected according to its `traceparent` and `tracestate` headers.
     #[must_use]
     pub fn follow(
         self: &Arc<Self>,
@@ -111,12 +112,12 @@ impl Tracer {
         Some(CallTrace::begin(Arc::clone(self), trace_id, (parent, state)))
     }
 
-    /// What waits to be sent, the oldest first and no more than a batch. It counts as waiting until it is dropped.
+    /// Returns the next batch of queued spans, oldest first. They count as queued until the batch is dropped.
     pub fn take_batch(&self) -> Option<Batch<'_>> {
         self.queue.take(&self.resource)
     }
 
-    /// The collector has taken all of a batch but so many.
+    /// Records that a batch was sent, and how many of its spans were refused.
     pub fn note_sent(&self, batch: Batch<'_>, refused: u64) {
         let refused = refused.min(batch.len() as u64);
         self.metrics.exported.add(batch.len() as u64 - refused);
@@ -124,13 +125,13 @@ impl Tracer {
         self.metrics.waiting_bytes.add(-batch.bytes());
     }
 
-    /// A batch is given up.
+    /// Records that a batch was dropped.
     pub fn note_given_up(&self, batch: Batch<'_>) {
         self.metrics.dropped.add(batch.len() as u64);
         self.metrics.waiting_bytes.add(-batch.bytes());
     }
 
-    /// How many spans nobody will ever see.
+    /// Returns how many spans were lost.
     #[must_use]
     pub fn dropped_count(&self) -> u64 {
         self.metrics.dropped.value()
@@ -146,11 +147,11 @@ impl Tracer {
     }
 
     fn draw(&self) -> u64 {
-        // The published generator's step: every number comes once before any comes again.
+        // The step of the published generator (splitmix64): every number occurs once before any repeats.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         loop {
             let drawn = mix(self.draws.fetch_add(STEP, Ordering::Relaxed));
-            // No id is zero.
+            // An id is never zero.
             if drawn != 0 {
                 return drawn;
             }

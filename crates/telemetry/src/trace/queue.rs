@@ -1,9 +1,9 @@
-//! Spans on their way to the collector.
+//! The queue of spans for the collector.
 //!
 //! # Bound
 //!
-//! [`SPANS_QUEUED_MAX`] spans and [`SPAN_BYTES_QUEUED_MAX`] bytes of them, those of a batch that is being sent among
-//! them. What comes beyond is dropped: whoever tells of something never waits.
+//! [`SPANS_QUEUED_MAX`] spans and [`SPAN_BYTES_QUEUED_MAX`] bytes, including a batch that is being sent.
+//! Further spans are dropped, so that no call waits.
 
 use std::collections::VecDeque;
 
@@ -14,13 +14,13 @@ use super::encode::{self, Resource, Scope};
 /// Spans that may wait.
 const SPANS_QUEUED_MAX: usize = 16_384;
 
-/// Bytes of them.
+/// Bytes of spans that may wait.
 const SPAN_BYTES_QUEUED_MAX: usize = 8 << 20;
 
-/// Spans that are sent together.
+/// Spans in one batch.
 const SPANS_OF_A_BATCH: usize = 512;
 
-/// See the module.
+/// The queue and its counts.
 #[derive(Debug, Default)]
 pub(super) struct SpanQueue {
     state: Mutex<State>,
@@ -29,13 +29,13 @@ pub(super) struct SpanQueue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<(Scope, Vec<u8>)>,
-    /// Of those that wait and of those that are being sent.
+    /// Spans that wait or are being sent.
     count: usize,
     bytes: usize,
 }
 
 impl SpanQueue {
-    /// Lets a span wait, if there is room for it.
+    /// Queues a span, if there is space.
     pub(super) fn push(&self, scope: Scope, span: Vec<u8>) -> bool {
         let mut state = self.state.lock();
         let bytes = state.bytes + span.len();
@@ -47,7 +47,7 @@ impl SpanQueue {
         true
     }
 
-    /// Takes the oldest for a request of this sender.
+    /// Takes the oldest spans for a request with this resource.
     pub(super) fn take(&self, resource: &Resource) -> Option<Batch<'_>> {
         let mut state = self.state.lock();
         let len = state.waiting.len().min(SPANS_OF_A_BATCH);
@@ -69,17 +69,17 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// How many they are.
+    /// Returns their number.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// What they come to.
+    /// Returns their bytes.
     pub(super) fn bytes(&self) -> i64 {
         i64::try_from(self.bytes).unwrap_or(i64::MAX)
     }
 
-    /// The request that brings them: an encoded `ExportTraceServiceRequest`.
+    /// Returns the encoded `ExportTraceServiceRequest`.
     #[must_use]
     pub fn request(&self) -> &[u8] {
         &self.request

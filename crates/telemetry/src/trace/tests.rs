@@ -1,4 +1,4 @@
-//! Which calls are followed, and what is told of them; the encoding is read back by hand.
+//! The selection of calls and the content of their spans. The tests decode the encoding by hand.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ fn tracer(per_million: u32) -> Arc<Tracer> {
     Arc::new(Tracer::new(Sampling::per_million(per_million), resource, metrics.tracing))
 }
 
-/// The bytes of each field of this number.
+/// Returns the bytes of each field with this number.
 fn parts(message: &[u8], number: u32) -> Vec<&[u8]> {
     let fields = Fields::new(message).map(Result::unwrap);
     let of_number = fields.filter(|(field, _)| *field == number);
@@ -28,7 +28,7 @@ fn parts(message: &[u8], number: u32) -> Vec<&[u8]> {
         .collect()
 }
 
-/// The spans of a batch, with the names of their scopes.
+/// Returns the spans of a batch with the names of their scopes.
 fn spans(request: &[u8]) -> Vec<(String, &[u8])> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let of_resource = parts(request, 1)[0];

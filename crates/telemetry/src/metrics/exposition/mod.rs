@@ -1,4 +1,4 @@
-//! How families are told: as text, or as protobuf messages for scrapers that ask for them.
+//! The formats of a scrape: text, or protobuf for scrapers that request it.
 
 mod protobuf;
 mod text;
@@ -8,17 +8,17 @@ use super::primitive::Histogram;
 #[cfg(test)]
 pub(super) use self::text::number;
 
-/// How a scrape is written.
+/// The format of a scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// The text format 0.0.4.
     #[default]
     Text,
-    /// `io.prometheus.client.MetricFamily` one behind the other, each after its length.
+    /// Messages of type `io.prometheus.client.MetricFamily`, each after its length.
     Protobuf,
 }
 
-/// What a family is.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Counter,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// What a TYPE line says.
+    /// Returns the text in the TYPE line.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// Name, help and kind of a family.
+/// Name, help and type of a family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) name: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct Head {
     pub(super) kind: Kind,
 }
 
-/// The samples of one family, on their way out. A family without a sample is not told of at all.
+/// The samples of one family in the output. A family without samples is omitted.
 #[derive(Debug)]
 pub(super) enum Samples<'a> {
     Text(text::Family<'a>),
@@ -68,7 +68,7 @@ impl<'a> Samples<'a> {
         }
     }
 
-    /// Adds a histogram: its buckets, cumulated, its sum and its count.
+    /// Adds a histogram: its cumulative buckets, its sum and its count.
     pub(super) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         match self {
             Self::Text(family) => family.histogram(labels, histogram),

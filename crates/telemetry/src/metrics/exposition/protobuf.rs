@@ -1,19 +1,19 @@
-//! `io.prometheus.client.MetricFamily` as in Prometheus's `metrics.proto`, with the fields that its own library writes:
-//! those that are nothing too, as proto2 has it.
+//! Encodes `io.prometheus.client.MetricFamily` from Prometheus's `metrics.proto`, with the fields that its
+//! own library writes, including zero values, as in proto2.
 
 use quorate_protobuf::{put_bytes, put_number, put_varint};
 
 use super::super::primitive::Histogram;
 use super::{Head, Kind};
 
-/// One family on its way out.
+/// One family in the output.
 #[derive(Debug)]
 pub(in super::super) struct Family<'a> {
     out: &'a mut Vec<u8>,
     head: Head,
-    /// Its samples so far.
+    /// The encoded samples so far.
     metrics: Vec<u8>,
-    /// Kept for its memory.
+    /// A buffer that is reused.
     metric: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Family<'a> {
     }
 }
 
-/// Appends a field that is a `double`.
+/// Appends a field of type `double`.
 fn put_double(field: u32, value: f64, out: &mut Vec<u8>) {
     const FIXED64: u64 = 1;
     put_varint(u64::from(field) << 3 | FIXED64, out);
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The family's bytes without its length, which is right.
+    /// Returns the family's bytes without the length, which is checked.
     fn told(kind: Kind, add: impl FnOnce(&mut Family<'_>)) -> Vec<u8> {
         let mut out = Vec::new();
         let mut family = Family::new(&mut out, Head { name: "n", help: "h", kind });

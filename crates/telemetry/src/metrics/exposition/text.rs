@@ -5,12 +5,12 @@ use std::io::Write as _;
 use super::super::primitive::Histogram;
 use super::Head;
 
-/// The samples of one family, on their way into the text.
+/// One family in the output.
 #[derive(Debug)]
 pub(in super::super) struct Family<'a> {
     text: &'a mut Vec<u8>,
     head: Head,
-    /// A family without a sample has no lines at all.
+    /// Whether the HELP and TYPE lines are written. A family without samples has no lines.
     has_head: bool,
 }
 
@@ -85,7 +85,7 @@ fn escape(text: &mut Vec<u8>, value: &str) {
     }
 }
 
-/// A number in its shortest exact form; from a million up, and below a ten-thousandth, with an
+/// Formats a number in its shortest exact form. Values from a million up and below a ten-thousandth have an
 /// exponent of at least two digits.
 pub(in super::super) fn number(value: f64) -> String {
     if !value.is_finite() {
