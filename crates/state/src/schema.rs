@@ -291,7 +291,7 @@ mod tests {
         let revision = format!("`main i64 | _ | sub i64`, {} bytes;", Revision::ENCODED_LEN);
         assert!(text.contains(&revision), "{revision}");
         let mark = char::from(RecordKey::TOMBSTONE_MARK);
-        assert!(text.contains(&format!("revision; `{mark}` behind it for a deletion")));
+        assert!(text.contains(&format!("revision; `{mark}` after it for a deletion")));
     }
 
     proptest! {
