@@ -1,5 +1,5 @@
-//! Writes an authority (`ca`) and what it signs (`server`, `client`, each with its `.key`) into a folder, for comparisons
-//! over TLS. They are good for 90 days, on this machine.
+//! Writes a CA (`ca`) and certificates that it signed (`server`, `client`, each with its `.key`) into a folder, for
+//! comparisons over TLS. They are valid for 90 days, on this machine.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,11 +1,11 @@
 //! Load as an ordinary application makes it: `etcd-client` on tonic, on a runtime with one thread per core.
 //!
-//! `quorate bench` gathers what its clients ask and writes it at once, so that a server finds many requests
-//! behind one wake-up. Here each task asks by itself, and requests come as they happen to. The program takes
-//! those arguments of `quorate bench` with which `cargo xtask compare` calls it, and prints those figures
-//! of its report that the comparison reads. An operation that fails fails the run.
+//! `quorate bench` batches the requests of its clients into one write, so a server finds many requests behind one
+//! wake-up. Here each task sends separately, and requests arrive at random times. The program accepts the arguments of
+//! `quorate bench` that `cargo xtask compare` uses, and prints the figures that the comparison reads. A failed
+//! operation fails the run.
 //!
-//! It is an example so that its client stays a dependency of tests alone.
+//! It is an example so that only tests depend on its client.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use serde_json::json;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Keys and values are those of `quorate bench` by default.
+/// Keys and values have the sizes of `quorate bench`'s defaults.
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 256;
 const LEASE_SECS: i64 = 60;
-/// What the kernel counts CPU time in.
+/// The unit in which the kernel counts CPU time.
 const TICK_MICROS: f64 = 10_000.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -69,11 +69,11 @@ impl Options {
     }
 }
 
-/// One that asks, and waits for the answer before it asks again.
+/// A client that sends a request and waits for the answer before the next one.
 struct Caller {
     client: Client,
     random: Random,
-    /// The lease that it keeps alive, if that is the load.
+    /// The lease to renew, if that is the load.
     lease: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
 }
 
@@ -105,7 +105,7 @@ impl Caller {
         vec![self.random.below(256) as u8; VALUE_BYTES]
     }
 
-    /// Takes tickets until there are none, and returns the latencies in microseconds.
+    /// Takes tickets until none is left, and returns the latencies in microseconds.
     async fn work(mut self, load: Load, tickets: Arc<AtomicU64>) -> Result<Vec<f64>, Failure> {
         let mut latencies = Vec::new();
         let take = |left: u64| left.checked_sub(1);
@@ -141,7 +141,7 @@ async fn callers(options: &Options) -> Result<Vec<Caller>, Failure> {
     Ok(callers)
 }
 
-/// What a process has used, in microseconds.
+/// CPU time of a process, in microseconds.
 fn cpu_micros(pid: u32) -> Result<f64, Failure> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The program's name is in parentheses and may contain anything; user and system time follow later.

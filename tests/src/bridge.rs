@@ -1,9 +1,9 @@
 //! Members in network namespaces of their own, on one bridge, whose links can go down.
 //!
-//! Nothing that a program could notice happens to its connections when a link goes down: packets are lost. Clients
-//! come by a Unix socket, so that they reach a member whose link is down.
+//! A link that goes down loses packets and has no other effect on connections. Clients use a Unix socket, so that they
+//! reach a member whose link is down.
 //!
-//! The namespaces belong to a process that holds them, and end with it. That needs no rights on the machine.
+//! A process holds the namespaces, and they end with it. This needs no privileges on the machine.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{Client, Kind, Options, Server, skipped};
 
-/// Where members listen for each other; every namespace has its own ports.
+/// Peer port of each member; every namespace has its own ports.
 const PEER_PORT: u16 = 2380;
 
 /// A bridge with the namespaces of some members.
@@ -25,7 +25,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// For so many members, when the machine allows it. With TLS between the members, or without.
+    /// Creates a bridge for this number of members, with or without TLS between them, if the machine supports it.
     #[must_use]
     pub fn new(count: usize, is_secured: bool) -> Option<Self> {
         let mut script = "mount -t tmpfs none /run && mkdir -p /run/netns \
@@ -61,7 +61,7 @@ impl Bridge {
         Some(bridge)
     }
 
-    /// A server in its member's namespace, which has yet to be launched.
+    /// A server in its member's namespace, not launched yet.
     #[must_use]
     pub fn member(&self, member: usize, change: impl FnOnce(Options) -> Options) -> Server {
         let peer_url = |member| format!("{}://{}:{PEER_PORT}", self.peer_scheme, address(member));
@@ -99,7 +99,7 @@ impl Bridge {
         Client::at(&self.client_url(member))
     }
 
-    /// Lets a member's link go down, or come up again.
+    /// Takes a member's link down or up.
     pub fn set_link(&self, member: usize, is_up: bool) {
         let state = if is_up { "up" } else { "down" };
         let holder = self.holder.id().to_string();

@@ -1,4 +1,4 @@
-//! A client that hides nothing: the published stubs, with errors as the server gave them.
+//! A client that hides nothing: the generated stubs, with the server's errors unchanged.
 
 use std::marker::PhantomData;
 use std::net::IpAddr;
@@ -30,14 +30,14 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: 
     }
 }
 
-/// A token that is learnt when the server serves, and shown by all its clients from then on.
+/// A token that is set when the server serves, and that all its clients use from then on.
 pub(crate) type SharedToken = Arc<RwLock<Option<AsciiMetadataValue>>>;
 
 /// One connection to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     channel: Channel,
-    /// What is shown with each request.
+    /// The credentials of each request.
     token: SharedToken,
 }
 
@@ -60,13 +60,13 @@ impl Client {
         Self::with_shared_token(port, SharedToken::default())
     }
 
-    /// A client of a server at this URL, which may be a Unix socket's.
+    /// A client of a server at this URL, which may be that of a Unix socket.
     pub(crate) fn at(url: &str) -> Self {
         let channel = Endpoint::from_shared(url.to_owned()).unwrap().connect_lazy();
         Self { channel, token: SharedToken::default() }
     }
 
-    /// The same from another address of this machine.
+    /// A client that connects from another address of this machine.
     #[must_use]
     pub fn from_address(port: u16, address: IpAddr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
@@ -74,27 +74,27 @@ impl Client {
         Self { channel, token: SharedToken::default() }
     }
 
-    /// The same with a token that may be learnt later.
+    /// A client with a token that may be set later.
     pub(crate) fn with_shared_token(port: u16, token: SharedToken) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
         Self { channel: endpoint.connect_lazy(), token }
     }
 
-    /// The same connection, with a token to show.
+    /// A client on the same connection, with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         let token = Arc::new(RwLock::new(Some(token.parse().unwrap())));
         Self { channel: self.channel(), token }
     }
 
-    /// The same connection, for a user, who logs in.
+    /// A client on the same connection, for a user that logs in.
     pub async fn log_in(&self, name: &str, password: &str) -> Result<Self, Status> {
         let (name, password) = (name.to_owned(), password.to_owned());
         let request = pb::AuthenticateRequest { name, password };
         Ok(self.with_token(&self.authenticate(request).await?.token))
     }
 
-    /// What goes along with every request.
+    /// The metadata of every request.
     #[must_use]
     pub fn metadata(&self) -> MetadataMap {
         let mut metadata = MetadataMap::new();
@@ -104,7 +104,7 @@ impl Client {
         metadata
     }
 
-    /// A request with what goes along.
+    /// A request with the metadata.
     pub fn signed<T>(&self, message: T) -> Request<T> {
         Request::from_parts(self.metadata(), Extensions::default(), message)
     }
@@ -301,7 +301,7 @@ impl Client {
         self.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap()
     }
 
-    /// Renews a lease once, and says for how long it lives then: 0 if it is gone.
+    /// Renews a lease once, and returns its TTL: 0 if it is gone.
     pub async fn renew(&self, id: i64) -> Result<i64, Status> {
         let request = self.signed(tokio_stream::once(pb::LeaseKeepAliveRequest { id }));
         let mut answers = self.lease().lease_keep_alive(request).await?.into_inner();
@@ -333,7 +333,7 @@ async fn collect<T>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
     Ok(messages)
 }
 
-/// A codec that takes bytes for messages.
+/// A codec whose messages are bytes.
 #[derive(Debug, Default)]
 pub struct RawCodec {
     marker: PhantomData<()>,

@@ -1,14 +1,14 @@
 //! A cluster of server processes on this machine: started, interrupted, changed, compared.
 //!
-//! Each member has its own program, flags, ports and directory, and keeps ports and directory through
-//! every restart, also through one as another program. Members are named `m0`, `m1`, ... and addressed
-//! by that number, which stays theirs when others come and go.
+//! Each member has its own program, flags, ports and directory, and keeps ports and directory through every restart,
+//! including one as another program. Members are named `m0`, `m1`, ... and addressed by that number, which they keep
+//! when others are added or removed.
 //!
-//! Elections take half a second instead of etcd's whole one: five times what a single server of these
-//! tests takes, because here a busy machine that delays a heartbeat would unseat a leader.
+//! Elections take half a second instead of etcd's one second. That is five times the timeout of a single server in
+//! these tests, because a busy machine may delay a heartbeat, and the members would then elect another leader.
 //!
-//! Here: processes. Who leads and who agrees is in `agreement`, members that come and go in
-//! `membership`, what stands between members in [`Links`].
+//! This module manages processes. Leadership and agreement are in `agreement`, membership changes in `membership`, the
+//! network between members in [`Links`].
 
 mod agreement;
 mod endpoints;
@@ -27,17 +27,17 @@ use crate::{Client, Exit, Kind, Links, Options, Server};
 /// How long a cluster may take to agree on something once it can.
 pub const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Longest that one question to one member may take before another member is asked.
+/// Timeout of a request to one member before another member is asked.
 const QUESTION: Duration = Duration::from_secs(2);
 
-/// What the process of a member is doing.
+/// The state of a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It runs.
     Running,
-    /// It is there and gets no processor.
+    /// It exists but is paused.
     Paused,
-    /// There is none.
+    /// There is no process.
     Down,
 }
 
@@ -46,11 +46,11 @@ struct Member {
     server: Server,
     client: Client,
     state: State,
-    /// Nothing once it is removed.
+    /// `None` once the member is removed.
     id: Option<u64>,
-    /// Since when it is paused, if it is.
+    /// The start of the current pause.
     paused: Option<Instant>,
-    /// The longest pause that it has come back from.
+    /// The longest pause from which it was resumed.
     longest_pause: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Member {
 #[derive(Debug)]
 pub struct Cluster {
     members: Vec<Member>,
-    /// What a member that is added starts with.
+    /// Options of a member that is added.
     template: Options,
     links: Option<Links>,
 }
@@ -82,7 +82,7 @@ impl Cluster {
         ClusterOptions::new(kind, size).start().await
     }
 
-    /// How many members there ever were.
+    /// The number of members that were ever part of the cluster.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.members.len()
@@ -117,12 +117,12 @@ impl Cluster {
         &self.members[member].server
     }
 
-    /// The same, to change how it starts next. Starting and ending it is up to the cluster.
+    /// A member's process, for changes of its next start. Only the cluster starts and ends it.
     pub fn server_mut(&mut self, member: usize) -> &mut Server {
         &mut self.members[member].server
     }
 
-    /// What the process of a member is doing.
+    /// The state of a member's process.
     #[must_use]
     pub fn state(&self, member: usize) -> State {
         self.members[member].state
@@ -134,20 +134,20 @@ impl Cluster {
         self.members[member].server.client()
     }
 
-    /// A client of all members, which asks another one when one does not answer.
+    /// A client of all members, which switches to another member when one does not answer.
     #[must_use]
     pub fn everyone(&self) -> Endpoints {
         let members = self.members.iter().filter(|member| member.id.is_some());
         Endpoints::new(members.map(|member| member.server.client()).collect())
     }
 
-    /// The links between the members, of a cluster that was started with such.
+    /// The links between the members, if the cluster was started with links.
     #[must_use]
     pub fn links(&self) -> &Links {
         self.links.as_ref().expect("the cluster is linked")
     }
 
-    /// Ends a member without a warning. A paused one can be killed too.
+    /// Kills a member, which may be paused.
     pub fn kill(&mut self, member: usize) {
         let member = &mut self.members[member];
         member.server.kill();
@@ -162,7 +162,7 @@ impl Cluster {
         status
     }
 
-    /// Waits until a member has ended by itself.
+    /// Waits until a member's process has ended.
     pub async fn ended(&mut self, member: usize) -> ExitStatus {
         let member = &mut self.members[member];
         let status = member.server.ended().await;
@@ -179,7 +179,7 @@ impl Cluster {
         member.paused = Some(Instant::now());
     }
 
-    /// Gives it back (`SIGCONT`).
+    /// Resumes a paused member (`SIGCONT`).
     pub fn resume(&mut self, member: usize) {
         let member = &mut self.members[member];
         assert_eq!(member.state, State::Paused);
@@ -189,15 +189,15 @@ impl Cluster {
         member.longest_pause = member.longest_pause.max(pause);
     }
 
-    /// The longest pause that a member which is of this kind now has come back from.
+    /// The longest pause from which a member of this kind was resumed.
     #[must_use]
     pub fn longest_pause(&self, kind: Kind) -> Duration {
         let members = self.members.iter().filter(|member| member.server.kind() == kind);
         members.map(|member| member.longest_pause).max().unwrap_or_default()
     }
 
-    /// Starts the process of a member that is down and does not wait: without a majority it cannot
-    /// serve, and several that are down together need each other.
+    /// Starts the process of a member that is down, without waiting: without a majority it cannot serve, and several
+    /// members that are down together need each other.
     pub fn launch(&mut self, member: usize) {
         let member = &mut self.members[member];
         member.server.launch();
@@ -211,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// The same, for a member that may refuse.
+    /// Waits until a launched member serves clients; the member may refuse to start.
     pub async fn try_ready(&mut self, member: usize) -> Result<(), Exit> {
         let number = member;
         let member = &mut self.members[number];
@@ -258,7 +258,7 @@ impl Cluster {
         std::fs::remove_dir_all(member.server.data()).unwrap();
     }
 
-    /// The processes, for somebody else to look after.
+    /// Returns the processes, which the caller then owns.
     pub(crate) fn into_servers(self) -> Vec<Server> {
         self.members.into_iter().map(|member| member.server).collect()
     }

@@ -1,6 +1,6 @@
-//! A collector of spans: it takes what a server sends by OTLP, and keeps it for the test.
+//! A collector of spans: it receives a server's OTLP requests and keeps the spans for the test.
 //!
-//! The messages are those of `opentelemetry/proto/collector/trace/v1`, as far as anybody here looks at them.
+//! The messages are those of `opentelemetry/proto/collector/trace/v1`, with only the fields that the tests read.
 
 #![expect(missing_docs, reason = "fields have the names of the published messages")]
 
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::ports::Port;
 
-/// A message's head: a flag and the length.
+/// Header of a message: a flag and the length.
 const HEAD_BYTES: usize = 5;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -138,19 +138,19 @@ impl Span {
         told(&self.attributes, key)
     }
 
-    /// The names of what happened meanwhile.
+    /// The names of the span's events.
     pub fn events(&self) -> impl Iterator<Item = &str> {
         self.events.iter().map(|event| event.name.as_str())
     }
 
-    /// What its status is, 0 for none.
+    /// The status code, 0 if there is none.
     #[must_use]
     pub fn status_code(&self) -> i32 {
         self.status.as_ref().map_or(0, |status| status.code)
     }
 }
 
-/// A span, by whom it is told.
+/// A span with the name of the service that sent it.
 #[derive(Clone, Debug)]
 pub struct Told {
     pub service_name: Option<String>,
@@ -159,7 +159,7 @@ pub struct Told {
     pub span: Span,
 }
 
-/// See the module. It listens until the test ends.
+/// A collector that listens until the test ends.
 #[derive(Debug)]
 pub struct Collector {
     port: Port,
@@ -167,20 +167,20 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that nobody can reach yet.
+    /// A collector that does not listen yet.
     #[must_use]
     pub fn prepare() -> Self {
         Self { port: Port::free(), told: Arc::default() }
     }
 
-    /// One that takes everything.
+    /// A collector that accepts all requests.
     pub async fn start() -> Self {
         let collector = Self::prepare();
         collector.listen().await;
         collector
     }
 
-    /// Takes everything from now on.
+    /// Accepts all requests from now on.
     pub async fn listen(&self) {
         let listener = TcpListener::bind(("127.0.0.1", self.port.number())).await.unwrap();
         let told = Arc::clone(&self.told);
@@ -195,13 +195,13 @@ impl Collector {
         }));
     }
 
-    /// Where it listens.
+    /// The address of the collector.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port.number())
     }
 
-    /// What it was told so far.
+    /// All spans received so far.
     #[must_use]
     pub fn told(&self) -> Vec<Told> {
         self.told.lock().unwrap().clone()

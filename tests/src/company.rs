@@ -1,11 +1,12 @@
-//! Two more members for every server of the suite, when it runs against a cluster; or a proxy or a gateway before it.
+//! Two more members for every server of the suite when it runs against a cluster; or a proxy or a gateway in front of
+//! it.
 //!
-//! A test asks for a server and is given one member of three: the one that leads, or one that follows.
-//! What it expects must be true there as well, because to a client a cluster is one store. Tests that
-//! are about one process and its files have no use for this ([`run_alone`](crate::run_alone)).
+//! A test requests a server and gets one member of three: the leader or a follower. Its expectations must hold there as
+//! well, because a cluster is one store for a client. Tests of one process and its files do not run in this mode
+//! ([`run_alone`](crate::run_alone)).
 //!
-//! With a proxy a test's own client and its tools come by that; what it asks over HTTP it asks the member. By a
-//! gateway goes all there is.
+//! With a proxy, a test's client and its tools connect to the proxy; HTTP requests go to the member. With a gateway,
+//! all connections go through it.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{ClusterOptions, Kind, Options, Proxy, Server, skipped};
 
 const MEMBERS: usize = 3;
 
-/// Where in a cluster the suite asks.
+/// The position of the tested member in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// There is only one member.
@@ -23,14 +24,14 @@ pub enum Place {
     Leader,
     /// At a follower of three.
     Follower,
-    /// There is only one member, and its clients come by a proxy of gRPC.
+    /// There is only one member, and its clients connect to a gRPC proxy.
     Proxy,
-    /// There is only one member, and all connections go by a gateway.
+    /// There is only one member, and all connections go through a gateway.
     Gateway,
 }
 
 impl Place {
-    /// What `QUORATE_CLUSTER` says.
+    /// The value of `QUORATE_CLUSTER`.
     #[must_use]
     pub fn of_suite() -> Self {
         match std::env::var("QUORATE_CLUSTER").as_deref() {
@@ -45,7 +46,7 @@ impl Place {
         }
     }
 
-    /// How many members a server of the suite has, itself included.
+    /// The number of members of a cluster in this suite.
     #[must_use]
     pub const fn members(self) -> usize {
         match self {
@@ -55,15 +56,15 @@ impl Place {
     }
 }
 
-/// True for the term of a server's first election, which a member that is alone wins at once.
+/// True for the term of a server's first election, which a single member wins at once.
 #[must_use]
 pub fn is_first_term(term: u64) -> bool {
     term == 2 || term > 2 && Place::of_suite().members() > 1
 }
 
 impl Options {
-    /// Starts the server on a directory that may be in use, and gives it a moment. Nothing is returned
-    /// when it does not serve by then, whether it ended or waits.
+    /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if it does not serve by
+    /// then, whether it ended or waits.
     pub async fn start_within_a_moment(self) -> Option<Server> {
         let patience = Duration::from_secs(3);
         tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
@@ -79,8 +80,7 @@ impl Options {
 
     /// Starts the server; the error is a server that ended instead of serving.
     ///
-    /// In a run of the suite against clusters it is one member of three, unless the options are about
-    /// this process alone.
+    /// In a run of the suite against clusters it is one member of three, unless the options concern only this process.
     pub async fn try_start(self) -> Result<Server, Exit> {
         let place = Place::of_suite();
         if self.is_about_one_process() {
@@ -103,8 +103,7 @@ impl Options {
     }
 }
 
-/// Starts a cluster of members with the same options, and returns the one to ask with the others in
-/// its company.
+/// Starts a cluster of members with the same options, and returns the one to test, which owns the others.
 async fn start(options: Options, place: Place) -> Server {
     let cluster = ClusterOptions::alike(options, MEMBERS).start().await;
     let leader = cluster.leader().await;
@@ -124,11 +123,11 @@ pub(crate) fn is_alone() -> bool {
     alone
 }
 
-/// With these a proxy keeps to itself less than it does otherwise: members list themselves, and judge large requests.
+/// With these flags a proxy hides less of its members: members list themselves, and check large requests.
 const PROXY_FLAGS: [&str; 2] = ["--advertise-client-url=", "--max-send-bytes=8388608"];
 
-/// Tests that are left out where clients come by a proxy: what their names begin with, and why. etcd's proxy fails all of
-/// them too, or would if it were of 3.7.
+/// Tests that are skipped if clients connect to a proxy: the prefix of their names, and the reason. etcd's proxy fails
+/// all of them too, or a version 3.7 of it would.
 const NOT_BY_PROXY: &[(&str, &str)] = &[
     ("metrics::what_watchers_are_sent_is_counted", "watchers of one range are one for the member"),
     ("permissions::every_method_asks_for_what_it_needs", NO_RANGE_STREAM),
@@ -145,7 +144,7 @@ const NOT_BY_PROXY: &[(&str, &str)] = &[
     ),
 ];
 
-/// And those that etcd's proxy alone fails, of 3.5.16.
+/// Tests that only etcd's proxy (3.5.16) fails.
 const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::a_token_ends_with_its_user", CODES_ARE_LOST),
     ("auth::logging_in", CODES_ARE_LOST),
@@ -172,11 +171,11 @@ const NO_RANGE_STREAM: &str = "lists in pieces are not passed on";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
 const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
 
-/// Those that etcd's gateway fails.
+/// Tests that etcd's gateway fails.
 const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] =
     &[("http::a_client_that_sends_no_more", "it takes one direction's end for both's")];
 
-/// Why a test is left out where clients come by a proxy or a gateway, if it is.
+/// The reason to skip a test if clients connect to a proxy or a gateway.
 pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str> {
     let (of_any, of_etcd) = match Place::of_suite() {
         Place::Proxy => (NOT_BY_PROXY, NOT_BY_ETCDS_PROXY),

@@ -1,22 +1,22 @@
-//! Waiting for something to become true.
+//! Waiting for a condition.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what should happen at once.
+/// Timeout for an event that should happen at once.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
-/// How long a change of the members is waited for before it is asked for again.
+/// Time to wait for a membership change before it is requested again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks until there is an answer, and fails when there is none before the deadline.
+/// Repeats a query until it returns a value, and fails at the deadline.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
     eventually_within(DEADLINE, what, ask).await
 }
 
-/// The same with a deadline of its own.
+/// Repeats a query until it returns a value, with the given deadline.
 pub async fn eventually_within<T>(
     deadline: Duration,
     what: &str,
@@ -25,7 +25,7 @@ pub async fn eventually_within<T>(
     eventually_ok(deadline, what, async || ask().await.ok_or("not yet")).await
 }
 
-/// Asks until the answer is good, and fails with the last one that was not.
+/// Repeats a query until it succeeds, and fails with the last error.
 pub async fn eventually_ok<T, E: std::fmt::Debug>(
     deadline: Duration,
     what: &str,
@@ -41,7 +41,7 @@ pub async fn eventually_ok<T, E: std::fmt::Debug>(
     }
 }
 
-/// Waits for one thing to happen, and fails when it does not before the deadline.
+/// Waits for a future, and fails at the deadline.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(answer) => answer,
@@ -49,8 +49,8 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What a change of the members is told. etcd drops one that comes before it is done with the last, whose answer it has
-/// given already, and lets the caller wait for ever: it is asked for again.
+/// Requests a membership change. etcd drops a change that arrives before it has completed the previous one, although it
+/// has already answered that one, and the caller then waits forever. So the change is requested again.
 pub async fn changed<T>(ask: impl AsyncFn() -> T) -> T {
     loop {
         if let Ok(answer) = tokio::time::timeout(ASKED_AGAIN_AFTER, ask()).await {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::{DEADLINE, Kind, Server, missing};
 
-/// What a program left behind.
+/// The result of a program.
 #[derive(Debug)]
 pub struct Finished {
-    /// Exit status; nothing when a signal ended it.
+    /// Exit status; `None` if a signal ended it.
     pub code: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -18,7 +18,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The standard output of a program that ended well.
+    /// The standard output of a program that succeeded.
     #[must_use]
     #[track_caller]
     pub fn success(self) -> String {
@@ -27,7 +27,7 @@ impl Finished {
     }
 }
 
-/// Which program plays the part of `etcdctl`.
+/// The program used as `etcdctl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// Debian's `etcdctl`.
@@ -45,7 +45,7 @@ pub struct Ctl {
 }
 
 impl Ctl {
-    /// The tool, when it is here.
+    /// The tool, if it is installed.
     #[must_use]
     pub fn of(tool: Tool, server: &Server) -> Option<Self> {
         let present = match tool {
@@ -56,7 +56,7 @@ impl Ctl {
         present.then(|| Self { tool, endpoints, user: server.user_of_tools() })
     }
 
-    /// The same tool, pointed at these as well, which it may ask when the first does not answer.
+    /// The tool with these endpoints in addition, which it may use if the first does not answer.
     #[must_use]
     pub fn and<'a>(mut self, others: impl IntoIterator<Item = &'a Server>) -> Self {
         for server in others {
@@ -65,14 +65,14 @@ impl Ctl {
         self
     }
 
-    /// The same tool, pointed at another endpoint first.
+    /// The tool with another endpoint first.
     #[must_use]
     pub fn after(mut self, endpoint: &str) -> Self {
         self.endpoints = format!("{endpoint},{}", self.endpoints);
         self
     }
 
-    /// Which one it is.
+    /// The kind of the tool.
     #[must_use]
     pub const fn tool(&self) -> Tool {
         self.tool
@@ -100,14 +100,14 @@ impl Ctl {
         run_to_end(self.command(args), "")
     }
 
-    /// Runs the tool with something to read.
+    /// Runs the tool with an input.
     #[must_use]
     pub fn run_with_input(&self, args: &[&str], input: &str) -> Finished {
         run_to_end(self.command(args), input)
     }
 }
 
-/// True when `etcdctl` and `etcdutl` are here.
+/// True if `etcdctl` and `etcdutl` are installed.
 #[must_use]
 pub fn has_etcd_tools() -> bool {
     let present = ["etcdctl", "etcdutl"].into_iter().all(|name| Kind::etcd_program(name).is_some());
@@ -117,7 +117,7 @@ pub fn has_etcd_tools() -> bool {
     present
 }
 
-/// Which program plays the part of `etcdutl`.
+/// The program used as `etcdutl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Utl {
     /// Debian's `etcdutl`.
@@ -149,13 +149,13 @@ pub fn etcdutl(args: &[&str]) -> Finished {
     run_to_end(command, "")
 }
 
-/// Runs a program until it ends, and fails when it does not.
+/// Runs a program until it ends, and fails at the deadline.
 #[must_use]
 pub fn run_to_end(mut command: Command, input: &str) -> Finished {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // A program that ends without reading is fine.
+    // A program may end without reading its input.
     drop(stdin.write_all(input.as_bytes()));
     drop(stdin);
     let pid = child.id();

@@ -1,10 +1,9 @@
-//! Servers that let nobody in who has not shown who he is: authentication is on, and clients and peers have to show
-//! certificates.
+//! Guarded servers: authentication is enabled, and clients and peers must present certificates.
 //!
-//! In a run of the suite with `QUORATE_SECURED=1` every server is started so. Clients come through a [`Tunnel`] that has a
-//! certificate, and as root: the server is set up when it serves, and logs root in with a signed token, which all
-//! members of a cluster know and which stays good when one starts again. So tests that know nothing of it ask for the
-//! same as ever. Those that are about something else than a guarded server are named in [`LEFT_OUT`], with the reason.
+//! In a run of the suite with `QUORATE_SECURED=1` every server is guarded. Clients connect through a [`Tunnel`] that
+//! has a certificate, as root. When the server serves, the harness configures it and logs root in with a signed token,
+//! which all members of a cluster accept and which stays valid over a restart. So tests need no change for this mode.
+//! [`LEFT_OUT`] lists the tests that do not concern a guarded server, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -16,11 +15,11 @@ use crate::pki::{Authority, Leaf, replace};
 use crate::tunnel::Tunnel;
 use crate::{Client, DEADLINE, eventually_ok};
 
-/// Who may everything.
+/// The user with all permissions.
 const ROOT: &str = "root";
 const PASSWORD: &str = "a password of root";
 
-/// Tests that a guarded run leaves out: what their names begin with, and why.
+/// Tests that a guarded run skips: the prefix of their names, and the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("auth::", OWN_USERS),
     ("auth_tools::", OWN_USERS),
@@ -62,7 +61,7 @@ pub fn is_guarded_suite() -> bool {
     std::env::var_os("QUORATE_SECURED").is_some_and(|value| value == "1")
 }
 
-/// Why a test has no place in this run, by its path.
+/// The reason to skip a test in this run, by its path.
 pub(crate) fn reason_to_leave_out(path: &str) -> Option<&'static str> {
     if !is_guarded_suite() {
         return None;
@@ -71,7 +70,7 @@ pub(crate) fn reason_to_leave_out(path: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find(|(name, _)| path.starts_with(name)).map(|(_, reason)| *reason)
 }
 
-/// What guards one server.
+/// Certificates and credentials of one server.
 #[derive(Debug)]
 pub(crate) struct Guard {
     dir: PathBuf,
@@ -79,22 +78,22 @@ pub(crate) struct Guard {
     token: SharedToken,
 }
 
-/// The authority that all members and clients of this process trust.
+/// The CA that all members and clients of this process trust.
 #[must_use]
 pub fn suite_authority() -> &'static Authority {
     static AUTHORITY: OnceLock<Authority> = OnceLock::new();
     AUTHORITY.get_or_init(Authority::new)
 }
 
-/// The key that all members sign tokens with.
+/// The key with which all members sign tokens.
 fn token_key() -> &'static rcgen::KeyPair {
     static KEY: OnceLock<rcgen::KeyPair> = OnceLock::new();
     KEY.get_or_init(|| rcgen::KeyPair::generate().unwrap())
 }
 
 impl Guard {
-    /// Makes the files of a server that will listen on this port. The clients' certificate names nobody: a name would be
-    /// the user's who has no token.
+    /// Creates the files of a server that will listen on this port. The clients' certificate has no common name: a name
+    /// would make a request without a token that user's.
     pub(crate) fn new(home: &Path, port: u16) -> Self {
         let dir = home.join("guard");
         std::fs::create_dir_all(&dir).unwrap();
@@ -107,17 +106,17 @@ impl Guard {
         Self { dir, tunnel, token: SharedToken::default() }
     }
 
-    /// Where clients without a certificate connect.
+    /// The port for clients without a certificate.
     pub(crate) const fn port(&self) -> u16 {
         self.tunnel.port()
     }
 
-    /// Where its files are: `ca`, `server`, `server.key`, and `client` with its key, which the way in is opened with.
+    /// The folder with its files: `ca`, `server`, `server.key`, and `client` with its key, which the tunnel uses.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What the server is started with.
+    /// The flags of the server.
     pub(crate) fn flags(&self) -> Vec<String> {
         let path = |name: &str| self.dir.join(name).display().to_string();
         let (ca, cert, key) = (path("ca"), path("server"), path("server.key"));
@@ -144,14 +143,14 @@ impl Guard {
         Client::with_shared_token(self.port(), Arc::clone(&self.token))
     }
 
-    /// Takes a token that another member of the cluster has given out: learners log nobody in.
+    /// Uses a token of another member of the cluster, because learners accept no logins.
     pub(crate) fn adopt(&self, other: &Self) {
         let token = other.token.read().unwrap().clone();
         let mut own = self.token.write().unwrap();
         *own = own.take().or(token);
     }
 
-    /// Logs root in at a server that serves; turns authentication on where it is not.
+    /// Logs root in at a serving server; enables authentication if it is disabled.
     pub(crate) async fn log_in(&self) {
         let client = Client::new(self.port());
         let request = pb::AuthenticateRequest { name: ROOT.into(), password: PASSWORD.into() };
@@ -174,8 +173,8 @@ impl Guard {
     }
 }
 
-/// Makes root and turns authentication on. Where others do the same at this moment, some of it is done already; that it
-/// is done in the end is seen in the login.
+/// Creates root and enables authentication. If other members do the same at this moment, some steps are already done;
+/// the login shows whether they succeeded.
 async fn enable(client: &Client) {
     let (name, user) = (ROOT.to_owned(), ROOT.to_owned());
     let password = PASSWORD.to_owned();
@@ -186,7 +185,7 @@ async fn enable(client: &Client) {
     drop(client.auth_enable(pb::AuthEnableRequest {}).await);
 }
 
-/// Root's name and password, as `etcdctl` takes them.
+/// Root's name and password, in the form of `etcdctl`.
 pub(crate) fn user_of_tools() -> String {
     format!("{ROOT}:{PASSWORD}")
 }

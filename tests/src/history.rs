@@ -1,8 +1,8 @@
-//! A store's history as a watcher sees it, and the hash that must follow from it.
+//! The history of a store as a watcher sees it, and the hash that follows from it.
 //!
-//! The hash of the key space is defined over the stored records, and a watch from the first revision
-//! delivers exactly what they hold. So the hash can be computed on this side of the wire, by other
-//! code than the server's: equal hashes mean that the server's files hold what its clients were told.
+//! The hash of the keyspace is defined over the stored records, and a watch from the first revision delivers exactly
+//! their contents. So the client can compute the hash, with other code than the server's: if the hashes are equal, the
+//! server's files contain what its clients received.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,7 @@ impl History {
             }
             None => 0,
         };
-        // Of a deletion only the key is stored; its revision is told, not kept.
+        // Of a deletion only the key is stored; its revision is in the event only.
         let stored =
             if tombstone { Fields { key: fields.key, ..Default::default() } } else { fields };
         let encoded = KeyValue::new(&stored).encoded().to_vec();
@@ -77,7 +77,7 @@ impl History {
         self.records.len()
     }
 
-    /// True when nothing was ever written.
+    /// True if there was no write.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.records.is_empty()
@@ -88,7 +88,7 @@ impl History {
         self.records.iter().filter(|record| record.tombstone).map(|record| record.main)
     }
 
-    /// What `HashKV` must answer for a revision, after a compaction when there was one.
+    /// The expected answer of `HashKV` for a revision, after an optional compaction.
     #[must_use]
     pub fn hash_kv(&self, compacted: Option<i64>, revision: i64) -> u32 {
         let alive = self.alive_at(revision);

@@ -1,4 +1,4 @@
-//! The smallest HTTP/1.1 client that can read what a server answers.
+//! A minimal HTTP/1.1 client.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -31,7 +31,7 @@ impl Response {
     }
 }
 
-/// Asks for a path of a local server.
+/// Requests a path of a local server.
 #[must_use]
 pub fn get(port: u16, path: &str) -> Response {
     request(port, "GET", path, "")
@@ -43,7 +43,7 @@ pub fn request(port: u16, method: &str, path: &str, body: &str) -> Response {
     request_with(port, method, path, &[], body.as_bytes())
 }
 
-/// The same with header fields and any body.
+/// Sends a request with header fields and any body.
 #[must_use]
 pub fn request_with(
     port: u16,
@@ -66,7 +66,7 @@ pub fn request_with(
     read_answer(&mut stream)
 }
 
-/// Sends a GET request and then the end of all that is sent, as some clients do, and reads the answer.
+/// Sends a GET request and then closes the sending side, as some clients do, and reads the answer.
 #[must_use]
 pub fn get_and_shut_down(port: u16, path: &str) -> Response {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -79,7 +79,7 @@ pub fn get_and_shut_down(port: u16, path: &str) -> Response {
 
 fn read_answer(stream: &mut TcpStream) -> Response {
     let (mut answer, mut piece) = (Vec::new(), [0; 16 * 1024]);
-    // Some servers take their time to close a connection.
+    // Some servers take a while to close a connection.
     while !is_complete(&answer) {
         match stream.read(&mut piece).unwrap() {
             0 => break,
@@ -89,7 +89,7 @@ fn read_answer(stream: &mut TcpStream) -> Response {
     parse(&answer)
 }
 
-/// Whether an answer that tells its length is there in full.
+/// Whether an answer with a length is complete.
 fn is_complete(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         return false;

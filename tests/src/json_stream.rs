@@ -1,28 +1,28 @@
-//! A request whose answer is a line of JSON after the other, read as they come.
+//! A request whose answer is a stream of JSON lines.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::DEADLINE;
 
-/// An answer under way. Dropping it closes the connection.
+/// An answer in progress. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct JsonStream {
     reader: BufReader<TcpStream>,
     /// The status code.
     pub status: u16,
-    /// What has come of the next line.
+    /// Received bytes of the next line.
     waiting: Vec<u8>,
 }
 
 impl JsonStream {
-    /// Sends a request whole, and waits for the head of its answer.
+    /// Sends a complete request, and waits for the header of the answer.
     #[must_use]
     pub fn post(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> Self {
         Self::read_head(Self::send(port, path, headers, body))
     }
 
-    /// Sends a request whole, and reads nothing.
+    /// Sends a complete request, and reads nothing.
     #[must_use]
     pub fn send(port: u16, path: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -38,7 +38,7 @@ impl JsonStream {
         stream
     }
 
-    /// Sends the head of a request whose body comes later, in chunks.
+    /// Sends the header of a request whose body follows in chunks.
     #[must_use]
     pub fn begin(port: u16, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -50,12 +50,12 @@ impl JsonStream {
         stream
     }
 
-    /// Sends more of a body.
+    /// Sends a chunk of a body.
     pub fn send_chunk(mut stream: &TcpStream, body: &str) {
         stream.write_all(format!("{:x}\r\n{body}\r\n", body.len()).as_bytes()).unwrap();
     }
 
-    /// Reads the head of an answer.
+    /// Reads the header of an answer.
     #[must_use]
     pub fn read_head(stream: TcpStream) -> Self {
         let mut reader = BufReader::new(stream);
@@ -70,7 +70,7 @@ impl JsonStream {
         Self { reader, status, waiting: Vec::new() }
     }
 
-    /// The next line, or nothing when the answer has ended.
+    /// The next line, or `None` at the end of the answer.
     pub fn next_line(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.waiting.iter().position(|byte| *byte == b'\n') {

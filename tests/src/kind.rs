@@ -1,15 +1,15 @@
-//! The two servers, and whether they are here.
+//! The two servers, and whether they are installed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Which server a test talks to.
+/// The server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Ours.
+    /// Quorate.
     Quorate,
-    /// Debian's build of the original.
+    /// Debian's build of etcd.
     Etcd,
 }
 
@@ -23,14 +23,14 @@ impl Kind {
         }
     }
 
-    /// One of the programs that come with etcd, when they are here.
+    /// A program of etcd's package, if it is installed.
     #[must_use]
     pub fn etcd_program(name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(std::env::var_os("ETCD_BIN_DIR")?).join(name);
         path.is_file().then_some(path)
     }
 
-    /// False when the server is etcd and there is none. Fails when it is Quorate and there is none.
+    /// False if the server is etcd and etcd is not installed. Fails if Quorate is missing.
     #[must_use]
     pub fn is_present(self) -> bool {
         match self {
@@ -56,13 +56,13 @@ fn built() -> PathBuf {
     test.ancestors().nth(3).unwrap_or(Path::new("target")).join("blackbox").join("quorate")
 }
 
-/// True when the long form of the tests is wanted.
+/// True if the long form of the tests is requested.
 #[must_use]
 pub fn is_long() -> bool {
     std::env::var_os("QUORATE_LONG").is_some_and(|value| value == "1")
 }
 
-/// Says that this test does nothing for want of its material. Fails where that is required.
+/// Reports that this test is skipped because material is missing. Fails if that material is required.
 #[track_caller]
 pub fn missing(material: &str, text: &str) {
     let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
@@ -70,15 +70,15 @@ pub fn missing(material: &str, text: &str) {
     skipped(text);
 }
 
-/// Says that this test does nothing, for `cargo xtask test` to count it.
+/// Reports that this test is skipped, so that `cargo xtask test` counts it.
 #[expect(clippy::print_stdout, reason = "it is what the test prints")]
 pub fn skipped(text: &str) {
     println!("skipped: {text}");
     notice(&format!("skipped: {text}"));
 }
 
-/// Tells the person at the terminal, once, what is not tested. Goes around the test runner, which
-/// keeps the output of tests that pass to itself.
+/// Reports once on the terminal which tests are skipped. It bypasses the test runner, which captures the output of
+/// tests that pass.
 pub fn notice(text: &str) {
     static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut given = GIVEN.lock().unwrap();

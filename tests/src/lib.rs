@@ -1,9 +1,8 @@
-//! What the black-box tests are made of: real server processes and real clients.
+//! Infrastructure of the black-box tests: real server processes and real clients.
 //!
-//! Each test is one function over a [`Kind`] of server and runs twice, once against Quorate and once
-//! against Debian's etcd, so that what it expects is known to be true of the original. Where Debian's
-//! older release differs from the one that Quorate is, the test asks [`Server::is_3_7`] and states both
-//! answers.
+//! Each test is one function over a [`Kind`] of server and runs twice, once against Quorate and once against Debian's
+//! etcd, so that its expectations are known to be true for etcd. If Debian's older release differs from the one that
+//! Quorate implements, the test asks [`Server::is_3_7`] and has both answers.
 //!
 //! # Rules
 //!
@@ -89,11 +88,11 @@ pub use workload::{Load, Summary};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Longest that one test may take.
+/// Timeout of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(120);
-/// The same for the long form.
+/// Timeout of one test in the long form.
 const LONG_LIMIT: Duration = Duration::from_secs(4500);
-/// Clusters that run at a time.
+/// Clusters that run at the same time.
 const CLUSTERS_MAX: usize = 3;
 
 /// Runs one test against one kind of server; the tests call this through [`on_both_servers`].
@@ -102,13 +101,13 @@ pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_within(limit, kind, body);
 }
 
-/// Runs a test that starts a cluster. Few of them run at a time, however many threads there are: a
-/// cluster that waits for a processor looks much like one at fault.
+/// Runs a test that starts a cluster. Few of them run at a time, whatever the number of threads: a cluster that lacks
+/// CPU time looks like one with a fault.
 pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_cluster_within(if is_long() { LONG_LIMIT } else { TEST_LIMIT }, kind, body);
 }
 
-/// The same with a limit of its own, which counts from when it is the test's turn.
+/// Runs a cluster test with a timeout of its own, which starts when the test gets its turn.
 pub fn run_cluster_within<F: Future<Output = ()>>(
     limit: Duration,
     kind: Kind,
@@ -129,7 +128,7 @@ pub fn run_cluster_within<F: Future<Output = ()>>(
     run_within(limit, kind, body);
 }
 
-/// Runs a test with a limit of its own.
+/// Runs a test with a timeout of its own.
 pub fn run_within<F: Future<Output = ()>>(
     limit: Duration,
     kind: Kind,
@@ -145,15 +144,14 @@ pub fn run_within<F: Future<Output = ()>>(
         return skipped(&format!("by way of a proxy: {reason}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Tasks stay on this thread and need not be able to leave it.
+    // Tasks stay on this thread and need not be `Send`.
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let ended = tokio::time::timeout(limit, body(kind)).await;
         assert!(ended.is_ok(), "the test took longer than {limit:?}");
     });
 }
 
-/// Runs one test that is about one process and its files, in a run that is not against clusters; the
-/// tests call this through `alone:`.
+/// Runs a test of one process and its files, unless the run is against clusters; the tests call this through `alone:`.
 pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     if company::is_alone() {
         run(kind, body);
@@ -162,8 +160,8 @@ pub fn run_alone<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> 
     }
 }
 
-/// Makes two tests of each function named: `name::quorate` and `name::etcd`. After `alone:`, the
-/// functions are about one process and its files, and a run against clusters leaves them out.
+/// Defines two tests for each function: `name::quorate` and `name::etcd`. Functions after `alone:` concern one process
+/// and its files, and a run against clusters skips them.
 #[macro_export]
 macro_rules! on_both_servers {
     (alone: $($name:ident),* $(,)?) => {
@@ -187,8 +185,8 @@ macro_rules! on_both_servers {
     };
 }
 
-/// Makes four tests of each function named: both command-line tools, each against both servers. After
-/// `alone:`, a run against clusters leaves them out.
+/// Defines four tests for each function: both command-line tools, each against both servers. A run against clusters
+/// skips functions after `alone:`.
 #[macro_export]
 macro_rules! with_both_tools {
     (alone: $($name:ident),* $(,)?) => {
@@ -224,8 +222,8 @@ macro_rules! with_both_tools {
     };
 }
 
-/// Makes one test, against Quorate alone, of each function named: for what it promises beyond etcd.
-/// `alone:` means the same as for both servers.
+/// Defines one test for each function, against Quorate only, for promises beyond etcd's. `alone:` has the same meaning
+/// as for both servers.
 #[macro_export]
 macro_rules! on_quorate {
     (alone: $($name:ident),* $(,)?) => {

@@ -1,10 +1,9 @@
-//! Is a history of concurrent operations explained by some order in which they took effect one by one?
+//! Checker for linearizability: is there an order of the concurrent operations that explains all answers?
 //!
-//! The checker knows nothing of servers. It gets what clients did and were told: for each operation
-//! when it was called, when it returned, and with what. A history is linearizable when every operation
-//! can be given one moment between its call and its return so that a single register, going through
-//! them in that order, would have answered the same. An operation whose outcome nobody knows may have
-//! taken effect at any moment after its call, or never.
+//! The checker is independent of servers. Its input is the operations of clients: when each was called, when it
+//! returned, and with which answer. A history is linearizable if every operation can be assigned one moment between its
+//! call and its return so that a single register that executes them in that order gives the same answers. An operation
+//! with an unknown outcome may have taken effect at any moment after its call, or never.
 //!
 //! Keys are independent registers, and a history is linearizable exactly when its part about each key
 //! is (Herlihy and Wing 1990), so keys are checked one by one.
@@ -28,18 +27,18 @@ use std::time::Duration;
 /// One operation of one client on one key.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Who did it; for the reader of a failure only.
+    /// The client; only for the reader of a failure.
     pub client: usize,
-    /// What was asked.
+    /// The request.
     pub action: Action,
-    /// When, on a clock that all clients share.
+    /// The time of the call, on a clock that all clients share.
     pub called: u64,
-    /// When the answer came, and what it was. Without one the operation may have taken effect at any
-    /// moment since its call, or never. Operations that certainly had no effect are not recorded.
+    /// The time of the answer, and the answer. Without one the operation may have taken effect at any moment since its
+    /// call, or never. Operations that certainly had no effect are not recorded.
     pub answer: Option<(u64, Answer)>,
 }
 
-/// What all clients did, by key.
+/// The operations of all clients, by key.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     keys: BTreeMap<String, Vec<Operation>>,
@@ -62,14 +61,14 @@ impl Operations {
         self.keys.values().map(Vec::len).sum()
     }
 
-    /// True when nothing was done.
+    /// True if there is no operation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Fails unless the history of every key is linearizable, starting from absent keys. Not knowing
-    /// within the time given is a failure too.
+    /// Fails unless the history of every key is linearizable, starting from absent keys. It also fails if the time
+    /// limit is exceeded.
     #[track_caller]
     pub fn check(&self, budget: Duration) {
         for (key, operations) in &self.keys {
@@ -91,13 +90,12 @@ pub fn check(operations: &[Operation], budget: Duration) -> Verdict {
     search::search(&relevant(operations), budget)
 }
 
-/// The history without what cannot matter: reads without an answer, and operations without an answer
-/// that tried to store a value which nobody has seen.
+/// The history without irrelevant operations: reads without an answer, and operations without an answer that tried to
+/// store a value which no client has seen.
 ///
-/// Every answer but a plain "done" tells the state that it found. So if such a value was ever stored,
-/// whatever came next neither saw it nor depended on it, and leaving the operation out of an order that
-/// explains the history leaves an order that explains it. Without this, each timeout would double the
-/// work of the search.
+/// Every answer except a plain "done" contains the state that it found. So if such a value was stored, the following
+/// operations neither saw it nor depended on it, and an order that explains the history still explains it without this
+/// operation. Otherwise each timeout would double the work of the search.
 fn relevant(operations: &[Operation]) -> Vec<Operation> {
     let mut seen = BTreeSet::new();
     for operation in operations {

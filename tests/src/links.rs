@@ -1,19 +1,19 @@
-//! What stands between the members of a cluster: TCP proxies that delay, drop and cut.
+//! Links between the members of a cluster: TCP proxies that delay, drop and cut connections.
 //!
-//! Each member advertises its proxy's port to its peers. Which member dialled a connection is known
-//! from the `X-Server-From` field of the first request that has one; a rule applies to the bytes that
-//! flow from one member to another, whoever dialled. Connections without that field (`GET /version`
-//! and the like, and a health probe until the connection carries something else) belong to nobody:
-//! they pass, unless everything to or from the member behind the proxy is dropped.
+//! Each member advertises its proxy's port to its peers. The `X-Server-From` field of the first request that has one
+//! identifies the member that dialled a connection. A rule applies to the bytes from one member to another, whichever
+//! of them dialled. Connections without that field (`GET /version` and similar requests, and a health probe until the
+//! connection carries another request) belong to no member: they pass, unless everything to or from the member behind
+//! the proxy is dropped.
 //!
-//! Bytes that are dropped are held as a network would by sending them again: they arrive, late and in
-//! order, once the link is healed, unless a side has given up on the connection by then.
+//! Dropped bytes are held, as if a network sent them again: they arrive, late and in order, once the link is healed,
+//! unless a side has closed the connection by then.
 //!
-//! A member's proxy can also refuse whoever dials, and break what is open, as a packet filter does or the host of
-//! a process that has ended. The member itself can go on dialling others.
+//! A member's proxy can also refuse new connections and break open ones, like a packet filter or the host of a process
+//! that has ended. The member itself can still dial others.
 //!
-//! The proxies run on a thread of their own, so that a test that computes does not slow them down.
-//! Clients are not here: they reach every member at any time.
+//! The proxies run on their own thread, so that a test with heavy computation does not slow them down. Clients do not
+//! use them: they reach every member at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use crate::Random;
 use crate::ports::Port;
 
-/// What happens to bytes on their way from one member to another.
+/// Rule for bytes from one member to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rule {
     /// They pass.
@@ -43,19 +43,19 @@ pub enum Rule {
         /// At most by this more, by chance.
         jitter: Duration,
     },
-    /// One piece out of so many ends its connection instead of arriving.
+    /// One in this number of pieces ends its connection instead of arriving.
     Cut {
         /// The number.
         one_in: u64,
     },
-    /// They pass and do not arrive in turns, each of this length.
+    /// They pass and are held in turns of this length.
     Flap {
         /// The length of a turn.
         turn: Duration,
     },
 }
 
-/// The rules in force. A pair without one passes.
+/// The rules in force. A pair without a rule passes.
 #[derive(Clone, Debug)]
 struct Rules {
     since: Instant,
@@ -74,7 +74,7 @@ impl Rules {
         }
     }
 
-    /// For a connection of an unknown dialler to a member.
+    /// The rule for a connection from an unknown dialler to a member.
     fn of_anybody(&self, member: usize, inward: bool, count: usize) -> Rule {
         let dropped = |other: usize| {
             let (from, to) = if inward { (other, member) } else { (member, other) };
@@ -91,7 +91,7 @@ struct Shared {
     rules: watch::Sender<Rules>,
     /// Members whose proxies refuse connections.
     refusing: watch::Sender<BTreeSet<usize>>,
-    /// Members by id, as the header spells it.
+    /// Members by id, in the spelling of the header.
     ids: Mutex<BTreeMap<String, usize>>,
     count: Mutex<usize>,
     random: Mutex<Random>,
@@ -105,7 +105,7 @@ pub struct Links {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// The way to one member.
+/// The proxy in front of one member.
 #[derive(Debug)]
 struct Proxy {
     listener: TcpListener,
@@ -114,7 +114,7 @@ struct Proxy {
 }
 
 impl Links {
-    /// Links of nobody yet, all of which pass.
+    /// Links without members, all of which pass.
     #[must_use]
     pub(crate) fn new() -> Self {
         let rules = Rules { since: Instant::now(), pairs: BTreeMap::new() };
@@ -133,7 +133,7 @@ impl Links {
         Self { shared, proxies: Some(proxies), thread: Some(thread) }
     }
 
-    /// Puts a proxy before the next member's port, and returns the port to advertise.
+    /// Puts a proxy in front of the next member's port, and returns the port to advertise.
     pub(crate) fn add(&self, port: u16) -> u16 {
         let advertised = Port::free();
         let listener = TcpListener::bind(("127.0.0.1", advertised.number())).unwrap();
@@ -145,12 +145,12 @@ impl Links {
         advertised.number()
     }
 
-    /// Says which id a member has.
+    /// Records the id of a member.
     pub(crate) fn identify(&self, member: usize, id: u64) {
         self.shared.ids.lock().unwrap().insert(format!("{id:x}"), member);
     }
 
-    /// Sets the rule for what flows from one member to another.
+    /// Sets the rule from one member to another.
     pub fn set(&self, from: usize, to: usize, rule: Rule) {
         self.shared.rules.send_modify(|rules| {
             rules.since = Instant::now();
@@ -164,7 +164,7 @@ impl Links {
         self.set(other, one, rule);
     }
 
-    /// Sets the rule between all members of one side and all of the other, in both directions.
+    /// Sets the rule between all members of two sides, in both directions.
     pub fn split(&self, side: &[usize], other_side: &[usize], rule: Rule) {
         for one in side {
             for other in other_side {
@@ -186,17 +186,17 @@ impl Links {
         }
     }
 
-    /// Nothing to or from a member arrives.
+    /// Drops everything to or from a member.
     pub fn isolate(&self, member: usize) {
         self.around(member, Rule::Drop);
     }
 
-    /// Connections to a member are broken and refused.
+    /// Breaks and refuses connections to a member.
     pub fn refuse(&self, member: usize) {
         self.shared.refusing.send_modify(|refusing| _ = refusing.insert(member));
     }
 
-    /// Everything passes again, also what was held.
+    /// Lets everything pass again, including held bytes.
     pub fn heal(&self) {
         self.shared.refusing.send_modify(BTreeSet::clear);
         self.shared.rules.send_modify(|rules| rules.pairs.clear());
@@ -211,7 +211,7 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.proxies = None;
         if let Some(thread) = self.thread.take() {
-            // A proxy that failed has failed the test already.
+            // A failed proxy has already failed the test.
             drop(thread.join());
         }
     }
@@ -249,14 +249,14 @@ async fn accept(shared: Arc<Shared>, proxy: Proxy) {
             None => {
                 drop(listener);
                 drop(refusing.wait_for(|refusing| !refusing.contains(&proxy.member)).await);
-                // Nobody else takes the port: it is held.
+                // No other process takes the port, because it is held.
                 listener = Listener::bind(address).await.unwrap();
             }
         }
     }
 }
 
-/// Carries a connection until the proxy refuses such.
+/// Forwards a connection until the proxy refuses connections.
 async fn unless_refused(end: Arc<End>, stream: TcpStream, port: u16) {
     let mut refusing = end.shared.refusing.subscribe();
     let member = end.member;
@@ -266,7 +266,7 @@ async fn unless_refused(end: Arc<End>, stream: TcpStream, port: u16) {
     }
 }
 
-/// What is known of the two ends of a connection.
+/// The two ends of a connection, as far as they are known.
 #[derive(Debug)]
 struct End {
     shared: Arc<Shared>,
@@ -292,7 +292,7 @@ impl End {
 
     /// Waits until bytes may pass.
     async fn gate(&self, inward: bool) {
-        /// A link that flaps changes without being told.
+        /// A flapping link changes without a notification.
         const LOOK: Duration = Duration::from_millis(10);
         let mut changes = self.shared.rules.subscribe();
         while self.rule(inward) == Rule::Drop {
@@ -308,7 +308,7 @@ impl End {
 async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
     let (mut reader, writer) = stream.into_split();
     let mut seen = Vec::new();
-    // The target is dialled only when something arrives there.
+    // The target is dialled only when bytes arrive.
     let Ok(true) = read_head(&end, &mut reader, &mut seen).await else { return };
     end.gate(true).await;
     let Ok(target) = TcpStream::connect(("127.0.0.1", port)).await else { return };
@@ -316,11 +316,11 @@ async fn connection(end: Arc<End>, stream: TcpStream, port: u16) {
     if forth.write_all(&seen).await.is_err() {
         return;
     }
-    // An error on one way ends both.
+    // An error in one direction ends both.
     drop(tokio::try_join!(pump(&end, true, reader, forth), pump(&end, false, back, writer),));
 }
 
-/// Reads the first piece. False when there was none.
+/// Reads the first piece. Returns false at the end of the stream.
 async fn read_head(
     end: &End,
     reader: &mut OwnedReadHalf,
@@ -332,7 +332,7 @@ async fn read_head(
 }
 
 impl End {
-    /// Names of header fields are spelled in capitals or not.
+    /// Header field names may be in capitals or not.
     fn look_for_dialler(&self, piece: &[u8]) {
         const FIELD: &[u8] = b"x-server-from:";
         if self.dialler.get().is_some() {
@@ -345,20 +345,20 @@ impl End {
         let value = &piece[position + FIELD.len()..];
         if let Some(line_end) = value.iter().position(|byte| *byte == b'\r') {
             let id = String::from_utf8_lossy(&value[..line_end]).trim().to_owned();
-            // Nobody else sets it: only the inward way looks.
+            // Only the inward direction looks for the field, so only it sets this.
             drop(self.dialler.set(id));
         }
     }
 }
 
-/// Carries bytes one way until their end, or an error.
+/// Copies bytes in one direction until their end, or an error.
 async fn pump(
     end: &End,
     inward: bool,
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
 ) -> std::io::Result<()> {
-    /// Pieces under way on a slow link.
+    /// Pieces in transit on a slow link.
     const UNDER_WAY: usize = 1024;
     let (sender, mut pieces) = mpsc::channel::<(tokio::time::Instant, Vec<u8>)>(UNDER_WAY);
     let read = async move {

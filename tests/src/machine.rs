@@ -1,7 +1,6 @@
-//! What a machine does to a process: a disk that is full, syncs that fail, take long or do not come back, a clock
-//! that jumps.
+//! Faults of a machine: a full disk, syncs that fail, are slow or never return, a clock that jumps.
 //!
-//! Whatever a machine that runs the tests lacks for this is told in a notice, and the test is skipped.
+//! If the machine that runs the tests lacks something for a fault, a notice says so and the test is skipped.
 
 mod disk;
 mod shim;
@@ -15,29 +14,29 @@ use std::time::Duration;
 
 use crate::{Kind, Options, Server};
 
-/// What happens when a process asks for its data to be made durable.
+/// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncs {
-    /// It takes its time and works.
+    /// It succeeds after its normal time.
     Work,
-    /// It is an error.
+    /// It fails.
     Fail,
-    /// It works, and takes this much longer.
+    /// It succeeds with this additional delay.
     Take(Duration),
 }
 
-/// Control over how the syncs of one member go, by whichever means its program allows: calls of the C
-/// library are intercepted, and system calls of a program that goes without it are tampered with.
+/// Control over the syncs of one member, by a means that works with its program: C library calls are intercepted, or
+/// system calls of a program without the C library are modified.
 #[derive(Debug)]
 pub enum Syncing {
-    /// From within.
+    /// Interception in the process.
     Shim(Shim),
-    /// From without.
+    /// Modification from outside.
     Strace(Option<Strace>),
 }
 
 impl Syncing {
-    /// The means for a kind of server, when it is here.
+    /// The means for a kind of server, if it is available.
     #[must_use]
     pub fn of(kind: Kind) -> Option<Self> {
         match kind {
@@ -46,7 +45,7 @@ impl Syncing {
         }
     }
 
-    /// Options of the server that is to be controlled.
+    /// Options of the controlled server.
     #[must_use]
     pub fn prepare(&self, options: Options) -> Options {
         match self {
@@ -55,7 +54,7 @@ impl Syncing {
         }
     }
 
-    /// From now on, syncs of the running server go like this.
+    /// Sets the result of syncs of the running server.
     pub fn set(&mut self, server: &Server, syncs: Syncs) {
         match self {
             Self::Shim(shim) => shim.set_syncs(syncs),

@@ -1,7 +1,7 @@
-//! Authorities of the tests' own, and what they sign.
+//! CAs for tests, and certificates signed by them.
 //!
-//! Certificates are for this machine (`localhost`, 127.0.0.1), for servers and clients alike and valid today, unless a
-//! test says otherwise.
+//! By default certificates are for this machine (`localhost`, 127.0.0.1), for servers and clients alike, and valid
+//! today.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -14,27 +14,27 @@ use rcgen::{
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a certificate says.
+/// Contents of a certificate.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// The subject's common name; none when empty.
     pub common_name: String,
-    /// Names and addresses that it stands for.
+    /// Alternative names and addresses.
     pub hosts: Vec<String>,
-    /// Whether a server may show it.
+    /// Whether it is for servers.
     pub for_servers: bool,
-    /// Whether a client may.
+    /// Whether it is for clients.
     pub for_clients: bool,
-    /// Its number.
+    /// Its serial number.
     pub serial: u64,
-    /// Valid from then on.
+    /// Start of its validity.
     pub from: SystemTime,
-    /// Valid until then.
+    /// End of its validity.
     pub until: SystemTime,
 }
 
 impl Leaf {
-    /// A certificate in order.
+    /// A valid certificate.
     #[must_use]
     pub fn new(common_name: &str) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Leaf {
         params
     }
 
-    /// Signs itself.
+    /// Self-signed.
     #[must_use]
     pub fn self_signed(&self) -> Credentials {
         let key = KeyPair::generate().unwrap();
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Writes both as `name` and `name.key`, whole from one moment to the next, and returns where.
+    /// Writes both as `name` and `name.key`, atomically, and returns the path.
     pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (cert, key) = (dir.join(name), dir.join(format!("{name}.key")));
         replace(&cert, self.cert.as_bytes());
@@ -101,14 +101,14 @@ impl Credentials {
     }
 }
 
-/// Puts a file in the place of another, as a careful operator does: whoever reads finds the one or the other.
+/// Replaces a file atomically, as a careful operator does: a reader finds the old file or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, bytes).unwrap();
     std::fs::rename(&beside, path).unwrap();
 }
 
-/// Somebody whose signatures count for whoever trusts it.
+/// A CA.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -126,11 +126,11 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// A new CA.
     #[must_use]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
-        // Two authorities of one name would be taken for one another.
+        // Two CAs of one name would be mistaken for one another.
         let key = KeyPair::generate().unwrap();
         let name: String =
             key.public_key_raw()[1..9].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -155,13 +155,13 @@ impl Authority {
         Credentials { cert, key: key.serialize_pem() }
     }
 
-    /// A list of the numbers that are revoked, in DER.
+    /// A revocation list with these serial numbers, in DER.
     #[must_use]
     pub fn revoke(&self, serials: &[u64]) -> Vec<u8> {
         self.revoke_until(serials, SystemTime::now() + DAY)
     }
 
-    /// The same, with when a newer list was promised.
+    /// A revocation list with the time of the next update.
     #[must_use]
     pub fn revoke_until(&self, serials: &[u64], next_update: SystemTime) -> Vec<u8> {
         let revoked = |serial: &u64| RevokedCertParams {

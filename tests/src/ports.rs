@@ -1,8 +1,8 @@
-//! Free ports, each handed out once as long as it is held.
+//! Free ports, each handed out once while it is held.
 //!
-//! A server that is down must find its ports free when it is started again, whatever other tests do
-//! in the meantime, in this process or another. So a port is held by a socket of the other protocol
-//! under the same number: all tests ask for that first, and no server minds.
+//! A server that is down must find its ports free when it is restarted, whatever other tests do meanwhile, in this
+//! process or another. So a socket of the other protocol under the same number holds a port: all tests try to bind that
+//! first, and it does not affect servers.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 10_000;
 
-/// A port that no other test takes. Given back when this is dropped.
+/// A port that no other test uses. It is released when this is dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -18,7 +18,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port that nobody listens on. Processes that run at the same time start at different places.
+    /// A port without a listener. Processes that run at the same time start their search at different ports.
     #[must_use]
     pub fn free() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! What clients come by on their way to servers: a proxy of gRPC, or a gateway that passes bytes on. A process of either program.
+//! A gRPC proxy or a gateway between clients and servers, as a process of either program.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use crate::ports::Port;
 use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
-/// How long a proxy may take to find its members.
+/// Timeout for a proxy to find its members.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// `grpc-proxy start` or `gateway start`, with a port and a directory of its own. It ends when this is dropped.
+/// `grpc-proxy start` or `gateway start`, with its own port and directory. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     kind: Kind,
@@ -24,14 +24,14 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy to these ports of members, and waits until it reaches one.
+    /// Starts a proxy for these ports of members, and waits until it reaches one.
     pub async fn start(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let mut proxy = Self::launch(kind, members, flags);
         proxy.ready().await;
         proxy
     }
 
-    /// Starts a proxy, and does not wait.
+    /// Starts a proxy without waiting.
     #[must_use]
     pub fn launch(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let port = Port::free();
@@ -40,7 +40,7 @@ impl Proxy {
         Self::launch_at(port, kind, "grpc-proxy", members, &flags)
     }
 
-    /// Starts a gateway to these ports of members, and waits until it reaches one.
+    /// Starts a gateway for these ports of members, and waits until it reaches one.
     pub async fn start_gateway(kind: Kind, members: &[u16], flags: &[&str]) -> Self {
         let mut gateway = Self::launch_at(Port::free(), kind, "gateway", members, flags);
         gateway.ready().await;
@@ -67,7 +67,7 @@ impl Proxy {
         proxy
     }
 
-    /// Starts the process anew.
+    /// Restarts the process.
     pub fn launch_again(&mut self) {
         assert!(self.child.is_none(), "the proxy runs already");
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
@@ -93,16 +93,16 @@ impl Proxy {
         .await;
     }
 
-    /// Ends the process without a warning.
+    /// Kills the process.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Already gone is fine.
+            // It may already be gone.
             drop(child.kill());
             drop(child.wait());
         }
     }
 
-    /// True where every byte goes by it, whatever it is.
+    /// True if it forwards every byte unchanged.
     pub(crate) fn passes_everything(&self) -> bool {
         self.subcommand == "gateway"
     }
@@ -120,13 +120,13 @@ impl Proxy {
         assert!(status.success(), "kill -s {name} {pid}");
     }
 
-    /// Waits until the process ends by itself.
+    /// Waits until the process ends.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the proxy runs");
         eventually("the end of the proxy", async || child.try_wait().unwrap()).await
     }
 
-    /// Where it listens.
+    /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port.number()
@@ -138,13 +138,13 @@ impl Proxy {
         Client::new(self.port())
     }
 
-    /// Asks over HTTP.
+    /// Sends an HTTP request.
     #[must_use]
     pub fn get(&self, path: &str) -> Response {
         http::get(self.port(), path)
     }
 
-    /// One sample of its own metrics.
+    /// One sample of its metrics.
     #[must_use]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let text = self.get("/proxy/metrics").text();
@@ -165,7 +165,7 @@ impl Proxy {
         self.home.path().join("log")
     }
 
-    /// Everything it has said.
+    /// Its whole log.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()

@@ -1,4 +1,4 @@
-//! Chance for the tests that want different runs, with a seed that is shown.
+//! Random numbers for tests, with a seed that is printed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,8 +18,7 @@ impl Random {
         Self { seed, numbers: SplitMix64::new(seed) }
     }
 
-    /// A generator seeded by `QUORATE_SEED`, or else by the clock. The seed is printed, for the output
-    /// of a test that fails.
+    /// A generator seeded by `QUORATE_SEED`, or by the clock. The seed is printed, for the output of a failed test.
     #[must_use]
     pub fn by_chance() -> Self {
         let given = std::env::var("QUORATE_SEED").ok();
@@ -28,7 +27,7 @@ impl Random {
         Self::new(seed)
     }
 
-    /// What it was made with: another one made with it has given the same numbers.
+    /// Its seed: another generator with this seed gives the same numbers.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
@@ -39,7 +38,7 @@ impl Random {
         self.numbers.below(bound)
     }
 
-    /// A time up to a bound.
+    /// A random duration below a bound.
     pub fn millis_below(&mut self, bound: u64) -> Duration {
         Duration::from_millis(self.below(bound))
     }

@@ -1,7 +1,7 @@
-//! The smallest HTTP/2 client that can send what no library sends.
+//! A minimal HTTP/2 client that can send what no library sends.
 //!
-//! Field lines go out as literals, as they are given; frames are written by hand. Answers are read with
-//! the field compression that servers use.
+//! Field lines are sent as literals, unchanged; frames are written by hand. Answers are read with the field compression
+//! that servers use.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -10,10 +10,10 @@ use std::net::TcpStream;
 use crate::DEADLINE;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest payload that a server takes unasked.
+/// Largest payload that a server accepts by default.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 
-/// What may be sent before the server says more.
+/// Bytes that may be sent before the server's first window update.
 const WINDOW: i64 = (1 << 16) - 1;
 
 const DATA: u8 = 0;
@@ -34,16 +34,16 @@ const END_HEADERS: u8 = 4;
 pub enum RawAnswer {
     /// With a response.
     Response(RawResponse),
-    /// The stream was reset, with that code.
+    /// The stream was reset with this code.
     Reset(u32),
-    /// The connection was closed, with that code if one was said.
+    /// The connection was closed, with this code if there was one.
     Closed(Option<u32>),
 }
 
 /// A response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawResponse {
-    /// Field lines of head and trailers, in their order.
+    /// Field lines of header and trailers, in order.
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
@@ -59,7 +59,7 @@ impl RawResponse {
 }
 
 impl RawAnswer {
-    /// In short: the HTTP status, the gRPC status and its message; or how it ended without them.
+    /// Summary: the HTTP status, the gRPC status and its message; or how it ended without them.
     #[must_use]
     pub fn summary(&self) -> String {
         match self {
@@ -77,7 +77,7 @@ impl RawAnswer {
     }
 }
 
-/// Undoes the escapes of a message; servers differ in what they escape.
+/// Decodes the escapes of a message; servers differ in what they escape.
 fn decode(message: &str) -> String {
     let (mut decoded, mut rest) = (Vec::new(), message.as_bytes());
     while let [byte, tail @ ..] = rest {
@@ -105,7 +105,7 @@ pub struct RawHttp2 {
     windows: Windows,
 }
 
-/// What the server lets be sent: on the connection, on a stream that is new, on those that are open.
+/// The windows granted by the server: of the connection, of a new stream, of the open streams.
 #[derive(Debug)]
 struct Windows {
     connection: i64,
@@ -135,13 +135,13 @@ impl RawHttp2 {
         connection
     }
 
-    /// Sends a request with these field lines and this body, and reads how it ends.
+    /// Sends a request with these field lines and this body, and reads its end.
     pub fn ask(&mut self, fields: &[(&[u8], &[u8])], body: &[u8]) -> RawAnswer {
         let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
         self.ask_block(&block, body)
     }
 
-    /// The same with an encoded field section.
+    /// Sends a request with an encoded field section.
     pub fn ask_block(&mut self, block: &[u8], body: &[u8]) -> RawAnswer {
         let id = self.open(block);
         self.send_body(id, body, true);
@@ -167,7 +167,8 @@ impl RawHttp2 {
         self.send(&frame(DATA, if is_last { END_STREAM } else { 0 }, id, body));
     }
 
-    /// Sends so many bytes of a body as the server lets them come. Says whether it has, or has ended the stream.
+    /// Sends this number of bytes of a body at the pace that the server permits. Returns whether all were sent before
+    /// the server ended the stream.
     pub fn pour(&mut self, id: u32, bytes: &[u8]) -> bool {
         for piece in bytes.chunks(FRAME_BYTES_MAX) {
             let len = i64::try_from(piece.len()).unwrap();
@@ -194,12 +195,12 @@ impl RawHttp2 {
         true
     }
 
-    /// A server that has closed the connection is noticed when it is read from.
+    /// A read detects that the server has closed the connection.
     fn send(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// How much of a new stream the server takes before it says more. Its settings come first.
+    /// The initial window of a new stream. The server's settings are read first.
     pub fn stream_window(&mut self) -> i64 {
         while let Some((kind, flags, ..)) = self.read_any_frame() {
             if kind == SETTINGS && flags & ACK == 0 {
@@ -210,8 +211,7 @@ impl RawHttp2 {
         self.windows.initial
     }
 
-    /// Pings, and reads until that is answered, or until the connection ends: with that code and these words, if any
-    /// were said.
+    /// Sends a ping, and reads until its answer or the end of the connection, with its code and text if there were any.
     pub fn ping(&mut self) -> Result<(), (Option<u32>, String)> {
         self.send(&frame(PING, 0, 0, &[0; 8]));
         loop {
@@ -227,7 +227,7 @@ impl RawHttp2 {
         }
     }
 
-    /// Reads until the connection is ended, and with what.
+    /// Reads until the connection ends, and returns how.
     pub fn read_farewell(&mut self) -> (Option<u32>, String) {
         loop {
             match self.read_frame() {
@@ -258,7 +258,7 @@ impl RawHttp2 {
                 }
                 DATA if stream == id => response.body.extend_from_slice(&payload),
                 RST_STREAM if stream == id => {
-                    // A server that has answered may say that it wants no more of the request.
+                    // A server that has answered may state that it accepts no more of the request.
                     return if response.field("grpc-status").is_some() {
                         RawAnswer::Response(response)
                     } else {
@@ -276,7 +276,7 @@ impl RawHttp2 {
         }
     }
 
-    /// Reads from a stream until it has brought so many bytes.
+    /// Reads from a stream until this number of bytes has arrived.
     pub fn read_body(&mut self, id: u32, count: usize) -> Vec<u8> {
         let mut body = Vec::new();
         while body.len() < count {
@@ -344,7 +344,7 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[..4].try_into().unwrap())
 }
 
-/// The code and the words of a GOAWAY.
+/// The code and the text of a GOAWAY.
 fn farewell(payload: &[u8]) -> (Option<u32>, String) {
     (Some(number(&payload[4..])), String::from_utf8_lossy(&payload[8..]).into_owned())
 }
@@ -358,7 +358,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The head of a gRPC call to this path, as a field section.
+/// The header of a gRPC call to this path, as a field section.
 #[must_use]
 pub fn call_head(path: &str) -> Vec<u8> {
     let lines = [
@@ -372,7 +372,7 @@ pub fn call_head(path: &str) -> Vec<u8> {
     lines.iter().flat_map(|(name, value)| literal(name.as_bytes(), value.as_bytes())).collect()
 }
 
-/// A field line that neither side remembers.
+/// A field line that is not indexed.
 #[must_use]
 pub fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut line = vec![0];
@@ -402,7 +402,7 @@ pub fn string(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// A message as it travels in a body.
+/// A message with its gRPC frame header.
 #[must_use]
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut body = vec![0];

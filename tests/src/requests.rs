@@ -1,4 +1,4 @@
-//! Requests in a few words.
+//! Short constructors of requests.
 
 use bytes::Bytes;
 use prost::Message;
@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
 
-/// A copy, as the messages want it.
+/// A copy in the type of the messages.
 #[must_use]
 pub fn bytes(data: impl AsRef<[u8]>) -> Bytes {
     Bytes::copy_from_slice(data.as_ref())
@@ -25,19 +25,19 @@ pub fn range(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::RangeRequest {
     pb::RangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
 }
 
-/// Reads a key and all after it.
+/// Reads a key and all later keys.
 #[must_use]
 pub fn from_key(key: impl AsRef<[u8]>) -> pb::RangeRequest {
     range(key, "\0")
 }
 
-/// Reads the keys that begin with something.
+/// Reads the keys with a prefix.
 #[must_use]
 pub fn prefix(start: impl AsRef<[u8]>) -> pb::RangeRequest {
     range(start.as_ref(), prefix_end(start.as_ref()))
 }
 
-/// The end of the range of keys that begin with something.
+/// The end of the range of keys with a prefix.
 #[must_use]
 pub fn prefix_end(start: &[u8]) -> Vec<u8> {
     let mut end = start.to_vec();
@@ -62,7 +62,7 @@ pub fn put_leased(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, lease: i64) ->
     pb::PutRequest { lease, ..put(key, value) }
 }
 
-/// Deletes a key, or the keys of a half-open range when the end is not empty.
+/// Deletes a key, or the keys of a half-open range if the end is not empty.
 #[must_use]
 pub fn delete(key: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest { key: bytes(key), range_end: bytes(end), ..Default::default() }
@@ -80,8 +80,8 @@ pub fn put_op(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> pb::RequestOp {
     op(Request::RequestPut(put(key, value)))
 }
 
-/// The encoding of a put inside so many transactions. The library takes the square of the depth to encode the
-/// message.
+/// The encoding of a put nested in this number of transactions. The library needs quadratic time in the depth to encode
+/// the message.
 #[must_use]
 pub fn deep_put(key: impl AsRef<[u8]>, depth: usize) -> Vec<u8> {
     let field = |tag: u32, value: &[u8]| {
@@ -116,7 +116,7 @@ pub fn txn(success: Vec<pb::RequestOp>) -> pb::TxnRequest {
     pb::TxnRequest { success, ..Default::default() }
 }
 
-/// A transaction with one.
+/// A transaction with a condition.
 #[must_use]
 pub fn txn_when(
     compare: Vec<pb::Compare>,
@@ -151,7 +151,7 @@ pub fn watch_key(key: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
     pb::WatchCreateRequest { key: bytes(key), ..Default::default() }
 }
 
-/// Watches the keys that begin with something.
+/// Watches the keys with a prefix.
 #[must_use]
 pub fn watch_prefix(start: impl AsRef<[u8]>) -> pb::WatchCreateRequest {
     let range_end = bytes(prefix_end(start.as_ref()));

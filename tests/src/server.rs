@@ -1,7 +1,7 @@
-//! One server process: started, asked, stopped, killed, started again.
+//! One server process: start, requests, stop, kill, restart.
 //!
-//! A server is ready when its log says `ready to serve client requests`. It is killed when the
-//! [`Server`] is dropped, and when that happens because the test failed, the end of its log is shown.
+//! A server is ready when its log says `ready to serve client requests`. It is killed when the [`Server`] is dropped.
+//! If the test has failed, the end of its log is printed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::{Client, DEADLINE, Kind, Response, http};
 
 const READY: &str = "ready to serve client requests";
 const PAUSE: Duration = Duration::from_millis(5);
-/// Starts on other ports, when somebody else was faster.
+/// Number of attempts with other ports, if another process has taken a port.
 const ATTEMPTS: usize = 5;
-/// Heartbeat interval and election timeout of a member that is alone.
+/// Heartbeat interval and election timeout of a single member.
 const QUICK: (u32, u32) = (10, 100);
-/// Lines of a log that are shown when a test fails.
+/// Number of log lines that are printed when a test fails.
 const LOG_LINES: usize = 40;
 
 /// How to start a server.
@@ -35,7 +35,7 @@ pub struct Options {
     environment: Vec<(String, String)>,
     wrapper: Vec<String>,
     data: Option<PathBuf>,
-    /// Heartbeat interval and election timeout in milliseconds; etcd's defaults when nothing.
+    /// Heartbeat interval and election timeout in milliseconds; etcd's defaults if `None`.
     timing: Option<(u32, u32)>,
     addresses: bool,
     cluster: Option<String>,
@@ -47,7 +47,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A single member with etcd's defaults, save for elections that take a tenth of the time.
+    /// A single member with etcd's defaults, except that elections take a tenth of the time.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self {
@@ -68,29 +68,29 @@ impl Options {
         }
     }
 
-    /// Turns authentication on and asks clients and peers for certificates; clients of this server have them, and ask
-    /// as root.
+    /// Enables authentication and requires certificates of clients and peers; clients of this server have them, and are
+    /// root.
     #[must_use]
     pub const fn guarded(mut self) -> Self {
         self.guarded = true;
         self
     }
 
-    /// Does not, whatever the run is about: the test looks after that itself.
+    /// Disables that in every mode of the run, because the test configures it itself.
     #[must_use]
     pub const fn unguarded(mut self) -> Self {
         self.guarded = false;
         self
     }
 
-    /// Serves clients with TLS; flags say how.
+    /// Serves clients with TLS, as configured by flags.
     #[must_use]
     pub const fn secured(mut self) -> Self {
         self.client_scheme = "https";
         self.unguarded()
     }
 
-    /// Talks to peers with TLS; flags say how.
+    /// Uses TLS for peers, as configured by flags.
     #[must_use]
     pub const fn secured_peers(mut self) -> Self {
         self.peer_scheme = "https";
@@ -111,29 +111,28 @@ impl Options {
         self
     }
 
-    /// Sets an environment variable. Nothing else named `ETCD_` is handed on.
+    /// Sets an environment variable. No other variable named `ETCD_` is passed on.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts the server through another program, which must end as that server: `nsenter ...`.
+    /// Starts the server through another program, which must become that server: `nsenter ...`.
     #[must_use]
     pub fn wrapper(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// Uses a data directory that is there already, and stays.
+    /// Uses an existing data directory, which is not deleted.
     #[must_use]
     pub fn data(mut self, folder: &Path) -> Self {
         self.data = Some(folder.to_owned());
         self
     }
 
-    /// Gives the server elections that take longer, unless the test has a wish of its own: where there
-    /// are others, a heartbeat may be late.
+    /// Gives the server a longer election timeout, unless the test has set one: in a cluster, a heartbeat may be late.
     #[must_use]
     pub(crate) fn patient(self) -> Self {
         if self.timing == Some(QUICK) { self.timing(50, 500) } else { self }
@@ -153,21 +152,21 @@ impl Options {
         self
     }
 
-    /// Makes it another program.
+    /// Uses another program.
     #[must_use]
     pub const fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Gives the server no listen addresses: the flags or a file say them.
+    /// Gives the server no listen addresses: flags or a file have them.
     #[must_use]
     pub const fn no_addresses(mut self) -> Self {
         self.addresses = false;
         self
     }
 
-    /// Whether the options are about this process alone.
+    /// Whether the options concern only this process.
     pub(crate) const fn is_about_one_process(&self) -> bool {
         self.data.is_some() || !self.addresses
     }
@@ -186,7 +185,7 @@ impl Options {
         Err(last.unwrap())
     }
 
-    /// A server with a directory and ports, whose process has yet to be launched.
+    /// A server with a directory and ports, whose process is not launched yet.
     #[must_use]
     pub fn prepare(self) -> Server {
         let home = TempDir::new().unwrap();
@@ -210,17 +209,17 @@ impl Options {
     }
 }
 
-/// A server that ended by itself.
+/// A server that ended during its start.
 #[derive(Debug)]
 pub struct Exit {
-    /// How; nothing when it was still running at the deadline, neither serving nor ending.
+    /// Its exit status; `None` if it was still running at the deadline, without serving.
     pub status: Option<ExitStatus>,
-    /// What it said, from this start on.
+    /// Its log since this start.
     pub log: String,
 }
 
 impl Exit {
-    /// True when somebody else was faster to take a port.
+    /// True if another process had taken a port.
     #[must_use]
     pub fn lost_a_port(&self) -> bool {
         self.log.contains("address already in use")
@@ -244,15 +243,15 @@ pub struct Server {
     home: TempDir,
     data: PathBuf,
     log: PathBuf,
-    /// Where in the log the present process begins.
+    /// Offset in the log at which the current process begins.
     log_start: usize,
     client_port: Port,
     peer_port: Port,
-    /// What lets nobody in but this test.
+    /// Certificates and credentials that only this test has.
     guard: Option<Guard>,
-    /// The other members, which live as long.
+    /// The other members, which live as long as this server.
     company: Vec<Self>,
-    /// What clients come by.
+    /// The proxy or gateway of its clients.
     front: Option<Proxy>,
 }
 
@@ -262,27 +261,27 @@ impl Server {
         Options::new(kind).start().await
     }
 
-    /// Starts the process anew on the same directory and ports, and waits until it serves.
+    /// Restarts the process on the same directory and ports, and waits until it serves.
     pub async fn start_again(&mut self) {
         if let Err(exit) = self.try_start_again().await {
             panic!("the server does not start again: {exit}");
         }
     }
 
-    /// The same, for a server that may refuse.
+    /// Restarts a server that may refuse to start.
     pub async fn try_start_again(&mut self) -> Result<(), Exit> {
         self.launch();
         self.ready().await
     }
 
-    /// Starts the process and does not wait: a member of a cluster serves when a majority is there.
+    /// Starts the process without waiting: a member of a cluster serves once there is a majority.
     pub fn launch(&mut self) {
         assert!(self.child.is_none(), "the server runs already");
         self.log_start = std::fs::read(&self.log).unwrap_or_default().len();
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        // Owned from the first moment, so that giving up on the start ends the process.
+        // The process is owned from the first moment, so that an aborted start ends it.
         self.child = Some(command.spawn().unwrap());
     }
 
@@ -354,13 +353,13 @@ impl Server {
         command
     }
 
-    /// Which server this is.
+    /// The kind of the server.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.options.kind
     }
 
-    /// True when the server is, or stands for, etcd 3.7; Debian's is older.
+    /// True if the server implements etcd 3.7; Debian's is older.
     #[must_use]
     pub const fn is_3_7(&self) -> bool {
         matches!(self.options.kind, Kind::Quorate)
@@ -377,14 +376,14 @@ impl Server {
         self.options.kind = kind;
     }
 
-    /// Says with whom the next start forms a cluster, or which existing cluster it joins. A directory
-    /// in use knows already, and goes by what it knows.
+    /// Sets the cluster that the next start forms or joins. A directory in use has this information already, and it
+    /// takes precedence.
     pub fn set_cluster(&mut self, cluster: String, existing: bool) {
         self.options.cluster = Some(cluster);
         self.options.existing = existing;
     }
 
-    /// Lets peers connect to another port than the one that the server listens on.
+    /// Advertises another peer port than the one that the server listens on.
     pub const fn set_advertised_peer_port(&mut self, port: u16) {
         self.options.advertised_peer_port = Some(port);
     }
@@ -399,7 +398,7 @@ impl Server {
         self.company = others;
     }
 
-    /// The other members, when the suite runs against clusters.
+    /// The other members, if the suite runs against clusters.
     #[must_use]
     pub fn company(&self) -> &[Self] {
         &self.company
@@ -414,33 +413,33 @@ impl Server {
         }
     }
 
-    /// Where clients come in: at the proxy's port, if there is one before this server.
+    /// The client port: that of the proxy, if there is one in front of this server.
     #[must_use]
     pub fn front_port(&self) -> u16 {
         self.front.as_ref().map_or_else(|| self.port(), Proxy::port)
     }
 
-    /// Has clients come by a proxy.
+    /// Makes clients use a proxy.
     pub(crate) fn behind(mut self, proxy: Proxy) -> Self {
         self.front = Some(proxy);
         self
     }
 
-    /// Address for clients that the server makes known, with its scheme. It is open to those of this machine where the server is
-    /// guarded: see [`Self::listen_url`].
+    /// The client address that the server advertises, with its scheme. If the server is guarded, clients of this
+    /// machine can connect to it without a certificate: see [`Self::listen_url`].
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.options.client_scheme, self.own_port())
     }
 
-    /// Address that the server itself listens on for clients.
+    /// The client address on which the server itself listens.
     #[must_use]
     pub fn listen_url(&self) -> String {
         let scheme = if self.guard.is_some() { "https" } else { self.options.client_scheme };
         format!("{scheme}://127.0.0.1:{}", self.client_port.number())
     }
 
-    /// Logs root in anew; clients that there are already go on with the new token.
+    /// Logs root in again; existing clients continue with the new token.
     pub async fn log_in(&self) {
         self.guard.as_ref().expect("the server is guarded").log_in().await;
     }
@@ -451,22 +450,22 @@ impl Server {
         Client::new(self.port())
     }
 
-    /// A client of a guarded server whose connection shows other certificates than those of this test, and trusts who
-    /// it is told to.
+    /// A client of a guarded server whose connection presents other certificates than those of this test, and trusts
+    /// the given CA.
     #[must_use]
     pub fn visitor(&self, credentials: &Credentials, authority: &str) -> Visitor {
         Visitor::new(self.client_port.number(), credentials, authority)
     }
 
-    /// Has clients of this server show what those of another member show, if they have nothing of their own.
+    /// Makes clients of this server use the token of another member's clients, if they have none.
     pub(crate) fn adopt_token(&self, other: &Self) {
         if let (Some(own), Some(other)) = (&self.guard, &other.guard) {
             own.adopt(other);
         }
     }
 
-    /// Where the certificates of a guarded server are: `ca`, `server`, and `client` for those who ask it, each with its
-    /// key beside it.
+    /// The folder with the certificates of a guarded server: `ca`, `server`, and `client` for its clients, each with
+    /// its key.
     #[must_use]
     pub fn guard_dir(&self) -> PathBuf {
         self.guard.as_ref().expect("the server is guarded").dir().to_owned()
@@ -476,13 +475,13 @@ impl Server {
         if self.guard.is_some() { "https" } else { self.options.peer_scheme }
     }
 
-    /// The user that tools have to name, where one has to be, with the password: `name:password`.
+    /// The user for command-line tools, if one is needed, with the password: `name:password`.
     #[must_use]
     pub fn user_of_tools(&self) -> Option<String> {
         self.guard.is_some().then(crate::guard::user_of_tools)
     }
 
-    /// Address for peers, with its scheme, as it is advertised.
+    /// The advertised address for peers, with its scheme.
     #[must_use]
     pub fn peer_url(&self) -> String {
         let port = self.options.advertised_peer_port.unwrap_or(self.peer_port.number());
@@ -496,7 +495,7 @@ impl Server {
         gateway.map_or_else(|| self.own_port(), Proxy::port)
     }
 
-    /// The port for clients without what they come by.
+    /// The server's own port for clients, without the proxy.
     fn own_port(&self) -> u16 {
         self.guard.as_ref().map_or(self.client_port.number(), Guard::port)
     }
@@ -536,7 +535,7 @@ impl Server {
         files
     }
 
-    /// Asks over HTTP.
+    /// Sends an HTTP request.
     #[must_use]
     pub fn get(&self, path: &str) -> Response {
         http::get(self.port(), path)
@@ -550,14 +549,14 @@ impl Server {
         line.trim().parse().ok()
     }
 
-    /// Everything the server has said.
+    /// The whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What it has said since it was launched last.
+    /// The log since the last launch.
     #[must_use]
     pub fn log_of_this_run(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
@@ -584,7 +583,7 @@ impl Server {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
-    /// Ends the process without a warning.
+    /// Kills the process.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("the server runs");
         child.kill().unwrap();
@@ -593,7 +592,7 @@ impl Server {
 
     fn end_child(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Already gone is fine.
+            // It may already be gone.
             drop(child.kill());
             drop(child.wait());
         }
@@ -606,7 +605,7 @@ impl Server {
         assert!(status.success(), "kill -s {name} {pid}");
     }
 
-    /// Asks the server to stop, and waits for its end.
+    /// Stops the server, and waits for its end.
     pub async fn stop(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended().await

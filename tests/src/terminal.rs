@@ -1,7 +1,7 @@
-//! A program at a terminal: it believes that a person sits there.
+//! A program at a pseudo-terminal, which behaves as for an interactive user.
 //!
-//! `script` of util-linux makes the terminal, passes on what is typed and shows what the program prints, with the echo
-//! of the terminal's own. It is a part of every Debian.
+//! `script` of util-linux creates the terminal, forwards input and shows the output of the program, with the echo of
+//! the terminal. Every Debian has it.
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -19,24 +19,24 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts a program, where terminals can be made.
+    /// Starts a program, if terminals can be created.
     #[must_use]
     pub fn start(program: &Command) -> Option<Self> {
         Self::start_between(program, "", "")
     }
 
-    /// The same, with lines of a shell before and after the program, at the same terminal: what is in its environment
-    /// there they can change.
+    /// Starts a program with shell lines before and after it at the same terminal; the lines can change its
+    /// environment.
     #[must_use]
     pub fn start_between(program: &Command, before: &str, after: &str) -> Option<Self> {
         let words = std::iter::once(program.get_program()).chain(program.get_args());
         let quoted =
             words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
         let line = quoted.collect::<Vec<_>>().join(" ");
-        // A shell becomes the one program that it is to run; then it is the program that a signal ends.
+        // The shell is replaced by its only program, so that a signal ends the program.
         let lines = [before, &line, after].into_iter().filter(|line| !line.is_empty());
         let line = lines.collect::<Vec<_>>().join("\n");
-        // Keys end it also where tests run in the background of a shell, which has what it starts there ignore them.
+        // Keys also work if tests run in the background of a shell, which makes its children ignore these signals.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,QUIT,HUP", "script", "--quiet", "--return", "--flush"]);
         command.args(["--command", &line, "/dev/null"]);
@@ -62,7 +62,7 @@ impl Terminal {
         Some(Self { process, keyboard, screen })
     }
 
-    /// All that was shown so far, with lines ended as files end them.
+    /// All output so far, with line ends as in files.
     #[must_use]
     pub fn screen(&self) -> String {
         String::from_utf8_lossy(&self.screen.lock().unwrap()).replace("\r\n", "\n")
@@ -76,7 +76,7 @@ impl Terminal {
         .await;
     }
 
-    /// Waits until the screen ends with a text, and what is typed next is not shown on it: a program asks first, and stops the
+    /// Waits until the screen ends with a text and the echo is off: a program prints its prompt first, and disables the
     /// echo after that.
     pub async fn asks_in_secret(&self, text: &str) {
         self.shows(text).await;
@@ -88,7 +88,7 @@ impl Terminal {
         .await;
     }
 
-    /// The terminal, of which the program's standard input is one.
+    /// The terminal, which is the program's standard input.
     fn device(&self) -> Option<PathBuf> {
         let id = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -96,13 +96,13 @@ impl Terminal {
         std::fs::read_link(format!("/proc/{child}/fd/0")).ok()
     }
 
-    /// Types something, control characters among it.
+    /// Types something, which may include control characters.
     pub fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
         self.keyboard.flush().unwrap();
     }
 
-    /// Waits until the program has ended. Returns its status and all that was shown.
+    /// Waits until the program has ended. Returns its status and all output.
     pub async fn ends(mut self) -> (Option<i32>, String) {
         let status =
             eventually("the end of the program", async || self.process.try_wait().unwrap());
@@ -117,7 +117,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }

@@ -1,8 +1,8 @@
-//! The way to a server that asks for certificates, for clients that have none.
+//! A tunnel to a server that requires certificates, for clients that have none.
 //!
-//! Whoever connects to the tunnel's port is connected to the server with TLS and the tunnel's certificate: one
-//! connection for one. So tests that know nothing of TLS, and tools that were not told of it, reach a server that lets
-//! nobody in without. What protocol to ask for is seen in the first bytes, so nothing is dialed before there are some.
+//! Each connection to the tunnel's port becomes one connection to the server with TLS and the tunnel's certificate. So
+//! tests without TLS, and tools without TLS options, reach a server that requires certificates. The first bytes
+//! determine the protocol to negotiate, so nothing is dialed before they arrive.
 
 use std::io;
 use std::path::Path;
@@ -17,10 +17,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::Client;
 use crate::pki::{Credentials, replace};
 
-/// What tells HTTP/2.
+/// The start of an HTTP/2 connection.
 const HTTP2: &[u8] = b"PRI";
 
-/// A tunnel at work; its connections end with it.
+/// A running tunnel; its connections end with it.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     port: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    /// To a port of this machine, with what lies in a folder: `ca`, `client`, `client.key`.
+    /// Starts a tunnel to a port of this machine, with the files in a folder: `ca`, `client`, `client.key`.
     pub(crate) fn start(to: u16, dir: &Path) -> Self {
         let connector = |http2| {
             Connector::new(ConnectorSettings {
@@ -52,7 +52,7 @@ impl Tunnel {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let Ok((stream, _)) = accepted else { continue };
-                        // A connection that fails is its ends' affair.
+                        // A failed connection is visible to its two ends.
                         let way = way.clone();
                         connections.spawn(async move { drop(way.carry(stream).await) });
                     }
@@ -63,7 +63,7 @@ impl Tunnel {
         Self { port, task }
     }
 
-    /// Where it begins.
+    /// Its port.
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }
@@ -75,7 +75,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// Apart from the tests' own: those that compute, or wait without giving way, must not hold up what they wait for.
+/// A separate runtime: tests that compute or block must not delay the connections they wait for.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -112,7 +112,7 @@ async fn begins_http2(stream: &TcpStream) -> io::Result<bool> {
         if count == first.len() || !HTTP2.starts_with(&first[..count]) {
             return Ok(first[..count] == *HTTP2);
         }
-        // The rest is on its way; there is no waiting for more than is there to be looked at.
+        // The rest is in transit; only the available bytes can be inspected.
         tokio::task::yield_now().await;
     }
 }
@@ -134,13 +134,13 @@ impl Visitor {
         Self { client: Client::new(tunnel.port()), tunnel, _dir: dir }
     }
 
-    /// Where others come in with the same certificates.
+    /// The port for others with the same certificates.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.tunnel.port()
     }
 
-    /// Without a token, as of now.
+    /// A client without a token.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()

@@ -13,7 +13,7 @@ use crate::{Client, within};
 
 type Opening = Pin<Box<dyn Future<Output = Result<Streaming<pb::WatchResponse>, Status>> + Send>>;
 
-/// A watch stream. Nothing is read ahead of the test, beyond what the connection buffers.
+/// A watch stream. Only the connection reads ahead of the test.
 pub struct Watch {
     requests: mpsc::Sender<pb::WatchRequest>,
     state: State,
@@ -57,7 +57,7 @@ impl Watch {
         self.requests.send(request).await.expect("the stream is open");
     }
 
-    /// Sends a request that asks for nothing.
+    /// Sends an empty request.
     pub async fn send_empty(&self) {
         let request = pb::WatchRequest { request_union: None };
         self.requests.send(request).await.expect("the stream is open");
@@ -65,7 +65,7 @@ impl Watch {
 
     /// Creates a watcher and returns the reply, which is the next message.
     pub async fn create(&mut self, request: pb::WatchCreateRequest) -> pb::WatchResponse {
-        // A clone, so that no reference to this is held where a task may move.
+        // A clone, so that no reference to this is held across an await.
         let requests = self.requests.clone();
         let request_union = Some(RequestUnion::CreateRequest(request));
         let request = pb::WatchRequest { request_union };
@@ -75,12 +75,12 @@ impl Watch {
         reply
     }
 
-    /// Asks for a watcher to be cancelled.
+    /// Cancels a watcher.
     pub async fn cancel(&self, watch_id: i64) {
         self.send(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })).await;
     }
 
-    /// Asks for progress.
+    /// Requests progress.
     pub async fn progress(&self) {
         self.send(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})).await;
     }
@@ -100,7 +100,7 @@ impl Watch {
         answer.unwrap().expect("the server closed the watch stream")
     }
 
-    /// The next messages of all watchers until there were this many events.
+    /// The next messages of all watchers, until this number of events.
     pub async fn events(&mut self, count: usize) -> Vec<quorate_api::mvccpb::Event> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -112,7 +112,7 @@ impl Watch {
         events
     }
 
-    /// Ends the requests, not the stream.
+    /// Ends the request side, not the stream.
     pub fn close_requests(&mut self) {
         let (closed, _) = mpsc::channel(1);
         self.requests = closed;

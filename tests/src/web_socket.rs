@@ -1,4 +1,4 @@
-//! The smallest client of the WebSocket protocol, which can also send what no client should.
+//! A minimal WebSocket client, which can also send invalid frames.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,15 +7,15 @@ use crate::DEADLINE;
 
 /// The opcodes that tests send.
 pub mod first {
-    /// A whole text message.
+    /// A complete text message.
     pub const TEXT: u8 = 0x81;
-    /// The first part of one.
+    /// The first fragment of a text message.
     pub const TEXT_BEGINS: u8 = 0x01;
-    /// Its last part.
+    /// Its last fragment.
     pub const ENDS: u8 = 0x80;
     /// A ping.
     pub const PING: u8 = 0x89;
-    /// The end.
+    /// Close.
     pub const CLOSE: u8 = 0x88;
 }
 
@@ -24,27 +24,27 @@ pub mod first {
 pub enum Message {
     /// A text message.
     Text(String),
-    /// The answer to a ping.
+    /// A pong.
     Pong(Vec<u8>),
-    /// The end, with a code if it was said before the connection was closed.
+    /// Close, with a code if there was one.
     Closed(Option<u16>),
 }
 
-/// A connection. Dropping it ends it without a word.
+/// A connection. Dropping it closes it without a close frame.
 #[derive(Debug)]
 pub struct WebSocket {
     stream: TcpStream,
-    /// The head of the answer that began it.
+    /// The header of the answer that opened it.
     pub head: String,
 }
 
 impl WebSocket {
-    /// Begins one at a path, with more header fields; the error is another answer's head.
+    /// Opens a connection at a path, with additional header fields; the error is the header of another answer.
     pub fn connect(port: u16, path: &str, headers: &[(&str, &str)]) -> Result<Self, String> {
         Self::try_connect(port, path, headers).unwrap()
     }
 
-    /// The same, where the server may close the connection instead of answering.
+    /// Opens a connection where the server may close it instead of answering.
     pub fn try_connect(
         port: u16,
         path: &str,
@@ -64,7 +64,7 @@ impl WebSocket {
         Ok(if is_one { Ok(Self { stream, head }) } else { Err(head) })
     }
 
-    /// The request that begins one.
+    /// The opening request.
     #[must_use]
     pub fn request(path: &str, headers: &[(&str, &str)]) -> String {
         let fields: String =
@@ -100,12 +100,12 @@ impl WebSocket {
         self.send_raw(&frame);
     }
 
-    /// Sends bytes as they are. One that has been closed takes none.
+    /// Sends raw bytes. A closed connection accepts none.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         drop(self.stream.write_all(bytes));
     }
 
-    /// What comes next.
+    /// The next message.
     pub fn next_message(&mut self) -> Message {
         self.read_message().unwrap_or(Message::Closed(None))
     }

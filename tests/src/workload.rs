@@ -1,18 +1,16 @@
-//! Clients that use a cluster while it is mistreated, and what they must be able to say afterwards.
+//! Clients that use a cluster under faults, and checks of everything they observed.
 //!
-//! [`Load::start`] lets clients read, write, swap and delete a handful of keys through members chosen
-//! by chance, has one watcher per member, and keeps a lease alive. [`Load::finish`] stops them, waits
-//! for the members to agree, and checks that
+//! [`Load::start`] lets clients read, write, swap and delete a few keys through random members, has one watcher for
+//! each member, and renews a lease. [`Load::finish`] stops them, waits for the members to agree, and checks that
 //!
-//! * all members hold the same (`HashKV`);
-//! * every answer that a client ever got fits into one order of all operations ([`crate::linear`]);
-//! * what was acknowledged is in the history at the revision that the client was told, nothing was
-//!   done twice, and each read saw what the history says about its revision;
-//! * each watcher saw every event of the history once, in order, through all interruptions;
-//! * the lease that was kept alive lives, and the one that nobody kept is gone.
+//! * all members have the same contents (`HashKV`);
+//! * there is one order of all operations that explains every answer of a client ([`crate::linear`]);
+//! * every acknowledged change is in the history at the revision that the client received, no change was made twice,
+//!   and each read agrees with the history at its revision;
+//! * each watcher received every event of the history once, in order, through all interruptions;
+//! * the renewed lease is alive, and the lease without renewals is gone.
 //!
-//! An operation whose outcome is unknown may have taken effect or not. Only a connection that was
-//! refused means for certain that it has not.
+//! An operation with an unknown outcome may have taken effect or not. Only a refused connection proves that it has not.
 
 mod clients;
 mod events;
@@ -31,21 +29,21 @@ use clients::Traits;
 use events::{Event, Watcher};
 use leases::Leases;
 
-/// Clients that do a bit of everything.
+/// Clients with mixed operations.
 const CLIENTS: u64 = 6;
-/// Keys that they share.
+/// The keys that they share.
 const KEYS: u64 = 4;
-/// Time for the checker, per key.
+/// Time limit of the checker for each key.
 const BUDGET: Duration = Duration::from_secs(60);
 
-/// What a client was told about a revision.
+/// An observation of a client about a revision.
 #[derive(Clone, Debug)]
 enum Fact {
     /// It stored a value.
     Stored { key: String, value: Value, revision: i64 },
     /// It deleted something.
     Deleted { key: String, revision: i64 },
-    /// It found a value and the revision that stored it, or nothing, when the store was at a revision.
+    /// It found a value and the revision that stored it, or no value, when the store was at a revision.
     Found { key: String, found: Option<(Value, i64)>, revision: i64 },
 }
 
@@ -53,11 +51,11 @@ enum Fact {
 struct Record {
     operations: Operations,
     facts: Vec<Fact>,
-    /// How often clients heard what.
+    /// Number of occurrences of each error.
     failures: BTreeMap<String, u64>,
 }
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug)]
 struct Shared {
     prefix: String,
@@ -82,20 +80,20 @@ impl Shared {
     }
 }
 
-/// What became of it.
+/// The results of a load.
 #[derive(Debug)]
 pub struct Summary {
     /// Operations that may have had an effect.
     pub operations: usize,
     /// Changes that were acknowledged.
     pub acknowledged: u64,
-    /// What clients heard instead of an answer, and how often.
+    /// Errors that clients received, and their number.
     pub failures: BTreeMap<String, u64>,
-    /// How often a watcher had to begin anew.
+    /// Number of restarts of watchers.
     pub interruptions: u64,
 }
 
-/// Clients at work. Dropping it ends them without any check.
+/// Running clients. Dropping it ends them without any check.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -112,7 +110,7 @@ impl Load {
         Self::start_with(cluster, random, "load/").await
     }
 
-    /// The same with keys of its own, for one load after another.
+    /// Starts clients with their own keys, for one load after another.
     pub async fn start_with(cluster: &Cluster, random: &mut Random, prefix: &str) -> Self {
         let revision = async |client: crate::Client| {
             let answer = client.range(crate::key("\0")).await?;
@@ -144,7 +142,7 @@ impl Load {
         load
     }
 
-    /// Adds clients that do nothing but read through one member, and wait long for an answer.
+    /// Adds clients that only read, through one member, with a long timeout.
     pub fn read_from(&mut self, cluster: &Cluster, member: usize, random: &mut Random) {
         for _ in 0..CLIENTS {
             self.spawn(vec![cluster.client(member)], Traits::PATIENT_READER, random);
@@ -158,13 +156,13 @@ impl Load {
         self.clients.spawn_local(client.run());
     }
 
-    /// Changes that were acknowledged up to now.
+    /// Acknowledged changes so far.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more changes have been acknowledged: the cluster serves its clients.
+    /// Waits until this number of further changes has been acknowledged: the cluster serves its clients.
     pub async fn progress(&self, changes: u64) {
         let goal = self.acknowledged() + changes;
         eventually_ok(PATIENCE, "changes to be acknowledged", async || {
@@ -181,7 +179,7 @@ impl Load {
         tokio::time::sleep(time).await;
     }
 
-    /// Stops the clients, and checks all that they can say about a cluster whose members all run.
+    /// Stops the clients, and checks all their observations of a cluster whose members all run.
     pub async fn finish(mut self, cluster: &Cluster) -> Summary {
         self.shared.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
@@ -216,7 +214,7 @@ fn check_once(prefix: &str, history: &[Event]) {
     }
 }
 
-/// All that clients were told agrees with the history.
+/// All observations of clients agree with the history.
 fn check_facts(facts: &[Fact], history: &[Event]) {
     let mut by_key: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     for event in history {

@@ -1,4 +1,4 @@
-//! Who leads, how far the members are, and whether they hold the same.
+//! Leadership, progress of the members, and comparison of their contents.
 
 use quorate_api::etcdserverpb as pb;
 use tokio::task::JoinSet;
@@ -9,7 +9,7 @@ use super::{Cluster, PATIENCE, QUESTION};
 use crate::{Client, eventually_ok, eventually_within};
 
 impl Cluster {
-    /// Asks all running members the same at the same time; nothing from those that do not answer.
+    /// Sends all running members the same request at the same time; members that do not answer are left out.
     pub async fn ask_running<T, F>(&self, ask: impl Fn(Client) -> F) -> Vec<(usize, Option<T>)>
     where
         T: Send + 'static,
@@ -29,12 +29,12 @@ impl Cluster {
         answers
     }
 
-    /// What the running members say about themselves.
+    /// The status of each running member.
     pub async fn statuses(&self) -> Vec<(usize, Option<pb::StatusResponse>)> {
         self.ask_running(|client| async move { client.status(pb::StatusRequest {}).await }).await
     }
 
-    /// The member that leads, when a majority of the cluster's members says so, itself included.
+    /// The leader, if a majority of the cluster's members, including the leader, agrees on it.
     pub async fn leader_now(&self) -> Option<usize> {
         let statuses = self.statuses().await;
         let statuses: Vec<_> =
@@ -63,7 +63,7 @@ impl Cluster {
         .await
     }
 
-    /// A member that does not lead now: the first after the leader.
+    /// A member that is not the leader: the first after the leader.
     pub async fn follower(&self) -> usize {
         let leader = self.leader().await;
         let running = self.running();
@@ -71,7 +71,7 @@ impl Cluster {
         after.unwrap_or_else(|| running.into_iter().find(|number| *number != leader).unwrap())
     }
 
-    /// Waits until all running members have applied the same, and returns the revision.
+    /// Waits until all running members have the same applied index, and returns the revision.
     pub async fn settle(&self) -> i64 {
         eventually_ok(PATIENCE, "members that agree", async || {
             let answers: Vec<(usize, Option<Progress>)> = self
@@ -92,8 +92,8 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all running members agree, and checks that all of them hold the same keys, values
-    /// and history. Returns the revision.
+    /// Waits until all running members agree, and checks that they have the same keys, values and history. Returns the
+    /// revision.
     pub async fn check_same_content(&self) -> i64 {
         let revision = self.settle().await;
         let request = pb::HashKvRequest { revision };
@@ -115,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// What members that agree have in common: leader, applied index, revision.
+/// Leader, applied index and revision, if all members agree on them.
 type Progress = (u64, u64, i64);
 
 fn progress(status: pb::StatusResponse) -> Progress {

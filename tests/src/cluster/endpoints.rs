@@ -1,4 +1,4 @@
-//! A client of several members, for whom it does not matter which one answers.
+//! A client of several members, any of which may answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// A client of these.
+    /// A client of these members.
     #[must_use]
     pub fn new(clients: Vec<Client>) -> Self {
         assert!(!clients.is_empty(), "nobody to ask");
         Self { clients: clients.into(), favourite: Arc::default() }
     }
 
-    /// Asks once, and moves on to another member for the next time when this one does not answer.
+    /// Sends a request once. If the member does not answer, the next request goes to another one.
     pub async fn try_ask<T>(
         &self,
         ask: impl AsyncFnOnce(Client) -> Result<T, Status>,
@@ -39,8 +39,8 @@ impl Endpoints {
         answer
     }
 
-    /// Asks one member after the other until one answers. The question may be answered more than once,
-    /// so it should be one that can be.
+    /// Asks one member after the other until one answers. The request may be executed more than once, so it must be
+    /// idempotent.
     pub async fn ask<T>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! Members that come and go.
+//! Membership changes.
 
 use quorate_api::etcdserverpb as pb;
 
@@ -31,7 +31,7 @@ impl Cluster {
         self.everyone().ask("the members", ask).await.members
     }
 
-    /// Asks for the ids of the members, which are known by their peer addresses.
+    /// Fetches the ids of the members, which are identified by their peer addresses.
     pub(super) async fn learn_ids(&mut self) {
         let request = pb::MemberListRequest::default();
         let listed = self.members[0].client.member_list(request).await.unwrap().members;
@@ -59,7 +59,7 @@ impl Cluster {
         self.add_with(true, |options| options).await
     }
 
-    /// Adds a member with options of its own, and starts it.
+    /// Adds a member with its own options, and starts it.
     pub async fn add_with(
         &mut self,
         learner: bool,
@@ -77,10 +77,10 @@ impl Cluster {
         number
     }
 
-    /// Tells the cluster of a member that has yet to start, and the member of the cluster.
+    /// Announces a member that is not started yet to the cluster, and gives the member the cluster's list.
     ///
-    /// Refused as long as connections between the members are younger than five seconds, unless
-    /// `--strict-reconfig-check=false`; asked again until it is not.
+    /// The cluster refuses the change while connections between the members are younger than five seconds, unless
+    /// `--strict-reconfig-check=false`; the request is repeated until it succeeds.
     pub async fn announce(&mut self, number: usize, is_learner: bool) {
         let url = self.members[number].server.peer_url();
         let request = pb::MemberAddRequest { peer_urls: vec![url.clone()], is_learner };
@@ -91,7 +91,7 @@ impl Cluster {
                 return Ok(listed);
             }
             let add = async |client: crate::Client| client.member_add(request.clone()).await;
-            // When nobody knows whether it worked, the list says it.
+            // If the outcome is unknown, the member list shows it.
             Err(everyone.try_ask(add).await.map(|_| "to be listed"))
         })
         .await;
@@ -104,7 +104,7 @@ impl Cluster {
         self.members[number].server.set_cluster(words, true);
     }
 
-    /// Takes a member out of the cluster. Its process, when there is one, is left to find out.
+    /// Removes a member from the cluster. A running process of it must notice that on its own.
     pub async fn remove(&mut self, number: usize) {
         let id = self.id(number);
         let mut others = self.members();
@@ -118,7 +118,7 @@ impl Cluster {
                 return Ok(());
             }
             let request = pb::MemberRemoveRequest { id };
-            // When nobody knows whether it worked, the list says it.
+            // If the outcome is unknown, the member list shows it.
             let answer = others.try_ask(async |client| client.member_remove(request).await).await;
             Err(answer.map(|_| "to be gone from the list"))
         })
@@ -126,7 +126,7 @@ impl Cluster {
         self.members[number].id = None;
     }
 
-    /// Replaces a member that is down by a new one with its name and ports and an empty directory.
+    /// Replaces a member that is down by a new one with the same name and ports and an empty directory.
     pub async fn replace(&mut self, number: usize) {
         self.remove(number).await;
         if self.server(number).data().exists() {
@@ -136,7 +136,7 @@ impl Cluster {
         self.restart(number).await;
     }
 
-    /// Makes a learner a voter, as soon as it has caught up.
+    /// Promotes a learner as soon as it has caught up.
     pub async fn promote(&self, number: usize) {
         let id = self.id(number);
         let leader = self.leader().await;

@@ -3,7 +3,7 @@
 use super::{Cluster, Member, State};
 use crate::{Kind, Links, Options, within};
 
-/// Starts on other ports, when somebody else was faster.
+/// Number of attempts with other ports, if another process has taken a port.
 const ATTEMPTS: usize = 5;
 
 /// How to start a cluster.
@@ -30,7 +30,7 @@ impl ClusterOptions {
         Self { members, template, linked: false }
     }
 
-    /// Adds a flag to every member, written `--name=value`; also to those that are added later.
+    /// Adds a flag to every member, written `--name=value`, including members added later.
     #[must_use]
     pub fn flag(self, flag: impl Into<String>) -> Self {
         let flag = flag.into();
@@ -63,14 +63,14 @@ impl ClusterOptions {
         }
     }
 
-    /// Puts links between the members that can be made to fail.
+    /// Puts links between the members, which tests can make fail.
     #[must_use]
     pub const fn linked(mut self) -> Self {
         self.linked = true;
         self
     }
 
-    /// Changes the options of one member: its kind, its flags, its environment, its disk.
+    /// Changes the options of one member: its kind, flags, environment, disk.
     #[must_use]
     pub fn member(mut self, number: usize, change: impl FnOnce(Options) -> Options) -> Self {
         let options = self.members.remove(number);
@@ -89,7 +89,7 @@ impl ClusterOptions {
         panic!("somebody else is faster to take ports, again and again");
     }
 
-    /// Nothing when a port was lost.
+    /// Returns `None` if another process has taken a port.
     async fn try_start(self) -> Option<Cluster> {
         let mut servers: Vec<_> = self.members.into_iter().map(Options::prepare).collect();
         let links = self.linked.then(Links::new);
@@ -117,7 +117,7 @@ impl ClusterOptions {
     }
 }
 
-/// What a member is called.
+/// The name of a member.
 pub(super) fn name(number: usize) -> String {
     format!("m{number}")
 }

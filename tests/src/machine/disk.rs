@@ -1,4 +1,4 @@
-//! A file system that is small, for one process.
+//! A small file system for one process.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::{Options, skipped};
 
-/// A small file system in a mount namespace of its own, which needs no rights on the machine.
+/// A small file system in its own mount namespace, which needs no privileges on the machine.
 #[derive(Debug)]
 pub struct SmallDisk {
     holder: Child,
@@ -16,7 +16,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// A file system of this size, when the machine allows it.
+    /// A file system of this size, if the machine supports it.
     #[must_use]
     pub fn new(megabytes: u32) -> Option<Self> {
         let place = TempDir::new().unwrap();
@@ -66,26 +66,26 @@ impl SmallDisk {
         command.status().unwrap().success()
     }
 
-    /// Makes it larger or smaller.
+    /// Changes its size.
     pub fn resize(&self, megabytes: u32) {
         let folder = self.place.path().display();
         assert!(self.run(&format!("mount -o remount,size={megabytes}m {folder}")));
     }
 
-    /// Takes all the space that is left.
+    /// Uses all remaining space.
     pub fn fill(&self) {
         let folder = self.place.path().display();
         assert!(!self.run(&format!("cat /dev/zero > {folder}/filler")), "the disk has no end");
     }
 
-    /// Takes all the space that is left but so much.
+    /// Uses all remaining space except this amount.
     pub fn fill_but(&self, megabytes: u32) {
         self.fill();
         let folder = self.place.path().display();
         assert!(self.run(&format!("truncate -s -{megabytes}M {folder}/filler")));
     }
 
-    /// Gives the space back.
+    /// Frees the space.
     pub fn empty(&self) {
         let folder = self.place.path().display();
         assert!(self.run(&format!("rm {folder}/filler")));

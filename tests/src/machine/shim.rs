@@ -1,7 +1,7 @@
-//! A library that is loaded before the C library and intercepts its syncs and clocks.
+//! A library that is loaded before the C library and intercepts its sync and clock functions.
 //!
-//! It is compiled by the machine's C compiler from `shim.c`, for each use, and controlled through a
-//! file that the process maps. It has no effect on programs that go without the C library.
+//! The machine's C compiler compiles it from `shim.c` for each use, and a file that the process maps controls it. It
+//! has no effect on programs without the C library.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,33 +12,33 @@ use tempfile::TempDir;
 use super::Syncs;
 use crate::{Options, skipped};
 
-/// One library with its control, for any number of processes that share their fate.
+/// One library with its control file, for any number of processes with the same faults.
 #[derive(Debug)]
 pub struct Shim {
     place: TempDir,
     control: File,
 }
 
-/// Syncs that do not come back, as `shim.c` numbers them.
+/// Syncs that do not return, as `shim.c` numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Held {
-    /// All come back.
+    /// All return.
     Nothing = 0,
-    /// Those of the backend file.
+    /// Those of the backend file do not return.
     Backend = 1,
-    /// Those of the log, too.
+    /// Nor do those of the log.
     Everything = 2,
 }
 
-/// Places in the control file.
+/// Offsets in the control file.
 const SYNCS_FAIL: u64 = 0;
 const SYNC_MICROS: u64 = 8;
 const CLOCK_SECONDS: u64 = 16;
 const HELD: u64 = 24;
 
 impl Shim {
-    /// Compiles the library, when there is a compiler.
+    /// Compiles the library, if there is a compiler.
     #[must_use]
     pub fn build() -> Option<Self> {
         let place = TempDir::new().unwrap();
@@ -70,7 +70,7 @@ impl Shim {
             .environment("QUORATE_TESTS_SHIM", &path("control"))
     }
 
-    /// From now on, syncs go like this.
+    /// Sets the result of syncs.
     pub fn set_syncs(&self, syncs: Syncs) {
         let (fail, micros) = match syncs {
             Syncs::Work => (0, 0),
@@ -81,17 +81,17 @@ impl Shim {
         self.write(SYNCS_FAIL, fail);
     }
 
-    /// From now on, these syncs do not come back. Those that are held and are not any more do.
+    /// Holds these syncs from now on. Held syncs that are no longer in the set return.
     pub fn hold(&self, held: Held) {
         self.write(HELD, held as i64);
     }
 
-    /// From now on, the wall clock is ahead by this, or behind.
+    /// Sets the offset of the wall clock.
     pub fn set_clock(&self, seconds: i64) {
         self.write(CLOCK_SECONDS, seconds);
     }
 
-    /// A number is written at once, so no process sees half of it.
+    /// The write of a number is atomic, so no process sees half of it.
     #[expect(clippy::host_endian_bytes, reason = "read by a program on this machine")]
     fn write(&self, place: u64, number: i64) {
         self.control.write_all_at(&number.to_ne_bytes(), place).unwrap();

@@ -1,4 +1,4 @@
-//! Tampering with the system calls of a process that runs, by `strace`.
+//! Modification of the system calls of a running process with `strace`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -6,14 +6,14 @@ use std::process::{Child, Command, Stdio};
 use super::Syncs;
 use crate::skipped;
 
-/// An `strace` that is attached to a process. It lets go when this is dropped.
+/// An `strace` that is attached to a process, and detaches when it is dropped.
 #[derive(Debug)]
 pub struct Strace {
     tracer: Child,
 }
 
 impl Strace {
-    /// True when there is one that may attach itself to other processes.
+    /// True if `strace` is installed and may attach to other processes.
     #[must_use]
     pub fn is_present() -> bool {
         let Ok(mut sleeper) = Command::new("sleep").arg("60").spawn() else { return false };
@@ -26,7 +26,7 @@ impl Strace {
         present
     }
 
-    /// Tampers with the syncs of a process from now on.
+    /// Modifies the syncs of a process from now on.
     #[must_use]
     pub fn attach(pid: u32, syncs: Syncs) -> Self {
         Self::try_attach(pid, syncs).expect("strace could attach itself before")
@@ -50,7 +50,7 @@ impl Strace {
         let mut said = BufReader::new(tracer.stderr.take()?);
         let mut line = String::new();
         said.read_line(&mut line).ok()?;
-        // It goes on to say so of every thread; a pipe that nobody reads would stop it.
+        // It continues to report every thread; a pipe that is not read would stop it.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         if line.contains("attached") {
             return Some(Self { tracer });
@@ -62,7 +62,7 @@ impl Strace {
 
 impl Drop for Strace {
     fn drop(&mut self) {
-        // Ended like this it lets go of the process; it may be gone already, with the process.
+        // This signal makes it detach from the process; it may have ended already, with the process.
         let pid = self.tracer.id().to_string();
         drop(Command::new("kill").args(["-s", "TERM", &pid]).stderr(Stdio::null()).status());
         drop(self.tracer.wait());

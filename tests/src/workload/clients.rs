@@ -1,4 +1,4 @@
-//! One client: an operation after the other, each with its outcome written down.
+//! One client: one operation after the other, each recorded with its outcome.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -16,27 +16,27 @@ use super::{Fact, KEYS, Shared};
 use crate::linear::{Action, Answer, Operation, Value};
 use crate::{Client, Random, compare, delete, get_op, key, put, put_op, txn_when};
 
-/// What kind of client it is.
+/// The kind of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     /// It changes nothing.
     only_reads: bool,
-    /// How long it waits for an answer.
+    /// Its timeout for an answer.
     patience: Duration,
     /// Longest pause between two operations, in milliseconds.
     pause: u64,
 }
 
 impl Traits {
-    /// A client that does everything and gives up early, to go on with other members.
+    /// A client with all operations and a short timeout, after which it uses other members.
     pub(super) const ANY: Self =
         Self { only_reads: false, patience: Duration::from_millis(1_000), pause: 10 };
-    /// A client whose questions outlast a member's pause.
+    /// A client whose requests outlast a member's pause.
     pub(super) const PATIENT_READER: Self =
         Self { only_reads: true, patience: Duration::from_secs(8), pause: 5 };
 }
 
-/// What is remembered of a key: what was there, and since which revision.
+/// Last observation of a key: its value, and its revision.
 type Known = Option<(Value, i64)>;
 
 /// What came back: the answer, what it says about revisions, and what is there now when that is known.
