@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         for bad in [
             &b"\x0a\x7fabc"[..],
             b"\x08\x01\x00\x01",

@@ -1,48 +1,50 @@
-//! The tree of commands: what each is called, takes and does, and how a command line finds its command.
+//! The tree of commands: the name, arguments and run function of each, and the lookup of a command line's
+//! command.
 //!
-//! A name may be shortened as long as it is unambiguous (`mem li`). Words that are no command of a group
-//! are refused at the top and answered with help below it, as etcd's tools do.
+//! A name may be abbreviated as long as it is unambiguous (`mem li`). An unknown word at the top level is an
+//! error; an unknown word below a group prints the group's help, as in etcd's tools.
 
 use crate::flags::{Flag, Kind};
 
-/// A command or a group of commands. `R` runs one.
+/// A command or a group of commands. `R` is the type of run functions.
 #[derive(Clone, Copy, Debug)]
 pub struct Command<R: 'static> {
     /// Name and arguments; the first word is the name.
     pub usage: &'static str,
     /// One line for the list of commands.
     pub short: &'static str,
-    /// What the command's own help begins with, if not `short`.
+    /// The beginning of the command's own help, if it is not `short`.
     pub long: &'static str,
-    /// Example lines for its help.
+    /// Example lines for the command's help.
     pub example: &'static str,
-    /// Example lines that only the help under the tool's own name has: etcd's tool has none there.
+    /// Example lines that are shown only when the tool is called by its own name; etcd's tool has none there.
     pub own_example: &'static str,
     /// The heading under which its parent lists it.
     pub group: Option<&'static str>,
-    /// The headings of its own list, in order.
+    /// The headings of the list of its children, in order.
     pub groups: &'static [&'static str],
-    /// Its own flags.
+    /// The command's own flags.
     pub flags: &'static [Flag],
-    /// Flags that the children take as well.
+    /// Flags that all commands below it accept as well.
     pub inherited: &'static [Flag],
-    /// Flags that the children take as well and no help tells of.
+    /// Flags that all commands below it accept as well, and that no help text shows.
     pub hidden: &'static [Flag],
-    /// The commands below it, in the order of their names.
+    /// The commands below it, sorted by name.
     pub children: &'static [&'static Self],
-    /// Whether it needs no server, and so none of the environment.
+    /// Whether it needs no server, and therefore ignores the environment.
     pub is_local: bool,
-    /// The exit code where this command, or one below it, cannot be begun, if not the tools' usual ones.
+    /// The exit code for an invalid command line of this command or one below it, if it differs from the tool's
+    /// usual code.
     pub failure_code: Option<u8>,
-    /// Whether etcd's tool has no such command. Only its full name names it, so that it takes no short form from those
-    /// that scripts know.
+    /// Whether etcd's tool has no such command. It cannot be abbreviated, so that abbreviations used in scripts
+    /// keep their meaning.
     pub is_own: bool,
-    /// What runs it; nothing for a group.
+    /// The run function; `None` for a group.
     pub run: Option<R>,
 }
 
 impl<R> Command<R> {
-    /// A command with nothing in it, to be filled in.
+    /// An empty command, as a base for others.
     pub const EMPTY: Self = Self {
         usage: "",
         short: "",
@@ -61,13 +63,13 @@ impl<R> Command<R> {
         run: None,
     };
 
-    /// Its name.
+    /// The command's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.usage.split(' ').next().unwrap_or_default()
     }
 
-    /// Whether one of its commands lists the global flags, so that no help repeats them.
+    /// Whether one of the commands lists the global flags, so that no other help text repeats them.
     pub(crate) fn lists_flags_apart(&self) -> bool {
         self.children.iter().any(|child| child.name() == "options")
     }
@@ -84,13 +86,13 @@ impl<R> Command<R> {
         exact.or(only).copied()
     }
 
-    /// What to print about a word that is no child of this command, the root of `program`.
+    /// The error text for a word that is no child of this command, the root of `program`.
     #[must_use]
     pub fn unknown(&self, program: &str, word: &str) -> String {
         let mut text = format!("unknown command \"{word}\" for \"{program}\"");
         let close = |child: &&&Self| {
             let name = child.name();
-            // What etcd's tool would suggest is not to drown among what it does not have.
+            // Our own commands are suggested only for close matches, so that etcd's suggestions stay visible.
             let distance_max = if child.is_own { 1 } else { 2 };
             edit_distance(word, name) <= distance_max || name.starts_with(&word.to_lowercase())
         };
@@ -103,7 +105,7 @@ impl<R> Command<R> {
     }
 }
 
-/// A command found, with the groups above it and what is left of the command line.
+/// A command that was found, with its groups and the rest of the command line.
 #[derive(Clone, Debug)]
 pub struct Found<R: 'static> {
     /// From the root to the command.
@@ -117,13 +119,13 @@ impl<R> Found<R> {
     ///
     /// # Panics
     ///
-    /// Never: what was found has a path.
+    /// Never: the path of a found command is not empty.
     #[must_use]
     pub fn command(&self) -> &'static Command<R> {
         self.path.last().expect("a path begins with the root")
     }
 
-    /// The exit code where it cannot be begun, if it has one of its own.
+    /// The exit code for an invalid command line, if it differs from the usual one.
     pub(crate) fn failure_code(&self) -> Option<u8> {
         self.path.iter().rev().find_map(|command| command.failure_code)
     }
@@ -132,7 +134,7 @@ impl<R> Found<R> {
         self.path.first().expect("a path begins with the root")
     }
 
-    /// Every flag that the command takes.
+    /// All flags that the command accepts.
     #[must_use]
     pub fn flags(&self) -> Vec<Flag> {
         let inherited = self.path.iter().flat_map(|command| command.inherited);
@@ -145,7 +147,7 @@ impl<R> Found<R> {
 ///
 /// # Errors
 ///
-/// The word at the top that is no command.
+/// The unknown word at the top level.
 pub fn find<R: Clone>(root: &'static Command<R>, line: &[Vec<u8>]) -> Result<Found<R>, String> {
     let mut found = Found { path: vec![root], line: line.to_vec() };
     while !found.command().children.is_empty() {
@@ -163,7 +165,7 @@ pub fn find<R: Clone>(root: &'static Command<R>, line: &[Vec<u8>]) -> Result<Fou
     Ok(found)
 }
 
-/// Where the first word stands that is neither a flag nor the value of one.
+/// The position of the first word that is neither a flag nor the value of one.
 fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = line.get(at) {
@@ -190,7 +192,7 @@ fn first_word(flags: &[Flag], line: &[Vec<u8>]) -> Option<usize> {
     None
 }
 
-/// How many letters must be changed, added or removed, ignoring case.
+/// The number of letters to change, add or remove, ignoring case.
 fn edit_distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=one.len()).collect();

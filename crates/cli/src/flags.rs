@@ -1,28 +1,28 @@
-//! The command-line grammar: pflag's, which is what `etcdctl` and `etcdutl` have.
+//! The grammar of flags: that of pflag, which `etcdctl` and `etcdutl` use.
 //!
-//! Flags and arguments mix freely; `--` ends the flags; `--name value` and `--name=value` are the same,
-//! except that a boolean takes a value only after `=`; one-letter flags combine. The messages about
-//! mistakes are pflag's as well.
+//! Flags and arguments may be mixed. `--` ends the flags. `--name value` and `--name=value` are equivalent,
+//! except that a boolean takes a value only after `=`. One-letter flags can be combined. Error messages are
+//! those of pflag.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::gotext::{parse_duration, parse_int, parse_uint, quote};
 
-/// What a flag's value is.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// True or false.
     Bool,
     /// A number.
     Int,
-    /// A number without a sign.
+    /// An unsigned number.
     Uint,
     /// Any text.
     Text,
     /// A span of time.
     Duration,
-    /// Comma-separated, and repeats add up.
+    /// Comma-separated; repeated flags add up.
     List,
 }
 
@@ -31,30 +31,30 @@ pub enum Kind {
 pub struct Flag {
     /// Its name, without dashes.
     pub name: &'static str,
-    /// The letter that stands for it.
+    /// The one-letter form.
     pub short: Option<char>,
-    /// What its value is.
+    /// The type of its value.
     pub kind: Kind,
-    /// The default, written as on the command line.
+    /// The default, as written on the command line.
     pub default: &'static str,
-    /// What help says of it.
+    /// The description in the help text.
     pub usage: &'static str,
 }
 
 impl Flag {
-    /// A flag that is off unless given.
+    /// A boolean flag, off by default.
     #[must_use]
     pub const fn bool(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Bool, default: "false", usage }
     }
 
-    /// A number, 0 unless given.
+    /// A number, 0 by default.
     #[must_use]
     pub const fn int(name: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Int, default: "0", usage }
     }
 
-    /// A number without a sign.
+    /// An unsigned number.
     #[must_use]
     pub const fn uint(name: &'static str, default: &'static str, usage: &'static str) -> Self {
         Self { name, short: None, kind: Kind::Uint, default, usage }
@@ -72,13 +72,13 @@ impl Flag {
         Self { name, short: None, kind: Kind::Duration, default, usage }
     }
 
-    /// The same flag, with a letter that stands for it.
+    /// Adds a one-letter form.
     #[must_use]
     pub const fn short(self, short: char) -> Self {
         Self { short: Some(short), ..self }
     }
 
-    /// Says why a text is no value of this flag.
+    /// Checks a value; the error is the reason.
     fn check(&self, value: &str) -> Result<(), String> {
         match self.kind {
             Kind::Bool => parse_bool(value).map(drop),
@@ -105,30 +105,30 @@ fn parse_bool(value: &str) -> Result<bool, String> {
     }
 }
 
-/// A mistake on the command line, or the wish for help.
+/// A command line error, or a request for help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlagError {
     /// Help was asked for.
     Help,
-    /// What is wrong, in pflag's words.
+    /// The error, in pflag's words.
     Wrong(String),
 }
 
-/// A command line taken apart.
+/// A parsed command line.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// By flag name; every known flag has a value.
+    /// The values by flag name; every known flag has one.
     values: BTreeMap<&'static str, String>,
     /// The flags that were given.
     changed: BTreeMap<&'static str, bool>,
-    /// Everything that is no flag.
+    /// The arguments.
     pub args: Vec<Vec<u8>>,
-    /// How many of `args` stand before `--`, if there was one.
+    /// How many of `args` precede `--`, if there is one.
     pub args_before_dashes: Option<usize>,
 }
 
 impl Matches {
-    /// Takes `line` apart by the given flags.
+    /// Parses `line` with the given flags.
     pub fn parse(flags: &[Flag], line: &[Vec<u8>]) -> Result<Self, FlagError> {
         let mut matches = Self::default();
         for flag in flags {
@@ -160,7 +160,7 @@ impl Matches {
         rest: &mut impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), FlagError> {
         if word.starts_with(['-', '=']) {
-            // What follows may be a secret.
+            // The value may be a secret.
             let told = word.split_once('=').map_or(word, |(told, _)| told);
             return Err(FlagError::Wrong(format!("bad flag syntax: --{told}")));
         }
@@ -200,7 +200,7 @@ impl Matches {
                 return Err(match letter {
                     'h' => FlagError::Help,
                     _ => {
-                        // What follows may be a secret, as in `-user=name:password` or `-uname:password`.
+                        // The rest may be a secret, as in `-user=name:password` or `-uname:password`.
                         let seen = letters.len() - tail.len();
                         let told = letters[..seen].trim_end_matches('=');
                         FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{told}"))
@@ -227,7 +227,7 @@ impl Matches {
         Ok(())
     }
 
-    /// Sets a flag as if it had been given.
+    /// Sets a flag as if it were on the command line.
     pub fn give(&mut self, flag: &Flag, value: &str) -> Result<(), String> {
         flag.check(value).map_err(|reason| {
             let (value, name) = (quote(value.as_bytes()), quote(flag.display().as_bytes()));
@@ -260,31 +260,31 @@ impl Matches {
         self.values.get(name).map(String::as_str).expect("a command asks for its own flags")
     }
 
-    /// The value of a flag that is a boolean.
+    /// The value of a boolean flag.
     #[must_use]
     pub fn bool(&self, name: &str) -> bool {
         parse_bool(self.text(name)).expect("values were checked when they were given")
     }
 
-    /// The value of a flag that is a number.
+    /// The value of a number flag.
     #[must_use]
     pub fn int(&self, name: &str) -> i64 {
         parse_int(self.text(name), 0).expect("values were checked when they were given")
     }
 
-    /// The value of a flag that is a number without a sign.
+    /// The value of an unsigned number flag.
     #[must_use]
     pub fn uint(&self, name: &str) -> u64 {
         parse_uint(self.text(name), 0).expect("values were checked when they were given")
     }
 
-    /// The value of a flag that is a span of time.
+    /// The value of a duration flag.
     #[must_use]
     pub fn duration(&self, name: &str) -> Duration {
         parse_duration(self.text(name)).expect("values were checked when they were given")
     }
 
-    /// The value of a flag that is a list.
+    /// The value of a list flag.
     #[must_use]
     pub fn list(&self, name: &str) -> Vec<String> {
         self.text(name).split(',').map(|item| item.trim().to_owned()).collect()
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_arguments_mix() {
+    fn flags_and_arguments_may_be_mixed() {
         let matches = parse("a --limit 5 b -wjson --prefix c -- --prefix d").unwrap();
         assert_eq!(matches.args, [&b"a"[..], b"b", b"c", b"--prefix", b"d"]);
         assert_eq!(matches.args_before_dashes, Some(3));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_in_pflags_words() {
+    fn errors_have_pflags_texts() {
         assert_eq!(wrong("--foo"), "unknown flag: --foo");
         assert_eq!(wrong("-iz"), "unknown shorthand flag: 'z' in -iz");
         assert_eq!(wrong("--endpoints"), "flag needs an argument: --endpoints");

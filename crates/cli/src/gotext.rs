@@ -1,7 +1,7 @@
-//! Text as etcd's tools print and read it: what Go has for it (`quorate-gotext`), with the tools' words for what is
-//! wrong, and sizes as people read them.
+//! Texts as etcd's tools print and parse them: Go's formats (`quorate-gotext`), with the tools' error texts,
+//! and human-readable sizes.
 //!
-//! Scripts parse what etcd's tools print, so these forms are part of the interface.
+//! Scripts parse the output of etcd's tools, so these formats are part of the interface.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn duration(duration: Duration) -> String {
     SignedDuration::from(duration).to_string()
 }
 
-/// Reads a duration as Go does. Negative ones are refused, which no caller could use.
+/// Parses a duration as Go does. Negative durations are refused, because no caller can use them.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let span: SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
     let nanos = u64::try_from(span.as_nanos());
@@ -22,12 +22,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     nanos.map(Duration::from_nanos).map_err(negative)
 }
 
-/// Reads a number as Go's `strconv.ParseInt`; base 0 takes the base from the text.
+/// Parses a number like Go's `strconv.ParseInt`; base 0 takes the base from the text.
 pub fn parse_int(text: &str, base: u32) -> Result<i64, String> {
     number::parse_int(text, base).map_err(|error| refusal("ParseInt", text, error))
 }
 
-/// Reads a number as Go's `strconv.ParseUint`.
+/// Parses a number like Go's `strconv.ParseUint`.
 pub fn parse_uint(text: &str, base: u32) -> Result<u64, String> {
     number::parse_uint(text, base, u64::MAX).map_err(|error| refusal("ParseUint", text, error))
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_and_print_as_in_go() {
+    fn durations_are_parsed_and_printed_as_in_go() {
         for (nanos, text) in [
             (0, "0s"),
             (999, "999ns"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fail_in_gos_words() {
+    fn number_errors_have_gos_texts() {
         assert_eq!(parse_int("-12", 10), Ok(-12));
         assert_eq!(parse_int("7B", 16), Ok(123));
         assert_eq!(parse_int("0x10", 0), Ok(16));

@@ -1,14 +1,14 @@
-//! Command lines as etcd's tools have them: the grammar of flags, the tree of commands, its help, tables, log lines, and how
-//! a tool begins.
+//! Command lines in the style of etcd's tools: the grammar of flags, the tree of commands, help texts, tables,
+//! log lines, and the start of a tool.
 //!
-//! `etcdctl` and `etcdutl` are built from the same libraries (pflag, cobra), so scripts and people know one grammar,
-//! one layout of help and one wording of mistakes for both. A tool declares its commands as constants; `R` is whatever
-//! runs one.
+//! `etcdctl` and `etcdutl` use the same libraries (pflag, cobra), so scripts and people know one grammar, one
+//! layout of help and one wording of errors. A tool declares its commands as constants; `R` is the type of
+//! their run functions.
 //!
 //! # Not here
 //!
-//! What a command does, and its other exit codes than those of a line that is wrong: each tool's own. The server's flags, which follow another grammar
-//! (`quorate-config`).
+//! The work of the commands, and exit codes other than that of an invalid command line: each tool has its own.
+//! The server's flags, which follow another grammar (`quorate-config`).
 
 pub mod command;
 pub mod completion;

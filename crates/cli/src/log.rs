@@ -1,27 +1,27 @@
-//! Log lines on standard error: in JSON, as `etcdctl` writes them, and in columns, as `etcdutl` does.
+//! Log lines on standard error: JSON, as `etcdctl` writes them, and columns, as `etcdutl` writes them.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// One line of JSON, as loggers of etcd write them.
+/// One JSON log line, in the form of etcd's loggers.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// How serious it is.
+    /// The level.
     pub level: &'a str,
-    /// Who says it.
+    /// The name of the logger.
     pub logger: Option<&'a str>,
-    /// Where in the program.
+    /// The position in the program.
     pub caller: Option<&'a str>,
-    /// What.
+    /// The message.
     pub message: &'a str,
-    /// What follows the message, in order.
+    /// The fields after the message, in order.
     pub fields: &'a [(&'a str, Value)],
 }
 
 impl Line<'_> {
-    /// Writes it.
+    /// Writes the line.
     pub fn write(&self, out: &mut dyn Write) {
         let quoted = |text: &str| Value::from(text).to_string();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Line<'_> {
             text.push_str(&format!(",{}:{value}", quoted(key)));
         }
         text.push_str("}\n");
-        // Where standard error is closed there is nobody to tell.
+        // If standard error is closed, the line is lost.
         drop(out.write_all(text.as_bytes()));
     }
 }
@@ -52,7 +52,7 @@ pub fn line(
     Line { level, logger, caller: None, message, fields: &fields }.write(out);
 }
 
-/// Writes one line in columns: when, how serious, what, and the fields as JSON.
+/// Writes one line in columns: time, level, message, and the fields as JSON.
 pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str, Value)]) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = Duration::from_secs(since.as_secs());
@@ -65,11 +65,11 @@ pub fn columns(out: &mut dyn Write, level: &str, message: &str, fields: &[(&str,
         text.push_str(&format!("\t{{{}}}", fields.join(", ")));
     }
     text.push('\n');
-    // Where standard error is closed there is nobody to tell.
+    // If standard error is closed, the line is lost.
     drop(out.write_all(text.as_bytes()));
 }
 
-/// A moment since 1970 as RFC 3339 in UTC, with microseconds.
+/// A time since 1970 as RFC 3339 in UTC, with microseconds.
 #[must_use]
 pub fn timestamp(since: Duration) -> String {
     let (seconds, days) = (since.as_secs(), since.as_secs() / 86_400);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_dates() {
+    fn times_are_formatted_as_rfc_3339() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (951_782_399, "2000-02-28T23:59:59.000000Z"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_json() {
+    fn log_lines_are_json() {
         let mut out = Vec::new();
         line(&mut out, "warn", Some("client"), "it \"happened\"", &[("path", "/a".to_owned())]);
         let value: Value = serde_json::from_slice(&out).unwrap();

@@ -1,7 +1,7 @@
-//! Pages for reading, made of the tree of commands: one for `man`, and one in Markdown.
+//! Manual pages generated from the tree of commands: one for `man`, and one in Markdown.
 //!
-//! They say what the help of each command says, command after command, and besides what only prose says
-//! ([`Manual`]). Whoever has a tree holds its pages against what this makes of it, in a test.
+//! They contain the help of each command, and the texts that the tree does not have ([`Manual`]). Each tool has
+//! a test that compares its committed pages with the generated ones.
 
 mod markdown;
 mod roff;
@@ -12,36 +12,36 @@ use crate::help::shown_default;
 
 pub use self::roff::Page;
 
-/// A program, and what its tree of commands does not say.
+/// A program, and the texts that its tree of commands does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct Manual<R: 'static> {
     /// The page's name, `quorate-ctl`.
     pub name: &'static str,
-    /// What is called, `quorate ctl`.
+    /// The command to type, `quorate ctl`.
     pub program: &'static str,
-    /// By which other name it is called, if by any.
+    /// Another name of the program, if it has one.
     pub alias: Option<&'static str>,
     /// One line, without a full stop.
     pub summary: &'static str,
-    /// Paragraphs about it.
+    /// Paragraphs of the description.
     pub description: &'static [&'static str],
-    /// Paragraphs about its variables.
+    /// Paragraphs about environment variables.
     pub environment: &'static [&'static str],
-    /// Codes, each with when it ends so.
+    /// Exit codes, each with its meaning.
     pub exits: &'static [(&'static str, &'static str)],
-    /// Other pages.
+    /// Related pages.
     pub see_also: &'static [&'static str],
     /// Its commands.
     pub root: &'static Command<R>,
 }
 
-/// A command that does something, with the groups above it.
+/// A command that can be run, with its groups.
 struct Leaf<R: 'static> {
     found: Found<R>,
 }
 
 impl<R> Leaf<R> {
-    /// As it is called, with its arguments.
+    /// The command line, with arguments.
     fn usage(&self, program: &str) -> String {
         let [_, groups @ .., last] = &self.found.path[..] else { return program.to_owned() };
         let groups = groups.iter().map(|group| group.name());
@@ -53,7 +53,7 @@ impl<R> Leaf<R> {
         if command.long.is_empty() { command.short } else { command.long }
     }
 
-    /// The flags that are its own, or those of the groups above it below the root.
+    /// The flags of the command and of its groups below the root.
     fn flags(&self) -> Vec<Flag> {
         let groups = self.found.path.iter().skip(1).flat_map(|command| command.inherited);
         sorted(self.found.command().flags.iter().chain(groups))
@@ -61,7 +61,7 @@ impl<R> Leaf<R> {
 }
 
 impl<R> Manual<R> {
-    /// Every command that does something, in the order in which groups list them.
+    /// All commands that can be run, in the order of the help lists.
     fn leaves(&self) -> Vec<Leaf<R>> {
         let mut leaves = Vec::new();
         gather(&mut vec![self.root], &mut leaves);
@@ -79,7 +79,7 @@ fn gather<R>(path: &mut Vec<&'static Command<R>>, leaves: &mut Vec<Leaf<R>>) {
     if command.run.is_some() {
         leaves.push(Leaf { found: Found { path: path.clone(), line: Vec::new() } });
     }
-    // Names that begin like those are for scripts.
+    // Commands whose names begin with an underscore are for scripts.
     for child in command.children.iter().filter(|child| !child.name().starts_with('_')) {
         path.push(child);
         gather(path, leaves);
@@ -93,13 +93,13 @@ fn sorted<'a>(flags: impl Iterator<Item = &'a Flag>) -> Vec<Flag> {
     flags
 }
 
-/// A flag as it is given: `-w`, `--write-out`.
+/// The forms of a flag: `-w`, `--write-out`.
 fn names_of(flag: &Flag) -> Vec<String> {
     let short = flag.short.map(|short| format!("-{short}"));
     short.into_iter().chain([format!("--{}", flag.name)]).collect()
 }
 
-/// What stands for a flag's value.
+/// The placeholder for a flag's value.
 const fn value_of(flag: &Flag) -> Option<&'static str> {
     match flag.kind {
         Kind::Bool => None,
@@ -110,7 +110,7 @@ const fn value_of(flag: &Flag) -> Option<&'static str> {
     }
 }
 
-/// What is said of a flag, as one sentence, and its default.
+/// The description of a flag as one sentence, with its default.
 fn told_of(flag: &Flag) -> String {
     let mut told = flag.usage.trim().trim_end_matches('.').to_owned();
     if let Some(first) = told.get(..1).map(str::to_uppercase) {
@@ -167,7 +167,7 @@ mod tests {
     };
 
     #[test]
-    fn a_page_for_man() {
+    fn the_page_for_man() {
         let expected = r#".\" Made from the declarations of commands and flags; a test compares it.
 .TH "A\-TOOL" "1" "" "Quorate" "Quorate"
 .SH "NAME"
@@ -229,7 +229,7 @@ other(1)
     }
 
     #[test]
-    fn a_page_in_markdown() {
+    fn the_page_in_markdown() {
         let expected = r#"# `a tool`
 
 Made from the declarations of commands and flags; a test compares it. Also called `tool`.

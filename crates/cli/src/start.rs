@@ -1,4 +1,4 @@
-//! How a tool begins and ends: which command its line names, and with what, or what is said instead.
+//! The start of a tool: finds and parses its command, or prints help or an error.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -11,36 +11,36 @@ use crate::completion::{self, ASK, ASK_NAMES};
 use crate::flags::{FlagError, Matches};
 use crate::help;
 
-/// The exit code of a line that is wrong.
+/// The exit code for an invalid command line.
 const MISTAKE: u8 = 1;
 
-/// The exit code of a tool whose reader has gone, which a shell gives what a signal has ended.
+/// The exit code if the reader of the output is gone; a shell reports the same code for SIGPIPE.
 pub const BROKEN_PIPE: u8 = 141;
 
-/// What a tool is called, by its users and by itself.
+/// The names of a tool.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// The name of etcd's tool, for when this one is called by it.
+    /// The name of etcd's tool, used if this tool is called by that name.
     pub of_etcd: &'static str,
-    /// Its own.
+    /// The tool's own name.
     pub own: &'static str,
 }
 
-/// A command that is to be run.
+/// A command that is ready to run.
 #[derive(Debug)]
 pub struct Begun<R: 'static> {
-    /// What the tool is called now.
+    /// The name under which the tool was called.
     pub program: &'static str,
     /// The command.
     pub found: Found<R>,
-    /// Its flags and arguments.
+    /// The flags and arguments.
     pub matches: Matches,
-    /// What runs it.
+    /// The run function.
     pub run: R,
 }
 
-/// Finds out what is to be run, or says what there is to say and returns the exit code. The first argument is the
-/// tool's name; `unknown` words what is no command.
+/// Finds and parses the command to run. Otherwise prints help or an error, and returns the exit code. The first
+/// argument is the tool's name; `unknown` formats the error for an unknown command.
 pub fn begin<R: Copy>(
     names: Names,
     root: &'static Command<R>,
@@ -71,7 +71,7 @@ pub fn begin<R: Copy>(
         Ok(matches) => Some(matches),
         Err(FlagError::Help) => None,
     };
-    // A group that is not asked for help lacks a command, which some tools take for a mistake.
+    // A group without `--help` lacks a command, which some tools treat as an error.
     let code = matches.as_ref().and(found.failure_code()).unwrap_or(0);
     let (Some(matches), Some(run)) = (matches, found.command().run) else {
         say(if code == 0 { output } else { errors }, &help::help(program, &found));
@@ -80,7 +80,7 @@ pub fn begin<R: Copy>(
     Ok(Begun { program, found, matches, run })
 }
 
-/// What the server's program is called in help texts.
+/// The names of the server program in help texts.
 const SERVER: Names = Names { of_etcd: "etcd", own: "quorate" };
 
 impl Names {
@@ -93,7 +93,7 @@ impl Names {
     }
 }
 
-/// The same for a subcommand of the server's program, whose mistakes etcd tells on other streams.
+/// Like `begin`, for a subcommand of the server program; etcd prints its errors on other streams.
 pub fn begin_of_server<R: Copy>(
     root: &'static Command<R>,
     args: impl IntoIterator<Item = OsString>,
@@ -120,10 +120,11 @@ pub fn begin_of_server<R: Copy>(
     }
 }
 
-/// Ends the process with this code; where its reader has gone, with the quiet end that every tool in a pipe has.
+/// Ends the process with this code. If the reader of the output is gone, ends it by SIGPIPE, like every tool in
+/// a pipe.
 pub fn end(code: u8) -> ExitCode {
     if code == BROKEN_PIPE {
-        // Should the signal not end it, the code tells the same.
+        // If the signal does not end the process, the exit code has the same meaning.
         drop(signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE));
     }
     ExitCode::from(code)
@@ -148,7 +149,7 @@ mod tests {
     };
     const NAMES: Names = Names { of_etcd: "etcdtool", own: "quorate tool" };
 
-    /// What becomes of a line: what is run, or the exit code, and what is said.
+    /// The result of a command line: the run function or exit code, and the printed text.
     fn check(line: &str) -> (Result<(&'static str, u8), u8>, String) {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let args = line.split(' ').map(OsString::from);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_may_have_its_own_code_for_mistakes() {
+    fn a_tool_may_have_its_own_exit_code_for_usage_errors() {
         const STRICT: Command<u8> = Command { failure_code: Some(9), ..ROOT };
         let check = |line: &str| {
             let (mut output, mut errors) = (Vec::new(), Vec::new());
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_leads_to_its_command_or_to_what_is_said() {
+    fn a_line_yields_its_command_or_help_or_an_error() {
         assert_eq!(check("x put a"), (Ok(("quorate tool", 7)), String::new()));
         assert_eq!(check("/usr/bin/etcdtool put a"), (Ok(("etcdtool", 7)), String::new()));
         let (code, said) = check("etcdtool get a");

@@ -1,14 +1,14 @@
-//! What ends a program that serves: SIGTERM and SIGINT, once it has done what it wants to do first.
+//! Ends a serving program on SIGTERM or SIGINT, after a final action.
 //!
-//! It ends by the signal itself, so that whoever sent it sees it in the status. As process 1, which the kernel lets no
-//! signal end that it does not catch, it exits with 0.
+//! The program ends by the signal itself, so that the parent process sees the signal in the exit status. As
+//! process 1 it exits with 0, because the kernel does not let an uncaught signal end process 1.
 
 use std::io;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Has the process end when it is told to, after this.
+/// Installs the handlers; `first` runs before the process ends.
 pub fn when_told(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -18,7 +18,8 @@ pub fn when_told(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
             exit(0);
         }
         let signal = told.unwrap_or(SIGTERM);
-        // It returns only where the signal cannot be raised, which leaves the status a shell would show.
+        // This returns only if the signal cannot be raised; the exit code is then the one that a shell would
+        // report.
         drop(signal_hook::low_level::emulate_default_handler(signal));
         exit(128 + signal);
     })?;

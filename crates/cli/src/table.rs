@@ -1,6 +1,6 @@
-//! Tables for terminals: box-drawing characters, headings centred, cells to the right.
+//! Tables for terminals: box-drawing characters, centred headings, right-aligned cells.
 
-/// Draws a table, a line each for the borders, the headings and every row.
+/// Draws a table: the borders, the headings and every row, one line each.
 #[must_use]
 pub fn draw(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> =

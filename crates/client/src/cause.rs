@@ -1,6 +1,6 @@
-//! Why an endpoint was not reached, in the words of Go's libraries, which people look for.
+//! Why an endpoint was not reached, in the words of Go's libraries, for which users search.
 //!
-//! What is known from the error is worded as Go words it; anything else keeps the words that it has.
+//! Known errors get Go's text; other errors keep their own.
 
 use std::error::Error;
 use std::io;
@@ -9,7 +9,7 @@ use quorate_tls::{ConnectError, Place, tls_reason};
 
 use crate::failure::system_text;
 
-/// Says why a connection could not be made: the address, the way there, or the handshake.
+/// The error of a failed connection: the address, the network, or the TLS handshake.
 pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> String {
     let reason = innermost(error);
     if is_handshake(error) {
@@ -29,7 +29,7 @@ pub(super) fn not_connected(place: &Place, error: &(dyn Error + 'static)) -> Str
     undialed(&format!("{target}{}", system_text(&reason)))
 }
 
-/// The same of one that took too long.
+/// The error of a connection attempt that took too long.
 pub(super) fn too_late(place: &Place) -> String {
     undialed(&match place {
         Place::Host(authority) => format!("dial tcp {authority}: i/o timeout"),
@@ -37,27 +37,27 @@ pub(super) fn too_late(place: &Place) -> String {
     })
 }
 
-/// The same of an address that cannot be dialed.
+/// The error of an address that cannot be dialled.
 pub(super) fn no_address(fault: &str) -> String {
     undialed(&format!("dial tcp: {fault}"))
 }
 
-/// The same of one that failed before the server had greeted it.
+/// The error of a connection that failed before the server sent its first frame.
 pub(super) fn not_greeted(reason: &str) -> String {
     unconnected(&format!("error reading server preface: {reason}"))
 }
 
-/// The same of one on which the server has sent nothing in time.
+/// The error of a connection on which the server sent nothing in time.
 pub(super) fn silent() -> String {
     not_greeted("i/o timeout")
 }
 
-/// The same of one that the server had greeted, and that broke before anything was answered.
+/// The error of a connection that broke after the server's first frame and before any response.
 pub(super) fn no_answer(reason: &str) -> String {
     unconnected(&format!("error reading from server: {reason}"))
 }
 
-/// What is wrong with `host:port`, if it is none.
+/// What is wrong with `host:port`; `None` if it is valid.
 pub(super) fn fault_of(authority: &str) -> Option<String> {
     let address = |fault: &str| Some(format!("address {authority}: {fault}"));
     if authority.is_empty() {
@@ -87,12 +87,12 @@ pub(super) fn fault_of(authority: &str) -> Option<String> {
     }
 }
 
-/// What broke a connection.
+/// The text of an error that broke a connection.
 pub(super) fn broken(error: &(dyn Error + 'static)) -> String {
     tls_reason(error).unwrap_or_else(|| system_text(&innermost(error)))
 }
 
-/// What is at the bottom of an error.
+/// The text of the innermost error.
 fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -110,7 +110,7 @@ fn undialed(reason: &str) -> String {
 }
 
 fn is_handshake(error: &(dyn Error + 'static)) -> bool {
-    // What an error of the system's type wraps is not its source, but the source's.
+    // An `io::Error` does not return the wrapped error as its source, but that error's source.
     let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<ConnectError>()
         || wrapped.is_some_and(|wrapped| wrapped.is::<ConnectError>())
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_looked_at_as_go_does() {
+    fn addresses_are_checked_as_in_go() {
         for (authority, fault) in [
             ("a:1", None),
             (":1", None),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_is_quoted_as_go_quotes_it() {
+    fn system_errors_have_gos_texts() {
         let place = Place::Host("127.0.0.1:1".to_owned());
         let refused = io::Error::from_raw_os_error(111);
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_known_from_what_it_failed_of() {
+    fn handshake_errors_have_gos_texts() {
         let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
         let error = io::Error::other(ConnectError::Handshake(ended));
         let told = not_connected(&Place::Host("a:1".to_owned()), &error);

@@ -1,8 +1,8 @@
-//! What a client authenticates itself with.
+//! The credentials of a client.
 //!
 //! # Invariants
 //!
-//! * Passwords and tokens are in no `Debug` and no message.
+//! * Passwords and tokens never appear in `Debug` output or messages.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::failure::{Failure, exit};
 
-/// A token, as it goes with a call.
+/// A token, as sent in a header.
 pub type Token = MetadataValue<Ascii>;
 
-/// What a client authenticates itself with.
+/// The credentials of a client.
 #[derive(Default)]
 pub enum Credentials {
-    /// Nothing; its certificate may still name a user.
+    /// None. A client certificate may still identify the user.
     #[default]
     None,
-    /// A token that somebody has signed.
+    /// A signed token.
     Token(Token),
-    /// A user that logs in.
+    /// A user name and a password.
     Login {
-        /// Its name.
+        /// The user name.
         user: String,
-        /// Its password.
+        /// The password.
         password: String,
     },
 }
@@ -41,7 +41,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// A user by name. The password is given, or stands behind the name and a colon, or is asked for.
+    /// Credentials with a user name. The password is given, or follows the name and a colon, or is asked for.
     pub fn login(
         user: &str,
         password: &str,
@@ -58,7 +58,7 @@ impl Credentials {
             }
             (password, _) => (user, password.to_owned()),
         };
-        // As etcd's client has it, half a login is none.
+        // As in etcd's client, an incomplete login counts as none.
         if user.is_empty() || password.is_empty() {
             return Ok(Self::None);
         }
@@ -66,7 +66,7 @@ impl Credentials {
     }
 }
 
-/// A token as a header, which nothing on the way shows or keeps; nothing for a text that cannot be one.
+/// A token as a header value that is marked as sensitive; `None` for a text that is no valid header.
 #[must_use]
 pub fn token(text: &str) -> Option<Token> {
     let mut token = Token::try_from(text).ok()?;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_in_no_debug() {
+    fn debug_output_contains_no_secrets() {
         let login = Credentials::Login { user: "root".to_owned(), password: "SECRET".to_owned() };
         assert_eq!(format!("{login:?}"), "Login(\"root\")");
         let signed = token("SECRET").unwrap();

@@ -15,48 +15,49 @@ use tonic::{Code, Status, Streaming};
 use crate::failure::status_text;
 use crate::{Client, Connection, told};
 
-/// Pause before a lost stream is opened again.
+/// The pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// Requests on one stream that are not sent yet. Where it is full, questions for progress are asked already.
+/// The capacity of a stream's request queue. When it is full, progress requests are queued already.
 const REQUESTS_MAX: usize = 4;
 const NO_LEADER: &str = "etcdserver: no leader";
 
-/// Whether a member without a leader ends a watch.
+/// Whether a watch ends when its member has no leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leader {
-    /// It does, unless the watch has just lost another member, which may have been the leader.
+    /// It ends, unless the watch has just lost its connection to another member, which may have been the
+    /// leader.
     Required,
-    /// The watch waits.
+    /// It waits for a leader.
     Awaited,
 }
 
-/// One watch and where it stands.
+/// A watch and its state.
 #[expect(missing_debug_implementations, reason = "a watch under way prints nothing of use")]
 pub struct Events<'a> {
     client: &'a Client,
-    /// What would create the watch now.
+    /// The request that would create the watch now.
     create: WatchCreateRequest,
     leader: Leader,
-    /// How many streams have carried it.
+    /// The number of streams so far.
     streams: u64,
-    /// As many as when the stream of now was opened.
+    /// The number of streams when the current one was opened.
     streams_before: u64,
     stream: Option<Stream>,
-    /// Whether the next stream is to be asked how far it has come.
+    /// Whether to send a progress request on the next stream.
     asks_progress: bool,
-    /// That there is no way to the servers; once for each time that it is so.
+    /// Whether the loss of all servers has been logged; reset by each response.
     has_warned: bool,
 }
 
 struct Stream {
     connection: Connection,
-    /// The server takes its end for the end of the stream.
+    /// Dropping the sender ends the stream.
     requests: mpsc::Sender<WatchRequest>,
     responses: Streaming<WatchResponse>,
 }
 
 impl<'a> Events<'a> {
-    /// A watch; nothing is sent before the first response is asked for.
+    /// Prepares a watch; nothing is sent before the first call of [`Self::next`].
     #[must_use]
     pub fn new(client: &'a Client, create: WatchCreateRequest, leader: Leader) -> Self {
         Self {
@@ -71,8 +72,8 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The next response, also that of the watch's creation or cancellation, from one stream after another. Fails
-    /// with what ended the watch. Nothing is lost with a call that is given up.
+    /// The next response, including those of creation and cancellation, over as many streams as needed. The
+    /// error is the reason why the watch ended. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchResponse, Status> {
         loop {
             let status = match self.try_next().await {
@@ -98,7 +99,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Asks the server how far the watch has come; without a stream, as soon as there is one.
+    /// Sends a progress request; without a stream, as soon as there is one.
     pub fn ask_progress(&mut self) {
         match &self.stream {
             Some(stream) => stream.ask_progress(),
@@ -123,7 +124,7 @@ impl<'a> Events<'a> {
         response.ok_or_else(|| Status::unavailable("EOF"))
     }
 
-    /// Where the watch goes on after this response.
+    /// Updates the revision at which the watch continues.
     fn advance(&mut self, response: &WatchResponse) {
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         self.streams += u64::from(response.created && !response.canceled);
@@ -141,7 +142,7 @@ impl<'a> Events<'a> {
 impl Stream {
     fn ask_progress(&self) {
         let union = RequestUnion::ProgressRequest(WatchProgressRequest {});
-        // Where it is full, the question is among what waits; where it is closed, the next call tells.
+        // If the queue is full, a request is queued already; if it is closed, the next call returns the error.
         drop(self.requests.try_send(WatchRequest { request_union: Some(union) }));
     }
 }
@@ -154,7 +155,7 @@ async fn open(
     let connection = client.connect(None).await?;
     let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
     let union = RequestUnion::CreateRequest(create.clone());
-    // The channel is new, and its receiver right here.
+    // The channel is new and its receiver exists, so there is room.
     drop(requests.try_send(WatchRequest { request_union: Some(union) }));
     let opening = async {
         let mut request = client.stream_request(ReceiverStream::new(receiver)).await?;
@@ -172,7 +173,7 @@ async fn open(
     }
 }
 
-/// Why the server has ended a watch, in the words of etcd's client.
+/// The reason why the server ended a watch, in the words of etcd's client.
 #[must_use]
 pub fn cancel_text(response: &WatchResponse) -> String {
     if response.compact_revision != 0 {
@@ -198,9 +199,9 @@ pub fn is_progress(response: &WatchResponse) -> bool {
         && revision != 0
 }
 
-/// Whether the watch may go on with another stream. A member that has lost its leader says so to those who
-/// asked to be told, and for them it is the end, unless they `await` a leader: because the member that led may be
-/// the one that is gone, and the others are about to elect one.
+/// Whether the watch may continue on another stream. A member without a leader ends the watches of clients that
+/// require one, unless the watch `awaits_leader`: the lost member may have been the leader, and the others are
+/// about to elect a new one.
 fn can_go_on(status: &Status, awaits_leader: bool) -> bool {
     match status.code() {
         Code::Unavailable => awaits_leader || status.message() != NO_LEADER,
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_goes_on_after_what_it_has_seen() {
+    fn a_watch_continues_after_the_last_received_revision() {
         let client = nowhere();
         let mut events = Events::new(&client, WatchCreateRequest::default(), Leader::Required);
         let header = Some(ResponseHeader { revision: 10, ..Default::default() });
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_goes_on_unless_its_member_has_no_leader() {
+    fn a_watch_continues_unless_its_member_has_no_leader() {
         assert!(can_go_on(&Status::unavailable("connection reset"), false));
         assert!(can_go_on(&Status::internal("a broken frame"), false));
         assert!(!can_go_on(&Status::unknown("anything"), true));
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cancellations_say_why() {
+    fn cancellation_texts_contain_the_reason() {
         let text = |compact_revision, reason: &str| {
             let cancel_reason = reason.to_owned();
             cancel_text(&WatchResponse { compact_revision, cancel_reason, ..Default::default() })

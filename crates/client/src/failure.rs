@@ -1,45 +1,45 @@
-//! How a command of a tool fails: a message on standard error and an exit code.
+//! How a command fails: a message on standard error and an exit code.
 
 use quorate_api::code;
 use tonic::{Code, Status};
 
-/// Exit codes, as scripts know them.
+/// The exit codes that scripts rely on.
 pub mod exit {
-    /// The cluster refused it, or something failed that has no code of its own.
+    /// The cluster refused the request, or an error without an exit code of its own occurred.
     pub const ERROR: u8 = 1;
     /// No connection could be made.
     pub const BAD_CONNECTION: u8 = 2;
     /// Standard input is malformed.
     pub const INVALID_INPUT: u8 = 3;
-    /// These options do not go together.
+    /// The options cannot be combined.
     pub const BAD_FEATURE: u8 = 4;
-    /// A signal interrupted it.
+    /// A signal ended the command.
     pub const INTERRUPTED: u8 = 5;
-    /// The command line is malformed.
+    /// The command line is invalid.
     pub const BAD_ARGS: u8 = 128;
 }
 
-/// The end of a command that did not succeed.
+/// The failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// What to print after `Error: `; nothing if it has been said already.
+    /// The text after `Error: `; `None` if it has been printed already.
     pub message: Option<String>,
 }
 
 impl Failure {
-    /// A failure with this code.
+    /// A failure with this exit code.
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: Some(message.into()) }
     }
 
-    /// A failure without a code of its own.
+    /// A failure with the general exit code.
     pub fn error(message: impl Into<String>) -> Self {
         Self::new(exit::ERROR, message)
     }
 
-    /// A malformed command line.
+    /// An invalid command line.
     pub fn bad_args(message: impl Into<String>) -> Self {
         Self::new(exit::BAD_ARGS, message)
     }
@@ -51,7 +51,7 @@ impl Failure {
     }
 }
 
-/// A call that failed ends a command with code 1, unless the command says otherwise.
+/// A failed call ends a command with code 1, unless the command handles it.
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         Self::error(status_text(&status))
@@ -64,8 +64,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Words a refused call as etcd's tools do: the server's own refusals by their message alone, anything else
-/// with its code.
+/// The text of a failed call, as in etcd's tools: only the message for refusals by the server, or else with the
+/// gRPC code.
 #[must_use]
 pub fn status_text(status: &Status) -> String {
     let message = status.message();
@@ -77,7 +77,7 @@ pub fn status_text(status: &Status) -> String {
     }
 }
 
-/// A reason of the system's as Go words it: without its number, and not like the beginning of a sentence.
+/// An operating system error in Go's wording: without its number, and starting in lower case.
 #[must_use]
 pub fn system_text(reason: &str) -> String {
     let words = reason.split_once(" (os error").map_or(reason, |(words, _)| words);
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_worded_as_etcd_words_them() {
+    fn refusals_have_etcds_texts() {
         let text = |code, message: &str| status_text(&Status::new(code, message));
         let compacted = "etcdserver: mvcc: required revision has been compacted";
         assert_eq!(text(Code::OutOfRange, compacted), compacted);

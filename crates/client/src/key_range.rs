@@ -1,6 +1,6 @@
-//! The keys that a command is about.
+//! Key ranges of commands.
 
-/// A key, or all from `key` up to before `end`, which `\0` leaves open.
+/// One key, or all keys from `key` up to but excluding `end`. An `end` of `\0` means no end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRange {
     /// The first key.
@@ -37,7 +37,7 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Nothing follows a key of nothing but 0xff.
+    // No key follows the keys that begin with only 0xff bytes.
     vec![0]
 }
 

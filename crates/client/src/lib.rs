@@ -1,14 +1,17 @@
-//! The client of the tools: which endpoint answers, how long to wait, and how a failure is worded.
+//! The client of the command-line tools: chooses an endpoint, applies timeouts, and words errors as etcd's
+//! tools do.
 //!
-//! A command is tried at one endpoint after another until a server greets the connection or the time is up; without a time limit the
-//! first connection is waited for as long as it takes. Nothing is sent before the greeting (HTTP/2's SETTINGS), so that a connection
-//! that fails before it can be made again for every request. Once a request has been sent it is never sent again, except reads,
-//! which change nothing. After a failure the next endpoint is tried first, and the one that failed last.
+//! A call tries one endpoint after another until a server sends its first frame (HTTP/2's SETTINGS) or the time
+//! is up. Without a timeout, the first connection is waited for indefinitely. Nothing is sent before that
+//! frame, so a connection that fails earlier can be replaced for every request. A request that was sent is
+//! never sent again unless it only reads. After a failure, the next endpoint is tried first and the failed one
+//! last.
 //!
 //! # Not here
 //!
-//! Flags (`ctl::security`, `ctl::credentials`), TLS itself (`tls`). `login` has the tokens, `cause` the words for what
-//! went wrong on the way, `warning` what is logged of it, `events` watches that outlive their connections.
+//! Flags (`ctl::security`, `ctl::credentials`), and TLS itself (`tls`). The module `login` keeps tokens,
+//! `cause` words connection errors, `warning` logs them, and `events` has watches that survive the loss of a
+//! connection.
 
 mod cause;
 pub mod credentials;
@@ -46,27 +49,27 @@ pub use warning::Warning;
 
 const SEND_BYTES_MAX: usize = 2 << 20;
 const RECEIVE_BYTES_MAX: usize = i32::MAX as usize;
-/// Servers close connections that ping more often than every five seconds, so the default interval, which
-/// is shorter, is taken for this one, as etcd's client library takes it.
+/// Servers close connections that ping more often than every five seconds. The default interval is shorter, so
+/// it is raised to this one, as in etcd's client library.
 const KEEPALIVE_MIN: Duration = Duration::from_secs(10);
-/// How it is told that a connection broke.
+/// The prefix of the error for a broken connection.
 const BROKEN: &str = "error reading from server: ";
 const NO_ENDPOINTS: &str = "etcdclient: no available endpoints";
-/// Pause before all endpoints are tried again.
+/// The pause before all endpoints are tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a connection may take, and when it is looked after.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Until the server has greeted it; zero for no limit.
+    /// The time limit for connecting, up to the server's first frame; zero for no limit.
     pub dial_timeout: Duration,
-    /// Without a sign of the server, until it is asked for one; zero for never.
+    /// The idle time before a ping is sent; zero for never.
     pub keepalive_time: Duration,
-    /// Until that is answered.
+    /// The time limit for the response to a ping.
     pub keepalive_timeout: Duration,
 }
 
-/// Largest messages.
+/// The maximum message sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     send_bytes: usize,
@@ -74,7 +77,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Zero means the default.
+    /// Zero stands for the default.
     pub fn new(send_bytes: usize, receive_bytes: usize) -> Result<Self, Failure> {
         if receive_bytes > 0 && receive_bytes < send_bytes {
             let text = format!(
@@ -89,7 +92,7 @@ impl Limits {
         })
     }
 
-    /// Refuses a request that is too large to be sent, in the words of grpc-go.
+    /// Refuses a request that is too large, in the words of grpc-go.
     pub fn check_request(&self, len: usize) -> Result<(), Status> {
         let limit = self.send_bytes;
         if len <= limit {
@@ -100,12 +103,12 @@ impl Limits {
     }
 }
 
-/// Whether a call may be made again after it has failed on the way.
+/// Whether a call may be repeated after a connection failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It only reads.
+    /// The call only reads.
     Safe,
-    /// It may have happened.
+    /// The call may have taken effect.
     Never,
 }
 
@@ -116,61 +119,61 @@ pub struct Client {
     limits: Limits,
     state: RefCell<State>,
     credentials: Rc<Credentials>,
-    /// What the servers know the user by.
+    /// The user's token.
     token: RefCell<Option<Token>>,
-    /// Also how long a login may take.
+    /// Also the time limit of a login.
     dial_timeout: Option<Duration>,
-    /// Whether a call without a time limit waits for the first connection.
+    /// Whether a call without a timeout waits for the first connection.
     awaits_server: bool,
     voice: Voice,
 }
 
-/// Takes a message and its fields.
+/// Receives a message and its fields.
 pub type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
 
-/// Takes what a client logs.
+/// Receives the log output of a client.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "closures print nothing of use")]
 pub struct Voice {
-    /// For debugging.
+    /// For debug messages.
     pub debug: Debug,
-    /// Why a call has failed on its way.
+    /// For the causes of failed calls.
     pub warn: Rc<dyn Fn(&Warning)>,
 }
 
-/// Says nothing.
+/// Logs nothing.
 impl Default for Voice {
     fn default() -> Self {
         Self { debug: Rc::new(|_, _| {}), warn: Rc::new(|_| {}) }
     }
 }
 
-/// Where the client stands.
+/// The state of the connections.
 #[derive(Debug, Default)]
 struct State {
     current: Option<Connection>,
-    /// How many connections there have been.
+    /// The number of connections so far.
     count: u64,
-    /// Position of the endpoint that is tried first.
+    /// The index of the endpoint to try first.
     first: usize,
-    /// The last of the connections that gave an answer.
+    /// The number of the last connection that returned a response.
     answered: u64,
-    /// Why no connection gave one since.
+    /// The last connection error since then.
     trouble: Option<String>,
 }
 
 /// A connection to one of the endpoints.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Carries calls.
+    /// The channel for calls.
     pub channel: Channel,
-    /// Tells it from the client's other connections.
+    /// Distinguishes this connection from the client's other ones.
     number: u64,
 }
 
 #[derive(Debug)]
 struct Target {
-    /// As it was given.
+    /// The endpoint as given.
     text: String,
     endpoint: Endpoint,
     connector: ChannelConnector,
@@ -182,9 +185,9 @@ struct Target {
 /// Why there is no connection.
 #[derive(Debug)]
 enum Unconnected {
-    /// In the words of Go's libraries.
+    /// The error, in the words of Go's libraries.
     Failed(String),
-    /// The server has accepted the connection and said nothing.
+    /// The server has accepted the connection but sent nothing.
     Silent,
 }
 
@@ -201,7 +204,7 @@ impl Client {
         if let [] | [""] = endpoints.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             return Err(Failure::new(exit::BAD_CONNECTION, NO_ENDPOINTS));
         }
-        // Files that are named have to be of use, also where no endpoint asks for them.
+        // Invalid TLS files are an error even if no endpoint uses TLS.
         let asked_for = transport.is_asked_for().then(|| transport.connector()).transpose()?;
         let dial_timeout = Some(patience.dial_timeout).filter(|timeout| !timeout.is_zero());
         let targets = endpoints.into_iter().map(|text| {
@@ -216,7 +219,7 @@ impl Client {
                 Place::File(_) => None,
             };
             let (scheme, authority) = match &place {
-                // No call is made there.
+                // No call uses this endpoint.
                 _ if fault.is_some() => ("http", "localhost"),
                 Place::Host(authority) if is_secured => ("https", authority.as_str()),
                 Place::Host(authority) => ("http", authority.as_str()),
@@ -258,14 +261,14 @@ impl Client {
         })
     }
 
-    /// A client whose calls fail at once where no endpoint accepts a connection, unless they have a time limit.
+    /// Makes calls fail at once if no endpoint accepts a connection, unless they have a timeout.
     #[must_use]
     pub fn impatient(mut self) -> Self {
         self.awaits_server = false;
         self
     }
 
-    /// The largest answer that is taken in.
+    /// The maximum size of a response.
     #[must_use]
     pub const fn receive_bytes_max(&self) -> usize {
         self.limits.receive_bytes
@@ -301,8 +304,8 @@ impl Client {
         MaintenanceClient::new(channel).max_decoding_message_size(self.limits.receive_bytes)
     }
 
-    /// Makes a call, within the `timeout` if there is one. A call that the servers refuse for its token is made again with
-    /// another.
+    /// Makes a call, within the `timeout` if there is one. A call that a server refuses because of its token is
+    /// repeated with a new token.
     pub async fn call<Message, Reply>(
         &self,
         timeout: Option<Duration>,
@@ -332,7 +335,7 @@ impl Client {
         within(deadline, calling).await.inspect_err(|status| self.warn(status, tries.get()))
     }
 
-    /// Makes a call with the token as it is.
+    /// Makes a call with the current token.
     async fn attempts<Message: Clone, Reply>(
         &self,
         deadline: Option<Instant>,
@@ -365,8 +368,9 @@ impl Client {
         }
     }
 
-    /// A connection to an endpoint whose server has greeted it. Endpoints are tried until the `deadline`; without one each is tried
-    /// once, but the client's first connection is waited for, with one warning.
+    /// A connection on which the server has sent its first frame. Endpoints are tried until the `deadline`.
+    /// Without a deadline each is tried once, but the client's first connection is waited for, with one
+    /// warning.
     pub async fn connect(&self, deadline: Option<Instant>) -> Result<Connection, Status> {
         if let Some(connection) = &self.state.borrow().current {
             return Ok(connection.clone());
@@ -423,15 +427,15 @@ impl Client {
         connection
     }
 
-    /// Notes that the way to this server is in order.
+    /// Records that this server responds.
     fn answered(&self, connection: &Connection) {
         let mut state = self.state.borrow_mut();
         state.answered = state.answered.max(connection.number);
         state.trouble = None;
     }
 
-    /// Gives up a connection that failed for this reason; the next call looks for another. Several who
-    /// shared it may say so; what has taken its place since then stays.
+    /// Gives up a connection because of this error; the next call opens another one. Several callers may report
+    /// the same connection; a newer connection stays.
     pub fn leave(&self, connection: &Connection, reason: &Status) {
         let mut state = self.state.borrow_mut();
         let broke =
@@ -453,7 +457,7 @@ impl Client {
     }
 }
 
-/// Gives up when the time is over, if there is a limit.
+/// Applies a deadline, if there is one.
 async fn within<T>(
     deadline: Option<Instant>,
     doing: impl Future<Output = Result<T, Status>>,
@@ -482,7 +486,7 @@ impl Target {
             match greeting.await {
                 Ok(Ok(())) => Ok(channel),
                 Ok(Err(error)) => Err(cause::not_greeted(&broken(&error))),
-                // What was written could not be sent.
+                // The request could not be sent.
                 Err(_) => Err(cause::not_greeted("EOF")),
             }
         };
@@ -498,7 +502,7 @@ impl Target {
     }
 }
 
-/// The way to an endpoint for whoever speaks HTTP/1 with it.
+/// A connector to an endpoint for HTTP/1.
 pub fn http_stream(endpoint: &str, transport: &Transport) -> Result<ChannelConnector, Failure> {
     let Address { place, is_secured } = Address::of(endpoint, transport)?;
     let place = match place {
@@ -512,7 +516,7 @@ pub fn http_stream(endpoint: &str, transport: &Transport) -> Result<ChannelConne
     Ok(ChannelConnector::new(place, tls))
 }
 
-/// Where an endpoint leads.
+/// The address of an endpoint.
 #[derive(Debug, PartialEq, Eq)]
 struct Address {
     place: Place,
@@ -520,8 +524,8 @@ struct Address {
 }
 
 impl Address {
-    /// Reads what etcd takes for an endpoint. One without a scheme, or a socket's file, is secured if the flags say
-    /// anything about how.
+    /// Parses an endpoint as etcd does. An endpoint without a scheme, or a socket file, uses TLS if any TLS
+    /// flag is set.
     fn of(endpoint: &str, transport: &Transport) -> Result<Self, Failure> {
         let (scheme, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
         let is_secured = match scheme {
@@ -537,7 +541,7 @@ impl Address {
             _ => {
                 let authority = rest.split('/').next().unwrap_or(rest);
                 match authority.strip_prefix(':') {
-                    // Nobody named is this machine.
+                    // An empty host means this machine.
                     Some(port) if !port.contains(':') => Place::Host(format!("localhost:{port}")),
                     _ => Place::Host(authority.to_owned()),
                 }
@@ -547,13 +551,13 @@ impl Address {
     }
 }
 
-/// Tells a failure of a call as grpc-go tells it, so that its code says what can be done about it.
+/// Converts the status of a failed call to what grpc-go would return, so that its code is meaningful.
 ///
-/// A status that was made here, of an error that came instead of an answer, has that error for its source.
-/// The library calls it unknown or cancelled; in truth the connection has failed, or the time was up.
+/// A status that tonic created from a transport error has that error as its source. tonic calls it unknown or
+/// cancelled, but the connection has failed or the time was up.
 #[must_use]
 pub fn told(status: Status) -> Status {
-    // Whatever the kind of call, grpc-go reads answers as it reads streams.
+    // grpc-go reads all responses like those of streams.
     let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
         return Status::deadline_exceeded("context deadline exceeded");
@@ -602,14 +606,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_have_defaults_and_an_order() {
+    fn size_limits_have_defaults_and_must_be_consistent() {
         let default = Limits::new(0, 0).unwrap();
         assert_eq!((default.send_bytes, default.receive_bytes), (2_097_152, 2_147_483_647));
         assert_eq!(Limits::new(10, 5).unwrap_err().code, exit::BAD_CONNECTION);
     }
 
     #[test]
-    fn messages_over_the_limits_are_told_as_grpc_tells_them() {
+    fn oversized_messages_have_grpc_gos_errors() {
         let limits = Limits::new(20, 0).unwrap();
         assert!(limits.check_request(20).is_ok());
         let status = limits.check_request(30).unwrap_err();
@@ -624,14 +628,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_broke_makes_a_call_unavailable() {
+    fn a_broken_connection_makes_a_call_unavailable() {
         let broken = Status::from_error("reading the body: connection reset".into());
         assert_eq!(broken.code(), Code::Unknown);
         let status = told(broken);
         assert_eq!(status.code(), Code::Unavailable);
         let text = "error reading from server: reading the body: connection reset";
         assert_eq!(status.message(), text);
-        // What the server itself calls unknown stays so.
+        // A status that the server itself sent as unknown is not changed.
         assert_eq!(told(Status::unknown("x")).code(), Code::Unknown);
         let expired = Status::from_error(Box::new(TimeoutExpired(())));
         assert_eq!(told(expired).code(), Code::DeadlineExceeded);
@@ -660,7 +664,7 @@ mod tests {
                     client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
                     client
                 };
-                // They stay open.
+                // The connections stay open.
                 listener.incoming().map(greet).collect::<Vec<_>>()
             });
         }
@@ -671,7 +675,7 @@ mod tests {
         client.leave(&first, &reason);
         let second = client.connect(None).await.unwrap();
         assert_eq!(client.state.borrow().first, 1);
-        // Another one that had the first connection says so late.
+        // Another task that shared the first connection reports it late.
         client.leave(&first, &reason);
         assert_eq!(client.connect(None).await.unwrap().number, second.number);
         client.leave(&second, &reason);

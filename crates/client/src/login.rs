@@ -1,6 +1,6 @@
-//! Logging in: the token that goes with every call, and another when the servers know it no more.
+//! Login: the token of every call, and its renewal when the servers no longer accept it.
 //!
-//! A call that is refused for its token alone has changed nothing, so it is made again, writes too.
+//! A call that is refused only because of its token has changed nothing, so it is repeated, even if it writes.
 
 use std::cell::Cell;
 
@@ -13,7 +13,8 @@ use super::{Client, RETRY_PAUSE, Repeat, within};
 use crate::credentials::{Credentials, token};
 use crate::failure::{Failure, exit, status_text};
 
-/// How often one call logs in anew: each time users, roles or permissions change while it is under way.
+/// The maximum number of logins for one call: a login is needed each time that users, roles or permissions
+/// change during the call.
 pub(super) const LOGINS_MAX: usize = 20;
 
 /// The name of the header.
@@ -24,28 +25,28 @@ const INVALID: &str = "etcdserver: invalid auth token";
 const OLD: &str = "etcdserver: revision of auth store is old";
 
 impl Client {
-    /// Logs in where there is something to log in with, for as long as a connection may take. With
-    /// authentication off there is nothing to log in to, and the client goes on without a token.
+    /// Logs in if there are credentials, within the time limit of a connection. If authentication is disabled,
+    /// the client continues without a token.
     pub async fn log_in(&self) -> Result<(), Status> {
         let deadline = self.dial_timeout.map(|timeout| Instant::now() + timeout);
         let fetching = within(deadline, self.fetch_token(deadline)).await;
         fetching.inspect_err(|status| self.warn(status, 0))
     }
 
-    /// As [`Self::log_in`], told as a command tells that it has no connection.
+    /// Like [`Self::log_in`], with the error of a command that cannot connect.
     pub async fn logged_in(self) -> Result<Self, Failure> {
         let refused = |status| Failure::new(exit::BAD_CONNECTION, status_text(&status));
         self.log_in().await.map_err(refused)?;
         Ok(self)
     }
 
-    /// A request that opens a stream. A stream may be opened long after the last call, so it has a token of its own.
+    /// A request that opens a stream. A stream may be opened long after the last call, so it gets a new token.
     pub async fn stream_request<T>(&self, message: T) -> Result<Request<T>, Status> {
         self.log_in().await?;
         Ok(self.signed(message))
     }
 
-    /// A request with the token.
+    /// Adds the token to a request.
     pub(super) fn signed<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(token) = &*self.token.borrow() {
@@ -54,7 +55,7 @@ impl Client {
         request
     }
 
-    /// Makes good what a call was refused for, if it was for its token; says whether the call may be made again.
+    /// Gets a new token if a call was refused because of its token; returns whether the call may be repeated.
     pub(super) async fn renew_token(
         &self,
         deadline: Option<Instant>,
@@ -62,10 +63,10 @@ impl Client {
         logins: usize,
     ) -> Result<bool, Status> {
         let is_worth_it = match (&self.credentials.as_ref(), refusal.message()) {
-            // Whoever gave the token has to give another.
+            // A given token cannot be renewed here.
             (Credentials::Token(_), _) => false,
             (Credentials::Login { .. }, NO_TOKEN | INVALID | OLD) => true,
-            // Who is known by a certificate is known by it the next time.
+            // A client certificate identifies the user on the next attempt as well.
             (Credentials::None, INVALID | OLD) => true,
             (Credentials::Login { .. } | Credentials::None, _) => false,
         };
@@ -83,7 +84,7 @@ impl Client {
         let Credentials::Login { user, password } = &*self.credentials else { return Ok(()) };
         let login = AuthenticateRequest { name: user.clone(), password: password.clone() };
         let make = async |channel: Channel, request: Request<AuthenticateRequest>| {
-            // An old token is no part of a login.
+            // A login request carries no token.
             let mut request = request;
             request.metadata_mut().remove(TOKEN);
             self.auth(channel).authenticate(request).await

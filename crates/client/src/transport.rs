@@ -1,4 +1,4 @@
-//! How connections to servers are secured.
+//! The TLS settings of connections to servers.
 
 use quorate_tls::{
     Allowed, Connector, ConnectorSettings, MaterialError, Pair, Protocols, ServerCheck, SetupError,
@@ -7,37 +7,37 @@ use quorate_tls::{
 
 use crate::failure::Failure;
 
-/// How connections are secured. Texts are paths, empty for none.
+/// The TLS settings. Texts are paths; an empty path is unset.
 #[derive(Clone, Debug, Default)]
 pub struct Transport {
-    /// Certificates of authorities that servers are trusted by.
+    /// The trusted authorities for server certificates.
     pub cacert: String,
-    /// The certificate to show.
+    /// The client certificate.
     pub cert: String,
     /// Its private key.
     pub key: String,
-    /// Whether connections are secured even if nothing else asks for it.
+    /// Whether to use TLS even if no other setting implies it.
     pub is_demanded: bool,
-    /// Whether any certificate of a server is accepted.
+    /// Whether any server certificate is accepted.
     pub trusts_all: bool,
-    /// The name that certificates of servers have to be valid for, if it is not that of their own host.
+    /// The name that server certificates must be valid for, if it is not the host name.
     pub server_name: Option<String>,
 }
 
 impl Transport {
-    /// Whether a connection is secured whose endpoint does not say.
+    /// Whether an endpoint without a scheme uses TLS.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         let is_named = [&self.cacert, &self.cert, &self.key].iter().any(|path| !path.is_empty());
         is_named || self.is_demanded
     }
 
-    /// What secures a connection for gRPC.
+    /// The TLS connector for gRPC.
     pub fn connector(&self) -> Result<Connector, Failure> {
         self.connector_for(true)
     }
 
-    /// What secures a connection for HTTP/1.
+    /// The TLS connector for HTTP/1.
     pub fn http_connector(&self) -> Result<Connector, Failure> {
         self.connector_for(false)
     }
@@ -65,7 +65,7 @@ impl Transport {
     }
 }
 
-/// Why a file cannot be used, as etcd tells it where it has words for that.
+/// Why a file cannot be used, in etcd's words where they exist.
 fn unusable(error: &SetupError) -> String {
     match error {
         SetupError::Material(MaterialError::Pair { cert, key, reason }) => {

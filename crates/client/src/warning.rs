@@ -1,7 +1,8 @@
-//! The warning that goes before the end of a call that failed on its way: the end alone does not say why.
+//! Logs the cause of a call that failed because of a connection problem, because the returned error does not
+//! contain it.
 //!
-//! A call that was given up because its time was over has no reason of its own; what the last try to connect met is
-//! the likely one. An error that the server has returned is printed as it is, without a warning.
+//! A call that timed out has no cause of its own; the likely cause is the last connection error. Errors that
+//! the server returned are printed without a warning.
 
 use serde_json::Value;
 use tonic::{Code, Status};
@@ -9,10 +10,10 @@ use tonic::{Code, Status};
 use super::{Client, Voice};
 use crate::failure::status_text;
 
-/// What is logged of a call.
+/// A log line about a failed call.
 #[derive(Debug)]
 pub struct Warning {
-    /// The place in the program, as in etcd's logs.
+    /// The position in the program, as in etcd's logs.
     pub caller: &'static str,
     /// The text.
     pub message: &'static str,
@@ -21,7 +22,7 @@ pub struct Warning {
 }
 
 impl Client {
-    /// Warns of a call that failed on its way, after so many tries.
+    /// Logs a connection failure of a call, after this many attempts.
     pub fn warn(&self, status: &Status, attempt: u64) {
         if is_refusal(status) {
             return;
@@ -47,7 +48,7 @@ impl Client {
         self
     }
 
-    /// The failure, with what is known of its cause.
+    /// The failure with its likely cause.
     fn reason(&self, status: &Status) -> String {
         if status.code() != Code::DeadlineExceeded {
             return status_text(status);
@@ -64,7 +65,7 @@ impl Client {
     }
 }
 
-/// Whether a server has said why.
+/// Whether the status was returned by a server.
 fn is_refusal(status: &Status) -> bool {
     let is_ours = status.code() == Code::DeadlineExceeded
         || (status.code() == Code::Unavailable && !status.message().starts_with("etcdserver: "));

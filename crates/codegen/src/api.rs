@@ -1,4 +1,5 @@
-//! The code of `quorate-api`: messages, their shapes, and the stubs of the services, which feature `grpc` compiles.
+//! Generates the code of `quorate-api`: messages, their shapes, and service stubs, which the feature `grpc`
+//! enables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +27,7 @@ const FILES: &[&str] = &[
     "raftpb/raft.proto",
 ];
 
-/// Messages whose fields are not for everybody's eyes: `src/secrets.rs` has their `Debug`.
+/// Messages with secret fields; `src/secrets.rs` implements their `Debug`.
 const SECRET: &[&str] = &[
     ".authpb.User",
     ".etcdserverpb.AuthUserAddRequest",
@@ -36,10 +37,10 @@ const SECRET: &[&str] = &[
     ".etcdserverpb.InternalAuthenticateRequest",
 ];
 
-/// What stubs need is there with this feature alone.
+/// The stubs' dependencies exist only with this feature.
 const STUBS_ONLY: &str = "#[cfg(feature = \"grpc\")]";
 
-/// Generates the files, by their names.
+/// Generates the files, by name.
 pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
     let mut descriptors = protox::compile(FILES, [proto])?;
     spell_urls(&mut descriptors);
@@ -67,8 +68,8 @@ pub(crate) fn generate(proto: &Path) -> Result<Generated, Failed> {
     Ok(generated)
 }
 
-/// Renames `peerURLs` and `clientURLs`, which the generator would turn into `peer_ur_ls`. Names do not
-/// travel on the wire.
+/// Renames `peerURLs` and `clientURLs`, which the generator would turn into `peer_ur_ls`. The wire format does
+/// not contain names.
 fn spell_urls(descriptors: &mut FileDescriptorSet) {
     for message in descriptors.file.iter_mut().flat_map(|file| &mut file.message_type) {
         for field in &mut message.field {
@@ -81,7 +82,7 @@ fn spell_urls(descriptors: &mut FileDescriptorSet) {
     }
 }
 
-/// The table that `shape` reads: which wire types the fields of each message have.
+/// The table for `shape`: the wire types of each message's fields.
 fn shapes(descriptors: &FileDescriptorSet) -> String {
     let mut messages = BTreeMap::new();
     for file in &descriptors.file {
@@ -100,7 +101,7 @@ fn shapes(descriptors: &FileDescriptorSet) -> String {
     table + "];\n"
 }
 
-/// Adds the messages and those inside them, under their full names.
+/// Adds the messages and their nested messages, under their full names.
 fn collect<'a>(
     scope: &str,
     found: &'a [DescriptorProto],

@@ -1,13 +1,14 @@
-//! SRV records from the system's DNS servers: the one kind of record that the C library does not look up.
+//! Queries SRV records from the system's DNS servers, because the C library does not look up this kind of
+//! record.
 //!
-//! The servers and their manners are those of `/etc/resolv.conf`. A question goes over UDP first and over TCP
-//! where the answer does not fit; a server that fails or keeps silent is followed by the next one. No question waits
-//! longer than the configuration allows, and nothing that arrives is a panic.
+//! The servers and options are those of `/etc/resolv.conf`. A query is sent over UDP first, and over TCP if the
+//! response does not fit. If a server fails or does not answer, the next one is asked. No query takes longer
+//! than the configuration allows, and no received data causes a panic.
 //!
 //! # Not here
 //!
-//! Which names are asked for, and what the answers are good for: a member that comes to life looks for its cluster
-//! (`server::bootstrap`), the client tool for endpoints (`ctl`).
+//! The queried names, and the use of the results: a new member looks for its cluster (`server::bootstrap`), the
+//! client tool for endpoints (`ctl`).
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -21,43 +22,43 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 const CONFIGURATION: &str = "/etc/resolv.conf";
-/// The C library asks no more servers than this.
+/// The maximum number of servers, as in the C library.
 const SERVERS_MAX: usize = 3;
-/// Longest answer over UDP that a server may give unasked, and room for those that are generous.
+/// The maximum size of a response over UDP; larger than what servers may send by default.
 const DATAGRAM_BYTES_MAX: usize = 4096;
 
-/// Where a service is, as one SRV record says.
+/// The address of a service, from one SRV record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Service {
-    /// The lowest comes first.
+    /// Services with the lowest priority are preferred.
     pub priority: u16,
-    /// Among equals, the share of the work.
+    /// The share of the load among services with equal priority.
     pub weight: u16,
-    /// The host, without a dot at its end.
+    /// The host, without a trailing dot.
     pub target: String,
-    /// Where on that host.
+    /// The port.
     pub port: u16,
 }
 
-/// The answer where a name means nothing.
+/// The error for a name without records.
 pub fn no_such_host() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "no such host")
 }
 
-/// DNS servers, and how they are asked.
+/// DNS servers, and the query options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolver {
     servers: Vec<SocketAddr>,
-    /// Domains that a name may be short for.
+    /// Search domains, which complete short names.
     suffixes: Vec<String>,
     timeout: Duration,
     rounds: usize,
 }
 
 impl Resolver {
-    /// The servers that the system asks; the local one where it names none.
+    /// The servers of the system configuration; the local server if there are none.
     pub fn of_system() -> Self {
-        // A missing file is an empty one to the C library, too.
+        // The C library treats a missing file as an empty one, too.
         Self::parse(&std::fs::read_to_string(CONFIGURATION).unwrap_or_default())
     }
 
@@ -105,11 +106,11 @@ impl Resolver {
         Self { servers, suffixes: Vec::new(), timeout: Duration::from_secs(5), rounds: 1 }
     }
 
-    /// The SRV records of a name, the preferred one first; at least one.
+    /// The SRV records of a name, in the order of preference; at least one.
     ///
     /// # Errors
     ///
-    /// No server knows the name, or none answers.
+    /// No server knows the name, or no server answers.
     pub async fn services(&self, name: &str) -> io::Result<Vec<Service>> {
         let name = name.trim_end_matches('.');
         let mut outcome = self.services_of_full(name).await;
@@ -141,7 +142,7 @@ impl Resolver {
         Err(failure)
     }
 
-    /// What one server says, nothing if it says that there is nothing.
+    /// The records from one server; empty if it reports that there are none.
     async fn ask(&self, server: SocketAddr, name: &str) -> io::Result<Vec<Service>> {
         let id = RandomState::new().build_hasher().finish().to_le_bytes();
         let id = u16::from_le_bytes([id[0], id[1]]);
@@ -167,7 +168,7 @@ fn question(id: u16, name: &str) -> io::Result<Vec<u8>> {
     packet.build_bytes_vec().map_err(invalid)
 }
 
-/// `None` if the answer does not fit into a datagram.
+/// `None` if the response does not fit into a datagram.
 async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Option<Vec<Service>>> {
     let any: SocketAddr =
         if server.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -178,7 +179,7 @@ async fn by_udp(server: SocketAddr, id: u16, question: &[u8]) -> io::Result<Opti
     loop {
         let count = socket.recv(&mut buffer).await?;
         match read_answer(id, &buffer[..count]) {
-            // Whatever else arrives here, the answer may still come.
+            // Ignore other packets, and continue to wait for the response.
             Answer::Foreign => {}
             Answer::Truncated => return Ok(None),
             Answer::Failure(error) => return Err(error),
@@ -204,19 +205,19 @@ fn misbehaving() -> io::Error {
     io::Error::other("server misbehaving")
 }
 
-/// What a packet is to a question.
+/// How a packet relates to a query.
 #[derive(Debug)]
 enum Answer {
-    /// No answer to it.
+    /// No response to the query.
     Foreign,
-    /// A part of the answer.
+    /// A truncated response.
     Truncated,
     Failure(io::Error),
     Services(Vec<Service>),
 }
 
 fn read_answer(id: u16, bytes: &[u8]) -> Answer {
-    // A truncated packet may end anywhere; its first bytes tell.
+    // A truncated packet may end anywhere, so its header decides.
     let Ok(head) = Packet::parse(bytes) else {
         return match bytes {
             [high, low, flags, ..] if [*high, *low] == id.to_be_bytes() && flags & 0x82 == 0x82 => {
@@ -245,7 +246,7 @@ fn read_answer(id: u16, bytes: &[u8]) -> Answer {
         }),
         _ => None,
     });
-    // The root as a target says that there is no such service here.
+    // The root domain as a target means that the service does not exist.
     let is_host = |service: &Service| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         !service.target.is_empty() && service.target.bytes().all(plain)

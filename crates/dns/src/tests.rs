@@ -1,4 +1,4 @@
-//! Questions to a DNS server of the test's own.
+//! Queries to a DNS server of the test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,18 +9,18 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// How a server behaves.
+/// The behaviour of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Answers,
-    /// Over UDP it only says that there is more.
+    /// Over UDP it only reports truncation.
     Truncates,
     Fails,
-    /// First it sends what nobody asked for.
+    /// It sends unrelated packets first.
     Babbles,
 }
 
-/// A server that knows `_x._tcp.example.com`, on one port of UDP and TCP; it works as long as it is polled.
+/// A server with records for `_x._tcp.example.com`, on one port over UDP and TCP. It works while it is polled.
 struct Server {
     manner: Manner,
     udp: UdpSocket,
@@ -91,7 +91,8 @@ fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
     packet.build_bytes_vec_compressed().unwrap()
 }
 
-/// Asks servers of these manners for a name; the answer, and how often each was asked over TCP.
+/// Asks servers with these behaviours for a name. Returns the result, and the number of TCP queries to each
+/// server.
 async fn ask(manners: &[Manner], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
     let mut servers = Vec::new();
     let mut serving = tokio::task::JoinSet::new();
@@ -143,7 +144,7 @@ async fn what_is_not_there_or_not_told_is_an_error() {
 }
 
 #[test]
-fn servers_are_those_of_the_system() {
+fn the_servers_are_read_from_resolv_conf() {
     let text = "# comment\nnameserver 10.0.0.1\nnameserver fe80::1%eth0\nnameserver ::1\n\
                 search a.com. b.com\noptions ndots:5 timeout:2 attempts:99 rotate\n";
     let resolver = Resolver::parse(text);
@@ -157,7 +158,7 @@ proptest::proptest! {
     #[test]
     fn no_packet_is_a_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
         read_answer(id, &bytes);
-        // Damage to a good one reaches further in.
+        // Damaged responses reach code further in when the rest is valid.
         let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Manner::Answers);
         let place = mask % packet.len();
         packet[place] ^= bytes.first().copied().unwrap_or(0xff);

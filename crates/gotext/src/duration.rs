@@ -1,13 +1,13 @@
-//! Spans of time as etcd's flags and log lines write them: `300ms`, `1h10m0s`, `102.706181ms`.
+//! Durations as etcd's flags and log lines write them: `300ms`, `1h10m0s`, `102.706181ms`.
 //!
-//! Flags, the configuration file and log fields share one text form, that of Go's durations, and
-//! one range: a signed count of nanoseconds in 64 bits. Negative spans are legal input (a negative
-//! interval means "off" in several flags), which is why `std::time::Duration` cannot carry them.
+//! Flags, the configuration file and log fields share one text form, that of Go's durations, and one range: a
+//! signed 64-bit number of nanoseconds. Negative durations are valid input (several flags take a negative
+//! interval as "off"), so `std::time::Duration` cannot represent them.
 //!
 //! # Invariants
 //!
-//! * Printing a span and parsing it again gives the same span.
-//! * Parsing never panics and never wraps: what does not fit is refused.
+//! * Printing a duration and parsing it again yields the same duration.
+//! * Parsing never panics and never wraps: a value out of range is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,43 +21,42 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const NANOS_PER_MINUTE: u64 = 60 * NANOS_PER_SECOND;
 const NANOS_PER_HOUR: u64 = 60 * NANOS_PER_MINUTE;
 
-/// The largest magnitude a span may have: that of the most negative 64-bit count.
+/// The largest magnitude of a duration: that of the most negative 64-bit number.
 const MAGNITUDE_MAX: u64 = 1 << 63;
 
-/// A signed span of time in nanoseconds.
+/// A signed duration in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SignedDuration {
     nanos: i64,
 }
 
 impl SignedDuration {
-    /// The empty span.
+    /// The zero duration.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// Makes a span of so many nanoseconds.
+    /// A duration of this many nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self { nanos }
     }
 
-    /// Makes a span of so many milliseconds; a span beyond the range becomes the longest there is.
+    /// A duration of this many milliseconds, limited to the range.
     pub const fn from_millis(millis: i64) -> Self {
         Self { nanos: millis.saturating_mul(NANOS_PER_MILLI.cast_signed()) }
     }
 
-    /// Makes a span of so many seconds; a span beyond the range becomes the longest there is.
+    /// A duration of this many seconds, limited to the range.
     pub const fn from_secs(secs: i64) -> Self {
         Self { nanos: secs.saturating_mul(NANOS_PER_SECOND.cast_signed()) }
     }
 
-    /// The span in nanoseconds.
+    /// The duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.nanos
     }
 
-    /// The span as an unsigned duration, `None` when it is zero or negative.
+    /// The duration as an unsigned one; `None` if it is zero or negative.
     ///
-    /// Most flags read "zero or less" as "off" or as "the default", which is what `None` stands
-    /// for.
+    /// Most flags take zero or less as "off" or as "the default", for which `None` stands.
     pub fn positive(self) -> Option<Duration> {
         u64::try_from(self.nanos).ok().filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
@@ -69,19 +68,19 @@ impl From<Duration> for SignedDuration {
     }
 }
 
-/// Why a text is not a span of time; prints as Go's `time` package does.
+/// Why a text is no duration. Prints the texts of Go's `time` package.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
-    /// The text is not made of numbers and units, or does not fit.
+    /// The text is not made of numbers and units, or is out of range.
     #[error("time: invalid duration {}", go_quote(.0))]
     Invalid(String),
-    /// A number has no unit behind it.
+    /// A number has no unit.
     #[error("time: missing unit in duration {}", go_quote(.0))]
     MissingUnit(String),
     /// A unit is not one of `ns`, `us`, `ms`, `s`, `m`, `h`.
     #[error("time: unknown unit {} in duration {}", go_quote(unit), go_quote(text))]
     UnknownUnit {
-        /// What stands in the place of the unit.
+        /// The unknown unit.
         unit: String,
         /// The whole text.
         text: String,
@@ -122,7 +121,7 @@ impl FromStr for SignedDuration {
     }
 }
 
-/// Reads one number with its unit off the front of `rest`; `text` is the whole, for the error.
+/// Parses one number with its unit at the front of `rest`; `text` is the whole text, for the error.
 fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDurationError> {
     let invalid = || ParseDurationError::Invalid(text.to_owned());
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
@@ -160,9 +159,9 @@ fn parse_term<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseDura
     Ok((nanos, after))
 }
 
-/// The nanoseconds in a decimal fraction of a unit; digits below a nanosecond are cut off.
+/// The nanoseconds in a decimal fraction of a unit; digits below a nanosecond are dropped.
 fn fraction_nanos(digits: &str, scale: u64) -> u64 {
-    // Eighteen digits are exact in 128 bits with any unit, and finer ones are below a nanosecond.
+    // Eighteen digits are exact in 128 bits with any unit; further digits are below a nanosecond.
     let kept = &digits[..digits.len().min(18)];
     let value = kept.bytes().fold(0u128, |sum, digit| sum * 10 + u128::from(digit - b'0'));
     let divisor = 10u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
@@ -195,7 +194,7 @@ impl fmt::Display for SignedDuration {
     }
 }
 
-/// Writes `nanos` in a unit of `scale` nanoseconds, with as many decimals as it has.
+/// Prints `nanos` in a unit of `scale` nanoseconds, with the decimals it needs.
 fn decimal(f: &mut fmt::Formatter<'_>, nanos: u64, scale: u64, unit: &str) -> fmt::Result {
     write!(f, "{}", nanos / scale)?;
     let fraction = nanos % scale;
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_go_durations() {
+    fn go_durations_are_parsed() {
         check("0", 0);
         check("-0", 0);
         check("300ms", 300_000_000);
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_as_go_does() {
+    fn durations_are_printed_as_in_go() {
         let print = |nanos| SignedDuration::from_nanos(nanos).to_string();
         assert_eq!(print(0), "0s");
         assert_eq!(print(1), "1ns");

@@ -1,7 +1,7 @@
-//! Text as Go programs read and write it: quoted strings, numbers, spans of time.
+//! Text in Go's formats: quoted strings, numbers, durations.
 //!
-//! etcd's flags, files, messages and log lines have these forms, and people and tools search for
-//! them; so they are part of the interface.
+//! etcd's flags, files, messages and log lines use these formats, and people and tools search for them, so they
+//! are part of the interface.
 
 pub mod duration;
 pub mod number;

@@ -1,6 +1,6 @@
-//! Numbers and booleans as Go's `strconv` and `flag` packages read them, with their words for what is wrong.
+//! Numbers and booleans as Go's `strconv` and `flag` packages parse them, with their error texts.
 
-/// Reads a boolean as Go does.
+/// Parses a boolean as Go does.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -9,17 +9,17 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Why a text is no number of the wanted kind.
+/// Why a text is no number of the requested type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// It is none.
+    /// The syntax is invalid.
     Syntax,
-    /// It does not fit.
+    /// The number is out of range.
     Range,
 }
 
 impl NumberError {
-    /// The words of the `flag` package.
+    /// The text of the `flag` package.
     pub fn flag_reason(self) -> &'static str {
         match self {
             Self::Syntax => "parse error",
@@ -27,7 +27,7 @@ impl NumberError {
         }
     }
 
-    /// The words of the `strconv` package.
+    /// The text of the `strconv` package.
     pub fn strconv_reason(self) -> &'static str {
         match self {
             Self::Syntax => "invalid syntax",
@@ -36,7 +36,8 @@ impl NumberError {
     }
 }
 
-/// Reads a number without a sign; base 0 takes the base from the text: 10, or what `0x`, `0o`, `0b` or `0` says.
+/// Parses an unsigned number. Base 0 takes the base from the text: `0x`, `0o`, `0b` or `0` for octal, or else
+/// 10.
 pub fn parse_uint(text: &str, base: u32, max: u64) -> Result<u64, NumberError> {
     let lower = text.to_ascii_lowercase();
     let (radix, digits, prefixed) = match (base, lower.as_bytes()) {
@@ -63,7 +64,7 @@ pub fn parse_uint(text: &str, base: u32, max: u64) -> Result<u64, NumberError> {
     if fits && value <= max { Ok(value) } else { Err(NumberError::Range) }
 }
 
-/// Reads a number with an optional sign.
+/// Parses a number with an optional sign.
 pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -76,8 +77,8 @@ pub fn parse_int(text: &str, base: u32) -> Result<i64, NumberError> {
     value.ok_or(NumberError::Range)
 }
 
-/// An underscore may stand between digits, and between a prefix and the first digit; and, as in
-/// Go's source, only in a number whose base the text itself decides.
+/// Whether underscores are used correctly: between digits, or between a prefix and the first digit; and, as in
+/// Go's source, only if the text itself decides the base.
 fn underscores_separate(digits: &str, prefixed: bool) -> bool {
     let leads = digits.starts_with('_');
     !(leads && !prefixed || digits.ends_with('_') || digits.contains("__"))
@@ -89,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_read_as_go_reads_them() {
+    fn numbers_are_parsed_as_in_go() {
         for (text, expected) in [
             ("0", Ok(0)),
             ("17", Ok(17)),

@@ -1,16 +1,16 @@
-//! Foreign text inside messages, as etcd's messages have it: quoted values and system errors.
+//! Foreign text in messages, in the form of etcd's messages: quoted values and system errors.
 //!
-//! Tools and people search for these texts as Go writes them. JSON has other escapes and its own
-//! writer (`telemetry::log::encode`).
+//! Tools and people search for these texts in Go's form. JSON has other escapes and a separate writer
+//! (`telemetry::log::encode`).
 
 use std::fmt::Write;
 
-/// Writes a text in double quotes with Go's escapes, as etcd's messages quote what they were given.
+/// Quotes a text with Go's escapes, as etcd's messages quote input.
 pub fn go_quote(text: &str) -> String {
     go_quote_bytes(text.as_bytes())
 }
 
-/// The same for bytes, which may be no text.
+/// Quotes bytes, which need not be valid text.
 pub fn go_quote_bytes(bytes: &[u8]) -> String {
     let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');
@@ -48,7 +48,7 @@ fn escape(text: &str, quoted: &mut String) {
     }
 }
 
-/// Letters, marks, numbers, punctuation and symbols; of spaces only the ASCII one.
+/// Letters, marks, numbers, punctuation and symbols; of the spaces only the ASCII one.
 fn is_printable(c: char) -> bool {
     matches!(c, ' ' | '\'')
         || !c.is_control()
@@ -56,8 +56,7 @@ fn is_printable(c: char) -> bool {
             && (c.is_alphanumeric() || c.escape_debug().len() == 1)
 }
 
-/// Reads a Go string literal in double quotes at the front of `text`, and returns its value and what
-/// follows.
+/// Parses a Go string literal in double quotes at the front of `text`, and returns its value and the rest.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut out = Vec::new();
@@ -114,7 +113,7 @@ fn unescape<'a>(rest: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// A system error in the words of the system alone: no number, no capital.
+/// A system error without its number, and starting in lower case.
 pub fn go_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let words = text.split(" (os error ").next().unwrap_or_default();
@@ -122,7 +121,8 @@ pub fn go_reason(error: &std::io::Error) -> String {
     rest.next().map_or_else(String::new, |first| first.to_lowercase().chain(rest).collect())
 }
 
-/// Why nobody was reached: `dial tcp 127.0.0.1:1: connect: connection refused`. `place` is the network and the address there.
+/// Why a connection failed: `dial tcp 127.0.0.1:1: connect: connection refused`. `place` is the network and the
+/// address.
 pub fn go_dial_reason(place: impl std::fmt::Display, error: &std::io::Error) -> String {
     let step = if error.raw_os_error().is_some() { "connect: " } else { "" };
     format!("dial {place}: {step}{}", go_reason(error))
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_as_go_does() {
+    fn text_is_quoted_as_in_go() {
         assert_eq!(go_quote("plain"), "\"plain\"");
         assert_eq!(go_quote("a\"b\\c"), "\"a\\\"b\\\\c\"");
         assert_eq!(go_quote("\n\t\u{1}\u{7f}\u{85}\u{e9}"), "\"\\n\\t\\x01\\x7f\\u0085\u{e9}\"");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn system_errors_are_told_in_the_systems_words() {
+    fn system_errors_have_gos_form() {
         let missing = std::fs::read("/nonexistent/file").unwrap_err();
         assert_eq!(go_reason(&missing), "no such file or directory");
         assert_eq!(go_reason(&std::io::Error::other("")), "");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_is_read_back() {
+    fn quoted_text_is_parsed_back() {
         for (bytes, text) in [
             (&b"it's a b"[..], r#""it's a b""#),
             (b"\"\\\n\t\x00\x7f", r#""\"\\\n\t\x00\x7f""#),

@@ -1,11 +1,11 @@
-//! Target of the fuzzer: bodies of requests, and what is made of them.
+//! Fuzz target: request bodies and their conversion.
 
 use crate::schema::{METHODS, message};
 use crate::{Values, read, write};
 
-/// A body of any bytes, for the method that its first byte names, in pieces whose length its second byte names: the
-/// values in it are the same however it comes; each becomes a message or is refused; and what has become one is a
-/// message that is written and read again as the same.
+/// A body of any bytes. The first byte selects the method, the second the length of the pieces in which the
+/// body arrives. The values must not depend on the pieces; each value is converted or refused; and a converted
+/// message must be the same after it is written and read again.
 pub fn body(data: &[u8]) {
     let [method, piece, body @ ..] = data else { return };
     let of = message(METHODS[usize::from(*method) % METHODS.len()].input);
@@ -25,7 +25,7 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// The values of a body that comes in pieces, and why there are no more.
+/// The values of a body that arrives in pieces, and the error that ends them.
 fn values(body: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<String>) {
     let (mut values, mut found) = (Values::default(), Vec::new());
     for bytes in body.chunks(piece) {
@@ -51,14 +51,14 @@ mod tests {
 
     use crate::schema::METHODS;
 
-    /// A body for a method, which comes in pieces of three bytes.
+    /// A body for a method, in pieces of three bytes.
     fn sample(method: &str, body: &str) -> Vec<u8> {
         let position = METHODS.iter().position(|one| one.name == method).unwrap();
         [&[u8::try_from(position).unwrap(), 3], body.as_bytes()].concat()
     }
 
     #[test]
-    fn any_body_is_read_or_refused() {
+    fn any_body_is_converted_or_refused() {
         let samples = [
             ("range", sample("Range", r#"{"key":"aw==","limit":"5","sort_order":"DESCEND"} {}"#)),
             (

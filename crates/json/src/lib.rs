@@ -1,21 +1,21 @@
-//! Messages of the published interface as JSON, and back: what the JSON gateway speaks.
+//! Converts messages of the published API to JSON and back, for the JSON gateway.
 //!
-//! Nothing here knows a message by itself. One table, written from the `.proto` files when the crate is built, says of
-//! every method which messages it takes and gives, and of every message which fields it has; JSON is turned into bytes
-//! on the wire by it, and bytes into JSON, without any message in between.
+//! The code contains no individual messages. A table, generated from the `.proto` files, lists the request and
+//! response of every method and the fields of every message. With this table JSON is converted to the wire
+//! format and back without an intermediate message.
 //!
-//! The rules are those of protobuf's JSON mapping, as Go's library applies them in etcd 3.7 (`protojson`): names as in
-//! the `.proto` files go out, and those or their forms in camel case come in; numbers of 64 bits go out as text; what
-//! is not set is left out; unknown fields and names of values are passed over.
+//! The rules are those of protobuf's JSON mapping, as Go's library applies them in etcd 3.7 (`protojson`):
+//! output uses the names in the `.proto` files, and input accepts those or their camel case forms; 64-bit
+//! numbers are written as strings; unset fields are left out; unknown fields and enum names are ignored.
 //!
 //! # Bounds
 //!
-//! Values are scanned without recursion, nested [`NESTED_MAX`] deep at most; messages are nested [`DEPTH_MAX`] deep at
-//! most, each of which takes a stack frame.
+//! Values are scanned without recursion, at most [`NESTED_MAX`] levels deep. Messages are nested at most
+//! [`DEPTH_MAX`] levels deep, and each level takes a stack frame.
 //!
 //! # Not here
 //!
-//! HTTP, and how long a body may be.
+//! HTTP, and the maximum length of a body.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -31,13 +31,13 @@ pub use self::write::{Malformed, put_text};
 
 use self::schema::{METHODS, Message};
 
-/// Arrays and objects in one another, of which a value may consist.
+/// The maximum nesting of arrays and objects in a value.
 pub const NESTED_MAX: usize = 10_000;
 
-/// Messages in one another.
+/// The maximum nesting of messages.
 pub const DEPTH_MAX: usize = 200;
 
-/// How the messages of one method are converted.
+/// Converts the messages of one method.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversion {
     input: &'static Message,
@@ -45,24 +45,24 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// That of a method, if there is one of that name: `etcdserverpb.KV`, `Range`.
+    /// The conversion for a method, if it exists: `etcdserverpb.KV`, `Range`.
     #[must_use]
     pub fn of(service: &str, method: &str) -> Option<Self> {
         let found = METHODS.iter().find(|one| one.service == service && one.name == method)?;
         Some(Self { input: schema::message(found.input), output: schema::message(found.output) })
     }
 
-    /// Appends a request, of which [`Values`] has found that it is JSON, as it is on the wire.
+    /// Appends a request in the wire format. `json` must have passed [`Values`].
     pub fn request(&self, json: &[u8], wire: &mut Vec<u8>) -> Result<(), Refusal> {
         read::message(self.input, json, wire)
     }
 
-    /// Appends a request that was on the wire as JSON.
+    /// Appends a request in the wire format as JSON.
     pub fn asked(&self, wire: &[u8], json: &mut Vec<u8>) -> Result<(), Malformed> {
         write::message(self.input, wire, json)
     }
 
-    /// Appends a response as JSON.
+    /// Appends a response in the wire format as JSON.
     pub fn response(&self, wire: &[u8], json: &mut Vec<u8>) -> Result<(), Malformed> {
         write::message(self.output, wire, json)
     }

@@ -1,9 +1,9 @@
-//! Whole numbers as JSON writes them: with a fraction and an exponent, as long as nothing is left of either.
+//! Integers in JSON, which may have a fraction and an exponent as long as their value is whole.
 
-/// More digits than any number of 64 bits has.
+/// More digits than any 64-bit number has.
 const DIGITS_MAX: usize = 20;
 
-/// The number that a text is, if it is a whole one of no more than [`DIGITS_MAX`] digits.
+/// The number in a text, if it is whole and has at most [`DIGITS_MAX`] digits.
 pub(super) fn whole(text: &[u8]) -> Option<i128> {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -48,7 +48,7 @@ fn are_digits(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_digit)
 }
 
-/// An exponent; one that is beyond all numbers is as good as any other such.
+/// An exponent. Exponents out of range are equivalent, so they are clamped.
 fn exponent(text: &[u8]) -> Option<i64> {
     const BEYOND: i64 = 1 << 40;
     let (is_negative, digits) = match text {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_have_many_forms() {
+    fn integers_may_have_fractions_and_exponents() {
         for (text, number) in [
             ("0", 0),
             ("-0", 0),

@@ -1,8 +1,8 @@
-//! JSON to bytes on the wire.
+//! Converts JSON to the wire format.
 //!
-//! What is read is known to be JSON ([`Values`](crate::Values)); what is left to find out is whether it is the message.
-//! A message's length is known only when it has been written, so room for it is left before it: as much as the longest
-//! takes, which readers of the wire do not mind.
+//! The input has passed [`Values`](crate::Values), so it is valid JSON; this module checks that it matches the
+//! message. The length of a message is known only after it is written, so room for the longest length is
+//! reserved before it. Readers of the wire format accept that.
 
 use std::borrow::Cow;
 
@@ -16,21 +16,21 @@ use crate::DEPTH_MAX;
 use crate::number::whole;
 use crate::schema::{self, Field, Kind, Message};
 
-/// Both forms are taken, padded or not, and whatever the last digit's spare bits are, as Go takes them.
+/// Padded and unpadded input is accepted, and the spare bits of the last digit are ignored, as in Go.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
 const BASE64: GeneralPurpose = GeneralPurpose::new(&STANDARD, LENIENT);
 const BASE64_OF_URLS: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, LENIENT);
 
-/// Why a value is not the message that was asked for.
+/// Why a value does not match the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("proto: {fault}")]
 pub struct Refusal {
     fault: String,
 }
 
-/// Appends the message that a value is.
+/// Appends the message for a value.
 pub(super) fn message(
     message: &'static Message,
     json: &[u8],
@@ -40,7 +40,7 @@ pub(super) fn message(
     reader.message(message, DEPTH_MAX, wire)
 }
 
-/// Reads a value from its beginning to its end.
+/// Reads a value from beginning to end.
 struct Reader<'a> {
     json: &'a [u8],
     at: usize,
@@ -166,14 +166,14 @@ impl<'a> Reader<'a> {
             Kind::Uint32 => Some(u64::from(self.number::<u32>(field)?)),
             Kind::Uint64 => Some(self.number::<u64>(field)?),
         };
-        // The name of a value that is not known is passed over.
+        // An unknown enum name is ignored.
         if let Some(number) = number {
             put_number(field.number, number, wire);
         }
         Ok(())
     }
 
-    /// A number, or a text that is one.
+    /// A number, or a string that contains one.
     fn number<N: TryFrom<i128>>(&mut self, field: &Field) -> Result<N, Refusal> {
         self.peek();
         let start = self.at;
@@ -192,12 +192,12 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| self.invalid(start, field))
     }
 
-    /// Where the text begins that a field has to be.
+    /// The start of the string that the field requires.
     fn expect_text(&mut self, field: &Field) -> Result<usize, Refusal> {
         if self.peek() == b'"' { Ok(self.at) } else { Err(self.invalid(self.at, field)) }
     }
 
-    /// The next byte that is no white space.
+    /// The next byte that is not white space.
     fn peek(&mut self) -> u8 {
         while self.json[self.at].is_ascii_whitespace() {
             self.at += 1;
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         self.at += 1;
     }
 
-    /// Passes over a value, whatever it is.
+    /// Skips a value of any kind.
     fn skip(&mut self) {
         let mut open = 0_usize;
         loop {
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text, with its escapes resolved.
+    /// A string with its escapes resolved.
     fn text(&mut self) -> Result<Cow<'a, str>, Refusal> {
         self.peek();
         let start = self.at;
@@ -256,7 +256,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The text that begins there, as it is written.
+    /// The string that begins at this position, as written.
     fn raw_text(&self, start: usize) -> Cow<'a, str> {
         let end = start + raw_text_len(&self.json[start..]);
         String::from_utf8_lossy(&self.json[start..end])
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
         self.fault(start, &what)
     }
 
-    /// The value that comes next is of another kind than it should be.
+    /// The error for a value of the wrong kind.
     fn unexpected(&mut self) -> Refusal {
         let first = self.peek();
         let start = self.at;
@@ -285,9 +285,9 @@ impl<'a> Reader<'a> {
         self.syntax(start, &format!("unexpected token {raw}"))
     }
 
-    /// The simple value that comes next, as it is written.
+    /// The simple value that comes next, as written.
     fn raw(&mut self) -> Cow<'a, str> {
-        /// Of a longer one the beginning tells enough.
+        /// Longer values are cut in the error.
         const TOLD_BYTES_MAX: usize = 256;
         let start = self.at;
         self.skip();
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes from the quotation mark that a text begins with to the one that it ends with.
+/// The length of a string, including both quotation marks.
 fn raw_text_len(json: &[u8]) -> usize {
     let mut at = 1;
     loop {
@@ -324,7 +324,7 @@ fn raw_text_len(json: &[u8]) -> usize {
     }
 }
 
-/// A text without its escapes, unless one of them is half a character.
+/// A string with its escapes resolved; `None` if an escape is an unpaired surrogate.
 fn unescaped(raw: &str) -> Option<String> {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -351,7 +351,7 @@ fn unescaped(raw: &str) -> Option<String> {
     Some(text)
 }
 
-/// The character whose escape has these digits, and another half behind it where it takes one.
+/// The character for these hexadecimal digits, which may need a second surrogate after them.
 fn escaped_letter(digits: &str) -> Option<(char, &str)> {
     let (first, rest) = unit(digits)?;
     if let Some(letter) = char::from_u32(u32::from(first)) {

@@ -1,27 +1,27 @@
-//! Where a JSON value begins and ends, as its bytes come, and that it is one.
+//! Finds where JSON values begin and end while their bytes arrive, and checks their syntax.
 //!
-//! A body may hold several values, one after the other, and they are handed out as soon as they are whole. Whatever is
-//! no JSON is refused with the words of Go's library, which reads bodies in etcd.
+//! A body may contain several values in sequence; each is returned as soon as it is complete. Invalid JSON is
+//! refused with the errors of Go's library, which parses bodies in etcd.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::NESTED_MAX;
 
-/// Why bytes are no JSON.
+/// A syntax error in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
-    /// A character that cannot be there.
+    /// An unexpected character.
     #[error("invalid character {} {where_found}", quoted(*byte))]
     Character {
-        /// The character, or the byte that it begins with.
+        /// The first byte of the character.
         byte: u8,
-        /// What was expected, or what was being read.
+        /// What was expected or being read.
         where_found: &'static str,
     },
-    /// A value that is nested too deeply.
+    /// A value is nested too deeply.
     #[error("exceeded max depth")]
     TooDeep,
-    /// The end, within a value.
+    /// The body ends within a value.
     #[error("unexpected EOF")]
     Truncated,
 }
@@ -43,7 +43,7 @@ fn quoted(byte: u8) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Value,
-    /// A value, or the end of an array that has none.
+    /// A value, or the end of an empty array.
     ValueOrEnd,
     Key,
     KeyOrEnd,
@@ -52,7 +52,7 @@ enum State {
     AfterValue,
     Text,
     Escape,
-    /// So many hexadecimal digits.
+    /// This many hexadecimal digits.
     Hex(u8),
     Minus,
     Zero,
@@ -62,16 +62,16 @@ enum State {
     Exponent,
     ExponentSign,
     ExponentDigits,
-    /// The rest of a word, and how the first error in it is told.
+    /// The rest of a literal, and the texts of errors at each position.
     Word(&'static [u8], &'static [&'static str]),
 }
 
-/// What a byte comes to.
+/// The meaning of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It is a part of the value, or comes before it.
+    /// It is part of the value, or precedes it.
     On,
-    /// The value ends with it.
+    /// It is the last byte of the value.
     Last,
     /// The value, a number, ended before it.
     Past,
@@ -94,17 +94,17 @@ const NULL: &[&str] = &[
     "in literal null (expecting 'l')",
 ];
 
-/// The values of a body, as it comes.
+/// The values of a body, while it arrives.
 #[derive(Debug)]
 pub struct Values {
-    /// What has come of the values that have not been handed out.
+    /// The bytes that have not been returned as values yet.
     waiting: BytesMut,
-    /// How much of it has been looked at.
+    /// How many of them have been scanned.
     scanned: usize,
     state: State,
-    /// Arrays and objects that are open; true for objects.
+    /// The open arrays and objects; true for objects.
     open: Vec<bool>,
-    /// Whether the text that is being read is a key.
+    /// Whether the current string is a key.
     is_key: bool,
     has_begun: bool,
 }
@@ -123,18 +123,18 @@ impl Default for Values {
 }
 
 impl Values {
-    /// Takes in what has come.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
     }
 
-    /// Bytes that wait to become a value.
+    /// The number of bytes that are not returned as a value yet.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The next value, if it is whole.
+    /// The next value, if it is complete.
     pub fn next_value(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         while let Some(&byte) = self.waiting.get(self.scanned) {
             let step = self.step(byte)?;
@@ -150,7 +150,7 @@ impl Values {
         Ok(None)
     }
 
-    /// The last value, when nothing more comes: a number ends with the body.
+    /// The last value at the end of the body: a number ends with the body.
     pub fn finish(&mut self) -> Result<Option<Bytes>, SyntaxError> {
         if !self.has_begun {
             return Ok(None);
@@ -234,7 +234,7 @@ impl Values {
         Step::On
     }
 
-    /// A value begins.
+    /// Begins a value.
     fn begin(&mut self, byte: u8) -> Result<Step, SyntaxError> {
         let state = match byte {
             b'{' => return self.open(true),
@@ -269,7 +269,7 @@ impl Values {
         self.end()
     }
 
-    /// A value ended with this byte.
+    /// Ends a value with this byte.
     const fn end(&mut self) -> Step {
         self.state = State::AfterValue;
         if self.open.is_empty() { Step::Last } else { Step::On }
@@ -319,7 +319,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    /// The values of a body that comes in pieces of that size, and why it is refused after them, if it is.
+    /// The values of a body that arrives in pieces of this size, and the error after them, if there is one.
     fn values(body: &[u8], piece: usize) -> (Vec<String>, Option<String>) {
         let (mut values, mut found) = (Values::default(), Vec::new());
         let text = |value: Bytes| String::from_utf8_lossy(&value).into_owned();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_one_after_the_other() {
+    fn values_are_returned_one_after_the_other() {
         check(b"", &[], None);
         check(b" \n\t", &[], None);
         check(b"{}", &["{}"], None);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused_in_gos_words() {
+    fn invalid_json_is_refused_with_gos_errors() {
         for (body, told) in [
             (&b"zzz"[..], "invalid character 'z' looking for beginning of value"),
             (b"{", "unexpected EOF"),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_nested_as_deep_as_is_said_and_no_deeper() {
+    fn value_nesting_is_limited() {
         let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
         let (found, refused) = values(&nested(NESTED_MAX), usize::MAX);
         assert_eq!((found.len(), refused), (1, None));

@@ -1,7 +1,7 @@
-//! Bytes on the wire to JSON.
+//! Converts the wire format to JSON.
 //!
-//! Fields go out in the order in which they come, which is that of their numbers; the elements of a list come together.
-//! What has its default value is left out, unless it is one of a choice: there it says which was chosen.
+//! Fields are written in the order in which they arrive, which is that of their numbers; the elements of a list
+//! arrive together. Default values are left out, except in a `oneof`, where they show which field is set.
 
 use std::io::Write as _;
 
@@ -12,13 +12,13 @@ use quorate_protobuf::{Fields, Value, take_varint};
 use crate::DEPTH_MAX;
 use crate::schema::{self, Field, Kind, Message};
 
-/// The bytes are not such a message.
+/// The bytes are no valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// They are no message at all.
+    /// The wire format is invalid.
     #[error("the bytes are no message: {0}")]
     Bytes(#[from] quorate_protobuf::Malformed),
-    /// A text is not Unicode.
+    /// A string is not valid UTF-8.
     #[error("a text is not UTF-8")]
     Text,
     /// Messages are nested too deeply.
@@ -104,7 +104,7 @@ fn is_default(field: &Field, value: &Value<'_>) -> bool {
     }
 }
 
-/// One element of a list, or several numbers that came together.
+/// Writes one element of a list, or several packed numbers.
 fn put_elements(
     field: &Field,
     value: &Value<'_>,
@@ -177,7 +177,7 @@ fn put_base64(bytes: &[u8], json: &mut Vec<u8>) {
     json.push(b'"');
 }
 
-/// Appends a text in quotation marks.
+/// Appends a string in quotation marks.
 pub fn put_text(text: &str, json: &mut Vec<u8>) {
     json.push(b'"');
     for byte in text.bytes() {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_written_under_its_name() {
+    fn set_fields_are_written_under_their_names() {
         // A header (revision 5), a record (key, both revisions, value), more, the count.
         let wire = b"\x0a\x02\x18\x05\x12\x0b\x0a\x01k\x10\x02\x18\x02\x2a\x02v\xff\x12\x00\x18\x01\x20\x02";
         assert_eq!(
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_choice_is_written_even_where_it_is_empty() {
+    fn a_oneof_field_is_written_even_if_it_is_empty() {
         let txn = response("etcdserverpb.KV", "Txn", b"\x1a\x02\x0a\x00\x1a\x02\x12\x00");
         assert_eq!(txn, r#"{"responses":[{"response_range":{}},{"response_put":{}}]}"#);
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_refused() {
         let of = Conversion::of("etcdserverpb.KV", "Range").unwrap();
         assert!(of.response(b"\x0a\x7f", &mut Vec::new()).is_err());
         let of = Conversion::of("etcdserverpb.Auth", "UserList").unwrap();

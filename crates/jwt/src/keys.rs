@@ -1,4 +1,4 @@
-//! The keys that tokens are signed and looked at with.
+//! The keys with which tokens are signed and verified.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::{Method, SignFault, pem};
 
-/// What is signed to see whether two keys belong together.
+/// A message that is signed to check whether two keys match.
 const PROBE: &[u8] = b"do these two belong together?";
 
-/// Why keys are none.
+/// Why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
-    /// Neither a private nor a public one.
+    /// Neither a private nor a public key is given.
     #[error("auth: missing key data")]
     Missing,
-    /// The public key is another's.
+    /// The public key does not match the private key.
     #[error("auth: public and private keys don't match")]
     Mismatch,
-    /// A key that cannot be read, or is for another method.
+    /// A key cannot be read, or is for another signing method.
     #[error("auth: the {0} key is no key for the sign-method")]
     Unreadable(&'static str),
 }
@@ -36,15 +36,15 @@ enum Signing {
     Ed25519(Box<Ed25519KeyPair>),
 }
 
-/// See the module.
+/// The keys of a signing method.
 pub struct Keys {
     method: Method,
     signing: Option<Signing>,
-    /// `None` where one key does both.
+    /// `None` if one key does both.
     verifying: Option<ParsedPublicKey>,
 }
 
-/// Nothing of a key.
+/// Shows nothing of a key.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("method", &self.method).finish_non_exhaustive()
@@ -52,7 +52,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Reads keys as they stand in files. Of a method with one key for both, the bytes of the private one are it.
+    /// Parses keys as files contain them. For a method with a single key, the private key is that key.
     pub fn read(
         method: Method,
         private: Option<&[u8]>,
@@ -86,7 +86,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// What they are for.
+    /// The signing method.
     #[must_use]
     pub const fn method(&self) -> Method {
         self.method
@@ -110,7 +110,7 @@ impl Keys {
         }
     }
 
-    /// In a time that does not depend on how much of a signature is right.
+    /// Takes constant time, so that it does not reveal how much of a signature is correct.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         match (&self.verifying, &self.signing) {
             (Some(key), _) => key.verify_sig(message, signature).is_ok(),
@@ -211,13 +211,13 @@ fn read_public(method: Method, text: &[u8]) -> Option<ParsedPublicKey> {
     ParsedPublicKey::new(verification_of(method)?, key).ok()
 }
 
-/// The public key that an X.509 certificate is for. Nothing else in the certificate matters for tokens.
+/// The public key in an X.509 certificate. Nothing else in the certificate matters for tokens.
 fn key_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(certificate.tbs_certificate.subject_pki.raw.to_vec())
 }
 
-/// The half of a private key that may be known.
+/// The public key for a private key.
 fn public_of(method: Method, signing: &Signing) -> Option<ParsedPublicKey> {
     let bytes = match signing {
         Signing::Hmac(_) => return None,

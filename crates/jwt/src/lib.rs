@@ -1,15 +1,15 @@
-//! Signed tokens (JSON Web Tokens) as etcd gives them out and takes them: a user, and the revision of users and roles
-//! at which he was told apart.
+//! Signed tokens (JSON Web Tokens) as etcd issues and accepts them: they contain a user name, and the auth
+//! revision at which the user was authenticated.
 //!
 //! # Invariants
 //!
-//! * A token is taken only if it is signed by the method that the keys are for: what it says of its own method never
-//!   chooses how it is looked at.
-//! * Nothing of a key or a token is printed.
+//! * A token is accepted only if it is signed with the method of the configured keys. The method named in the
+//!   token never decides how it is verified.
+//! * No part of a key or a token is ever printed.
 //!
 //! # Not here
 //!
-//! Files and clocks: keys are bytes, and time is an argument. Which setting says what (`config`).
+//! Files and clocks: keys are bytes, and the time is an argument. The settings are parsed in `config`.
 
 mod keys;
 mod pem;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 pub use keys::{KeyFault, Keys};
 
-/// How tokens are signed.
+/// A signing method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of RFC 7518")]
 pub enum Method {
@@ -43,7 +43,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 13] = [
         Self::Hs256,
         Self::Hs384,
@@ -60,7 +60,7 @@ impl Method {
         Self::EdDsa,
     ];
 
-    /// Its name, as tokens and settings have it.
+    /// The name in tokens and settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,28 +80,28 @@ impl Method {
         }
     }
 
-    /// The method of that name.
+    /// The method with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 }
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// Whose it is.
+    /// The user name.
     pub username: String,
-    /// The revision of users and roles when it was given out.
+    /// The auth revision when the token was issued.
     pub revision: u64,
-    /// From when on it is good, in seconds since 1970; `None` for always.
+    /// The time from which the token is valid, in Unix seconds; `None` for no limit.
     pub not_before: Option<i64>,
-    /// From when on it is good no more.
+    /// The time at which the token expires.
     pub expires: Option<i64>,
 }
 
 impl Claims {
-    /// Whether it is good at this second.
+    /// Whether the token is valid at this second.
     #[must_use]
     pub fn are_good_at(&self, now: i64) -> bool {
         self.not_before.is_none_or(|since| since <= now)
@@ -115,12 +115,12 @@ pub enum SignFault {
     /// Only the public key is known.
     #[error("auth: token signing attempted with verify-only key")]
     VerifyOnly,
-    /// The key does not do it.
+    /// Signing failed.
     #[error("auth: the token could not be signed")]
     Failed,
 }
 
-/// Signs a token for a user, good until that second.
+/// Signs a token for a user that expires at this second.
 pub fn sign(keys: &Keys, username: &str, revision: u64, expires: i64) -> Result<String, SignFault> {
     let head = json!({"alg": keys.method().name(), "typ": "JWT"}).to_string();
     let claims = json!({"exp": expires, "revision": revision, "username": username}).to_string();
@@ -131,7 +131,8 @@ pub fn sign(keys: &Keys, username: &str, revision: u64, expires: i64) -> Result<
     Ok(format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// Reads a token, or `None` if it is not one of these keys'. Whether it is good now is left to [`Claims`].
+/// Verifies and parses a token; `None` if it is not signed with these keys. The caller checks with [`Claims`]
+/// whether it is valid now.
 #[must_use]
 pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
     let (signed, signature) = token.rsplit_once('.')?;
@@ -153,7 +154,7 @@ pub fn read(keys: &Keys, token: &str) -> Option<Claims> {
     })
 }
 
-/// A number, of which Go takes the whole part. None is below zero.
+/// A number, of which Go uses the integer part. Negative numbers are invalid.
 fn revision(claim: &Value) -> Option<u64> {
     claim.as_u64().or_else(|| {
         let number = claim.as_f64().filter(|number| *number >= 0.0)?;
@@ -161,7 +162,7 @@ fn revision(claim: &Value) -> Option<u64> {
     })
 }
 
-/// A time that is left out is none; one that cannot be read makes the token bad.
+/// A missing time is no limit; an invalid time makes the token invalid.
 #[expect(clippy::option_option, reason = "absent, bad and given are three things")]
 fn seconds(claim: Option<&Value>) -> Option<Option<i64>> {
     let Some(claim) = claim else { return Some(None) };

@@ -1,4 +1,4 @@
-//! Keys in text: what stands between the lines that begin and end one.
+//! PEM files: the content between the lines that begin and end a section.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const DASHES: &str = "-----";
 
-/// The first piece of a file: what it is, and its bytes. `None` if there is none.
+/// The first section of a file: its label and its bytes. `None` if there is none.
 pub(crate) fn first(text: &[u8]) -> Option<(String, Vec<u8>)> {
     let text = std::str::from_utf8(text).ok()?;
     let mut lines = text.lines().map(str::trim);
@@ -19,7 +19,7 @@ pub(crate) fn first(text: &[u8]) -> Option<(String, Vec<u8>)> {
             let bytes = BASE64_STANDARD.decode(body).ok()?;
             return is_whole.then(|| (label.to_owned(), bytes));
         }
-        // What is said about the piece, as `DEK-Info`, is not a part of it.
+        // Header lines such as `DEK-Info` are skipped.
         if !line.contains(':') {
             body.push_str(line);
         }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_whole_piece_counts() {
+    fn the_first_complete_section_is_used() {
         let text = b"text\n-----BEGIN A KEY-----\nAAEC\nAwQ=\n-----END A KEY-----\nmore\n";
         assert_eq!(first(text), Some(("A KEY".to_owned(), vec![0, 1, 2, 3, 4])));
         for bad in [

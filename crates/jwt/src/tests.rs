@@ -1,4 +1,4 @@
-//! Every method, with keys as OpenSSL writes them; and tokens that are none.
+//! All methods, with keys written by OpenSSL, and invalid tokens.
 
 use base64::prelude::BASE64_STANDARD;
 
@@ -10,7 +10,7 @@ macro_rules! file {
     };
 }
 
-/// A private key, and the public one to it, of a method that has two.
+/// The private and the public key of a method that has two keys.
 fn pair(method: Method) -> (&'static [u8], &'static [u8]) {
     match method {
         Method::Hs256 | Method::Hs384 | Method::Hs512 => (b"a secret of some length", b""),
@@ -30,7 +30,7 @@ fn has_one_key(method: Method) -> bool {
 }
 
 #[test]
-fn what_one_key_signs_the_other_reads() {
+fn tokens_signed_with_one_key_are_verified_with_the_other() {
     for method in Method::ALL {
         let (private, public) = pair(method);
         let signing = Keys::read(method, Some(private), None).unwrap();
@@ -50,7 +50,7 @@ fn what_one_key_signs_the_other_reads() {
 }
 
 #[test]
-fn a_certificate_holds_a_public_key() {
+fn a_certificate_contains_a_public_key() {
     for (method, certificate) in [
         (Method::Rs256, file!("rsa.crt.pem")),
         (Method::Ps512, file!("rsa.crt.pem")),
@@ -62,7 +62,7 @@ fn a_certificate_holds_a_public_key() {
         let token = sign(&keys, "ann", 7, 1000).unwrap();
         let verifying = Keys::read(method, None, Some(certificate)).unwrap();
         assert!(read(&verifying, &token).is_some(), "{}", method.name());
-        // Cut off anywhere, it is refused.
+        // A truncated certificate is refused.
         let text = std::str::from_utf8(certificate).unwrap();
         let (label, der) = pem::first(text.as_bytes()).unwrap();
         for len in 0..der.len() {
@@ -75,13 +75,13 @@ fn a_certificate_holds_a_public_key() {
     let of_other_key =
         Keys::read(Method::Es256, Some(file!("es256.pem")), Some(file!("rsa.crt.pem")));
     assert_eq!(of_other_key.unwrap_err(), KeyFault::Unreadable("public"));
-    // As in etcd, not for this method.
+    // As in etcd, certificates are not accepted for this method.
     let refused = Keys::read(Method::EdDsa, None, Some(file!("eddsa.crt.pem"))).unwrap_err();
     assert_eq!(refused, KeyFault::Unreadable("public"));
 }
 
 #[test]
-fn a_token_that_was_touched_is_none() {
+fn a_modified_token_is_refused() {
     for method in Method::ALL {
         let keys = Keys::read(method, Some(pair(method).0), None).unwrap();
         let token = sign(&keys, "ann", 7, 1000).unwrap();
@@ -104,8 +104,8 @@ fn a_token_that_was_touched_is_none() {
 }
 
 #[test]
-fn a_token_does_not_choose_its_method() {
-    // The public key is no secret: it must not do for a signature of another kind.
+fn the_token_does_not_choose_the_method() {
+    // The public key is no secret, so it must not be accepted as the key of an HMAC signature.
     let public = file!("rsa.pub.pem");
     let forged = Keys::read(Method::Hs256, Some(public), None).unwrap();
     let token = sign(&forged, "root", 7, 1000).unwrap();
@@ -118,7 +118,7 @@ fn a_token_does_not_choose_its_method() {
     }
 }
 
-/// A token of these claims, as anybody who has the key can write it.
+/// A token with these claims, as anyone with the key can create it.
 fn written(keys: &Keys, claims: &str) -> String {
     let encode = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
     let signed = format!("{}.{}", encode(r#"{"alg":"HS256"}"#), encode(claims));
@@ -127,7 +127,7 @@ fn written(keys: &Keys, claims: &str) -> String {
 }
 
 #[test]
-fn claims_are_read_as_go_reads_them() {
+fn claims_are_parsed_as_in_go() {
     let keys = Keys::read(Method::Hs256, Some(b"secret"), None).unwrap();
     let read = |claims: &str| read(&keys, &written(&keys, claims));
     let bare = read(r#"{"username":"u","revision":3}"#).unwrap();
@@ -152,7 +152,7 @@ fn claims_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn keys_that_are_none_are_told() {
+fn invalid_keys_are_reported() {
     let read = |method, private: &[u8], public: &[u8]| {
         Keys::read(method, Some(private), Some(public)).unwrap_err()
     };

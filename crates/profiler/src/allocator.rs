@@ -1,20 +1,20 @@
-//! The system's allocator, with a look at a few of the allocations: one in each [`MEAN_BYTES`], on average.
+//! The system allocator with sampling: on average one allocation in each [`MEAN_BYTES`] is recorded.
 //!
-//! Whoever wants a profile of the heap makes [`SamplingAllocator`] the allocator of the program, and calls
-//! [`sample_heap`] where profiles are wanted. Until then an allocation costs one look at a flag. From then on each thread
-//! counts its bytes down to the next allocation that is looked at; at that one it walks its own stack, by the means of
-//! the language's runtime, and hands it to `heap`. What is freed is looked up only where a filter says that it may have
-//! been a sample.
+//! A program that needs heap profiles uses [`SamplingAllocator`] as its global allocator, and calls
+//! [`sample_heap`] to start sampling. Until then an allocation costs one check of a flag. From then on each
+//! thread counts down the bytes to the next sampled allocation. For a sampled allocation, the thread walks its
+//! own stack with the unwinder of the language runtime, and passes the stack to `heap`. Freed memory is looked
+//! up only if a filter indicates that it may have been a sample.
 //!
 //! # Invariants
 //!
-//! * Memory comes from the system and goes back to it, whatever is noted of it.
-//! * What the noting itself allocates is not noted: a thread that is inside does not come in again.
-//! * A sample is forgotten before its memory is given back, so that an address stands for one allocation at a time.
+//! * Memory comes from the system allocator and is returned to it, whether it is sampled or not.
+//! * Allocations made while a sample is recorded are not sampled: a thread does not enter the recording twice.
+//! * A sample is removed before its memory is freed, so an address identifies one allocation at a time.
 //!
 //! # Not here
 //!
-//! What is kept of samples, and the profile that comes of it (`heap`).
+//! The stored samples, and the profile computed from them (`heap`).
 #![expect(
     unsafe_code,
     reason = "an allocator is unsafe by its trait, and no safe crate walks a stack without allocating"
@@ -32,17 +32,17 @@ use crate::heap::{self, HeapProfile, MEAN_BYTES, STACK_FRAMES_MAX};
 /// Whether allocations are sampled.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// How many samples there are whose addresses fall on a place. Where there is none, what is freed was no sample.
+/// The number of samples whose addresses map to each slot. If it is zero, freed memory was no sample.
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
-// All of them may fall on one place.
+// All samples may map to one slot.
 const _: () = assert!(heap::LIVE_MAX <= u16::MAX as usize, "a place counts all samples");
 
-/// What a thread knows of its allocations. It has nothing to be dropped, so that it is there until the very end.
+/// The state of a thread. It has no destructor, so it is available until the thread ends.
 struct Local {
     /// Bytes until the next sample.
     left: Cell<u64>,
-    /// Whether `left` was drawn.
+    /// Whether `left` has been drawn.
     has_begun: Cell<bool>,
     is_inside: Cell<bool>,
     chance: Cell<u64>,
@@ -59,15 +59,16 @@ thread_local! {
     };
 }
 
-/// The allocator. See the module.
+/// The system allocator with sampling.
 #[derive(Debug)]
 pub struct SamplingAllocator;
 
-/// Begins to sample allocations, for as long as the process lives. False where the program has another allocator.
+/// Starts to sample allocations, for the rest of the process. Returns false if the program uses another
+/// allocator.
 pub fn sample_heap() -> bool {
     let before = LOCAL.with(|local| local.has_begun.get());
     IS_SAMPLING.store(true, Ordering::Release);
-    // Whether this comes by here shows whether the allocator is the one that was meant.
+    // This allocation shows whether the global allocator is the sampling one.
     drop(std::hint::black_box(Box::new(0_u64)));
     let is_ours = before || LOCAL.with(|local| local.has_begun.get());
     if is_ours {
@@ -78,13 +79,13 @@ pub fn sample_heap() -> bool {
     is_ours
 }
 
-/// The heap as it is now, as far as samples tell; nothing where it is not sampled.
+/// An estimate of the current heap; `None` if it is not sampled.
 #[must_use]
 pub fn heap_now() -> Option<HeapProfile> {
     unnoted(heap::now)
 }
 
-/// Lets this thread allocate without being noted.
+/// Runs `work` without sampling its allocations.
 fn unnoted<T>(work: impl FnOnce() -> T) -> T {
     struct Inside(bool);
     impl Drop for Inside {
@@ -155,11 +156,11 @@ fn count_down(memory: *mut u8, size: u64) {
     });
 }
 
-/// Draws how far the next sample is, and takes one here, if one was due.
+/// Takes a sample if one is due, and draws the distance to the next one.
 #[cold]
 fn take_turn(local: &Local, memory: *mut u8, size: u64) {
     if !local.has_begun.replace(true) {
-        // Threads that begin alike draw differently.
+        // Threads with the same history draw different numbers.
         local.chance.set(mix(std::ptr::from_ref(local).addr() as u64));
         let first = draw(local);
         if size < first {
@@ -193,12 +194,13 @@ fn place(memory: *mut u8) -> usize {
     usize::try_from(place).expect("a remainder is below its divisor")
 }
 
-/// Bytes until the next sample, one at least, so that each byte is as likely as any other to be where it is.
+/// The number of bytes until the next sample, at least one. The distribution makes every byte equally likely to
+/// be sampled.
 fn draw(local: &Local) -> u64 {
     let mut random = SplitMix64::new(local.chance.get());
     let drawn = random.next_u64();
     local.chance.set(drawn);
-    // 53 bits, none of them making zero.
+    // 53 bits, in (0, 1].
     let part = ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     let distance = -part.ln() * MEAN_BYTES as f64;
     #[expect(
@@ -211,13 +213,13 @@ fn draw(local: &Local) -> u64 {
 }
 
 unsafe extern "C-unwind" {
-    /// Of the runtime that also panics are unwound by. Calls the function for each frame, the innermost first.
+    /// Part of the runtime that also unwinds panics. Calls the function for each frame, innermost first.
     fn _Unwind_Backtrace(
         visit: extern "C-unwind" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
     ) -> c_int;
 
-    /// Where a frame returns to, or is.
+    /// The return address of a frame, or its current address.
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
@@ -226,7 +228,7 @@ struct Walk<'a> {
     count: usize,
 }
 
-/// The calls of this thread, the innermost first: an address within each.
+/// The call stack of this thread, innermost first: an address within each function.
 fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
     const GO_ON: c_int = 0;
     const END: c_int = 5;
@@ -239,7 +241,7 @@ fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
         if walk.count == walk.frames.len() || address == 0 {
             return END;
         }
-        // The instruction before the one that is returned to is of the call, also at the end of a function.
+        // The instruction before the return address belongs to the call, even at the end of a function.
         walk.frames[walk.count] = address as u64 - 1;
         walk.count += 1;
         GO_ON

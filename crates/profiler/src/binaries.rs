@@ -1,11 +1,12 @@
-//! The binaries of this process: what lies where, the rules of its frames, the names of its functions.
+//! The binaries of this process: their mappings, unwind tables and symbols.
 //!
-//! Read from `/proc/self/maps` and the files it names when a recording begins, and from memory for the one that the
-//! kernel provides (`[vdso]`). Of a file only the sections are read that are needed, the names only in the end.
+//! Read from `/proc/self/maps` and the files it names when a recording begins; the binary that the kernel
+//! provides (`[vdso]`) is read from memory. Only the required sections of a file are read, and symbols only at
+//! the end.
 //!
 //! # Not here
 //!
-//! Binaries that are loaded while a recording is under way: their functions are told by address.
+//! Binaries that are loaded during a recording: their functions are shown by address.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read, Seek, SeekFrom};
@@ -18,44 +19,44 @@ use gimli::{
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadCache};
 
-/// What is read of a section, at most; one that is longer is taken for none.
+/// The maximum size of a section; a longer one is ignored.
 pub(crate) const SECTION_BYTES_MAX: u64 = 256 << 20;
 
-/// Binaries that are looked at. A process has five.
+/// The maximum number of binaries. A process typically has five.
 pub(crate) const BINARIES_MAX: usize = 256;
 
 /// The kernel's name for the binary that it provides.
 const VDSO: &str = "[vdso]";
 
-/// What it puts behind the path of a file that has been removed.
+/// The kernel's suffix for the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
-/// What segments are aligned to, at least.
+/// The minimum alignment of segments.
 const PAGE_BYTES: u64 = 4096;
 
-/// Code of a binary, in memory.
+/// A mapping of code in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) file_offset: u64,
-    /// The file, or the kernel's word for what is none.
+    /// The file, or the kernel's name for a mapping without a file.
     pub(crate) path: String,
     inode: u64,
 }
 
-/// One of them, as far as it could be read.
+/// A binary, as far as it could be read.
 #[derive(Debug)]
 pub(crate) struct Binary {
     pub(crate) mapping: Mapping,
-    /// Of the linker, in hexadecimal digits; empty where there is none.
+    /// The build id in hexadecimal; empty if there is none.
     pub(crate) build_id: String,
-    /// What is added to an address in the file to have the one in memory.
+    /// The difference between an address in memory and in the file.
     bias: u64,
     frames: Option<Frames>,
 }
 
-/// The rules of frames.
+/// The unwind tables.
 #[derive(Debug)]
 struct Frames {
     index: Vec<u8>,
@@ -65,14 +66,14 @@ struct Frames {
 
 type Bytes<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
-/// All of them.
+/// All binaries.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) all: Vec<Binary>,
 }
 
 impl Binaries {
-    /// Those that are there now, this program's first.
+    /// The binaries that are mapped now, the program itself first.
     pub(crate) fn of_process() -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let own = fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -84,13 +85,13 @@ impl Binaries {
         Self { all: mappings.into_iter().map(read).collect() }
     }
 
-    /// The one that an address lies in, by its place.
+    /// The index of the binary that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<usize> {
         let holds = |binary: &Binary| (binary.mapping.start..binary.mapping.end).contains(&address);
         self.all.iter().position(holds)
     }
 
-    /// The rules of the frame at an address, and the register that stands for where it returns to.
+    /// The unwind rules of the frame at an address, and the register that stands for the return address.
     pub(crate) fn frame_rules<'a>(
         &self,
         address: u64,
@@ -110,13 +111,13 @@ impl Binaries {
 }
 
 impl Binary {
-    /// An address of the file as it is in memory.
+    /// Converts an address in the file to one in memory.
     pub(crate) const fn in_memory(&self, address: u64) -> u64 {
         address.wrapping_add(self.bias)
     }
 }
 
-/// A line of `/proc/self/maps`, if it is about code that comes from somewhere.
+/// Parses a line of `/proc/self/maps`; `None` unless it maps the code of a binary.
 fn code_mapping(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace();
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
@@ -134,15 +135,15 @@ fn code_mapping(line: &str) -> Option<Mapping> {
     })
 }
 
-/// Bytes with places.
+/// Bytes that can be read at any position.
 pub(crate) trait Source: Read + Seek {}
 impl<T: Read + Seek> Source for T {}
 
-/// A file of a binary, of which sections are read when they are looked at.
+/// A binary file, whose sections are read on demand.
 pub(crate) type BinaryFile<'a> =
     ElfFile64<'a, object::LittleEndian, &'a ReadCache<Box<dyn Source>>>;
 
-/// Opens what a mapping came from, if that is still there.
+/// Opens the file of a mapping, if it still exists.
 fn open(mapping: &Mapping) -> Option<Box<dyn Source>> {
     if mapping.path == VDSO {
         let len = mapping.end.checked_sub(mapping.start).filter(|len| *len <= SECTION_BYTES_MAX)?;
@@ -152,14 +153,14 @@ fn open(mapping: &Mapping) -> Option<Box<dyn Source>> {
         memory.read_exact(&mut bytes).ok()?;
         return Some(Box::new(Cursor::new(bytes)));
     }
-    // This program's own is found also when another version has been installed in its place.
+    // The program's own file is found even if another version has replaced it.
     let is_it = |file: &File| file.metadata().is_ok_and(|facts| facts.ino() == mapping.inode);
     let mut paths = [mapping.path.as_str(), "/proc/self/exe"].into_iter();
     let file = paths.find_map(|path| File::open(path).ok().filter(is_it))?;
     Some(Box::new(file))
 }
 
-/// Looks into the file that a mapping came from. None of what cannot be read.
+/// Passes the file of a mapping to a function; `None` if it cannot be read.
 pub(crate) fn with_file<T>(
     mapping: &Mapping,
     look: impl FnOnce(&BinaryFile<'_>) -> Option<T>,
@@ -178,7 +179,7 @@ fn read(mapping: Mapping) -> Binary {
     Binary { mapping, build_id, bias, frames }
 }
 
-/// How far from where the linker placed it a binary lies: by the segment that the mapping is of.
+/// The load bias of a binary, computed from the segment of the mapping.
 fn bias(file: &BinaryFile<'_>, mapping: &Mapping) -> Option<u64> {
     let wanted = mapping.file_offset;
     let segment = file.segments().find(|segment| {

@@ -1,12 +1,12 @@
-//! A profile of CPU time, from its start to its bytes.
+//! Takes a CPU profile, from its start to its encoded bytes.
 //!
-//! A thread of its own gives every thread of the process a timer, again and again, since threads come and go; it empties
-//! the tray, follows the stacks, and in the end looks the names up. It has no timer itself.
+//! A separate thread assigns a timer to every thread of the process, repeatedly, because threads start and end.
+//! It also empties the tray, unwinds the stacks, and finally looks up the symbols. It has no timer itself.
 //!
 //! # Invariants
 //!
-//! * One at a time: whoever comes second is refused, until the thread of the first has ended.
-//! * A recording that is dropped ends: its timers go, its tray is closed, nothing is written.
+//! * Only one profile at a time: a second request is refused until the thread of the first one has ended.
+//! * Dropping a recording ends it: its timers are removed, its tray is closed, and nothing is encoded.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,30 +22,30 @@ use crate::threads;
 use crate::tray::TRAY;
 use crate::unwind::Unwinder;
 
-/// CPU time of a thread between two samples of it: 100 a second, as Go's.
+/// The CPU time between two samples of a thread: 100 samples per second, as in Go.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// How often the tray is emptied: before it can be full, with a hundred threads at work.
+/// How often the tray is emptied: before it is full, with a hundred busy threads.
 const EMPTYING_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often new threads are looked for.
 const THREADS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why there is no profile.
+/// Why no profile can be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// In Go's words.
+    /// Another profile is being taken; the text is Go's.
     #[error("cpu profiling already in use")]
     InUse,
-    /// Registers and frames of this machine are not known.
+    /// The architecture is not supported.
     #[error("stacks cannot be followed on this machine")]
     Unsupported,
-    /// The system does not let it be.
+    /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// The right to take a profile.
+/// The permission to take a profile.
 #[derive(Debug)]
 struct Turn;
 
@@ -63,7 +63,7 @@ impl Drop for Turn {
     }
 }
 
-/// A profile that is being taken. Dropping it gives it up.
+/// A profile that is being taken. Dropping it discards the profile.
 #[derive(Debug)]
 pub struct CpuProfile {
     finish: mpsc::Sender<()>,
@@ -71,7 +71,7 @@ pub struct CpuProfile {
 }
 
 impl CpuProfile {
-    /// Begins one.
+    /// Starts a profile.
     pub fn start() -> Result<Self, StartError> {
         if !IS_SUPPORTED {
             return Err(StartError::Unsupported);
@@ -84,16 +84,16 @@ impl CpuProfile {
         Ok(Self { finish, thread })
     }
 
-    /// Ends it, and waits for what came of it, gzipped. For a thread that may wait: names are looked up.
+    /// Ends the profile and returns it, compressed. This blocks, because symbols are looked up.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         let Self { finish, thread } = self;
-        // If it has ended already, it says why.
+        // If the thread has ended already, its result contains the error.
         let _told = finish.send(());
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// The tray, open.
+/// The open tray.
 struct OpenTray;
 
 impl OpenTray {
@@ -109,7 +109,7 @@ impl Drop for OpenTray {
     }
 }
 
-/// Records until it is told to finish. Without anybody left to tell it, there is nothing to be written.
+/// Records until `finished` receives a message. If the sender is dropped, nothing is encoded.
 fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
     let binaries = Binaries::of_process();
     let (began, start) = (SystemTime::now(), Instant::now());
@@ -133,14 +133,14 @@ fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
 }
 
 struct Recorder<'a> {
-    // Timers end before the tray is closed.
+    // The timers must be removed before the tray is closed.
     timers: Timers,
     _tray: OpenTray,
     binaries: &'a Binaries,
     unwinder: Unwinder,
     recording: Recording,
     own_thread: u32,
-    /// Of threads with a timer, and of those that had one.
+    /// The names of all threads that have or had a timer.
     names: HashMap<u32, String>,
 }
 
@@ -169,7 +169,7 @@ impl<'a> Recorder<'a> {
             }
         }
         let covered = self.timers.cover(&threads);
-        // Some are better than none: a limit of timers leaves the last threads out.
+        // A partial profile is better than none: a limit on timers leaves out the last threads.
         if self.timers.count() > 0 { Ok(()) } else { covered }
     }
 

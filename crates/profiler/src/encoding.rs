@@ -1,6 +1,6 @@
-//! The bytes of a profile: `perftools.profiles.Profile`, compressed by gzip, as `pprof` has it.
+//! Encodes a profile as `perftools.profiles.Profile`, compressed with gzip, for `pprof`.
 //!
-//! Texts are kept once, in a table whose first is empty; everything else has numbers from 1 on.
+//! Strings are stored once, in a table whose first entry is empty. All other ids start at 1.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use quorate_protobuf::{put_bytes, put_number, put_varint};
 
-/// What is counted, and in which unit.
+/// A type of value, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueType {
     pub(crate) what: &'static str,
@@ -25,11 +25,11 @@ pub(crate) struct Mapping {
     pub(crate) file_offset: u64,
     pub(crate) file: String,
     pub(crate) build_id: String,
-    /// Whether the functions of its addresses are named.
+    /// Whether the functions of its addresses have names.
     pub(crate) has_functions: bool,
 }
 
-/// A place in the code. Numbers are those of mappings and functions, from 1 on; 0 for none.
+/// A location in the code, with the ids of its mapping and function; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     pub(crate) mapping: u64,
@@ -37,19 +37,19 @@ pub(crate) struct Location {
     pub(crate) function: u64,
 }
 
-/// A function's name, and the linker's for it.
+/// A function's name, and its linker symbol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FunctionNames {
     pub(crate) name: String,
     pub(crate) symbol: String,
 }
 
-/// What was seen at one stack.
+/// The values of one stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Numbers of locations, the innermost first.
+    /// The ids of the locations, innermost first.
     pub(crate) locations: Vec<u64>,
-    /// One for each type of value.
+    /// One value for each value type.
     pub(crate) values: Vec<u64>,
     pub(crate) labels: Vec<(&'static str, String)>,
 }
@@ -64,14 +64,14 @@ pub(crate) struct Profile {
     pub(crate) functions: Vec<FunctionNames>,
     pub(crate) began: SystemTime,
     pub(crate) lasted: Duration,
-    /// Of what there was a sample each so many.
+    /// The sampling period.
     pub(crate) period: Option<(ValueType, u64)>,
     pub(crate) comments: Vec<String>,
-    /// The type of value that readers show until they are told another; without it the last.
+    /// The value type that readers show by default; otherwise they show the last one.
     pub(crate) shown_first: Option<&'static str>,
 }
 
-/// The table of texts.
+/// The table of strings.
 #[derive(Debug, Default)]
 struct Texts {
     numbers: HashMap<String, u64>,
@@ -91,7 +91,7 @@ impl Texts {
 }
 
 impl Profile {
-    /// The profile as a reader of `pprof` takes it.
+    /// Encodes the profile.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder

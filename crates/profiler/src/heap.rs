@@ -1,17 +1,17 @@
-//! The samples of allocations, by stack: what was allocated since they are taken, and what of it is in use.
+//! Samples of allocations, grouped by stack: what was allocated since sampling began, and what of it is in use.
 //!
-//! A sample stands for as many bytes as it takes on average to get one. An allocation of `size` bytes is one with the
-//! probability `1 - exp(-size / mean)`, so one that was caught stands for as many as the inverse of that says: what the
-//! profile tells are estimates of all allocations, as those of Go's are, of which readers need not know.
+//! An allocation of `size` bytes is sampled with the probability `1 - exp(-size / mean)`, and a sample counts
+//! for the inverse of that probability. The profile therefore estimates all allocations, as Go's heap profile
+//! does, and readers need not know about sampling.
 //!
 //! # Invariants
 //!
-//! * What is kept is bounded: [`STACKS_MAX`] stacks of [`STACK_FRAMES_MAX`] calls, [`LIVE_MAX`] samples in use. What is
-//!   beyond is counted, and the profile says so.
+//! * The stored data is bounded: [`STACKS_MAX`] stacks of [`STACK_FRAMES_MAX`] frames, and [`LIVE_MAX`] samples
+//!   in use. Samples beyond that are counted, and the profile shows their number.
 //!
 //! # Not here
 //!
-//! Which allocations are samples (`allocator`).
+//! The choice of the sampled allocations (`allocator`).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,19 +22,19 @@ use crate::binaries::Binaries;
 use crate::encoding::{Profile, Row, ValueType};
 use crate::places::Places;
 
-/// The bytes between two samples, on average: Go's.
+/// The mean number of bytes between two samples, as in Go.
 pub(crate) const MEAN_BYTES: u64 = 512 << 10;
 
-/// Calls of a stack that are kept, from the innermost one.
+/// The maximum number of frames stored of a stack, from the innermost one.
 pub(crate) const STACK_FRAMES_MAX: usize = 64;
 
-/// Stacks that are told apart. What is allocated at others is counted, and told as that.
+/// The maximum number of distinct stacks. Allocations of further stacks are only counted.
 const STACKS_MAX: usize = 1 << 13;
 
-/// Samples in use at one time: of thirty gigabytes.
+/// The maximum number of samples in use, enough for thirty gigabytes.
 pub(crate) const LIVE_MAX: usize = (1 << 16) - 1;
 
-/// How much was allocated, as far as the samples tell.
+/// Estimated objects and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amount {
     objects: f64,
@@ -42,7 +42,7 @@ struct Amount {
 }
 
 impl Amount {
-    /// What an allocation stands for that is a sample.
+    /// The amount that a sample of this size stands for.
     fn of_sample(size: u64) -> Self {
         let size = size as f64;
         let objects = 1.0 / -(-size / MEAN_BYTES as f64).exp_m1();
@@ -59,14 +59,14 @@ impl Amount {
     }
 }
 
-/// What was allocated by one stack, and what of it is in use.
+/// The amounts of one stack: allocated, and in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     allocated: Amount,
     in_use: Amount,
 }
 
-/// A sample that is in use.
+/// A sample in use.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     stack: usize,
@@ -76,13 +76,13 @@ struct Live {
 /// All samples.
 #[derive(Debug, Default)]
 struct Heap {
-    /// The number of each stack.
+    /// The index of each stack.
     stacks: HashMap<Box<[u64]>, usize>,
-    /// By the numbers of stacks.
+    /// By stack index.
     sums: Vec<Sums>,
     /// By address.
     live: HashMap<usize, Live>,
-    /// Samples for which there was no room.
+    /// Samples that did not fit.
     left_out: u64,
 }
 
@@ -92,17 +92,18 @@ fn heap() -> MutexGuard<'static, Option<Heap>> {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets samples be noted from now on.
+/// Starts to store samples.
 pub(crate) fn begin() {
     heap().get_or_insert_default();
 }
 
-/// Notes a sample. False if it will not be told when it is freed. For a thread whose allocations are not noted.
+/// Stores a sample. Returns false if its release need not be reported. The caller's allocations must not be
+/// sampled.
 pub(crate) fn add(address: usize, size: u64, frames: &[u64]) -> bool {
     heap().as_mut().is_some_and(|heap| heap.add(address, size, frames))
 }
 
-/// Notes that memory is about to be freed. False if it was no sample.
+/// Removes a sample before its memory is freed. Returns false if it was no sample.
 pub(crate) fn remove(address: usize) -> bool {
     heap().as_mut().is_some_and(|heap| heap.remove(address))
 }
@@ -143,26 +144,26 @@ impl Heap {
     }
 }
 
-/// Which type of value readers show until they are told another.
+/// The value type that readers show by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapView {
-    /// What is in use.
+    /// Memory in use.
     InUse,
-    /// All that was ever allocated.
+    /// All allocated memory.
     Allocated,
 }
 
-/// The heap at one moment, as far as samples tell.
+/// An estimate of the heap at one moment.
 #[derive(Clone, Debug)]
 pub struct HeapProfile {
     rows: HashMap<Box<[u64]>, Sums>,
     left_out: u64,
-    /// The moment, or when the span began.
+    /// The time of the snapshot, or the start of the time span.
     began: SystemTime,
     lasted: Duration,
 }
 
-/// The heap as it is now; nothing where it is not sampled. For a thread whose allocations are not noted.
+/// The current heap; `None` if it is not sampled. The caller's allocations must not be sampled.
 pub(crate) fn now() -> Option<HeapProfile> {
     let heap = heap();
     let heap = heap.as_ref()?;
@@ -176,11 +177,12 @@ pub(crate) fn now() -> Option<HeapProfile> {
 }
 
 impl HeapProfile {
-    /// What has been allocated since another, and what has become of what is in use, which may be less.
+    /// The difference to an earlier snapshot: what was allocated since, and the change in use, which may be
+    /// negative.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         for (stack, sums) in &before.rows {
-            // Stacks stay.
+            // A stack is never removed.
             let now = self.rows.entry(stack.clone()).or_default();
             now.allocated = now.allocated.less(sums.allocated);
             now.in_use = now.in_use.less(sums.in_use);
@@ -191,7 +193,7 @@ impl HeapProfile {
         self
     }
 
-    /// For `pprof`, gzipped. For a thread that may wait: names are looked up.
+    /// Encodes the profile for `pprof`, compressed. This blocks, because symbols are looked up.
     #[must_use]
     pub fn encode(&self, view: HeapView) -> Vec<u8> {
         let binaries = Binaries::of_process();
@@ -228,7 +230,7 @@ impl HeapProfile {
             period: Some((value("space", "bytes"), MEAN_BYTES)),
             comments,
             shown_first: match view {
-                // It is the last of them.
+                // The last value type is shown by default.
                 HeapView::InUse => None,
                 HeapView::Allocated => Some("alloc_space"),
             },
@@ -236,8 +238,8 @@ impl HeapProfile {
         profile.encode()
     }
 
-    /// For people, as Go writes it: of each stack what is in use, what was allocated, and the calls. For a thread that
-    /// may wait.
+    /// Formats the profile as text, as Go does: for each stack the amounts in use and allocated, and the
+    /// functions. This blocks, because symbols are looked up.
     #[must_use]
     pub fn text(&self) -> String {
         let binaries = Binaries::of_process();
@@ -271,7 +273,7 @@ impl HeapProfile {
         text
     }
 
-    /// The stacks, those first that have the most in use, then those that have allocated the most.
+    /// The stacks, sorted by memory in use, then by allocated memory.
     fn by_size(&self) -> Vec<(&[u64], Sums)> {
         let mut rows: Vec<_> = self.rows.iter().map(|(stack, sums)| (&**stack, *sums)).collect();
         rows.sort_by(|(stack, one), (other_stack, other)| {
@@ -283,23 +285,23 @@ impl HeapProfile {
     }
 }
 
-/// A stack without the calls by which it was looked at, and the allocator's.
+/// Removes the frames of the sampling code and of the allocator from a stack.
 fn calls<'a>(stack: &'a [u64], places: &Places<'_>) -> &'a [u64] {
-    /// The outermost of these calls, however much of the rest the compiler has made one function of.
+    /// The outermost of these functions; the compiler may have inlined the others.
     const OUTERMOST: [&str; 4] =
         ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
-    /// Among how many calls they are.
+    /// The number of innermost frames that may contain them.
     const INNER: usize = 16;
     let is_of_allocator = |address: &u64| {
         places.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
     };
     let inner = &stack[..stack.len().min(INNER)];
     let own = inner.iter().rposition(is_of_allocator).map_or(0, |last| last + 1);
-    // Whoever is called by nobody is shown all the same.
+    // A stack without any other frame is shown as it is.
     if own < stack.len() { &stack[own..] } else { stack }
 }
 
-/// The nearest whole number.
+/// Rounds to an integer.
 #[expect(clippy::cast_possible_truncation, reason = "memory has fewer than 2^63 bytes")]
 fn whole(estimate: f64) -> i64 {
     estimate.round() as i64
@@ -310,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_allocation_stands_for_itself_and_a_small_one_for_many() {
+    fn large_samples_count_once_and_small_ones_for_many() {
         let large = Amount::of_sample(64 << 20);
         assert_eq!((whole(large.objects), whole(large.bytes)), (1, 64 << 20));
         let small = Amount::of_sample(16);
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_is_in_use_no_more() {
+    fn freed_memory_is_no_longer_in_use() {
         let mut heap = Heap::default();
         assert!(heap.add(0x10, 1 << 30, &[1, 2]));
         assert!(heap.add(0x20, 1 << 30, &[1, 2]));
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_and_samples_beyond_their_number_are_left_out_and_counted() {
+    fn excess_stacks_and_samples_are_dropped_and_counted() {
         let mut heap = Heap::default();
         for number in 0..STACKS_MAX {
             assert!(heap.add(number, 1, &[number as u64]));
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_moments_there_is_what_came_and_what_went() {
+    fn the_difference_of_snapshots_contains_allocations_and_releases() {
         let profile = |sums: &[(u64, f64, f64)], seconds| {
             let amount = |objects| Amount { objects, bytes: objects * 10.0 };
             let row = |(stack, allocated, in_use): &(u64, f64, f64)| {

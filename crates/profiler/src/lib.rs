@@ -1,28 +1,27 @@
-//! Where this process spends its time, who holds its memory, and what its threads are doing: profiles as `go tool pprof`
-//! and its like read them.
+//! Profiles of this process: CPU time, heap memory and threads, in the format of `go tool pprof`.
 //!
 //! ```text
 //!  every thread ── SIGPROF ──► signal: registers and stack, copied ──► tray
-//!                                                                       │ a thread of the recording
+//!                                                                       │ the recording thread
 //!                                    binaries ──► unwind ──► stacks ◄───┘
 //!                                       │                       │
 //!                                       └────► names ──► encoding ──► gzipped protobuf
-//!  whoever allocates ──► allocator ── a few ──► heap ─┘
+//!  allocations ──► allocator ── samples ──► heap ─┘
 //! ```
 //!
 //! # Invariants
 //!
-//! * Nothing happens and nothing is held while no profile of time is being taken: no handler in the way of requests, no
-//!   timer, no thread, no memory but the few kilobytes of the empty tray. Where no profile of memory is wanted, an
-//!   allocation looks at one flag.
-//! * The handler of the signal makes system calls that are allowed there and touches atomics, and nothing else: no
-//!   allocation, no lock, no look at memory that it has not been given. What a stack means is found out elsewhere, from
-//!   a copy, by code that trusts none of its bytes.
-//! * One recording at a time.
+//! * While no CPU profile is taken, the crate costs nothing: no signal interrupts requests, and there are no
+//!   timers, no thread, and no memory besides a few kilobytes for the empty tray. While heap sampling is off,
+//!   an allocation checks one flag.
+//! * The signal handler only makes system calls that are allowed in a handler, and accesses atomics. It does
+//!   not allocate, take locks, or read memory that it was not given. Stacks are unwound elsewhere, from a copy,
+//!   by code that trusts none of the bytes.
+//! * Only one recording runs at a time.
 //!
 //! # Not here
 //!
-//! Who may ask for a profile, and how (`edge::http`). Why it is made like this: decision 15.
+//! Who may request a profile, and how (`edge::http`). The reasons for this design: decision 15.
 
 mod allocator;
 mod binaries;

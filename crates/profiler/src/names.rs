@@ -1,6 +1,6 @@
-//! Names of functions, from the tables of symbols.
+//! Function names, from symbol tables.
 //!
-//! A table is gone through once, and only the names are kept that were asked for: a binary has a hundred thousand.
+//! A symbol table is read once, and only the requested names are kept: a binary has a hundred thousand symbols.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::binaries::{Binaries, Binary, BinaryFile, with_file};
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// As people write it.
+    /// The demangled name.
     pub(crate) name: String,
-    /// As the linker has it.
+    /// The linker symbol.
     pub(crate) symbol: String,
 }
 
-/// The functions that addresses lie in, as far as there are symbols.
+/// The functions that contain these addresses, as far as there are symbols.
 pub(crate) fn functions(binaries: &Binaries, addresses: &[u64]) -> HashMap<u64, Function> {
     let mut by_binary: HashMap<usize, Vec<u64>> = HashMap::new();
     for address in addresses {
@@ -31,7 +31,7 @@ pub(crate) fn functions(binaries: &Binaries, addresses: &[u64]) -> HashMap<u64, 
     found.flatten().collect()
 }
 
-/// The names of the functions at addresses of this process, one for each.
+/// The names of the functions at addresses of this process, one for each address.
 #[must_use]
 pub fn functions_at(addresses: &[u64]) -> Vec<Option<String>> {
     let mut found = functions(&Binaries::of_process(), addresses);
@@ -47,7 +47,7 @@ fn functions_of(binary: &Binary, mut wanted: Vec<u64>) -> Option<HashMap<u64, Fu
 
 fn look_up(binary: &Binary, file: &BinaryFile<'_>, wanted: &[u64]) -> HashMap<u64, Function> {
     let mut found = HashMap::new();
-    // What is installed without a table of its own names what others link to, at least.
+    // A stripped binary still has the dynamic symbols that others link to.
     for symbol in file.symbols().chain(file.dynamic_symbols()) {
         if symbol.kind() != SymbolKind::Text || symbol.size() == 0 {
             continue;
@@ -66,7 +66,7 @@ fn look_up(binary: &Binary, file: &BinaryFile<'_>, wanted: &[u64]) -> HashMap<u6
 
 impl Function {
     fn new(symbol: &str) -> Self {
-        // Without the hash at its end, which says nothing to anybody.
+        // The hash at the end of a symbol is left out.
         Self { name: format!("{:#}", rustc_demangle::demangle(symbol)), symbol: symbol.to_owned() }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_their_names() {
+    fn functions_are_named_by_their_symbols() {
         let names = functions_at(&[somewhere(), 1]);
         let name = names[0].as_deref().unwrap();
         assert!(name.ends_with("names::tests::somewhere"), "{name}");

@@ -1,4 +1,4 @@
-//! The numbers that places in the code and functions have within one profile.
+//! The ids of locations and functions within one profile.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::binaries::Binaries;
 use crate::encoding::{FunctionNames, Location, Mapping};
 use crate::names;
 
-/// The numbers of locations and functions.
+/// Assigns ids to locations and functions.
 pub(crate) struct Places<'a> {
     binaries: &'a Binaries,
     named: HashMap<u64, names::Function>,
@@ -17,7 +17,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Those among which all of these addresses will be.
+    /// For a profile that uses only these addresses.
     pub(crate) fn new<'b>(
         binaries: &'a Binaries,
         addresses: impl Iterator<Item = &'b u64>,
@@ -31,12 +31,12 @@ impl<'a> Places<'a> {
         Self { binaries, named, numbers, function_numbers, locations, functions }
     }
 
-    /// The function at an address, as people write it.
+    /// The demangled name of the function at an address.
     pub(crate) fn name(&self, address: u64) -> Option<&str> {
         self.named.get(&address).map(|function| function.name.as_str())
     }
 
-    /// The number of the location at an address.
+    /// The id of the location at an address.
     pub(crate) fn number(&mut self, address: u64) -> u64 {
         if let Some(number) = self.numbers.get(&address) {
             return *number;
@@ -56,7 +56,7 @@ impl<'a> Places<'a> {
         number
     }
 
-    /// The binaries that all this is in.
+    /// The binaries of all locations.
     pub(crate) fn mappings(&self) -> Vec<Mapping> {
         let mappings = self.binaries.all.iter().enumerate().map(|(index, binary)| {
             let number = index as u64 + 1;
@@ -67,7 +67,7 @@ impl<'a> Places<'a> {
                 file_offset: binary.mapping.file_offset,
                 file: binary.mapping.path.clone(),
                 build_id: binary.build_id.clone(),
-                // With one that is named readers look for none themselves.
+                // If some functions have names, readers do not look for symbols themselves.
                 has_functions: of_it.any(|location| location.function > 0),
             }
         });

@@ -1,4 +1,4 @@
-//! What a recording has seen so far, and the profile that comes of it.
+//! The samples of a CPU recording so far, and the profile computed from them.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use crate::binaries::Binaries;
 use crate::encoding::{Profile, Row, ValueType};
 use crate::places::Places;
 
-/// Stacks that are told apart. What comes at others is counted, and told as that.
+/// The maximum number of distinct stacks. Samples of further stacks are only counted.
 pub(crate) const STACKS_MAX: usize = 1 << 14;
 
 /// A thread's name and the addresses of its stack.
@@ -17,7 +17,7 @@ type Stack = (String, Vec<u64>);
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     stacks: HashMap<Stack, u64>,
-    /// Samples of stacks for which there was no room.
+    /// Samples of stacks that did not fit.
     left_out: u64,
 }
 
@@ -34,12 +34,12 @@ impl Recording {
         }
     }
 
-    /// Samples of stacks for which there was no room.
+    /// The number of samples whose stacks did not fit.
     pub(crate) const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The profile of CPU time that this is, with a sample each `period`.
+    /// The CPU profile with one sample per `period`.
     pub(crate) fn into_cpu_profile(
         self,
         binaries: &Binaries,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_beyond_their_number_are_left_out_and_counted() {
+    fn excess_stacks_are_dropped_and_counted() {
         let mut recording = Recording::default();
         for number in 0..STACKS_MAX as u64 {
             recording.count("a", vec![number]);

@@ -1,16 +1,17 @@
-//! SIGPROF: a timer for each thread that counts its CPU time, and the handler that copies what the thread was at.
+//! SIGPROF: a CPU timer for each thread, and the signal handler that copies the thread's registers and stack.
 //!
-//! All that this crate does behind the compiler's back is here. The handler reads the registers that the kernel hands it
-//! and makes two system calls (`gettid`, `pwrite`), which POSIX and Linux allow in a handler. The stack is copied by the
-//! kernel, so that an address that leads nowhere is an error and no fault.
+//! All `unsafe` signal code of this crate is here. The handler reads the registers that the kernel passes to it
+//! and makes two system calls (`gettid`, `pwrite`), which POSIX and Linux allow in a handler. The kernel copies
+//! the stack, so an invalid address is an error rather than a fault.
 //!
-//! A timer counts the CPU time of one thread and interrupts that thread, so that all cores are seen alike, and who
-//! sleeps is left alone. Calls that the signal interrupts are begun again (`SA_RESTART`); of those that Linux does not
-//! begin again, waiting for events, sleeping and reserving space of a file, all callers here begin them again by themselves.
+//! A timer counts the CPU time of one thread and interrupts that thread, so all cores are sampled alike and
+//! sleeping threads are not interrupted. Interrupted system calls are restarted (`SA_RESTART`). Linux does not
+//! restart calls that wait for events, sleep or reserve file space; all callers in this program repeat those
+//! themselves.
 //!
 //! # Invariants
 //!
-//! * The handler stays for good once it is there: without it, a signal that comes late would end the process.
+//! * Once installed, the handler stays installed: without it, a late signal would end the process.
 
 #![expect(unsafe_code, reason = "signals, timers of threads and registers have no safe wrapper")]
 
@@ -23,13 +24,13 @@ use std::time::Duration;
 
 use crate::tray::{BELOW_STACK_BYTES, Registers, STACK_BYTES, TRAY};
 
-/// Timers at one time: threads beyond them are not seen.
+/// The maximum number of timers; further threads are not sampled.
 pub(crate) const TIMERS_MAX: usize = 4096;
 
-/// Whether this machine's registers are known here.
+/// Whether the registers of this architecture are supported.
 pub(crate) const IS_SUPPORTED: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Lets SIGPROF be handled, from the first call on.
+/// Installs the handler on the first call.
 pub(crate) fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
@@ -51,7 +52,7 @@ fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
 
-/// What runs in the interrupted thread. See the module for what it may do.
+/// Runs in the interrupted thread. The module header lists what it may do.
 extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
     if !TRAY.is_open() || context.is_null() {
         return;
@@ -70,7 +71,7 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     unsafe { *errno = before };
 }
 
-/// Has the kernel copy a stack. Says how much of it is there.
+/// Lets the kernel copy a stack; returns how many bytes were copied.
 fn copy_stack(from: u64, file: c_int, place: u64) -> u32 {
     let (Ok(place), Ok(from)) = (libc::off_t::try_from(place), usize::try_from(from)) else {
         return 0;
@@ -113,7 +114,7 @@ fn registers(_context: &libc::ucontext_t) -> Registers {
     Registers::default()
 }
 
-/// The timers of a recording. They end with it.
+/// The timers of a recording, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Timers {
     period: Duration,
@@ -122,18 +123,18 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// None yet, of this period, and never more than `most`.
+    /// No timers yet; at most `most` timers of this period.
     pub(crate) fn new(period: Duration, most: usize) -> Self {
         Self { period, most, by_thread: HashMap::new() }
     }
 
-    /// Threads that have one.
+    /// The number of threads with a timer.
     pub(crate) fn count(&self) -> usize {
         self.by_thread.len()
     }
 
-    /// Gives each of these threads its timer, and takes those of all others away. The error is the last one met; a
-    /// thread that has just ended is none.
+    /// Gives each of these threads a timer, and removes those of all others. Returns the last error; a thread
+    /// that has just ended is no error.
     pub(crate) fn cover(&mut self, threads: &[u32]) -> io::Result<()> {
         self.by_thread.retain(|thread, timer| {
             let stays = threads.contains(thread);
@@ -165,7 +166,7 @@ impl Drop for Timers {
     }
 }
 
-/// The clock of a thread's CPU time, by Linux's numbering of clocks.
+/// The clock of a thread's CPU time, in Linux's numbering.
 const fn cpu_clock(thread: c_int) -> libc::clockid_t {
     /// The time that the scheduler counts, of one thread.
     const SCHEDULED_OF_THREAD: c_int = 0b110;
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_beyond_the_timers_are_left_out() {
+    fn threads_beyond_the_timer_limit_are_not_sampled() {
         let mut timers = Timers::new(Duration::from_secs(3600), 1);
         let own = crate::threads::own_id();
         // Of a thread that is gone there is no clock, which is no failure.

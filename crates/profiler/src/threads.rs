@@ -1,4 +1,4 @@
-//! The threads of this process, by name, with what each is doing: of `/proc/self/task`.
+//! The threads of this process with their states, from `/proc/self/task`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,15 +9,15 @@ use crate::encoding::{FunctionNames, Location, Profile, Row, ValueType};
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// The kernel's number for it.
+    /// The kernel's thread id.
     pub id: u32,
-    /// As it was named when it was started.
+    /// The name given when the thread was started.
     pub name: String,
-    /// What it is doing, in a word.
+    /// The state, in one word.
     pub state: &'static str,
 }
 
-/// All threads, by number.
+/// All threads, by id.
 #[must_use]
 pub fn threads() -> Vec<Thread> {
     let mut threads: Vec<Thread> = ids().into_iter().filter_map(thread).collect();
@@ -25,19 +25,19 @@ pub fn threads() -> Vec<Thread> {
     threads
 }
 
-/// The numbers of all threads.
+/// The ids of all threads.
 pub(crate) fn ids() -> Vec<u32> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The number of the thread that asks; 0 where the system does not tell.
+/// The id of the calling thread; 0 if the system does not report it.
 pub(crate) fn own_id() -> u32 {
     let own = fs::read_link("/proc/thread-self").unwrap_or_default();
     own.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or_default()
 }
 
-/// The name of a thread that is still there.
+/// The name of a thread, if it exists.
 pub(crate) fn name(id: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/self/task/{id}/comm")).ok()?;
     Some(name.trim_end().to_owned())
@@ -48,7 +48,7 @@ fn thread(id: u32) -> Option<Thread> {
     Some(Thread { id, name: name(id)?, state: state(&line) })
 }
 
-/// The state in a line of `stat`. It comes behind the name, which may hold anything.
+/// The state in a line of `stat`. It follows the name, which may contain any characters.
 fn state(line: &str) -> &'static str {
     let behind = line.rsplit_once(')').map_or("", |(_, behind)| behind.trim_start());
     match behind.chars().next() {
@@ -62,13 +62,13 @@ fn state(line: &str) -> &'static str {
     }
 }
 
-/// The threads as a profile, one row for those of one name and state; `what` is what they are counted as.
+/// The threads as a profile, with one row for each name and state. `what` names the value type.
 #[must_use]
 pub fn threads_profile(what: &'static str) -> Vec<u8> {
     profile(what, &threads(), &[], SystemTime::now()).encode()
 }
 
-/// How many there are more, or fewer, than before, likewise.
+/// The change in the number of threads since `before`, as a profile.
 #[must_use]
 pub fn threads_profile_since(what: &'static str, before: &[Thread]) -> Vec<u8> {
     profile(what, &threads(), before, SystemTime::now()).encode()
@@ -100,7 +100,7 @@ fn profile(what: &'static str, threads: &[Thread], before: &[Thread], now: Syste
         })
         .collect();
     let value = ValueType { what, unit: "count" };
-    // Each name and each state stands where others have a function.
+    // Name and state take the place of functions.
     let location = |function| Location { mapping: 0, address: 0, function };
     Profile {
         types: vec![value],
@@ -122,14 +122,14 @@ mod tests {
     use crate::encoding::tests::{ReadRow, decode};
 
     #[test]
-    fn a_state_comes_behind_whatever_name() {
+    fn the_state_is_found_after_any_thread_name() {
         assert_eq!(state("7 (conn-0) S 1 7 7"), "sleeping");
         assert_eq!(state("7 (a) R (b) D 1"), "waiting for the disk");
         assert_eq!(state(""), "unknown");
     }
 
     #[test]
-    fn threads_are_told_by_name_and_state() {
+    fn threads_are_grouped_by_name_and_state() {
         let thread = |id, name: &str, state| Thread { id, name: name.to_owned(), state };
         let threads =
             [thread(1, "main", "sleeping"), thread(2, "w", "running"), thread(3, "w", "running")];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_moments_there_are_those_that_came_and_those_that_went() {
+    fn the_difference_contains_started_and_ended_threads() {
         let thread = |id, name: &str| Thread { id, name: name.to_owned(), state: "sleeping" };
         let before = [thread(1, "stays"), thread(2, "goes")];
         let now = [thread(1, "stays"), thread(3, "comes"), thread(4, "comes")];
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn this_thread_is_among_them() {
+    fn the_calling_thread_is_listed() {
         let own = std::thread::Builder::new().name("to-be-found".to_owned());
         let found = own.spawn(|| threads().into_iter().any(|thread| thread.name == "to-be-found"));
         assert!(found.unwrap().join().unwrap());

@@ -1,49 +1,50 @@
-//! Where the handler of the signal puts what it has seen, and where the recording finds it.
+//! The buffer between the signal handler and the recording.
 //!
-//! A sample is a few registers and a copy of the stack above them. The registers lie in slots of atomics; the copies in
-//! a file in memory, a piece for each slot, so that the kernel copies them, which knows what of a stack is there to be
-//! read. A slot is taken by one handler at a time and emptied by the one recording.
+//! A sample is a few registers and a copy of the stack. The registers are stored in slots of atomics. The
+//! copies are stored in a file in memory, with a section for each slot, so that the kernel copies them: it
+//! knows which part of a stack can be read. A slot is filled by one handler at a time, and emptied by the
+//! recording.
 //!
 //! # Invariants
 //!
-//! * The file is made once and never closed: a handler that was held up until after the recording has ended writes to
-//!   it still, and to no other file that has got its number.
+//! * The file is created once and never closed: a handler that is delayed beyond the end of the recording still
+//!   writes to this file, and never to another file with the same descriptor.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// Samples that have been taken and not been looked at.
+/// The maximum number of samples that have not been processed.
 pub(crate) const SLOTS: usize = 256;
 
-/// What is copied of a stack, from its innermost end.
+/// The maximum size of a stack copy, from the innermost end.
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
-/// What code may use below the stack pointer without saying so (the "red zone" of x86-64).
+/// The memory that code may use below the stack pointer (the "red zone" of x86-64).
 pub(crate) const BELOW_STACK_BYTES: u64 = 128;
 
 const EMPTY: u8 = 0;
 const BEING_FILLED: u8 = 1;
 const FULL: u8 = 2;
 
-/// The registers by which a stack is followed.
+/// The registers that are needed to unwind a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registers {
-    /// Where the thread was.
+    /// The program counter.
     pub(crate) code: u64,
     pub(crate) stack: u64,
     pub(crate) frame: u64,
-    /// Where the function returns to, on machines that have it in a register.
+    /// The return address, on architectures that keep it in a register.
     pub(crate) link: u64,
 }
 
-/// What a handler saw.
+/// A sample that a handler took.
 #[derive(Debug)]
 pub(crate) struct Sample<'a> {
     pub(crate) thread: u32,
     pub(crate) registers: Registers,
-    /// The stack from [`BELOW_STACK_BYTES`] below its pointer, as far as it could be copied.
+    /// The stack from [`BELOW_STACK_BYTES`] below the stack pointer, as far as it could be copied.
     pub(crate) stack: &'a [u8],
 }
 
@@ -66,7 +67,7 @@ impl Slot {
     }
 }
 
-/// See the module. There is one for the process.
+/// The slots for samples. The process has one tray.
 #[derive(Debug)]
 pub(crate) struct Tray {
     is_open: AtomicBool,
@@ -78,7 +79,7 @@ pub(crate) struct Tray {
 /// The tray of this process.
 pub(crate) static TRAY: Tray = Tray::new();
 
-/// The file behind it, which lives as long as the process.
+/// The file with the stack copies, which lives as long as the process.
 static COPIES: OnceLock<OwnedFd> = OnceLock::new();
 
 impl Tray {
@@ -91,19 +92,20 @@ impl Tray {
         }
     }
 
-    /// Empties the tray and lets handlers put samples there.
+    /// Empties the tray, and lets handlers store samples.
     pub(crate) fn open(&self) -> io::Result<()> {
         if COPIES.get().is_none() {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let made = rustix::fs::memfd_create("profile", flags)?;
-            // Recordings are made one at a time, so nobody else has set it.
+            // Only one recording runs at a time, so no other thread has set it.
             drop(COPIES.set(made));
         }
         let file = COPIES.get().map_or(-1, AsRawFd::as_raw_fd);
         self.file.store(file, Ordering::Relaxed);
         self.lost.store(0, Ordering::Relaxed);
         for slot in &self.slots {
-            // What a late handler left of the recording before. One that is still at work leaves its sample to this one.
+            // Samples that a late handler of the previous recording left. A handler that is still running
+            // leaves its sample to this recording.
             let (from, to) = (Ordering::Acquire, Ordering::Relaxed);
             let _was_full = slot.state.compare_exchange(FULL, EMPTY, from, to);
         }
@@ -111,28 +113,28 @@ impl Tray {
         Ok(())
     }
 
-    /// Ends that, and gives the memory back.
+    /// Stops storing samples, and frees the memory.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         if let Some(file) = COPIES.get() {
-            // A file in memory shrinks; if it did not, its few megabytes stayed.
+            // If a file in memory could not be truncated, a few megabytes would stay allocated.
             let _shrunk = rustix::fs::ftruncate(file.as_fd(), 0);
         }
     }
 
-    /// Whether samples are wanted.
+    /// Whether handlers may store samples.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Samples for which there was no empty slot.
+    /// The number of samples that found no empty slot.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Puts a sample there. `copy` copies a stack to a place of a file, and says how much of it there was.
+    /// Stores a sample. `copy` copies a stack to a position in a file, and returns the number of bytes.
     ///
-    /// For handlers of signals: it neither waits nor allocates.
+    /// Called by signal handlers: it neither waits nor allocates.
     pub(crate) fn put(
         &self,
         thread: u32,
@@ -158,7 +160,7 @@ impl Tray {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes all samples that are there.
+    /// Takes all stored samples.
     pub(crate) fn take_all(&self, mut each: impl FnMut(Sample<'_>)) {
         let Some(file) = COPIES.get() else { return };
         let mut copy = vec![0; STACK_BYTES];
@@ -179,7 +181,7 @@ impl Tray {
     }
 }
 
-/// Reads what is there; nothing of what is not.
+/// Reads what is available; returns the number of bytes.
 fn read_at(file: BorrowedFd<'_>, bytes: &mut [u8], place: usize) -> usize {
     let wanted = bytes.len();
     rustix::io::pread(file, bytes, place as u64).map_or(0, |read| read.min(wanted))
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_beyond_the_slots_are_lost_and_counted() {
+    fn samples_without_a_free_slot_are_lost_and_counted() {
         let tray = Tray::new();
         tray.open().unwrap();
         assert!(tray.is_open());
@@ -206,7 +208,7 @@ mod tests {
         });
         assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
         tray.take_all(|_| panic!("they were taken"));
-        // What nobody took is gone at the next opening.
+        // Samples that were not taken are dropped when the tray is opened again.
         tray.put(7, Registers::default(), |_, _| 0);
         tray.open().unwrap();
         tray.take_all(|_| panic!("it is of another recording"));

@@ -1,19 +1,19 @@
-//! From registers and the copy of a stack to the calls that led there, by what the binaries say of their frames.
+//! Unwinds a stack copy with the unwind tables of the binaries.
 //!
-//! Each step finds the rules of the function that an address lies in (`.eh_frame`), and by them where its caller's frame
-//! begins and where it returns to. That needs no frame pointers, which neither the C library nor assembly keeps. What has
-//! no rules ends the stack there: it is cut rather than guessed.
+//! Each step finds the rules for the function that contains an address (`.eh_frame`), and computes the caller's
+//! frame and the return address from them. This needs no frame pointers, which the C library and assembly code
+//! do not keep. A function without rules ends the stack: it is cut off rather than guessed.
 //!
 //! # Invariants
 //!
-//! * Whatever the bytes are: no panic, at most [`FRAMES_MAX`] steps, each of them outwards.
+//! * For any bytes: no panic, at most [`FRAMES_MAX`] steps, and every step goes outwards.
 
 use gimli::{CfaRule, Register, RegisterRule, UnwindContext};
 
 use crate::binaries::Binaries;
 use crate::tray::{BELOW_STACK_BYTES, Registers, Sample};
 
-/// Calls of a stack that are told, from the innermost one.
+/// The maximum number of frames of a stack, from the innermost one.
 pub(crate) const FRAMES_MAX: usize = 256;
 
 #[cfg(target_arch = "aarch64")]
@@ -23,7 +23,7 @@ mod machine {
     pub(super) const STACK: Register = AArch64::SP;
     pub(super) const FRAME: Register = AArch64::X29;
     pub(super) const LINK: Option<Register> = Some(AArch64::X30);
-    /// Where code can be. Above that, an address to return to may be signed.
+    /// The bits of a code address. The bits above may contain a pointer signature.
     pub(super) const ADDRESS_MASK: u64 = (1 << 48) - 1;
 }
 
@@ -37,13 +37,13 @@ mod machine {
     pub(super) const ADDRESS_MASK: u64 = u64::MAX;
 }
 
-/// Follows stacks.
+/// Unwinds stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Unwinder {
     context: UnwindContext<usize>,
 }
 
-/// The copy of a stack, with the address of its first byte.
+/// A stack copy, with the address of its first byte.
 struct Copy<'a> {
     start: u64,
     bytes: &'a [u8],
@@ -58,7 +58,7 @@ impl Copy<'_> {
 }
 
 impl Unwinder {
-    /// The addresses of a stack, the innermost first. Of callers it is one within the call.
+    /// The addresses of a stack, innermost first. A caller's address is one within the call instruction.
     pub(crate) fn follow(&mut self, binaries: &Binaries, sample: &Sample<'_>) -> Vec<u64> {
         let start = sample.registers.stack.wrapping_sub(BELOW_STACK_BYTES);
         let copy = Copy { start, bytes: sample.stack };
@@ -73,7 +73,7 @@ impl Unwinder {
             if caller.code == 0 {
                 break;
             }
-            // The instruction before the one that is returned to is of the call, also at the end of a function.
+            // The instruction before the return address belongs to the call, even at the end of a function.
             at = caller.code - 1;
             frames.push(at);
             registers = caller;
@@ -81,7 +81,7 @@ impl Unwinder {
         frames
     }
 
-    /// The registers as they are when the function at this address has returned.
+    /// The registers after the function at this address has returned.
     fn step(
         &mut self,
         binaries: &Binaries,
@@ -102,7 +102,8 @@ impl Unwinder {
             }
             CfaRule::Expression(_) => return None,
         };
-        // Frames lie behind one another. Only the innermost may have none of its own.
+        // Each frame must be further out than the previous one. Only the innermost function may have no frame
+        // of its own.
         if outer_end < registers.stack || (outer_end == registers.stack && !is_innermost) {
             return None;
         }

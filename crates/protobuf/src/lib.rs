@@ -1,7 +1,7 @@
-//! The protobuf wire format, for the messages that are read and written by hand.
+//! The protobuf wire format, for messages that are encoded and decoded by hand.
 //!
-//! Those are the messages whose bytes matter: log records, records of keys, what members say to one
-//! another. Generated code would copy their payloads, and would not write every byte as Go does.
+//! These are the messages whose exact bytes matter: log records, key records, and messages between members.
+//! Generated code would copy their payloads, and would not write every byte as Go does.
 //!
 //! ```text
 //! message   field*
@@ -12,14 +12,13 @@
 //!
 //! # Guarantees
 //!
-//! * Foreign bytes never panic, nothing is allocated for them, and no length is trusted.
-//! * What is read is a slice of what was given.
-//! * A field that a reader does not know can be passed over, whatever its wire type, as etcd's own
-//!   decoders do; groups are passed over as a whole.
+//! * Foreign bytes never cause a panic, cause no allocation, and their lengths are checked.
+//! * Decoded values are slices of the input.
+//! * Unknown fields of any wire type can be skipped, as in etcd's own decoders; groups are skipped as a whole.
 //!
 //! # Not here
 //!
-//! What any field means. Messages without such demands are generated (crate `quorate-api`).
+//! The meaning of fields. Messages without these requirements are generated (crate `quorate-api`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 mod read;
@@ -34,7 +33,7 @@ pub use write::{
     varint_len,
 };
 
-/// How a value is laid out, which its key says.
+/// The layout of a value, which is part of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireType {
     /// A number in groups of seven bits.
@@ -43,7 +42,7 @@ pub enum WireType {
     Fixed64 = 1,
     /// A length and that many bytes.
     Bytes = 2,
-    /// Fields up to a key that ends them.
+    /// Fields up to a matching end key.
     Group = 3,
     /// Four bytes.
     Fixed32 = 5,

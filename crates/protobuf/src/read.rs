@@ -1,56 +1,56 @@
-//! Reading: varints and fields, off the front of a slice.
+//! Decoding: varints and fields, from the front of a slice.
 
 use thiserror::Error;
 
 use crate::WireType;
 
-/// Bytes of the longest varint.
+/// The size of the longest varint.
 const VARINT_BYTES_MAX: usize = 10;
 
-/// Groups in groups, as deep as generated code follows them.
+/// The maximum nesting of groups, as in generated code.
 pub(crate) const GROUP_DEPTH_MAX: usize = 100;
 
-/// The key that ends a group has a wire type of its own.
+/// The wire type of the key that ends a group.
 const GROUP_END: u8 = 4;
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They end where more has to come.
+    /// The bytes end too early.
     #[error("bytes end inside a field")]
     Truncated,
     /// A varint has more than 64 bits.
     #[error("varint overflow")]
     VarintOverflow,
-    /// A field has a number that no field can have.
+    /// A field number is invalid.
     #[error("invalid field number")]
     FieldNumber,
-    /// Nobody has defined a field's wire type, or it ends a group where none is open.
+    /// The wire type is undefined, or ends a group that is not open.
     #[error("invalid wire type")]
     WireType,
-    /// Groups end in another order than they began, or are nested too deeply.
+    /// Groups are not properly nested, or are nested too deeply.
     #[error("groups that do not nest")]
     Groups,
 }
 
-/// A field's value as it stands in the message.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A number.
     Varint(u64),
     /// Bytes, text or a message.
     Bytes(&'a [u8]),
-    /// Eight bytes, which no message that is read here has.
+    /// Eight bytes; no message decoded here uses them.
     Fixed64,
-    /// Four bytes, which no message that is read here has.
+    /// Four bytes; no message decoded here uses them.
     Fixed32,
-    /// A group, which no message of etcd ever had.
+    /// A group; no message of etcd ever used one.
     Group,
 }
 
 impl Value<'_> {
-    /// How the value is laid out.
+    /// The wire type.
     #[must_use]
     pub const fn wire_type(&self) -> WireType {
         match self {
@@ -63,7 +63,7 @@ impl Value<'_> {
     }
 }
 
-/// Iterates over the fields of a message, each with its number. Ends after the first error.
+/// Iterates over the fields of a message with their numbers. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// What has not been read yet: between two calls, what a field looks like.
+    /// The bytes that are not decoded yet. The difference between two calls is the encoded field.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -106,7 +106,7 @@ impl<'a> Iterator for Fields<'a> {
 /// Takes a number off the front.
 #[inline]
 pub fn take_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
-    // The slice is moved on once, at the end: moving it byte by byte takes twice the time.
+    // The slice is advanced once, at the end: advancing it byte by byte takes twice the time.
     let mut value = 0;
     for (position, &byte) in rest.iter().take(VARINT_BYTES_MAX).enumerate() {
         if position == VARINT_BYTES_MAX - 1 && byte > 1 {
@@ -137,7 +137,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
 
 #[inline]
 fn take_key(rest: &mut &[u8]) -> Result<(u32, u8), Malformed> {
-    // All of them fit 32 bits, the type's three included.
+    // A valid key fits 32 bits, including the three bits of the wire type.
     let key = u32::try_from(take_varint(rest)?).map_err(|_| Malformed::FieldNumber)?;
     match key >> 3 {
         0 => Err(Malformed::FieldNumber),

@@ -1,4 +1,4 @@
-//! What is written reads back, hostile bytes are read or refused, and each refusal has its reason.
+//! Encoded values are decoded again, and malformed bytes are refused with the right reason.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn field_number() -> impl Strategy<Value = u32> {
     prop_oneof![1..20_u32, 1..1_u32 << 29]
 }
 
-/// The naive way: one byte after the other, no case of its own for any of them.
+/// The simple algorithm: byte by byte, without special cases.
 fn naive_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u128;
     for (position, byte) in bytes.iter().enumerate().take(10) {
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn fields_of_eight_and_four_bytes_have_their_lowest_byte_first() {
+fn fixed_width_fields_are_little_endian() {
     let mut bytes = Vec::new();
     put_fixed64(7, 0x0102_0304_0506_0708, &mut bytes);
     put_fixed32(16, 0x0102_0304, &mut bytes);
@@ -103,14 +103,14 @@ fn refusal(bytes: &[u8]) -> Malformed {
 }
 
 #[test]
-fn each_refusal_says_why() {
+fn each_error_has_the_right_reason() {
     for (bytes, expected) in [
         (&b"\x08"[..], Malformed::Truncated),
         (b"\x08\xff", Malformed::Truncated),
         (b"\x09\0\0\0", Malformed::Truncated),
         (b"\x0d\0", Malformed::Truncated),
         (b"\x12\x02\0", Malformed::Truncated),
-        // Lengths beyond all memory, and those that would wrap around when added to a position.
+        // Lengths beyond the memory, and lengths that would overflow when added to a position.
         (b"\x12\xff\xff\xff\xff\xff\x7f", Malformed::Truncated),
         (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Malformed::Truncated),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", Malformed::VarintOverflow),
@@ -127,20 +127,20 @@ fn each_refusal_says_why() {
 }
 
 #[test]
-fn the_longest_number_and_padded_ones_are_read() {
+fn the_longest_and_padded_varints_are_decoded() {
     let read = |bytes: &[u8]| take_varint(&mut &*bytes);
     assert_eq!(read(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), Ok(u64::MAX));
     assert_eq!(read(b"\x81\x80\x80\x80\x80\x80\x80\x80\x80\x00"), Ok(1));
 }
 
 #[test]
-fn groups_are_passed_over_as_a_whole() {
+fn groups_are_skipped_as_a_whole() {
     let groups = b"\x0b\x10\x01\x1b\x22\x01\x0c\x1c\x0c\x28\x07";
     let read: Vec<_> = Fields::new(groups).collect::<Result<_, _>>().unwrap();
     assert_eq!(read, [(1, Value::Group), (5, Value::Varint(7))]);
     assert_eq!(refusal(b"\x0b\x10\x01"), Malformed::Truncated);
     assert_eq!(refusal(b"\x0b\x14"), Malformed::Groups);
-    // So deep that following them would be the end of any stack.
+    // So deep that recursion would overflow the stack.
     let deep = [vec![0x0b; 1 << 20], vec![0x0c; 1 << 20]].concat();
     assert_eq!(refusal(&deep), Malformed::Groups);
     let depth = read::GROUP_DEPTH_MAX;
@@ -149,7 +149,7 @@ fn groups_are_passed_over_as_a_whole() {
 }
 
 #[test]
-fn what_a_field_looks_like_lies_between_two_calls() {
+fn the_encoded_field_is_the_difference_of_two_rests() {
     let bytes = b"\x08\x96\x01\x12\x02hi";
     let mut fields = Fields::new(bytes);
     fields.next();
@@ -159,7 +159,7 @@ fn what_a_field_looks_like_lies_between_two_calls() {
 }
 
 #[test]
-fn a_message_whose_length_comes_last_reads_as_any_other() {
+fn a_message_with_a_late_length_is_decoded_normally() {
     for len in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 0x0020_0000] {
         let inner = vec![7; len];
         let mut out = b"before".to_vec();

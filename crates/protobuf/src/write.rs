@@ -1,10 +1,10 @@
-//! Writing: fields at the end of a buffer. Which of them are left out when empty is the message's affair.
+//! Encoding: appends fields to a buffer. Whether an empty field is left out depends on the message.
 
 use bytes::BufMut;
 
 use crate::WireType;
 
-/// Says how many bytes a number takes.
+/// The encoded size of a number.
 #[must_use]
 #[inline]
 pub const fn varint_len(value: u64) -> usize {
@@ -22,52 +22,52 @@ pub fn put_varint(mut value: u64, out: &mut impl BufMut) {
     out.put_u8(value.to_le_bytes()[0]);
 }
 
-/// Appends a field that is a number.
+/// Appends a number field.
 #[inline]
 pub fn put_number(field: u32, value: u64, out: &mut impl BufMut) {
     put_key(field, WireType::Varint, out);
     put_varint(value, out);
 }
 
-/// Appends a field that is eight bytes.
+/// Appends an eight-byte field.
 #[inline]
 pub fn put_fixed64(field: u32, value: u64, out: &mut impl BufMut) {
     put_key(field, WireType::Fixed64, out);
     out.put_u64_le(value);
 }
 
-/// Appends a field that is four bytes.
+/// Appends a four-byte field.
 #[inline]
 pub fn put_fixed32(field: u32, value: u32, out: &mut impl BufMut) {
     put_key(field, WireType::Fixed32, out);
     out.put_u32_le(value);
 }
 
-/// Appends a field that is bytes, text or a message.
+/// Appends a field of bytes, text or a message.
 #[inline]
 pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
     put_length(field, bytes.len(), out);
     out.put_slice(bytes);
 }
 
-/// Appends the key and length of a field whose bytes follow.
+/// Appends the key and length of a field; its bytes must follow.
 #[inline]
 pub fn put_length(field: u32, len: usize, out: &mut impl BufMut) {
     put_key(field, WireType::Bytes, out);
     put_varint(len as u64, out);
 }
 
-/// Bytes of a length that is written afterwards: as many as 4 GiB less one take.
+/// The size of a length that is filled in later: enough for up to 4 GiB less one byte.
 const PADDED_BYTES: usize = 5;
 
-/// A message whose fields are being appended and whose length is not known yet.
+/// A nested message whose length is not known yet.
 #[derive(Debug)]
 #[must_use = "its length is missing until it is ended"]
 pub struct Begun {
     start: usize,
 }
 
-/// Appends the key of a field that is a message, and room for its length. Its fields are appended next.
+/// Appends the key of a message field, and room for its length. Its fields are appended next.
 #[inline]
 pub fn begin_message(field: u32, out: &mut Vec<u8>) -> Begun {
     put_key(field, WireType::Bytes, out);
@@ -77,7 +77,7 @@ pub fn begin_message(field: u32, out: &mut Vec<u8>) -> Begun {
 }
 
 impl Begun {
-    /// Fills the length in, which takes as many bytes whatever it is. `None` of a message of 4 GiB or more.
+    /// Fills in the length, with a fixed number of bytes. `None` for a message of 4 GiB or more.
     #[inline]
     pub fn end(self, out: &mut [u8]) -> Option<()> {
         let mut rest = u32::try_from(out.len() - self.start).ok()?;

@@ -1,19 +1,19 @@
-//! Which commit a checkout is of, read from git's own files.
+//! Finds the commit of a checkout, by reading git's own files.
 //!
-//! Nothing is run. Where there is no checkout (a source archive), or nothing that is understood here, no commit
-//! is known, which is no error.
+//! No program is run. Without a checkout (in a source archive), or with a repository layout unknown to this
+//! code, the commit is unknown, which is no error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many names may lead to one another before one leads to a commit.
+/// The maximum length of a chain of symbolic references.
 const NAMES_MAX: usize = 5;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) hash: Option<String>,
-    /// What says so: a change of any of these may be another commit. All of them exist.
+    /// The files that determine the commit: a change of any of them may mean another commit. All of them exist.
     pub(crate) read: Vec<PathBuf>,
 }
 
@@ -26,11 +26,11 @@ pub(crate) fn find(root: &Path) -> Found {
     found
 }
 
-/// Where git keeps its files.
+/// The folders of git.
 struct Git {
-    /// What is this checkout's own, such as `HEAD`.
+    /// The files of this checkout only, such as `HEAD`.
     own: PathBuf,
-    /// What all checkouts of the repository share.
+    /// The files that all checkouts of the repository share.
     shared: PathBuf,
 }
 
@@ -38,7 +38,7 @@ impl Git {
     fn of(root: &Path) -> Option<Self> {
         let place = root.join(".git");
         let own = match fs::read_to_string(&place) {
-            // A worktree or a submodule, whose files are elsewhere.
+            // The checkout is a worktree or a submodule, whose files are elsewhere.
             Ok(text) => root.join(text.strip_prefix("gitdir:")?.trim()),
             Err(_) => place,
         };
@@ -60,14 +60,14 @@ impl Git {
         is_hash.then(|| hash.to_owned())
     }
 
-    /// What a name stands for: the content of a file of its own, or a line among the packed ones.
+    /// The value of a reference: the content of its own file, or its line in the packed references.
     fn look_up(&self, name: &str, read: &mut Vec<PathBuf>) -> Option<String> {
         for place in [&self.own, &self.shared] {
             if let Some(value) = text(place.join(name), read) {
                 return Some(value);
             }
         }
-        // The next commit puts a file of its own here.
+        // The next commit creates the reference's own file here.
         let folder = self.shared.join(name);
         read.extend(folder.parent().filter(|folder| folder.is_dir()).map(Path::to_owned));
         let packed = text(self.shared.join("packed-refs"), read)?;

@@ -1,6 +1,5 @@
-//! Tells the program which commit it is of: `QUORATE_GIT_SHA` of the environment, or else what the checkout
-//! says ([`commit`]). It belongs to the last crate of the build, so that a commit makes that one anew and no
-//! other.
+//! Sets the commit of the program: from `QUORATE_GIT_SHA` in the environment, or else from the checkout
+//! ([`commit`]). This is done in the last crate of the build, so that a new commit rebuilds only that crate.
 
 #![expect(clippy::print_stdout, reason = "this is how cargo is told")]
 
@@ -15,7 +14,7 @@ fn main() {
         return;
     }
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
-    // `<root>/crates/quorate`. What is further up is no checkout of ours.
+    // `<root>/crates/quorate`. A checkout further up is another repository.
     let Some(root) = manifest.ancestors().nth(2) else { return };
     let found = commit::find(root);
     for path in found.read {

@@ -1,7 +1,9 @@
-//! The binary: decides which program it is called as, and becomes it.
+//! The binary: decides from its name and first argument which program to run.
 //!
-//! A link named `etcdctl` or `etcdutl` makes it that tool; otherwise the first argument may name one (`ctl`, `utl`,
-//! `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` stand for the flags of these names, another first word is refused, and
+//! A link named `etcdctl` or `etcdutl` runs that tool. Otherwise the first argument may name a program (`ctl`,
+//! `utl`, `bench`, `gateway`, `grpc-proxy`, `manual`). `help` and `version` stand for the flags of these names.
+//! Any other first word that is no flag is refused; everything else is the server's command line. A link named
+//! `etcd` accepts only etcd's words.
 //! everything else is the server's command line. A link named `etcd` has no words but etcd's.
 
 mod manual;
@@ -13,14 +15,14 @@ use std::process::ExitCode;
 
 use quorate_profiler::SamplingAllocator;
 
-/// The system's, which a member that serves profiles takes samples of.
+/// The system allocator, with sampling for heap profiles.
 #[global_allocator]
 static ALLOCATOR: SamplingAllocator = SamplingAllocator;
 
-/// The commit this was built from, as far as the build knows it.
+/// The commit from which the program was built, if the build knows it.
 const COMMIT: Option<&str> = option_env!("QUORATE_GIT_SHA");
 
-/// The programs inside this one.
+/// The programs in this binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     Server,
@@ -30,11 +32,11 @@ enum Program {
     Gateway,
     Proxy,
     Manual,
-    /// A first word that names nothing.
+    /// An unknown first word.
     Unknown,
 }
 
-/// The exit code of a line that is wrong, as of the server's.
+/// The exit code for an invalid command line, as for the server's.
 const BAD_LINE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
             ExitCode::from(BAD_LINE)
         }
         Program::Server => {
-            // Flags are text; what is none cannot be one of them and is refused as such.
+            // Flags are valid text; an argument that is not is refused as an unknown flag.
             let lossy = |argument: &OsString| argument.to_string_lossy().into_owned();
             quorate_version::built_from(COMMIT);
             quorate_server::main(&args.iter().map(lossy).collect::<Vec<_>>())
@@ -64,14 +66,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// A snapshot or backend file, for the client tool, which knows no files: as the offline tool reads it.
+/// Opens a snapshot or backend file for the client tool, with the code of the offline tool.
 fn open_keyspace(path: &Path) -> Result<quorate_ctl::Ranges, String> {
     let file = quorate_utl::KeyspaceFile::open(path).map_err(|error| error.to_string())?;
     Ok(Box::new(move |request| file.range(request).map_err(|error| error.to_string())))
 }
 
-/// Decides by the program's own name, then by the first argument, which is taken out of `args` if it names
-/// a program.
+/// Chooses by the name of the program, then by the first argument, which is removed from `args` if it names a
+/// program.
 fn choose(args: &mut Vec<OsString>) -> Program {
     let called = args.first().map(Path::new).and_then(Path::file_name).and_then(OsStr::to_str);
     match called {
@@ -102,7 +104,7 @@ fn choose(args: &mut Vec<OsString>) -> Program {
     program
 }
 
-/// The commands that etcd's server program has besides serving.
+/// The commands of etcd's server program other than serving.
 fn etcd_command(args: &[OsString]) -> Option<Program> {
     match args.get(1).and_then(|argument| argument.to_str()) {
         Some("gateway") => Some(Program::Gateway),
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_decides_before_the_first_argument() {
+    fn the_program_name_takes_precedence_over_the_first_argument() {
         check("/usr/bin/etcdctl get a", Program::Ctl, "/usr/bin/etcdctl get a");
         check("etcdctl bench", Program::Ctl, "etcdctl bench");
         check("etcd ctl", Program::Server, "etcd ctl");

@@ -1,4 +1,4 @@
-//! `quorate manual`: the pages for reading, for packages and the curious.
+//! `quorate manual`: prints the manual and reference pages.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -10,17 +10,17 @@ use quorate_telemetry::metrics::told_series;
 
 const USAGE: &str = "Usage: quorate manual [server | ctl | utl | bench | metrics] [--markdown]\n";
 
-/// A line that makes no sense ends with this.
+/// The exit code for an invalid command line.
 const BAD_LINE: u8 = 2;
 
-/// Prints the page that is asked for.
+/// Prints the requested page.
 pub(crate) fn main(args: &[OsString]) -> ExitCode {
     let words: Vec<_> = args.iter().skip(1).filter_map(|word| word.to_str()).collect();
     let (written, code) = match page(&words) {
         Some(page) => (io::stdout().write_all(page.as_bytes()), 0),
         None => (io::stderr().write_all(USAGE.as_bytes()), BAD_LINE),
     };
-    // Whoever has read enough of it closes the pipe.
+    // The reader may close the pipe early.
     drop(written);
     ExitCode::from(code)
 }

@@ -1,5 +1,5 @@
-//! The pages of `docs/` are a book: each has its place in it, every link leads somewhere, and commands say whether anybody
-//! types them.
+//! The pages of `docs/` form a book: each page is listed in it, every link has a target, and every command
+//! block is tested or says why not.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -25,7 +25,7 @@ fn pages(folder: &str) -> BTreeSet<String> {
     found
 }
 
-/// A page with what it takes in.
+/// A page with its included files.
 fn text(path: &str) -> String {
     let text = std::fs::read_to_string(root().join(path)).unwrap();
     let folder = Path::new(path).parent().unwrap();
@@ -38,7 +38,7 @@ fn text(path: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of a page that are not of a block.
+/// The lines of a page outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_block = false;
     text.lines().filter(move |line| {
@@ -55,7 +55,7 @@ fn links(text: &str) -> Vec<String> {
     targets.filter(|target| !target.contains("://")).collect()
 }
 
-/// What leads to the headings of a page.
+/// The anchors of a page's headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let titles = prose(text).filter_map(|line| {
         let title = line.trim_start_matches('#');
@@ -70,7 +70,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let mut all = pages("docs");
     all.extend(
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned),
@@ -85,7 +85,7 @@ fn every_link_leads_somewhere() {
                 let folder = Path::new(page).parent().unwrap();
                 let path = root().join(folder).join(file);
                 let found = path.canonicalize().unwrap_or_else(|_| panic!("{page}: {link}"));
-                // What is beside the book is not in it.
+                // Files outside of the book are not part of it.
                 let is_of_book = page.starts_with("docs/");
                 assert!(!is_of_book || found.starts_with(root().join("docs")), "{page}: {link}");
                 found.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()
@@ -100,7 +100,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn every_page_has_one_place_in_the_book() {
+fn every_page_is_listed_once_in_the_book() {
     let book = std::fs::read_to_string(root().join("book.toml")).unwrap();
     assert!(book.contains("src = \"docs\""));
     let listed = links(&text("docs/SUMMARY.md"));
@@ -111,10 +111,11 @@ fn every_page_has_one_place_in_the_book() {
     assert_eq!(places, pages);
 }
 
-/// A block that nobody types says so in the comment before it, with the reason, or who does the like; the files that it
-/// names are there. The commands of `running.md` and of the README are run by tests of their own.
+/// A command block that no test runs says so in the comment before it, with the reason or the test of a similar
+/// block; the files that it names must exist. The commands of `running.md` and of the README have their own
+/// tests.
 #[test]
-fn blocks_of_commands_are_typed_or_say_that_they_are_not() {
+fn command_blocks_are_tested_or_say_why_not() {
     let mut marked = 0;
     for page in pages("docs") {
         let text = text(&page);
@@ -135,10 +136,10 @@ fn blocks_of_commands_are_typed_or_say_that_they_are_not() {
     assert!(marked > 10, "only {marked} blocks were found");
 }
 
-/// `ctl` refuses an option that is also set in the environment, and pages export variables: what stands on one page has to work
-/// after what stands on another.
+/// `ctl` refuses an option that is also set in the environment, and some pages export variables. The commands
+/// of one page must work after those of any other.
 #[test]
-fn no_command_of_a_page_has_an_option_that_a_page_exports() {
+fn commands_use_no_option_that_a_page_exports() {
     let mut all = pages("docs");
     all.insert("README.md".to_owned());
     let texts: Vec<String> = all.iter().map(|page| text(page)).collect();
@@ -158,9 +159,9 @@ fn no_command_of_a_page_has_an_option_that_a_page_exports() {
     }
 }
 
-/// The README's downgrade is run by a test; the page about migration has the same.
+/// A test runs the downgrade in the README; the page about migration has the same commands.
 #[test]
-fn the_downgrade_is_the_same_on_every_page() {
+fn the_downgrade_commands_are_equal_on_every_page() {
     let block = |page: &str| {
         let text = text(page);
         let blocks = text.split("```sh\n").filter_map(|rest| rest.split("```").next());
@@ -173,9 +174,9 @@ fn the_downgrade_is_the_same_on_every_page() {
     assert_eq!(block("README.md"), block("docs/migration.md"));
 }
 
-/// Flags and commands that the pages tell people to type are there.
+/// The flags and commands that the pages mention exist.
 #[test]
-fn what_the_pages_name_is_there() {
+fn flags_and_commands_in_the_pages_exist() {
     let flags = std::fs::read_to_string(root().join("docs/flags.md")).unwrap();
     let tools = ["ctl", "utl"].map(|tool| text(&format!("docs/{tool}.md"))).concat();
     for page in ["migration", "operations", "compatibility"] {
@@ -185,7 +186,7 @@ fn what_the_pages_name_is_there() {
             text.split(|c| !is_part(c)).filter(|word| word.starts_with("--") && word.len() > 3)
         {
             let known = flags.contains(&format!("`{word}`")) || tools.contains(&format!("`{word}"));
-            // Of the chores, and of the program itself.
+            // Flags of the repository tasks, and of the server itself.
             let of_others = ["--long", "--seconds", "--seeds", "--version"].contains(&word);
             assert!(known || of_others, "{page}: {word}");
         }

@@ -1,12 +1,12 @@
-//! The completion scripts in the shells they are for, as far as these are here: each is loaded by the real shell, and
-//! asked to complete lines.
+//! Runs the completion scripts in the real shells, as far as they are installed: each script is loaded and
+//! completes lines.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails fails the test")]
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-/// Runs a script in a shell where the tools have their names; nothing if the shell is not here.
+/// Runs a script in a shell in which the tools have their names; `None` if the shell is not installed.
 fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
     if Command::new(program).arg("--version").output().is_err() {
         println!("skipped: there is no {program}");
@@ -27,7 +27,7 @@ fn shell(program: &str, args: &[&str], script: &str) -> Option<String> {
 
 #[test]
 fn bash_completes_lines() {
-    // The words as bash hands them over: `=` and `:` are words of their own.
+    // The words as bash passes them: `=` and `:` are separate words.
     let script = r#"
         set -u
         eval "$(etcdctl completion bash)"
@@ -75,7 +75,7 @@ fn fish_completes_lines() {
 }
 
 #[test]
-fn unknown_shells_are_refused_with_those_there_are() {
+fn unknown_shells_are_refused_with_a_list_of_known_ones() {
     for tool in ["ctl", "utl"] {
         let output = Command::new(env!("CARGO_BIN_EXE_quorate"))
             .args([tool, "completion", "csh"])

@@ -1,4 +1,4 @@
-//! What README and CHANGELOG say of commands and flags is so.
+//! Checks the commands and flags that README and CHANGELOG mention.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Flags of other programs, or placeholders, that the README names.
+/// Flags of other programs, and placeholders, in the README.
 const OF_OTHERS: [&str; 4] = ["--", "--release", "--quiet", "--experimental-"];
 
 fn document(name: &str) -> String {
@@ -18,24 +18,24 @@ fn run(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quorate")).args(words).output().unwrap()
 }
 
-/// What a program prints to standard output when it is asked for help.
+/// The help text of a program.
 fn help(words: &[&str]) -> String {
     let output = run(&[words, &["--help"]].concat());
     assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words of a text that are flags, without values.
+/// The flags in a text, without values.
 fn flags(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let words = text.split(|c: char| !is_part(c));
     words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
 }
 
-/// The commands that a help text of a tool lists: the first words of lines indented by two.
+/// The commands that a help text lists: the first words of lines indented by two.
 fn commands(text: &str) -> BTreeSet<String> {
     let listed = text.lines().filter_map(|line| line.strip_prefix("  "));
-    // Neither usage nor examples.
+    // Without usage and examples.
     let described =
         listed.filter(|line| !line.contains("[command]") && !line.starts_with("quorate "));
     let names = described.filter_map(|line| line.split(' ').next());
@@ -46,7 +46,7 @@ fn commands(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
+fn flags_in_the_readme_exist() {
     let mut known = flags(&help(&[]));
     known.extend(flags(&String::from_utf8(run(&["ctl", "options"]).stdout).unwrap()));
     known.extend(flags(&help(&["bench"])));
@@ -57,7 +57,7 @@ fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
     known.extend(flags(&help(&["utl", "snapshot", "restore"])));
     known.extend(flags(&help(&["utl", "recover"])));
     known.extend(OF_OTHERS.map(str::to_owned));
-    // Refused by name, as the README says.
+    // Refused with an error that names the flag, as the README says.
     let refused = run(&["--enable-v2"]);
     assert!(
         String::from_utf8(refused.stderr).unwrap().contains("--enable-v2: no flag of etcd 3.7")
@@ -70,7 +70,7 @@ fn every_flag_that_the_readme_names_is_in_the_help_of_a_program() {
 }
 
 #[test]
-fn every_command_that_the_readme_shows_is_there() {
+fn commands_in_the_readme_exist() {
     let readme = document("README.md");
     let tools = [
         ("ctl", commands(&help(&["ctl"]))),
@@ -92,7 +92,7 @@ fn every_command_that_the_readme_shows_is_there() {
 }
 
 #[test]
-fn what_is_not_there_is_said_not_to_be() {
+fn the_readme_names_exactly_the_missing_commands() {
     let readme = document("README.md");
     let known = commands(&help(&["ctl"]));
     for command in ["auth", "user", "role", "lock", "elect", "check", "make-mirror", "completion"] {

@@ -1,11 +1,11 @@
-//! The pages in the repository are those that the program prints.
+//! The pages in the repository must equal those that the program prints.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Writes the pages instead of comparing them.
+/// Set this variable to write the pages instead of comparing them.
 const UPDATE: &str = "QUORATE_UPDATE_DOCS";
 
 const PAGES: [(&str, &[&str]); 8] = [
@@ -25,7 +25,7 @@ fn run(words: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn pages_are_what_is_declared() {
+fn committed_pages_equal_the_generated_ones() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (name, words) in PAGES {
         let printed = run(words);
@@ -39,7 +39,7 @@ fn pages_are_what_is_declared() {
     }
 }
 
-/// Without `--markdown` every page is one for `man`.
+/// Without `--markdown` a page is one for `man`.
 #[test]
 fn a_page_without_the_flag_is_a_manual_page() {
     for name in ["server", "ctl", "utl", "bench", "metrics"] {
@@ -51,7 +51,7 @@ fn a_page_without_the_flag_is_a_manual_page() {
 }
 
 #[test]
-fn what_there_is_no_page_of_is_answered_with_the_usage() {
+fn an_unknown_page_prints_the_usage() {
     for words in
         [&["gateway"][..], &["bench", "--markdown"], &["ctl", "--html"], &["server", "ctl"]]
     {

@@ -1,4 +1,5 @@
-//! What is installed beside the program is what other programs take: the unit, and what watches over members.
+//! Checks the files installed with the program with the programs that use them: the systemd unit, and the
+//! monitoring files.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -8,9 +9,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The unit is one that systemd starts, with nothing in it that it passes over.
+/// systemd accepts the unit without a warning.
 #[test]
-fn systemd_finds_no_fault_with_the_unit() {
+fn systemd_accepts_the_unit() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let unit = std::fs::read_to_string(root.join("packaging/systemd/quorate.service")).unwrap();
     assert!(unit.contains("\nExecStart=/usr/bin/quorate $DAEMON_ARGS\n"));
@@ -24,12 +25,12 @@ fn systemd_finds_no_fault_with_the_unit() {
         return;
     };
     let said = String::from_utf8_lossy(&checked.stderr);
-    // Of other units of the machine it may say what it likes.
+    // Messages about other units of the machine are ignored.
     let of_ours: Vec<&str> = said.lines().filter(|line| line.contains("quorate.service")).collect();
     assert!(checked.status.success() && of_ours.is_empty(), "{said}");
 }
 
-/// Every word of a text that may name a series.
+/// The words in a text that may name a series.
 fn series_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let families = ["etcd_", "quorate_", "grpc_server_", "os_fd_", "process_"];
@@ -42,7 +43,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root.join(name)).unwrap()
 }
 
-/// Where all series are declared.
+/// The source files that declare the series.
 fn declarations() -> String {
     let files = ["series", "state", "process", "own", "grpc"];
     files.map(|name| read(&format!("crates/telemetry/src/metrics/{name}.rs"))).concat()
@@ -55,11 +56,11 @@ fn assert_declared(name: &str, declared: &str) {
 }
 
 #[test]
-fn alerts_find_their_series_and_their_pages() {
+fn alerts_refer_to_existing_series_and_pages() {
     let rules = read("packaging/prometheus/quorate.rules.yml");
     let runbook = read("docs/runbook.md");
     let declared = declarations();
-    // What ends with an underscore stands for several.
+    // A name that ends with an underscore stands for several series.
     let named = series_in(&rules).into_iter().chain(series_in(&runbook));
     for name in named.filter(|name| !name.ends_with('_')) {
         assert_declared(name, &declared);
@@ -75,7 +76,7 @@ fn alerts_find_their_series_and_their_pages() {
     assert_eq!(pages, anchors);
 }
 
-/// The alerts fire for recorded values of what they are for, and for no others.
+/// The alerts fire for recorded values that need them, and for no others.
 #[test]
 fn alerts_fire_when_they_should() {
     let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
@@ -92,7 +93,7 @@ fn alerts_fire_when_they_should() {
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// Names of labels in an expression or a legend: what is summed by, asked for, and shown.
+/// The label names in an expression or a legend: in aggregations, selectors and templates.
 fn labels_in(text: &str) -> Vec<&str> {
     let between = |open: &'static str, close: char| {
         text.split(open).skip(1).map(move |rest| rest.split(close).next().unwrap())
@@ -106,7 +107,7 @@ fn labels_in(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_dashboard_shows_what_there_is() {
+fn the_dashboard_uses_existing_series() {
     let board: Value = serde_json::from_str(&read("packaging/grafana/quorate.json")).unwrap();
     let declared = declarations();
     let mut places = BTreeSet::new();
@@ -151,7 +152,7 @@ fn the_dashboard_shows_what_there_is() {
 }
 
 #[test]
-fn labels_are_found_where_they_are_named() {
+fn labels_are_found_in_expressions_and_legends() {
     let found = labels_in("sum by (le, To) (x{job=~\"$job\", code!=\"OK\"} >= 1) {{instance}}");
     assert_eq!(found, ["le", "To", "job", "code", "instance"]);
 }

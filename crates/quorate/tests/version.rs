@@ -1,4 +1,4 @@
-//! The commit that a build says it is of.
+//! The commit that a build reports.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -17,7 +17,7 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// The commit that is found, and the files that say so, below `root`.
+/// The commit that is found, and the files that determine it, below `root`.
 fn found(checkout: &Path, root: &Path) -> (Option<String>, Vec<String>) {
     let found = commit::find(checkout);
     assert!(found.read.iter().all(|path| path.exists()), "{found:?}");
@@ -29,7 +29,7 @@ fn found(checkout: &Path, root: &Path) -> (Option<String>, Vec<String>) {
 }
 
 #[test]
-fn the_program_says_the_commit_of_its_checkout() {
+fn the_program_reports_the_commit_of_its_checkout() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_quorate")).arg("--version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -40,7 +40,7 @@ fn the_program_says_the_commit_of_its_checkout() {
 }
 
 #[test]
-fn a_commit_is_found_wherever_git_keeps_it() {
+fn a_commit_is_found_in_every_git_layout() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let git = root.join(".git");
@@ -51,23 +51,23 @@ fn a_commit_is_found_wherever_git_keeps_it() {
     write(&git.join("refs/heads/main"), &format!("{ONE}\n"));
     let read = vec![".git/HEAD".to_owned(), ".git/refs/heads/main".to_owned()];
     assert_eq!(found(&root, &root), (Some(ONE.to_owned()), read));
-    // The file wins over what was packed earlier.
+    // The file takes precedence over the packed references.
     write(&git.join("packed-refs"), &format!("# pack-refs\n{TWO} refs/heads/main\n^{ONE}\n"));
     assert_eq!(found(&root, &root).0.unwrap(), ONE);
     fs::remove_file(git.join("refs/heads/main")).unwrap();
     let (hash, read) = found(&root, &root);
     assert_eq!(hash.unwrap(), TWO);
     assert_eq!(read, [".git/HEAD", ".git/refs/heads", ".git/packed-refs"]);
-    // No branch.
+    // A detached head.
     write(&git.join("HEAD"), &format!("{ONE}\n"));
     assert_eq!(found(&root, &root), (Some(ONE.to_owned()), vec![".git/HEAD".to_owned()]));
-    // What is not understood is not known.
+    // Unknown syntax yields no commit.
     write(&git.join("HEAD"), "ref: refs/heads/.invalid\n");
     assert_eq!(found(&root, &root).0, None);
 }
 
 #[test]
-fn a_worktree_has_a_head_of_its_own() {
+fn a_worktree_has_its_own_head() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let (git, tree) = (root.join("main/.git"), root.join("tree"));

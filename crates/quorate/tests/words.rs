@@ -1,4 +1,4 @@
-//! What the program says to its first word: help, the version, a mistake.
+//! The first words that the program accepts: help, version, and errors for others.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn help_and_version_are_words_too() {
+fn help_and_version_are_accepted_as_words() {
     for (words, flags) in [
         (&["help"][..], &["--help"][..]),
         (&["version"], &["--version"]),
@@ -27,7 +27,7 @@ fn help_and_version_are_words_too() {
 }
 
 #[test]
-fn an_unknown_word_is_a_mistake_in_one_sentence() {
+fn an_unknown_word_is_refused_in_one_sentence() {
     let refused = run(&["frobnicate", "now"]);
     assert_eq!(refused.status.code(), Some(2));
     let expected =
@@ -53,7 +53,7 @@ fn the_help_of_each_tool_names_it_and_has_examples() {
 }
 
 #[test]
-fn under_the_names_of_etcd_the_words_are_etcds() {
+fn links_with_etcds_names_accept_only_etcds_words() {
     let folder = tempfile::tempdir().unwrap();
     let called = |name: &str, words: &[&str]| {
         let link = folder.path().join(name);

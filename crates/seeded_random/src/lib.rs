@@ -1,40 +1,40 @@
-//! Chance that a seed repeats: the one generator behind election jitter, faulty disks, test schedules
-//! and generated load.
+//! A reproducible random number generator, used for election jitter, faulty disks, test schedules and generated
+//! load.
 //!
-//! Nothing here asks the machine for randomness. Whoever wants two runs to differ brings two seeds.
+//! The crate never asks the machine for randomness. Two runs differ only if their seeds differ.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
-/// `SplitMix64` (Steele, Lea and Flood, 2014): tiny, fast, and good enough wherever nobody has an
-/// interest in guessing the next number.
+/// `SplitMix64` (Steele, Lea and Flood, 2014): small and fast, and suitable wherever numbers need not be
+/// secret.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator whose numbers the seed decides. Any seed will do.
+    /// A generator for this seed. Every seed is valid.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Draws any number.
+    /// Draws a number.
     pub const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Draws a number below a bound, which is not zero. With bounds below 2^32 no number is more likely
-    /// than another by more than one part in 2^32.
+    /// Draws a number below a bound, which must not be zero. For bounds below 2^32, the probabilities of two
+    /// numbers differ by at most one part in 2^32.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound
     }
 
-    /// Draws a position in something of that length, which is not zero.
+    /// Draws an index into something of this length, which must not be zero.
     pub fn position(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("a remainder is below its divisor")
     }
 }
 
-/// Maps numbers to numbers, one to one, so that similar ones become as different as chance would have it.
+/// A bijection on numbers that scatters similar ones.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_published_generator() {
+    fn numbers_equal_those_of_the_published_generator() {
         let mut random = SplitMix64::new(1_234_567);
         let published = [
             6_457_827_717_110_365_317,

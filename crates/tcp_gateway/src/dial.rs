@@ -1,4 +1,4 @@
-//! How a member is dialed.
+//! Connects to members.
 
 use std::io;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use quorate_dns::Service;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A member that does not take a connection within this is not there. (etcd's gateway waits for as long as the system.)
+/// The timeout for connecting to a member. (etcd's gateway waits for as long as the operating system does.)
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Host and port, as one dials them.
+/// Host and port to connect to.
 pub(crate) fn address(service: &Service) -> String {
     match service.target.contains(':') {
         true => format!("[{}]:{}", service.target, service.port),

@@ -1,4 +1,4 @@
-//! Members that SRV records of DNS name, for the gateway and for the proxy of gRPC.
+//! Discovers members through DNS SRV records, for the TCP gateway and the gRPC proxy.
 
 use std::io;
 
@@ -12,25 +12,25 @@ use thiserror::Error;
 
 use crate::dial::{address, connect};
 
-/// Where to look, and whom to believe.
+/// The discovery settings.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    /// The domain; none finds nobody.
+    /// The domain; if empty, no members are found.
     pub domain: String,
-    /// The service's own name, behind etcd's.
+    /// The suffix of etcd's service name.
     pub service: String,
-    /// Whether members without TLS are taken, and those with it without a look at their certificates.
+    /// Whether members without TLS are accepted, and those with TLS without verification of their certificates.
     pub is_insecure_accepted: bool,
-    /// A file of authorities; the system's, where it is empty.
+    /// A file with trusted authorities; those of the system if empty.
     pub authorities: String,
 }
 
-/// A member that was found.
+/// A discovered member.
 #[derive(Clone, Debug)]
 pub struct Discovered {
-    /// Where it is.
+    /// The address of the member.
     pub service: Service,
-    /// Whether it speaks TLS.
+    /// Whether the member uses TLS.
     pub is_secured: bool,
 }
 
@@ -43,20 +43,20 @@ impl Discovered {
     }
 }
 
-/// Why nobody was found; the texts are etcd's.
+/// Why no members were found. The texts are etcd's.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    /// Neither kind of record was.
+    /// Both lookups failed.
     #[error("dns lookup errors: {0} and {1}")]
     Lookup(String, String),
-    /// The file of authorities is of no use.
+    /// The file with trusted authorities cannot be used.
     #[error(transparent)]
     Authorities(#[from] SetupError),
 }
 
 impl Discovery {
-    /// Asks for the records of members with TLS and without. Unless the latter are accepted, only those are taken whose
-    /// certificate is good for the domain.
+    /// Looks up the records of members with and without TLS. Unless members without TLS are accepted, only
+    /// those are returned whose certificate is valid for the domain.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that has these SRV records, each with a port of this host, as long as the test's process lives.
+    /// A DNS server with these SRV records, each for a port on this host, until the test process ends.
     fn serve(records: &[(&'static str, u16)]) -> Resolver {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
@@ -215,7 +215,7 @@ mod tests {
         assert!(nowhere.find().await.unwrap().is_empty());
     }
 
-    /// A member that speaks TLS, with a certificate for this domain.
+    /// A member with TLS, whose certificate is valid for this domain.
     async fn member(authority: &CertifiedIssuer<'static, KeyPair>, domain: &str) -> u16 {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
@@ -237,7 +237,7 @@ mod tests {
         tokio::spawn(async move {
             let _dir = dir;
             while let Ok((stream, _)) = listener.accept().await {
-                // Whether it is believed is the other side's affair.
+                // The other side may reject the certificate.
                 drop(acceptor.accept(stream, None).await);
             }
         });

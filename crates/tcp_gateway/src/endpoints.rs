@@ -1,4 +1,4 @@
-//! Whom connections are passed to: what the flags say, or what was discovered (`discovery`).
+//! The members to forward connections to: from the flags, or discovered (`discovery`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::net::lookup_host;
 
 use crate::discovery::{Discovery, DiscoveryError};
 
-/// What the flags say.
+/// The settings from the flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) listen_addr: String,
@@ -37,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// Why there is nobody to pass connections to; the texts are etcd's.
+/// Why there is no member to forward connections to. The texts are etcd's.
 #[derive(Debug, Error)]
 pub(crate) enum EndpointError {
     #[error(transparent)]
@@ -58,7 +58,7 @@ pub(crate) enum EndpointError {
     None,
 }
 
-/// Finds everybody whom connections may be passed to; at least one.
+/// Finds the members to forward connections to; at least one.
 pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError> {
     let discovered = wanted.discovery.find().await?;
     if !discovered.is_empty() {
@@ -69,7 +69,7 @@ pub(crate) async fn find(wanted: &Wanted) -> Result<Vec<Service>, EndpointError>
     if named.is_empty() { Err(EndpointError::None) } else { Ok(named) }
 }
 
-/// An endpoint as it is written, with a scheme or without.
+/// Parses an endpoint, with or without a scheme.
 fn named(endpoint: &str) -> Result<Service, EndpointError> {
     let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();
@@ -79,7 +79,7 @@ fn named(endpoint: &str) -> Result<Service, EndpointError> {
     Ok(Service { priority: 0, weight: 0, target: host.to_owned(), port })
 }
 
-/// Refuses a gateway that would pass connections to itself.
+/// Refuses a gateway that would forward connections to itself.
 pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(), EndpointError> {
     let parts = split_host_port(listen).ok_or_else(|| EndpointError::Listen(listen.to_owned()))?;
     let resolve = async |host: &str| -> io::Result<BTreeSet<IpAddr>> {
@@ -87,7 +87,7 @@ pub(crate) async fn refuse_own(listen: &str, services: &[Service]) -> Result<(),
     };
     let (host, port) = parts;
     let own = match host {
-        // All addresses of this machine: whoever dials the same port of one comes back here.
+        // All addresses of this machine: a connection to the same port of any of them would come back here.
         "" => BTreeSet::new(),
         _ => resolve(host).await.map_err(|_| EndpointError::ListenHost(host.to_owned()))?,
     };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_taken_with_a_scheme_and_without() {
+    fn endpoints_are_accepted_with_and_without_a_scheme() {
         for (text, host, port) in [
             ("127.0.0.1:2379", "127.0.0.1", 2379),
             ("http://a.example:1", "a.example", 1),

@@ -1,19 +1,19 @@
-//! `etcd gateway`: connections of clients, passed on as they are to the members of a cluster.
+//! `etcd gateway`: forwards TCP connections of clients to the members of a cluster.
 //!
 //! ```text
-//! main ─► endpoints (whom to pass them to: flags, or SRV records: discovery) ─► proxy (who gets the next, and who is passed over)
+//! main ─► endpoints (members: from flags, or from SRV records: discovery) ─► proxy (chooses a member for each connection)
 //! ```
 //!
 //! # Guarantees
 //!
-//! * Nothing of what goes through is looked at, so that TLS is between the client and the member.
-//! * A member that cannot be connected to is passed over until a look after `--retry-delay` finds it there again; its
-//!   client gets the next one.
-//! * Whoever closes one direction of a connection can still be answered in the other.
+//! * The forwarded bytes are not inspected, so TLS is end-to-end between client and member.
+//! * A member that cannot be connected to is skipped until a check after `--retry-delay` reaches it again. The
+//!   client is connected to the next member.
+//! * When one side closes its direction of a connection, the other direction stays open.
 //!
 //! # Not here
 //!
-//! Retries of requests, and anything else that takes understanding them (`quorate-grpc-proxy`).
+//! Retries of requests, and everything else that requires parsing them (`quorate-grpc-proxy`).
 
 mod dial;
 mod discovery;
@@ -38,7 +38,7 @@ pub use crate::discovery::{Discovered, Discovery, DiscoveryError};
 use crate::endpoints::{EndpointError, Wanted};
 use crate::proxy::Proxy;
 
-/// Between two looks after members that are passed over, where the flag says 0.
+/// The interval of checks on skipped members if the flag is 0.
 const RETRY_DELAY_UNSAID: Duration = Duration::from_secs(300);
 
 type Run = fn(&Matches) -> Result<(), GatewayError>;
@@ -87,7 +87,7 @@ const START: Command<Run> = Command {
     ..Command::EMPTY
 };
 
-/// Why the gateway does not start. Where the text is etcd's, so is the stream that it goes to.
+/// Why the gateway does not start. Errors with etcd's text are printed to the same stream as in etcd.
 #[derive(Debug, Error)]
 enum GatewayError {
     #[error(transparent)]
@@ -122,7 +122,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn start(matches: &Matches) -> Result<(), GatewayError> {
-    // Standard error takes lines whatever happens.
+    // Standard error can always be opened as a log.
     drop(log::init(&log::Settings::default()));
     stop::when_told(log::flush).map_err(GatewayError::Thread)?;
     let runtime = || Builder::new_current_thread().enable_all().build();
@@ -146,7 +146,7 @@ fn start(matches: &Matches) -> Result<(), GatewayError> {
     })
 }
 
-/// A thread per core, each with its connections.
+/// One thread for each core, each with its own connections.
 fn start_workers(
     runtime: impl Fn() -> std::io::Result<tokio::runtime::Runtime>,
 ) -> Result<Vec<Handle>, GatewayError> {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_lists_what_the_gateway_takes() {
+    fn help_lists_the_flags_of_the_gateway() {
         let line = [b"gateway".to_vec(), b"start".to_vec()];
         let found = find(&ROOT, &line).unwrap();
         let help = help::help("etcd", &found);

@@ -1,7 +1,7 @@
-//! Who gets the next connection, and the bytes that go through it.
+//! Chooses a member for each connection, and forwards its bytes.
 //!
-//! Members are chosen as their SRV records say (RFC 2782): of the lowest priority that anybody is there of, by weight, and
-//! those without weights in turn.
+//! Members are chosen by their SRV records (RFC 2782): among the reachable members with the lowest priority, by
+//! weight; members without weights in turn.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use tokio::time::sleep;
 
 use crate::dial::{address, connect};
 
-/// After a connection that could not be accepted, most likely for want of descriptors.
+/// The pause after a connection could not be accepted, most likely because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One in so many connections goes to a member without weight where others have some.
+/// One in this many connections goes to a member without weight if others have weights.
 const WITHOUT_WEIGHT_ONE_IN: u64 = 100;
 
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl Remote {
     }
 }
 
-/// See the module.
+/// Forwards connections to members.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     remotes: Vec<Remote>,
     retry_delay: Duration,
-    /// Counts those that were chosen in turn.
+    /// Counts the members chosen in turn.
     turn: AtomicUsize,
     draw: Mutex<SplitMix64>,
 }
@@ -56,13 +56,13 @@ impl Proxy {
             service,
             is_passed_over: AtomicBool::new(false),
         };
-        // Any seed does: connections are to be spread.
+        // Any seed will do: connections only need to be spread.
         let draw = Mutex::new(SplitMix64::new(std::process::id().into()));
         let remotes = services.into_iter().map(remote).collect();
         Arc::new(Self { remotes, retry_delay, turn: AtomicUsize::new(0), draw })
     }
 
-    /// Takes connections until the process ends, and hands them to the workers in turn.
+    /// Accepts connections until the process ends, and hands them to the workers in turn.
     pub(crate) async fn serve(self: Arc<Self>, listener: TcpListener, workers: &[Handle]) {
         let addresses: Vec<String> =
             self.remotes.iter().map(|remote| remote.address.clone()).collect();
@@ -80,7 +80,7 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             worker.spawn(async move {
-                // A connection that breaks is both sides' affair, and nobody else's.
+                // A broken connection affects only its two ends.
                 if let Ok(client) = TcpStream::from_std(client) {
                     drop(proxy.pass_on(client).await);
                 }
@@ -109,7 +109,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// Who gets the next connection; nobody where all are passed over.
+    /// The member for the next connection; `None` if all are skipped.
     fn choose(&self) -> Option<&Remote> {
         let there = || self.remotes.iter().filter(|remote| remote.is_there());
         let priority = there().map(|remote| remote.service.priority).min()?;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn those_without_weights_are_chosen_in_turn() {
+    fn members_without_weights_are_chosen_in_turn() {
         let proxy = Proxy::to(vec![service(0, 0, 1), service(0, 0, 2), service(0, 0, 3)], LONG);
         assert_eq!(chosen(&proxy, 30), [(1, 10), (2, 10), (3, 10)].into());
         proxy.remotes[1].is_passed_over.store(true, Ordering::Relaxed);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_come_before_weights() {
+    fn priorities_take_precedence_over_weights() {
         let services =
             vec![service(2, 9, 1), service(1, 30, 2), service(1, 10, 3), service(1, 0, 4)];
         let proxy = Proxy::to(services, LONG);
@@ -203,7 +203,7 @@ mod tests {
         assert!(proxy.choose().is_none());
     }
 
-    /// A server that says its name and then what it is told until the client says no more.
+    /// A server that sends its name, and then echoes what it receives until the client closes its direction.
     async fn echo(name: u8) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,7 +1,7 @@
-//! Support for the tests of other crates: `script` runs scenario files, `mutate` runs fuzz targets on samples that are
-//! changed at random.
+//! Support for the tests of other crates: `script` runs scenario files, `mutate` runs fuzz targets on randomly
+//! changed samples.
 //!
-//! This crate is a dev-dependency everywhere. It panics where a test fails.
+//! This crate is a dev-dependency everywhere. It panics when a test fails.
 
 pub mod mutate;
 pub mod script;

@@ -1,16 +1,17 @@
-//! Bytes that are almost right: the bounded form of a fuzz target, for tests on stable Rust.
+//! Runs fuzz targets on randomly changed samples: a bounded form of fuzzing for tests on stable Rust.
 //!
-//! A target is a function of bytes that panics where something is wrong, in the `fuzz` module of the crate whose
-//! reader it tries. [`bounded`] gives it the samples that are kept in `fuzz/seeds/<target>`, and then changed ones,
-//! each from a seed of its own. `cargo xtask fuzz` runs the same functions under a fuzzer that looks at which code was
-//! reached; this module does not, and makes up for it by samples in which everything occurs.
+//! A target is a function of bytes that panics if something is wrong; it is in the `fuzz` module of the crate
+//! whose decoder it tests. [`bounded`] passes it the samples in `fuzz/seeds/<target>`, and then changed
+//! samples, each derived from a seed. `cargo xtask fuzz` runs the same functions under a coverage-guided
+//! fuzzer. This module does not measure coverage; instead the samples must contain every feature of the format.
 //!
-//! A test says what its samples are; `UPDATE=1` writes them where they are kept. What a fuzzer found is kept beside
-//! them. A failure names its seed: `QUORATE_SEED=<seed>` begins there, `QUORATE_FUZZ_CASES` sets how many follow.
+//! A test defines its samples; `UPDATE=1` writes them to their folder. Inputs that a fuzzer found are kept next
+//! to them. A failure prints its seed: `QUORATE_SEED=<seed>` starts there, and `QUORATE_FUZZ_CASES` sets how
+//! many cases follow.
 //!
 //! # Not here
 //!
-//! What bytes mean.
+//! The meaning of the bytes.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,13 +19,13 @@ use std::path::{Path, PathBuf};
 
 use quorate_seeded_random::{SplitMix64, mix};
 
-/// Longer inputs are cut: what matters fits.
+/// Longer inputs are cut off.
 const INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Changes made to one input, at most.
+/// The maximum number of changes to an input.
 const CHANGES_MAX: usize = 6;
 
-/// Numbers that bounds are made of.
+/// Numbers at or near common limits.
 const NUMBERS: [u64; 14] = [
     0,
     1,
@@ -42,7 +43,7 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Runs a target on its samples and on `cases` inputs that are almost like them. A panic names the input.
+/// Runs a target on its samples and on `cases` inputs derived from them. A panic message names the input.
 pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: impl Fn(&[u8])) {
     let folder = seeds_folder(target);
     if std::env::var_os("UPDATE").is_some() {
@@ -63,7 +64,7 @@ pub fn bounded(target: &str, samples: &[(&str, Vec<u8>)], cases: u64, check: imp
     }
 }
 
-/// Gives the target an input, and says which one it was if it panics.
+/// Runs the target on an input, and prints which one it was if it panics.
 fn attempt(name: &str, input: &[u8], check: &impl Fn(&[u8])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -98,7 +99,7 @@ fn write_samples(folder: &Path, samples: &[(&str, Vec<u8>)]) {
     }
 }
 
-/// All that is kept, in the order of names.
+/// All stored samples, sorted by name.
 fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{} is readable: {error}", folder.display()));
@@ -114,7 +115,7 @@ fn read_samples(folder: &Path) -> Vec<(String, Vec<u8>)> {
     samples
 }
 
-/// One of the samples, changed as the seed says.
+/// One of the samples, changed according to the seed.
 fn changed(samples: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(mix(seed));
     let mut input = samples[random.position(samples.len())].1.clone();
@@ -126,7 +127,7 @@ fn changed(samples: &[(String, Vec<u8>)], seed: u64) -> Vec<u8> {
     input
 }
 
-/// Makes one change. `other` is where foreign pieces come from.
+/// Makes one change. `other` is the source of foreign pieces.
 fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     let at = random.position(input.len() + 1);
     let span = span(input.len() - at, random);
@@ -141,7 +142,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
                 *byte = random.next_u64().to_le_bytes()[0];
             }
         }
-        // A number that is a bound, or next to one, in either order of bytes.
+        // A limit, or a number next to one, in either byte order.
         3 | 4 => {
             let number = NUMBERS[random.position(NUMBERS.len())];
             let number = number.wrapping_add(random.below(3)).wrapping_sub(1);
@@ -154,7 +155,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
         }
         5 => drop(input.drain(at..at + span)),
         6 => input.truncate(at),
-        // Once more, and elsewhere.
+        // Repeats a piece elsewhere.
         7 => {
             let piece = input[at..at + span].to_vec();
             let to = random.position(input.len() + 1);
@@ -165,7 +166,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
             input.splice(at..at, piece.collect::<Vec<u8>>());
         }
         9 => input[at..at + span].fill(if random.below(2) == 0 { 0 } else { 0xff }),
-        // A piece of another sample, in place of one of this.
+        // Replaces a piece by one of another sample.
         _ => {
             let from = random.position(other.len() + 1);
             let piece = &other[from..from + self::span(other.len() - from, random)];
@@ -174,7 +175,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], random: &mut SplitMix64) {
     }
 }
 
-/// How much of so much: mostly a little.
+/// A random length up to `room`, mostly a short one.
 fn span(room: usize, random: &mut SplitMix64) -> usize {
     let bound = if random.below(4) == 0 { room } else { room.min(16) };
     random.position(bound + 1)
@@ -189,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_makes_the_same_input_every_time() {
+    fn a_seed_reproduces_its_input() {
         for seed in 0..500 {
             assert_eq!(changed(&samples(), seed), changed(&samples(), seed));
         }
     }
 
     #[test]
-    fn inputs_are_shorter_longer_and_other() {
+    fn inputs_vary_in_length_and_content() {
         let inputs: Vec<_> = (0..500).map(|seed| changed(&samples(), seed)).collect();
         assert!(inputs.iter().any(|input| input.is_empty()));
         assert!(inputs.iter().any(|input| input.len() > 100));

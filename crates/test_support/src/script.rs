@@ -1,4 +1,4 @@
-//! Golden scripts: commands and the output that they must produce, word for word, in one text file.
+//! Scenario files: commands with their exact expected output, in one text file.
 //!
 //! ```text
 //! # A comment.
@@ -8,13 +8,13 @@
 //! the output, up to an empty line
 //! ```
 //!
-//! Output that contains empty lines is enclosed in doubled `----` lines. The language is that of the scenario
-//! files of etcd's raft library. Whoever tests brings an [`Interpreter`]; the files under `crates/*/testdata` are
-//! read as a description of how a thing behaves, and `UPDATE=1 cargo test` writes anew what is expected in them.
+//! Output that contains empty lines is enclosed in doubled `----` lines. The format is that of the scenario
+//! files of etcd's raft library. A test supplies an [`Interpreter`]. The files under `crates/*/testdata` also
+//! document behaviour. `UPDATE=1 cargo test` rewrites their expected output.
 //!
 //! # Not here
 //!
-//! What commands mean.
+//! The meaning of commands.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,9 +28,9 @@ pub type Interpreter = Box<dyn FnMut(&Command) -> String>;
 /// A command with its arguments and input.
 #[derive(Debug, Default)]
 pub struct Command {
-    /// The line's first word.
+    /// The first word of the line.
     pub name: String,
-    /// The others.
+    /// The other words.
     pub arguments: Vec<Argument>,
     /// The lines below it, up to the `----`.
     pub input: String,
@@ -39,14 +39,14 @@ pub struct Command {
 /// `key`, `key=value` or `key=(value,..)`.
 #[derive(Debug)]
 pub struct Argument {
-    /// What stands before the `=`, or the whole word.
+    /// The part before the `=`, or the whole word.
     pub key: String,
-    /// What stands behind it.
+    /// The values after the `=`.
     pub values: Vec<String>,
 }
 
 impl Command {
-    /// The command that a line says, without input.
+    /// Parses a command line, without input.
     #[must_use]
     pub fn parse(line: &str) -> Self {
         parse_command(line)
@@ -79,8 +79,8 @@ impl Command {
     }
 }
 
-/// Runs every script in `testdata/area` of the crate whose manifest lies in `manifest_dir`, each with an
-/// interpreter of its own. `UPDATE=1` in the environment rewrites what is expected.
+/// Runs every script in `testdata/area` of the crate in `manifest_dir`, each with its own interpreter.
+/// `UPDATE=1` in the environment rewrites the expected output.
 pub fn run_own(manifest_dir: &str, area: &str, start: impl Fn() -> Interpreter) {
     let directory: PathBuf = [manifest_dir, "testdata", area].iter().collect();
     let files = run_directory(&directory, std::env::var_os("UPDATE").is_some(), start);
@@ -96,8 +96,8 @@ enum Piece {
     Case { source: String, command: Command, expected: String, line: usize },
 }
 
-/// Runs every script in `directory`; returns how many. Fails if any output differs, after running
-/// all; with `update`, writes the actual output into the scripts instead.
+/// Runs every script in `directory` and returns their number. Panics at the end if any output differs. With
+/// `update`, the actual output is written into the scripts instead.
 pub fn run_directory(directory: &Path, update: bool, start: impl Fn() -> Interpreter) -> usize {
     let entries = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{} is readable: {error}", directory.display()));
@@ -126,7 +126,7 @@ fn run_file(path: &Path, update: bool, mut interpreter: Interpreter, failures: &
                 if actual != expected && !update {
                     let place = format!("{}:{line}: {}", path.display(), command.name);
                     writeln!(failures, "{place}\n{}", difference(&expected, &actual)).expect(GROWS);
-                    // What follows in this file builds on what went wrong.
+                    // The rest of this file depends on what went wrong.
                     return;
                 }
                 rewritten.push_str(&source);
@@ -147,7 +147,7 @@ fn enclosed(output: &str) -> String {
     }
 }
 
-/// The first line that differs, with what surrounds it.
+/// The first line that differs, with the lines around it.
 fn difference(expected: &str, actual: &str) -> String {
     let pairs = expected.lines().zip(actual.lines());
     let common = pairs.take_while(|(expected, actual)| expected == actual).count();
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_arguments_and_input_are_told_apart() {
+    fn commands_arguments_and_input_are_parsed() {
         let pieces = parse("# why\n\nput a key=1 list=(2, 3) bare\nmore\n----\nok\n\nlast\n----\n");
         let [Piece::Text(_), Piece::Text(_), Piece::Case { command, expected, line, .. }, last] =
             &pieces[..]
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn output_with_empty_lines_comes_back_as_it_was() {
+    fn output_with_empty_lines_is_preserved() {
         let written = format!("show\n{}", enclosed("a\n\nb\n"));
         let pieces = parse(&format!("{written}show\n----\n"));
         let [Piece::Case { expected, .. }, Piece::Case { .. }] = &pieces[..] else {

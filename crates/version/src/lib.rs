@@ -1,4 +1,4 @@
-//! What this program says it is: the etcd release it behaves as, and its own.
+//! Versions of this program: the etcd release that it emulates, and its own.
 
 mod version;
 
@@ -6,17 +6,17 @@ use std::sync::OnceLock;
 
 pub use version::Version;
 
-/// The etcd release whose behaviour this server has; tools compare it.
+/// The etcd release whose behaviour this server has. Tools compare it.
 pub const ETCD_VERSION: &str = "3.7.1";
 /// The oldest cluster version that this release runs in.
 pub const ETCD_MIN_CLUSTER_VERSION: &str = "3.0.0";
 /// Quorate's own release.
 pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The compiler, in the place where etcd names its Go.
+/// The compiler, reported where etcd reports its Go version.
 pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
 
-/// The release that a member says it is. One that is held back to an older version says that one, to
-/// peers, who agree on the lowest among them, and to clients, who look for what they may ask.
+/// The version that a member reports. A member that is held back to an older version reports that version to
+/// peers, which agree on the lowest one, and to clients, which derive the supported requests from it.
 pub fn reported_version(held: Option<Version>) -> String {
     match held {
         Some(held) if held < Version::OWN => held.to_string(),
@@ -26,14 +26,14 @@ pub fn reported_version(held: Option<Version>) -> String {
 
 static COMMIT: OnceLock<&str> = OnceLock::new();
 
-/// Says which commit the program was built from, before anybody asks.
+/// Sets the commit from which the program was built. Called before the commit is read.
 pub fn built_from(commit: Option<&'static str>) {
     if let Some(commit) = commit {
         COMMIT.get_or_init(|| commit);
     }
 }
 
-/// The commit this was built from, where the build knows it.
+/// The commit from which the program was built, if the build set it.
 pub fn git_sha() -> &'static str {
     COMMIT.get().copied().unwrap_or("Not provided (set QUORATE_GIT_SHA when building)")
 }
@@ -57,7 +57,7 @@ pub fn go_arch() -> &'static str {
     }
 }
 
-/// What `--version` prints: etcd's four lines, which tools parse, then our own.
+/// The output of `--version`: etcd's four lines, which tools parse, then our own.
 pub fn version_text() -> String {
     format!(
         "etcd Version: {ETCD_VERSION}\nGit SHA: {}\nGo Version: none ({COMPILER})\n\
@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_is_held_back_says_so() {
+    fn a_held_back_member_reports_the_older_version() {
         assert_eq!(reported_version(None), ETCD_VERSION);
         assert_eq!(reported_version(Some(Version::OWN)), ETCD_VERSION);
         assert_eq!(reported_version(Some(Version::new(3, 5))), "3.5.0");
     }
 
     #[test]
-    fn the_version_has_etcds_four_lines_first() {
+    fn the_version_text_starts_with_etcds_four_lines() {
         let text = version_text();
         let heads: Vec<&str> = text.lines().filter_map(|l| l.split(": ").next()).collect();
         assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! What a cluster has agreed on and what its files are (`state::versions`).
+//! The version that a cluster has agreed on, and the version of its files (`state::versions`).
 
 use std::fmt;
 
@@ -16,13 +16,13 @@ pub struct Version {
 }
 
 impl Version {
-    /// What this server is, and the highest cluster version it takes part in.
+    /// The version of this server, and the highest cluster version that it supports.
     pub const OWN: Self = Self::new(3, 7);
 
-    /// The version that stands for a cluster of which nothing is known.
+    /// The version of a cluster about which nothing is known.
     pub const MINIMUM: Self = Self::new(3, 0);
 
-    /// The oldest file there is a way from.
+    /// The oldest storage version that can be migrated.
     pub const OLDEST_FILE: Self = Self::new(3, 5);
 
     /// A version.
@@ -31,7 +31,8 @@ impl Version {
         Self { major, minor }
     }
 
-    /// Reads `3.7.0`, or `3.7`, with or without a leading `v`, whatever the patch and what follows it.
+    /// Parses `3.7.0` or `3.7`, with or without a leading `v`. The patch number and everything after it are
+    /// ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| -> Option<u64> {
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_and_written() {
+    fn versions_are_parsed_and_printed() {
         for (text, expected) in [
             ("3.7.0", Some(Version::new(3, 7))),
             ("v3.10.99", Some(Version::new(3, 10))),

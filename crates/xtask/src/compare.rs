@@ -1,16 +1,17 @@
-//! `compare` runs etcd and our server on the same work, by turns, and prints the ratios: Debian's etcd, or the versions whose folders
-//! it is given, with tables for each.
+//! `compare` runs etcd and our server on the same work in turn, and prints the ratios: against Debian's etcd,
+//! or against the versions in the given folders, with one table for each.
 //!
-//! On a machine that other work shares, only a ratio of two figures taken right after each other means
-//! anything. So each case is measured on the one server and then on the other, several times over, and its
-//! figure is the median of the pairs' ratios. What is compared first is the server's CPU per operation.
+//! On a machine with other load, only the ratio of two figures measured directly after each other is
+//! meaningful. Each case is therefore measured on one server and then on the other, several times, and its
+//! result is the median of the ratios of the pairs. The most important figure is the server's CPU time per
+//! operation.
 //!
 //! ```text
-//! compare   arguments, order of the work, where the table goes
-//!   small   cases on 100,000 keys, one member or three: new servers for each, one side is asked at a time
+//! compare   arguments, order of the work, destination of the table
+//!   small   cases on 100,000 keys, one member or three: new servers for each, one side is measured at a time
 //!   large   cases on 1,000,000 keys: memory, restart, compaction, defragmentation, a paged walk
 //!   faults  three members that lose one: its leader killed, a member that missed 1,000,000 entries
-//!   cluster starts members together and finds out who leads
+//!   cluster starts members together and finds the leader
 //!   server  starts, stops and kills a process
 //!   service runs load (`quorate bench`, or a client on tonic) and `quorate ctl` against servers
 //!   table   rows and their rendering
@@ -18,7 +19,7 @@
 //!
 //! # Not here
 //!
-//! How load is made and measured (`quorate bench`, and `tests/examples/tonic_load.rs`).
+//! Generating and measuring load (`quorate bench`, and `tests/examples/tonic_load.rs`).
 
 mod cluster;
 mod faults;
@@ -50,7 +51,7 @@ usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pa
   --write    put the tables of each version between its markers in this file, which are added where they are missing
 ";
 
-/// What is to be done.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     etcd: Vec<PathBuf>,
@@ -103,12 +104,12 @@ impl Options {
         Ok(options)
     }
 
-    /// Whether the case is to be run.
+    /// Whether the case is selected.
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
 
-    /// An amount of work, less of it if it is to be quick.
+    /// An amount of work, reduced in a quick run.
     const fn amount(&self, whole: u64) -> u64 {
         if self.quick { whole / 5 } else { whole }
     }
@@ -132,7 +133,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Ok(());
     }
     let (folders, tools) = (folders(&options)?, tools(&options)?);
-    // A folder without an etcd ends the run before hours of measurements.
+    // Folders are checked first, so that a folder without etcd does not end the run after hours of
+    // measurements.
     let ours = (!options.noise).then(|| tools.quorate.clone());
     let programs: Vec<Programs> = folders
         .into_iter()
@@ -169,7 +171,7 @@ fn measure(section: Section, programs: &Programs, options: &Options) -> Result<V
     Ok(rows)
 }
 
-/// The folders of the versions of etcd to compare with.
+/// The folders of the etcd versions to compare with.
 fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     if !options.etcd.is_empty() {
         return Ok(options.etcd.clone());
@@ -181,7 +183,7 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     }])
 }
 
-/// The programs on the side of the clients, and ours.
+/// The client programs, and ours.
 fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
@@ -201,7 +203,7 @@ fn tools(options: &Options) -> Result<Tools, String> {
     Ok(Tools { quorate, tonic_load, certificates })
 }
 
-/// Builds an example of the tests: an ordinary client, or what makes certificates.
+/// Builds an example of the tests: an ordinary client, or a generator of certificates.
 fn example(name: &str) -> Result<PathBuf, String> {
     say(&format!("compare: building {name}"));
     let args = ["build", "--profile", "blackbox", "--package", "quorate-tests", "--example", name];
@@ -209,7 +211,7 @@ fn example(name: &str) -> Result<PathBuf, String> {
     Ok(target()?.join("blackbox").join("examples").join(name))
 }
 
-/// Makes certificates, and returns their folder.
+/// Creates certificates, and returns their folder.
 fn certificates() -> Result<PathBuf, String> {
     let program = example("certificates")?;
     let folder = target()?.join("certificates");
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_choose_the_work() {
+    fn arguments_select_the_cases() {
         let options = parse("--only put-1,memory --pairs 5 --write docs/performance.md").unwrap();
         assert!(options.wants("put-1") && options.wants("memory") && !options.wants("put-100"));
         assert_eq!((options.pairs, options.amount(100)), (5, 100));
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn several_versions_may_be_given() {
+    fn several_etcd_versions_are_accepted() {
         let options = parse("--etcd /a --etcd /b").unwrap();
         assert_eq!(folders(&options).unwrap(), [PathBuf::from("/a"), PathBuf::from("/b")]);
     }
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_has_its_own_name() {
+    fn case_names_are_unique() {
         let mut names = names();
         names.sort_unstable();
         let count = names.len();

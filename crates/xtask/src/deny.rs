@@ -1,8 +1,8 @@
-//! `deny` checks the supply chain: that each dependency comes from where it may, under a licence that is allowed.
+//! `deny` checks the supply chain: the source of each dependency must be allowed, and so must its licence.
 //!
-//! `deny.toml` says what is allowed. Where cargo-deny is installed it is run as well, and checks duplicates and security
-//! advisories, too; without it, and without a network, what is here checks the rest. Where the advisory database is
-//! there, or `QUORATE_REQUIRE` names `advisories`, the check fails if nothing looks them up.
+//! `deny.toml` contains the rules. If cargo-deny is installed, it runs as well and also checks duplicates and
+//! security advisories. Without it, and without a network, this module checks the other rules. If the advisory
+//! database exists, or `QUORATE_REQUIRE` contains `advisories`, the check fails unless advisories were checked.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use crate::dependencies::{self, Dependencies};
 use crate::workspace::{cargo, root, status};
 use crate::{Outcome, say};
 
-/// The one place that packages come from.
+/// The only allowed package registry.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Checks every dependency, those of tests among them.
+/// Checks every dependency, including those of tests.
 pub(crate) fn run() -> Outcome {
     let rules = root().join("deny.toml");
     let rules =
@@ -53,17 +53,17 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// What `QUORATE_REQUIRE` calls the lookup of advisories.
+/// The name in `QUORATE_REQUIRE` for the check of advisories.
 pub(crate) const ADVISORIES: &str = "advisories";
 
-/// Where cargo-deny keeps its copies of the advisory database.
+/// The folder with cargo-deny's copies of the advisory database.
 fn database() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     Some(home?.join("advisory-dbs"))
 }
 
-/// What there is to look advisories up with.
+/// What is available for the check of advisories.
 #[derive(Clone, Copy, Debug)]
 struct Advisories {
     is_installed: bool,
@@ -72,7 +72,7 @@ struct Advisories {
     is_required: bool,
 }
 
-/// How they are looked up.
+/// How advisories are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookup {
     Fetched,
@@ -131,7 +131,7 @@ fn complaints(all: &Dependencies, allowed: &[String]) -> Vec<String> {
     complaints
 }
 
-/// Whether an SPDX expression can be met with what is allowed. A slash is an old way to write OR.
+/// Whether an SPDX expression is satisfied by the allowed licences. A slash is an old form of OR.
 fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -143,7 +143,7 @@ fn is_allowed(expression: &str, allowed: &[String]) -> Result<bool, String> {
     }
 }
 
-/// Alternatives, which bind less than what has to be met together.
+/// Parses alternatives, which bind less tightly than conjunctions.
 fn any(words: &mut &[&str], allowed: &[String]) -> Result<bool, String> {
     let mut is_met = every(words, allowed)?;
     while let ["OR", rest @ ..] = words {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_met_by_what_is_allowed() {
+    fn licence_expressions_are_checked_against_the_allowed_ones() {
         let rules = "[licenses]\nallow = [\"MIT\", \"ISC\", \"Apache-2.0 WITH LLVM-exception\"]\n";
         let allowed = allowed(rules).unwrap();
         for (expression, expected) in [
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn advisories_are_looked_up_wherever_they_can_be() {
+    fn advisories_are_checked_wherever_possible() {
         let lookup = |is_installed, is_fetched, is_here, is_required| {
             Advisories { is_installed, is_fetched, is_here, is_required }.lookup().map_err(drop)
         };
@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_have_a_section_about_advisories() {
+    fn the_rules_have_an_advisories_section() {
         let rules = std::fs::read_to_string(root().join("deny.toml")).unwrap();
         assert!(rules.lines().any(|line| line == "[advisories]"));
     }
 
     #[test]
-    fn this_workspace_is_made_of_what_is_allowed() {
+    fn the_dependencies_of_this_workspace_are_allowed() {
         run().unwrap();
     }
 }

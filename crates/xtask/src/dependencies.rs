@@ -1,5 +1,5 @@
-//! What the program is made of, by `cargo metadata` and the lock file: for checks of the supply chain, and for a bill of
-//! materials.
+//! The dependencies of the program, from `cargo metadata` and the lock file, for supply chain checks and for a
+//! bill of materials.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,28 +7,28 @@ use serde_json::Value;
 
 use crate::workspace::{cargo, output, root};
 
-/// The platform that releases are for.
+/// The platform of releases.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// A package that something here is built of.
+/// A dependency of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// By its manifest; nothing if that has none.
+    /// The licence in its manifest; `None` if there is none.
     pub(crate) licence: Option<String>,
-    /// Where it comes from; nothing for packages of this repository.
+    /// Its source; `None` for packages of this repository.
     pub(crate) source: Option<String>,
-    /// SHA-256 of what was downloaded, in hexadecimal digits.
+    /// The SHA-256 of the download, in hexadecimal.
     pub(crate) checksum: Option<String>,
-    /// Identifiers of what it is built of itself.
+    /// The identifiers of its own dependencies.
     pub(crate) needs: BTreeSet<String>,
 }
 
 /// Packages by their identifiers.
 pub(crate) type Dependencies = BTreeMap<String, Dependency>;
 
-/// Every package that anything of the workspace is built of, tests among it, on the platform of releases.
+/// All dependencies of the workspace, including those of tests, on the platform of releases.
 pub(crate) fn all() -> Result<Dependencies, String> {
     let args = ["metadata", "--format-version", "1", "--locked", "--filter-platform", PLATFORM];
     let metadata = output(&mut cargo(&args))?;
@@ -40,7 +40,7 @@ pub(crate) fn all() -> Result<Dependencies, String> {
     read(&metadata, &checksums(&lock)).ok_or_else(|| "cargo metadata: not as expected".to_owned())
 }
 
-/// What a program of the workspace is built of: what tests and build scripts alone need is not in it.
+/// The dependencies of one program of the workspace, without those of only tests and build scripts.
 pub(crate) fn of_program<'a>(
     all: &'a Dependencies,
     name: &str,
@@ -95,7 +95,7 @@ fn read(metadata: &Value, checksums: &BTreeMap<(String, String), String>) -> Opt
     Some(found)
 }
 
-/// Whether a dependency ends up in the program. What builds it is not, and neither is what tests it.
+/// Whether a dependency is linked into the program. Build and test dependencies are not.
 fn is_shipped(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_made_of_what_it_is_linked_with() {
+    fn the_dependencies_of_a_program_are_those_linked_into_it() {
         let metadata = json!({
             "packages": [
                 {"id": "p", "name": "program", "version": "1.0.0", "license": "MIT", "source": null},

@@ -1,8 +1,8 @@
-//! `fuzz` runs the targets of `fuzz/` under cargo-fuzz, one after the other.
+//! `fuzz` runs the targets of `fuzz/` with cargo-fuzz, one after the other.
 //!
-//! Each begins with the samples in `fuzz/seeds/<target>`, which tests wrote and run too (`test_support::mutate`), and keeps
-//! what it finds new in `fuzz/corpus`, which is nobody's but the machine's. An input that fails lies in
-//! `fuzz/artifacts`; once it is mended it belongs beside the samples.
+//! Each starts with the samples in `fuzz/seeds/<target>`, which tests wrote and also run
+//! (`test_support::mutate`). New inputs are kept in `fuzz/corpus`, which is local to the machine. An input that
+//! fails is stored in `fuzz/artifacts`; once the defect is fixed, it belongs into the samples.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,18 +10,18 @@ use std::process::Command;
 use crate::workspace::{cargo, output, root, status};
 use crate::{Outcome, say};
 
-/// How long a target runs where nothing else is said.
+/// The default time for a target, in seconds.
 const SECONDS: u64 = 60;
 
-/// Inputs are no longer: what matters fits, and short ones are tried faster.
+/// The maximum size of inputs: large enough for relevant inputs, and small ones are tried faster.
 const INPUT_BYTES_MAX: u64 = 64 << 10;
 
-/// A folder in memory, where there is one: the targets that read files write them first.
+/// A folder in memory, if there is one: targets that read files write them first.
 const MEMORY_FOLDER: &str = "/dev/shm";
 
 const USAGE: &str = "usage: cargo xtask fuzz [TARGET] [--seconds N]";
 
-/// Runs the target named, or all.
+/// Runs the named target, or all.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let targets = targets()?;
     let Request { target, seconds } = Request::read(args)?;
@@ -94,7 +94,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<Command, String> {
     command.arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-max_len={INPUT_BYTES_MAX}"));
     command.arg("-print_final_stats=1");
-    // The fuzzer needs the compiler's unstable switches; the toolchain is the repository's all the same.
+    // The fuzzer needs unstable compiler flags, but uses the toolchain of the repository.
     command.env("RUSTC_BOOTSTRAP", "1");
     if Path::new(MEMORY_FOLDER).is_dir() && std::env::var_os("TMPDIR").is_none() {
         command.env("TMPDIR", MEMORY_FOLDER);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_and_a_time_may_be_said() {
+    fn a_target_and_a_time_are_accepted() {
         assert_eq!(read(&[]), Ok((None, SECONDS)));
         assert_eq!(read(&["apply", "--seconds", "5"]), Ok((Some("apply".into()), 5)));
         for wrong in [&["--seconds"][..], &["--seconds", "x"], &["a", "b"], &["--long"]] {

@@ -1,8 +1,8 @@
-//! Repository chores: `cargo xtask <chore>`.
+//! Repository tasks: `cargo xtask <task>`.
 //!
-//! What continuous integration runs, a desk can run, with the toolchain alone. Each chore lives in a
-//! module of its own; this one only tells them apart. Called under the name `protoc`, the program is
-//! the protocol buffer compiler that `etcd-client` asks for when it is built (see [`protoc`]).
+//! Everything that continuous integration runs can be run locally, with only the Rust toolchain. Each task has
+//! its own module; this one dispatches. Called under the name `protoc`, the program is the protocol buffer
+//! compiler that `etcd-client` needs at build time (see [`protoc`]).
 
 mod compare;
 mod deny;
@@ -22,7 +22,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-/// A chore ends well or with a message for the person who asked for it.
+/// The result of a task; the error is a message for the user.
 pub(crate) type Outcome = Result<(), String>;
 
 const USAGE: &str = "\
@@ -99,7 +99,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
     }
 }
 
-/// Tells the person at the terminal something.
+/// Prints a message for the user.
 #[expect(clippy::print_stderr, reason = "this is a command-line program")]
 pub(crate) fn say(message: &str) {
     eprintln!("{message}");

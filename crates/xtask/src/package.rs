@@ -1,12 +1,13 @@
-//! `package` builds the release and packs it: packages for Debian, a container image, its root file system, and the sums
-//! of them all.
+//! `package` builds the release and packs it: Debian packages, a container image, its root file system, and the
+//! checksums of all files.
 //!
-//! Two runs over one commit give the same bytes: every time in the files is the commit's (or `SOURCE_DATE_EPOCH`), every
-//! file is root's, archives are sorted, and no path of the machine gets into the program. What does get into the image
-//! is the C library of the machine, which the summary names; and the same program comes of the same toolchain only, which
-//! `rust-toolchain.toml` fixes, and the same C compiler.
+//! Two runs on one commit produce the same bytes: every timestamp is that of the commit (or
+//! `SOURCE_DATE_EPOCH`), every file belongs to root, archives are sorted, and the program contains no path of
+//! the machine. The image contains the C library of the machine, which the summary names. The program is the
+//! same only if the toolchain is the same, which `rust-toolchain.toml` pins, and the C compiler.
 //!
-//! Not here: signing, uploading, what else belongs to a release (`release`), and a static program, which needs a toolchain with another C library.
+//! Not here: signing, uploading, the other parts of a release (`release`), and a static program, which needs a
+//! toolchain with another C library.
 
 mod base;
 mod contents;
@@ -27,15 +28,15 @@ use sha2::{Digest as _, Sha256};
 use crate::workspace::{cargo, output, root, status, target};
 use crate::{Outcome, say};
 
-/// What it is, in a line.
+/// The one-line description.
 const SUMMARY: &str = "consistent key-value store that speaks etcd's protocols";
 
 const USAGE: &str = "usage: cargo xtask package [--binary PATH] [--into FOLDER]";
 
-/// Bytes by the name of their file.
+/// File contents by file name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Builds and packs; `--binary` packs a program that is there already, and `--into` says where to.
+/// Builds and packs. `--binary` packs an existing program, and `--into` sets the destination.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let (binary, folder) = read_args(args)?;
     let folder = match folder {
@@ -47,17 +48,17 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     write(&folder, &with_sums(files))
 }
 
-/// What the version of a package says.
+/// How the version of a package is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// The commit, unless that has the tag of a release.
+    /// From the commit, unless it has the tag of a release.
     Commit,
-    /// The release that is to be tagged.
+    /// The release that will be tagged.
     Release,
 }
 
-/// Builds, unless there is a program already, and packs: all files by name, without their sums, and what the person who
-/// asked should know of them.
+/// Builds the program unless one is given, and packs it. Returns all files by name, without checksums, and
+/// notes for the user.
 pub(crate) fn make(
     binary: Option<PathBuf>,
     folder: &Path,
@@ -78,7 +79,7 @@ pub(crate) fn make(
     pack(&program, &commit)
 }
 
-/// A program that is there already, and where the files go.
+/// The existing program, and the destination of the files.
 pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<PathBuf>), String> {
     let (mut binary, mut folder) = (None, None);
     let mut args = args.iter();
@@ -93,7 +94,7 @@ pub(crate) fn read_args(args: &[String]) -> Result<(Option<PathBuf>, Option<Path
     Ok((binary, folder))
 }
 
-/// All files by name, and what the person who asked should know of them.
+/// All files by name, and notes for the user.
 fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, String), String> {
     let (version, architecture) = (&commit.version, program.needs.architecture);
     let mut summary = String::new();
@@ -108,7 +109,7 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
     }
     let about =
         oci::About { version, revision: commit.hash.as_deref(), architecture, time: commit.time };
-    // Compression is most of the work.
+    // Compression takes most of the time.
     let (package, container) = std::thread::scope(|scope| {
         let package = scope.spawn(|| contents::package(program)?.build(commit.time));
         let container = container.archive("", commit.time).map(|layer| {
@@ -128,7 +129,7 @@ fn pack(program: &contents::Program<'_>, commit: &Commit) -> Result<(Files, Stri
     Ok((files, summary))
 }
 
-/// The files, and a file of their sums.
+/// Adds a file with the checksums of all files.
 pub(crate) fn with_sums(mut files: Files) -> Files {
     let mut sums = String::new();
     for (name, bytes) in &files {
@@ -138,7 +139,7 @@ pub(crate) fn with_sums(mut files: Files) -> Files {
     files
 }
 
-/// Writes the files, in the place of those of an earlier run, and tells their names.
+/// Writes the files, replaces those of an earlier run, and prints their names.
 pub(crate) fn write(folder: &Path, files: &Files) -> Outcome {
     for (name, bytes) in files {
         say(&format!("  {name} ({} KiB)", bytes.len().div_ceil(1024)));
@@ -160,7 +161,7 @@ fn replace(folder: &Path, files: &Files) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The release's program. It says nothing of where it was built: folders have other names in it.
+/// Builds the release program. It does not contain the build path, because folders are remapped.
 fn build(folder: &Path) -> Result<PathBuf, String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
@@ -178,12 +179,12 @@ fn build(folder: &Path) -> Result<PathBuf, String> {
     Ok(folder.join("dist").join("quorate"))
 }
 
-/// What is packed, by what the checkout says of it.
+/// The commit that is packed, as described by the checkout.
 struct Commit {
     hash: Option<String>,
-    /// The time that all files have.
+    /// The timestamp of all files.
     time: u64,
-    /// The version as Debian orders them: what leads to a release comes before it.
+    /// The version in Debian's order: pre-release versions sort before the release.
     version: String,
 }
 
@@ -198,7 +199,7 @@ impl Commit {
         let hash = git(&["rev-parse", "HEAD"]);
         let named = std::env::var("SOURCE_DATE_EPOCH").ok();
         let time = named.or_else(|| git(&["log", "-1", "--format=%ct"]));
-        // Sources without a history have no time, and are no less the same every time.
+        // Sources without a history have no commit time; a constant keeps the result reproducible.
         let time = time.unwrap_or("0".to_owned());
         let time = time.parse().map_err(|_| format!("SOURCE_DATE_EPOCH: no time: {time}"))?;
         let tags = git(&["tag", "--points-at", "HEAD"]).unwrap_or_default();
@@ -215,13 +216,13 @@ impl Commit {
     }
 }
 
-/// Compressed without a name or a time.
+/// Compresses without a name or a timestamp.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
     writer.write_all(bytes).and_then(|()| writer.finish()).expect("memory takes everything")
 }
 
-/// The SHA-256 sum, in hexadecimal digits.
+/// The SHA-256 sum in hexadecimal.
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes it");

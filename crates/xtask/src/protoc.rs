@@ -1,22 +1,22 @@
-//! A protocol buffer compiler good enough for a build script.
+//! A protocol buffer compiler for build scripts.
 //!
-//! The independent client of the black-box tests, `etcd-client`, generates its code when it is built
-//! and asks `$PROTOC` for a descriptor set. So that a machine needs nothing but the Rust toolchain, a
-//! copy of this program under the name `protoc` answers, with `protox` doing the work. Only the flags
-//! that `prost-build` passes are known; any other is an error, never ignored.
+//! The independent client of the black-box tests, `etcd-client`, generates its code at build time and needs a
+//! descriptor set from `$PROTOC`. A copy of this program under the name `protoc` provides it with the `protox`
+//! crate, so that only the Rust toolchain is required. It supports only the flags that `prost-build` passes;
+//! any other flag is an error.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Outcome, workspace};
 
-/// True when the program was started under the compiler's name.
+/// Whether the program was started under the compiler's name.
 pub(crate) fn is_called_as(program: &str) -> bool {
     Path::new(program).file_stem().is_some_and(|name| name == "protoc")
 }
 
-/// Puts a copy of this program under the compiler's name into the target directory.
+/// Copies this program into the target directory under the compiler's name.
 ///
-/// A copy, because cargo may replace the original while build scripts run.
+/// A copy is needed because cargo may replace the original while build scripts run.
 pub(crate) fn install() -> Result<PathBuf, String> {
     let original = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let folder = workspace::target()?.join("xtask");
@@ -27,7 +27,7 @@ pub(crate) fn install() -> Result<PathBuf, String> {
         if std::fs::read(&installed).is_ok_and(|present| present == bytes) {
             return Ok(());
         }
-        // A running program cannot be written to, but it can be replaced.
+        // A running program cannot be overwritten, but it can be replaced.
         let fresh = folder.join(format!("protoc.{}", std::process::id()));
         std::fs::copy(&original, &fresh)?;
         std::fs::rename(&fresh, &installed)
@@ -36,7 +36,7 @@ pub(crate) fn install() -> Result<PathBuf, String> {
     Ok(installed)
 }
 
-/// Compiles what the arguments ask for.
+/// Compiles the files in the arguments.
 pub(crate) fn run(args: &[String]) -> Outcome {
     match Request::parse(args)? {
         Request::Version => print_version(),
@@ -76,7 +76,7 @@ impl Request {
                 "--version" => return Ok(Self::Version),
                 "--include_imports" => job.include_imports = true,
                 "--include_source_info" => job.include_source_info = true,
-                // Optional fields need no permission any more.
+                // Optional fields are always allowed now.
                 "--experimental_allow_proto3_optional" => {}
                 "-o" => output = Some(PathBuf::from(value()?)),
                 "-I" => job.folders.push(value()?.into()),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flags_of_prost_build_are_understood() {
+    fn the_flags_of_prost_build_are_accepted() {
         let line = "--include_imports --include_source_info -o out -I proto -Ideep a.proto b.proto";
         let expected = Job {
             output: "out".into(),
@@ -141,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn unknown_flags_are_refused() {
         for line in ["-o out", "a.proto", "-o", "-o out --java_out=x a.proto"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn only_the_name_protoc_makes_a_compiler() {
+    fn the_program_is_a_compiler_only_under_the_name_protoc() {
         assert!(is_called_as("/some/where/protoc"));
         assert!(!is_called_as("/some/protoc/xtask"));
     }

@@ -1,13 +1,12 @@
-//! Fetches Debian's builds of etcd, against which the interop tests run, of Patroni, which runs on what is tested, and of
-//! promtool, which tests the alert rules.
+//! Downloads Debian's packages of etcd, for the interoperability tests; of Patroni, which is tested with our
+//! server; and of promtool, which tests the alert rules.
 //!
-//! The packages come through the apt of the machine, from the mirror that it is configured with: only
-//! the suite's name is exchanged. Apt runs with a root of its own under the target directory, so that
-//! the system's package lists, cache and hooks are not touched and no right is needed. What was fetched
-//! once is found again without the network.
+//! The packages are downloaded with the machine's apt from its configured mirror, with another suite name. Apt
+//! runs with a separate root under the target directory, so that the system's package lists, cache and hooks
+//! are not touched and no permissions are needed. A downloaded package is used again without the network.
 //!
-//! A machine without apt, or that cannot reach a mirror, is no failure: the interop tests are then
-//! skipped, and the output says so and why.
+//! A machine without apt or without access to a mirror is no error: the interoperability tests are then
+//! skipped, and the output reports the reason.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,12 +18,13 @@ use crate::{Outcome, say};
 /// Debian's stable release at the time of writing, with etcd 3.5.16.
 pub(crate) const DEFAULT_SUITE: &str = "trixie";
 
-/// The last release whose package of Prometheus contains `promtool`.
+/// The last Debian release whose Prometheus package contains `promtool`.
 const PROMTOOL_SUITE: &str = "bookworm";
 
 const SUITES: [&str; 3] = ["trixie", "bookworm", "sid"];
 const PACKAGES: [&str; 2] = ["etcd-server", "etcd-client"];
-/// Patroni and what it imports. Its modules of C are for one version of Python: the machine's release has that.
+/// Patroni and its imports. Its C modules are built for one version of Python, the one of the machine's
+/// release.
 const PATRONI: [&str; 15] = [
     "patroni",
     "python3-cdiff",
@@ -47,7 +47,7 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 ];
 
-/// Prints the directory that holds the suite's binaries, or a line that says why there is none.
+/// Prints the directory with the suite's binaries, or the reason why there is none.
 #[expect(clippy::print_stdout, reason = "the directory is the chore's answer")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
@@ -72,12 +72,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// The notice about tests that will not run.
+/// The notice about skipped tests.
 pub(crate) fn skipped(why: &str) -> String {
     format!("provision: no real etcd here, interop tests are skipped: {why}")
 }
 
-/// The directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite, fetched when it is not there.
+/// The directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. It is downloaded if it does not exist.
 pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
     let note = home.join(format!("{suite}.version"));
@@ -93,7 +93,7 @@ pub(crate) fn etcd(suite: &str) -> Result<PathBuf, String> {
     Ok(binaries(&home.join(version)))
 }
 
-/// The root under which Patroni of the machine's own release is unpacked, fetched when it is not there.
+/// The root into which Patroni of the machine's release is unpacked. It is downloaded if it does not exist.
 pub(crate) fn patroni() -> Result<PathBuf, String> {
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let field = |name: &str| release.lines().find_map(|line| line.strip_prefix(name));
@@ -111,7 +111,7 @@ pub(crate) fn patroni() -> Result<PathBuf, String> {
     Ok(place)
 }
 
-/// `promtool` of Debian's Prometheus, which tests alert rules, fetched when it is not there.
+/// `promtool` of Debian's Prometheus, which tests alert rules. It is downloaded if it does not exist.
 pub(crate) fn promtool() -> Result<PathBuf, String> {
     let home = target()?.join("provisioned");
     let place = home.join(format!("prometheus-{PROMTOOL_SUITE}"));
@@ -126,7 +126,7 @@ pub(crate) fn promtool() -> Result<PathBuf, String> {
     if program.is_file() { Ok(program) } else { Err(format!("{}: missing", program.display())) }
 }
 
-/// Does something with packages of a suite, from the first of the machine's mirrors that has them.
+/// Processes packages of a suite from the first of the machine's mirrors that has them.
 fn from_a_mirror<T>(
     home: &Path,
     suite: &str,
@@ -151,7 +151,7 @@ fn binaries(unpacked: &Path) -> PathBuf {
     unpacked.join("usr").join("bin")
 }
 
-/// The places that the machine's apt takes packages from, in its own order.
+/// The package sources of the machine's apt, in order.
 fn mirrors() -> Result<Vec<String>, String> {
     let listing = output(Command::new("apt-get").args([
         "indextargets",
@@ -168,7 +168,7 @@ fn mirrors() -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Downloads and unpacks packages into a folder that is to be renamed.
+/// Downloads and unpacks packages into a temporary folder.
 fn unpack(apt: &Apt, home: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     apt.run(&[&["download"], packages].concat())?;
     let unpacked = home.join(format!("unpacking.{}", std::process::id()));
@@ -178,7 +178,7 @@ fn unpack(apt: &Apt, home: &Path, packages: &[&str]) -> Result<PathBuf, String> 
     Ok(unpacked)
 }
 
-/// Downloads and unpacks etcd; returns its version without Debian's own suffix.
+/// Downloads and unpacks etcd; returns its version without Debian's suffix.
 fn etcd_of(apt: &Apt, home: &Path, suite: &str) -> Result<String, String> {
     let unpacked = unpack(apt, home, &PACKAGES)?;
     let file = apt.downloaded(PACKAGES[0])?;
@@ -206,7 +206,7 @@ struct Apt {
 
 impl Apt {
     fn new(root: &Path) -> Result<Self, String> {
-        // The machine's way to the network (proxies, certificates), and nothing else of its settings.
+        // The machine's network settings (proxies, certificates), but no other settings.
         let mut config = String::new();
         for line in output(Command::new("apt-config").args(["dump", "Acquire"]))?.lines() {
             if !line.starts_with("Acquire::IndexTargets") {
@@ -252,7 +252,7 @@ impl Apt {
     fn run(&self, args: &[&str]) -> Result<(), String> {
         let mut command = Command::new("apt-get");
         command.env("APT_CONFIG", self.root.join("apt.conf")).env("LC_ALL", "C");
-        // A list that cannot be fetched is otherwise a warning and success.
+        // By default apt treats a list that cannot be downloaded as a warning only.
         command.arg("-qq").arg("-o").arg("APT::Update::Error-Mode=any");
         output(command.args(args).current_dir(&self.root)).map(drop)
     }

@@ -1,14 +1,15 @@
-//! `release` makes of a commit what is published: the packages, a bill of materials, the text of the tag, and the sums of
-//! them all. `release prepare` makes the commit.
+//! `release` builds what is published for a commit: the packages, a bill of materials, the text of the tag, and
+//! the checksums of all files. `release prepare` makes the commit.
 //!
 //! # Guarantees
 //!
-//! * What is published is of one commit, whose changelog has a section for its version, in a checkout without changes.
-//! * Nothing is published, pushed or tagged: the last lines say what to type.
+//! * All files are built from one commit, whose changelog has a section for its version, in a checkout without
+//!   changes.
+//! * Nothing is published, pushed or tagged: the last lines of the output list the commands to type.
 //!
 //! # Not here
 //!
-//! What a release has to have been through: `docs/compatibility.md` names it.
+//! The tests that a release must pass: see `docs/compatibility.md`.
 
 mod bill;
 mod changelog;
@@ -24,7 +25,7 @@ const USAGE: &str = "\
 usage: cargo xtask release prepare VERSION
        cargo xtask release [--binary PATH] [--into FOLDER]";
 
-/// Prepares a release, or makes one.
+/// Prepares a release, or builds one.
 pub(crate) fn run(args: &[String]) -> Outcome {
     match args {
         [verb, version] if verb == "prepare" => prepare(version),
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-/// Writes the version and its section of the changelog.
+/// Sets the version, and creates its section in the changelog.
 fn prepare(version: &str) -> Outcome {
     check_unchanged()?;
     let present = env!("CARGO_PKG_VERSION");
@@ -46,7 +47,7 @@ fn prepare(version: &str) -> Outcome {
         let (from, to) = (format!("version = \"{present}\""), format!("version = \"{version}\""));
         text.contains(&from).then(|| text.replacen(&from, &to, 1)).ok_or("no version".to_owned())
     })?;
-    // The lock file has the versions of the workspace's own packages.
+    // The lock file contains the versions of the workspace's packages.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;
     say(&format!(
         "read the changelog once more, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
@@ -55,7 +56,7 @@ fn prepare(version: &str) -> Outcome {
     Ok(())
 }
 
-/// Makes everything that is published of this commit.
+/// Builds everything that is published for this commit.
 fn make(args: &[String]) -> Outcome {
     let (binary, folder) = package::read_args(args).map_err(|_| USAGE.to_owned())?;
     let folder = match folder {
@@ -86,7 +87,7 @@ fn make(args: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Three numbers.
+/// Parses a version of three numbers.
 fn numbers(version: &str) -> Result<[u64; 3], String> {
     let parts: Vec<_> =
         version.split('.').map(str::parse).collect::<Result<_, _>>().unwrap_or_default();

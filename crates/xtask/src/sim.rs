@@ -1,34 +1,36 @@
-//! `sim` builds the simulator of whole clusters and runs it, and `test` does so for two minutes.
+//! `sim` builds and runs the cluster simulator; `test` runs it for two minutes.
 
 use std::process::Command;
 
 use crate::Outcome;
 use crate::workspace::{cargo, status, target};
 
-/// How it is built: nearly as fast as a release, with every check that there is.
+/// The build profile: nearly as fast as a release, with all checks.
 pub(crate) const PROFILE: &str = "sim";
 
 /// The simulator, a binary of `quorate-sim`.
 pub(crate) const PROGRAM: &str = "quorate-simulate";
 
-/// For how many minutes `test` runs seeds: always the same ones, from the first on, as far as the machine gets.
+/// How many minutes `test` runs seeds: always the same ones, from the first on, as many as the machine
+/// completes.
 const TEST_MINUTES: &str = "2";
 
-/// No further than this: whether a change is right must not depend on how fast the machine is, and these are known.
+/// The last seed for `test`. The result must not depend on the speed of the machine, and these seeds are known
+/// to pass.
 const TEST_SEEDS: &str = "4000";
 
-/// Runs seeds as these arguments ask.
+/// Runs seeds as the arguments request.
 pub(crate) fn run(args: &[String]) -> Outcome {
     status(simulator()?.args(args))
 }
 
-/// Runs seeds for as long as a change may wait for them.
+/// Runs seeds within the time limit of `test`.
 pub(crate) fn run_for_a_while() -> Outcome {
     let limits = ["--minutes", TEST_MINUTES, "--seeds", TEST_SEEDS, "--until-failure"];
     status(simulator()?.args(limits))
 }
 
-/// The simulator, built.
+/// Builds the simulator.
 fn simulator() -> Result<Command, String> {
     let package = ["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM];
     status(&mut cargo(&package))?;

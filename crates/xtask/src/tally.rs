@@ -1,8 +1,8 @@
-//! Counts tests: runs `cargo test`, shows what it says, and adds up what came of it.
+//! Counts tests: runs `cargo test`, prints its output, and sums up the results.
 //!
-//! The test runner knows no test that is skipped for want of its material: such a test prints a line that
-//! begins with [`SKIPPED`] and passes. So the runner is asked for the output of tests that pass too, which is
-//! looked through here and not shown.
+//! The test runner does not know tests that are skipped because their material is missing: such a test prints a
+//! line that begins with [`SKIPPED`] and passes. Therefore the runner also prints the output of passing tests,
+//! which is parsed here and not shown.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,31 +10,31 @@ use std::process::{Command, Stdio};
 
 use crate::Outcome;
 
-/// How a test says that it did nothing.
+/// The beginning of the line of a skipped test.
 const SKIPPED: &str = "skipped: ";
 
-/// What came of all tests so far.
+/// The results of all tests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// Why, each reason once.
+    /// The reasons of skipped tests, without duplicates.
     reasons: BTreeSet<String>,
 }
 
-/// The output of one test program, line by line.
+/// The state of parsing one test program's output.
 #[derive(Debug, Default)]
 struct Reading {
-    /// Whether the lines are what tests printed that passed.
+    /// Whether the current lines are the output of passing tests.
     in_successes: bool,
-    /// The test that printed them has said that it did nothing.
+    /// Whether the current test was skipped.
     is_skipped: bool,
     skipped: u64,
 }
 
 impl Tally {
-    /// Runs `cargo test` with arguments for the tests themselves, and counts.
+    /// Runs `cargo test` with arguments for the tests, and counts the results.
     #[expect(clippy::print_stdout, reason = "what the tests say goes on to whoever asked for them")]
     pub(crate) fn run(&mut self, command: &mut Command, args: &[&str]) -> Outcome {
         command.arg("--").arg("--show-output").args(args).stdout(Stdio::piped());
@@ -52,13 +52,13 @@ impl Tally {
         drop(std::io::stdout().flush());
         let status = process.wait().map_err(|error| format!("{command:?}: {error}"))?;
         if !status.success() && (results == 0 || self.failed == 0) {
-            // It was not built, or ended without a word: then nothing else tells.
+            // The program was not built, or ended without a summary, so that no other line reports the failure.
             self.failed += 1;
         }
         if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
     }
 
-    /// Takes a line in, and returns whether it is to be shown.
+    /// Parses a line, and returns whether to print it.
     fn read(&mut self, reading: &mut Reading, line: &str) -> bool {
         if let Some(rest) = line.strip_prefix("test result: ") {
             let count = |name: &str| {
@@ -86,7 +86,7 @@ impl Tally {
         !reading.in_successes
     }
 
-    /// Why tests were skipped, and the line that sums everything up.
+    /// The reasons of skipped tests, and the summary line.
     pub(crate) fn text(&self) -> String {
         let reasons = self.reasons.iter().map(|reason| format!("skipped: {reason}\n"));
         let Self { passed, failed, skipped, .. } = self;
@@ -132,7 +132,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 3 filtered out; 
 test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s";
 
     #[test]
-    fn a_test_that_did_nothing_has_not_passed() {
+    fn a_skipped_test_does_not_count_as_passed() {
         let (mut tally, mut reading) = (Tally::default(), Reading::default());
         let shown: Vec<_> = OUTPUT.lines().filter(|line| tally.read(&mut reading, line)).collect();
         let expected =

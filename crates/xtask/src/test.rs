@@ -1,16 +1,16 @@
-//! `test` runs every test there is, and `ci` what a change must pass.
+//! `test` runs all tests, and `ci` runs everything that a change must pass.
 //!
-//! The simulator runs for two minutes. The server is built first, in the profile for black-box tests, and its path handed to them; a
-//! Debian etcd is provisioned, so that the same tests prove themselves on the original. The black-box
-//! package runs last: its summary is the last thing on the screen. Its suite runs four times: against a
-//! member that is alone, at the leader of three, at a follower, and there again with authentication on and
-//! certificates for clients and peers; the long form does so at the other two places as well. Parts of it run by way of a
-//! proxy and of a gateway, all of it in the long form. `QUORATE_GOLDEN` and `RAFT_TESTDATA`,
-//! when set, reach every test.
+//! The simulator runs for two minutes. The server is built first, in the profile for black-box tests, and its
+//! path is passed to them. Debian's etcd is downloaded, so that the same tests are verified with the original.
+//! The black-box package runs last, so its summary is at the end of the output. Its suite runs four times: with
+//! a single member, at the leader of three, at a follower, and at a follower with authentication and with
+//! certificates for clients and peers. The long form also runs it this way at the other two places. Parts of
+//! the suite run through a proxy and through a gateway; the long form runs all of it there. `QUORATE_GOLDEN`
+//! and `RAFT_TESTDATA`, if set, are passed to every test.
 //!
-//! What is not there is skipped, and the last lines count what was. `QUORATE_REQUIRE` names what has to be
-//! there, separated by commas: `golden`, `raft-testdata`, `etcd`. It reaches the tests too, which then fail
-//! instead.
+//! Tests whose material is missing are skipped, and the last lines count them. `QUORATE_REQUIRE` lists material
+//! that must exist, separated by commas: `golden`, `raft-testdata`, `etcd`. It is passed to the tests as well,
+//! which then fail instead.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,10 +21,10 @@ use crate::{Outcome, deny, protoc, provision, say, sim, tidy};
 
 const BLACK_BOX: &str = "quorate-tests";
 
-/// Black-box tests at a time: they mostly wait for servers. Tests of clusters limit themselves.
+/// The number of parallel black-box tests, which mostly wait for servers. Tests of clusters limit themselves.
 const BLACK_BOX_THREADS: &str = "6";
 
-/// Material of tests: its name for `QUORATE_REQUIRE`, and the variable that says where it is.
+/// Test material: its name in `QUORATE_REQUIRE`, and the variable with its path.
 const MATERIAL: [(&str, &str); 4] = [
     ("golden", "QUORATE_GOLDEN"),
     ("raft-testdata", "RAFT_TESTDATA"),
@@ -34,11 +34,12 @@ const MATERIAL: [(&str, &str); 4] = [
 const ETCD: &str = "etcd";
 const PROMTOOL: &str = "promtool";
 
-/// The place of tests whose clients come by a proxy.
+/// The place of tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
-/// What the short form has of them: where the proxy does more than pass on. All are `QUORATE_CLUSTER=proxy cargo test
-/// --package quorate-tests --test blackbox quorate`, as in the long form, which has etcd's proxy too.
+/// The tests of the short form: those in which the proxy does more than forward. Run all with
+/// `QUORATE_CLUSTER=proxy cargo test --package quorate-tests --test blackbox quorate`, as in the long form,
+/// which also includes etcd's proxy.
 const BY_PROXY: [&str; 9] = [
     "watch::",
     "watch_flow::",
@@ -51,14 +52,15 @@ const BY_PROXY: [&str; 9] = [
     "::etcd",
 ];
 
-/// The place of tests whose connections go by a gateway.
+/// The place of tests whose connections go through a gateway.
 const GATEWAY: &str = "gateway";
 
-/// What the short form has of them: long streams, connections that end in their own ways, and much at once.
+/// The tests of the short form: long streams, connections that end in different ways, and large amounts of
+/// data.
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 
-/// Where the tests are run again.
+/// The heading for a repeated run.
 fn told(place: &str) -> String {
     match place {
         PROXY => "the black-box tests again, by way of a proxy".to_owned(),
@@ -67,7 +69,7 @@ fn told(place: &str) -> String {
     }
 }
 
-/// Builds the server and runs every test; `--long` switches the long forms on.
+/// Builds the server and runs all tests; `--long` selects the long forms.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let required = required(&std::env::var("QUORATE_REQUIRE").unwrap_or_default())?;
     check_material(&required)?;
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
     let material = Material::prepare(&required, long)?;
     let mut tally = Tally::default();
-    // All packages get their turn even when an early one fails.
+    // All packages run, even if an early one fails.
     let mut outcome = tally.run(
         &mut material.given_to(cargo(&[
             "test",
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         tally.run(&mut command, filters)
     };
     outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
-    // To a client a cluster is one store. That it is so with etcd is checked in the long form.
+    // To a client a cluster looks like one store. The long form verifies this with etcd as well.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
@@ -121,7 +123,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         let there = black_box(&["--test", "blackbox"], Some(place), false, filters);
         outcome = outcome.and(there);
     }
-    // A follower passes most of what is asked on, so that it is secured on its way to the leader too.
+    // A follower forwards most requests, so this also covers secured connections to the leader.
     let places: &[_] =
         if long { &[Some("follower"), Some("leader"), None] } else { &[Some("follower")] };
     for place in places {
@@ -134,7 +136,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     conclude(outcome.is_ok(), tally.text())
 }
 
-/// What tests are given by the environment.
+/// The material that tests receive through the environment.
 struct Material {
     protoc: PathBuf,
     server: PathBuf,
@@ -145,7 +147,7 @@ struct Material {
 }
 
 impl Material {
-    /// Builds the server, and fetches what can be had.
+    /// Builds the server, and downloads what is available.
     fn prepare(required: &[&str], is_long: bool) -> Result<Self, String> {
         status(&mut cargo(&["build", "--profile", "blackbox", "--package", "quorate"]))?;
         let protoc = protoc::install()?;
@@ -176,7 +178,7 @@ impl Material {
     }
 }
 
-/// Ends with what was skipped, and how much, on the last lines, whatever came of it.
+/// Prints what was skipped as the last lines, whatever the result is.
 #[expect(clippy::print_stdout, reason = "the summary is the chore's answer")]
 fn conclude(has_passed: bool, summary: String) -> Outcome {
     if !has_passed {
@@ -186,7 +188,7 @@ fn conclude(has_passed: bool, summary: String) -> Outcome {
     Ok(())
 }
 
-/// What has to be there.
+/// Parses the list of required material.
 fn required(list: &str) -> Result<Vec<&'static str>, String> {
     let named = |name: &str| {
         let mut known = MATERIAL.iter().map(|(known, _)| *known).chain([deny::ADVISORIES]);
@@ -195,7 +197,7 @@ fn required(list: &str) -> Result<Vec<&'static str>, String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }
 
-/// What is required must be where its variable says; etcd and promtool may still be fetched.
+/// Checks that required material exists at the path in its variable; etcd and promtool may still be downloaded.
 fn check_material(required: &[&str]) -> Outcome {
     for (name, variable) in MATERIAL {
         let path = std::env::var_os(variable).map(PathBuf::from);
@@ -210,7 +212,7 @@ fn check_material(required: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Real etcd to compare with, where it is told or can be had.
+/// The real etcd to compare with, if it is configured or can be downloaded.
 fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     if let Some(folder) = std::env::var_os("ETCD_BIN_DIR") {
         return Ok(Some(folder.into()));
@@ -228,7 +230,7 @@ fn etcd(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// The program that tests alert rules, where it is told or can be had.
+/// The program that tests alert rules, if it is configured or can be downloaded.
 fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
     if let Some(program) = std::env::var_os("PROMTOOL") {
         return Ok(Some(program.into()));

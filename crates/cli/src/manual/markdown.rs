@@ -43,7 +43,7 @@ impl<R> Manual<R> {
     }
 }
 
-/// Text as it stands on a terminal: paragraphs, and between them blocks of lines that somebody types.
+/// Converts terminal text: paragraphs, with blocks of command lines between them.
 fn about(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let is_typed = |line: &str| line.starts_with([' ', '\t', '$']);
@@ -56,7 +56,7 @@ fn about(text: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n")
 }
 
-/// Keeps what stands between angle brackets from being taken for a tag, but within code, where it is none.
+/// Escapes angle brackets outside of code, so that they are not taken for tags.
 fn plain(text: &str) -> String {
     let pieces = text.split('`').enumerate();
     let pieces = pieces.map(|(place, piece)| match place % 2 {

@@ -3,14 +3,14 @@
 use super::{Manual, names_of, told_of, value_of};
 use crate::flags::Flag;
 
-/// A page in the making.
+/// A page under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// A page of section 1 with the parts that come first.
+    /// A page of section 1, with its first parts.
     #[must_use]
     pub fn new(name: &str, summary: &str) -> Self {
         let mut page = Self::default();
@@ -21,17 +21,17 @@ impl Page {
         page
     }
 
-    /// Begins a section.
+    /// Starts a section.
     pub fn section(&mut self, title: &str) {
         self.line(&format!(".SH {}", quoted(title)));
     }
 
-    /// Begins a part of a section.
+    /// Starts a subsection.
     pub fn subsection(&mut self, title: &str) {
         self.line(&format!(".SS {}", quoted(title)));
     }
 
-    /// One way of calling a program: what is typed, and what stands for something.
+    /// A synopsis: the program, and placeholders for its arguments.
     pub fn synopsis(&mut self, program: &str, rest: &[&str]) {
         self.line(&format!(".B {}", inline(program)));
         for word in rest {
@@ -42,7 +42,7 @@ impl Page {
         }
     }
 
-    /// Goes on in another line.
+    /// Starts a new line.
     pub fn line_break(&mut self) {
         self.line(".br");
     }
@@ -53,7 +53,7 @@ impl Page {
         self.text(text);
     }
 
-    /// Text as it is, whose empty lines part paragraphs.
+    /// Plain text; empty lines separate paragraphs.
     pub fn text(&mut self, text: &str) {
         let mut was_empty = false;
         for line in text.trim().lines() {
@@ -67,7 +67,7 @@ impl Page {
         }
     }
 
-    /// Lines that are not filled.
+    /// Preformatted lines.
     pub fn example(&mut self, text: &str) {
         self.line(".PP");
         self.line(".EX");
@@ -75,7 +75,7 @@ impl Page {
         self.line(".EE");
     }
 
-    /// What is typed, what stands for its value, and what is said of it.
+    /// A list item: the typed text, the placeholder for its value, and the description.
     pub fn item(&mut self, typed: &str, value: Option<&str>, told: &str) {
         self.line(".TP");
         match value {
@@ -87,7 +87,7 @@ impl Page {
         self.text(told);
     }
 
-    /// The page.
+    /// The complete page.
     #[must_use]
     pub fn finish(self) -> String {
         self.text
@@ -105,7 +105,7 @@ impl Page {
     }
 }
 
-/// Text that may stand anywhere but at the beginning of a line.
+/// Escapes text that does not begin a line.
 fn inline(text: &str) -> String {
     text.replace('\\', r"\e").replace('-', r"\-")
 }
@@ -115,7 +115,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", inline(text).replace('"', r"\(dq"))
 }
 
-/// A line of text, which is no request whatever it begins with.
+/// Escapes a line of text, so that it is never taken for a macro.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', r"\e");
     if line.starts_with(['.', '\'']) { format!(r"\&{line}") } else { line }

@@ -1,9 +1,9 @@
-//! What JSON becomes on the wire, and what is refused in which words.
+//! Conversion of JSON to the wire format, and the errors for invalid input.
 
 use super::*;
 use crate::Conversion;
 
-/// A request of a method of the KV service, read back as what it is on the wire: fields and their values.
+/// Converts a request of the KV service, and lists the fields of the result.
 fn request(method: &str, json: &str) -> Result<Vec<u8>, String> {
     let service = match method {
         "Watch" => "etcdserverpb.Watch",
@@ -29,7 +29,7 @@ fn refused(method: &str, json: &str, told: &str) {
 }
 
 #[test]
-fn fields_have_two_names_and_unknown_ones_are_passed_over() {
+fn fields_have_two_names_and_unknown_ones_are_ignored() {
     check("Range", "{}", b"");
     check("Range", r#" { "key" : "aw==" , "range_end":"bA"} "#, b"\x0a\x01k\x12\x01l");
     check("Range", r#"{"rangeEnd":"bA=="}"#, b"\x12\x01l");
@@ -39,7 +39,7 @@ fn fields_have_two_names_and_unknown_ones_are_passed_over() {
 }
 
 #[test]
-fn numbers_come_as_numbers_or_text() {
+fn numbers_are_accepted_as_numbers_or_strings() {
     for json in [r#"{"limit":5}"#, r#"{"limit":"5"}"#, r#"{"limit":5.0}"#, r#"{"limit":"50e-1"}"#] {
         check("Range", json, b"\x18\x05");
     }
@@ -71,7 +71,7 @@ fn numbers_come_as_numbers_or_text() {
 }
 
 #[test]
-fn names_of_values_that_are_not_known_are_passed_over() {
+fn unknown_enum_names_are_ignored() {
     check("Range", r#"{"sort_order":"DESCEND","sort_target":3}"#, b"\x28\x02\x30\x03");
     check("Range", r#"{"sort_order":"SIDEWAYS","sort_target":77}"#, b"\x30\x4d");
     refused(
@@ -82,7 +82,7 @@ fn names_of_values_that_are_not_known_are_passed_over() {
 }
 
 #[test]
-fn bytes_come_in_both_forms_padded_or_not() {
+fn bytes_are_accepted_in_both_base64_forms_padded_or_not() {
     for json in ["-_8=", "-_8", "+/8=", "+/8"] {
         check("Range", &format!("{{\"key\":\"{json}\"}}"), b"\x0a\x02\xfb\xff");
     }
@@ -95,7 +95,7 @@ fn bytes_come_in_both_forms_padded_or_not() {
 }
 
 #[test]
-fn texts_are_unicode() {
+fn strings_are_unicode() {
     let name = |json: &str| request("Authenticate", json);
     assert_eq!(name(r#"{"name":"a\u00e4\ud83d\ude00\n\/"}"#), Ok("\n\u{9}aä😀\n/".into()));
     for lone in [
@@ -113,7 +113,7 @@ fn texts_are_unicode() {
 }
 
 #[test]
-fn messages_are_lists_and_choices_of_others() {
+fn messages_contain_lists_maps_and_oneofs() {
     let length = |len: u8| [0x80 | len, 0x80, 0x80, 0x80, 0];
     let put = [&b"\x12"[..], &length(3), b"\x0a\x01k"].concat();
     let txn = [&b"\x12"[..], &length(9), &put].concat();
@@ -122,7 +122,7 @@ fn messages_are_lists_and_choices_of_others() {
     let create = [&b"\x0a"[..], &length(4), b"\x28\x00\x28\x01"].concat();
     check("Watch", r#"{"create_request":{"filters":["NOPUT",1]}}"#, &create);
     check("Watch", r#"{"progress_request":{}}"#, &[&b"\x1a"[..], &length(0)].concat());
-    // Written the way that Go writes its own structures.
+    // In the form in which Go encodes its own structures.
     check(
         "Txn",
         r#"{"success":[{"Request":{"RequestPut":{}}}]}"#,
@@ -145,8 +145,8 @@ fn messages_are_lists_and_choices_of_others() {
 }
 
 #[test]
-fn messages_are_nested_so_deep_and_no_deeper() {
-    // Each step is an operation and a transaction.
+fn message_nesting_is_limited() {
+    // Each level is an operation and a transaction.
     let nested = |steps: usize| {
         let (before, after) = (r#"{"success":[{"request_txn":"#, "}]}");
         format!("{}{{}}{}", before.repeat(steps), after.repeat(steps))

@@ -1,4 +1,4 @@
-//! The allocator of this test program is the one that is tested.
+//! This test program uses the tested allocator.
 
 use std::sync::mpsc;
 
@@ -14,7 +14,7 @@ fn heap_profile() -> HeapProfile {
     heap_now().expect("it is sampled")
 }
 
-/// Objects and bytes, allocated and in use, at stacks with this function.
+/// Objects and bytes, allocated and in use, of stacks that contain this function.
 fn at(function: &str, profile: &HeapProfile) -> [i64; 4] {
     let read: Read = decode(&profile.encode(HeapView::InUse));
     let with_it =
@@ -51,13 +51,13 @@ fn grow_by_and_by() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_held_is_told_by_who_asked_for_it() {
+fn memory_in_use_is_attributed_to_the_allocating_function() {
     let before = heap_profile();
     let held = hold_much_in_small_pieces();
     let during = heap_profile().since(&before);
     let name = "hold_much_in_small_pieces";
     let [objects, bytes, in_use, in_use_bytes] = at(name, &during);
-    // 122 samples are to be expected; that it is 61 or 244 has a probability of less than 10^-8.
+    // 122 samples are expected; fewer than 61 or more than 244 have a probability below 10^-8.
     let expected = (64_000 * 1000 / 2)..(64_000 * 1000 * 2);
     assert!(expected.contains(&bytes), "{bytes}");
     assert!((32_000..128_000).contains(&objects), "{objects}");
@@ -79,12 +79,12 @@ fn what_is_held_is_told_by_who_asked_for_it() {
 }
 
 #[test]
-fn the_calls_of_the_allocator_are_not_shown() {
+fn frames_of_the_allocator_are_hidden() {
     let _before = heap_profile();
     let held = hold_in_one_piece();
     let read = decode(&heap_profile().encode(HeapView::InUse));
     let is_of = |stack: &[String], name: &str| stack.iter().any(|call| call.contains(name));
-    let test = "the_calls_of_the_allocator_are_not_shown";
+    let test = "frames_of_the_allocator_are_hidden";
     let row =
         read.rows.iter().find(|row| is_of(&row.stack, test) && is_of(&row.stack, "hold_in_one"));
     let stack = &row.expect("a hundred mebibytes are seen").stack;
@@ -95,7 +95,7 @@ fn the_calls_of_the_allocator_are_not_shown() {
 }
 
 #[test]
-fn another_thread_may_free_it() {
+fn memory_may_be_freed_by_another_thread() {
     let before = heap_profile();
     let (give, taken) = mpsc::channel();
     let other = std::thread::spawn(move || taken.iter().for_each(free_what_others_hold));
@@ -104,12 +104,13 @@ fn another_thread_may_free_it() {
     }
     drop(give);
     other.join().unwrap();
-    let [objects, _, in_use, _] = at("another_thread_may_free_it", &heap_profile().since(&before));
+    let [objects, _, in_use, _] =
+        at("memory_may_be_freed_by_another_thread", &heap_profile().since(&before));
     assert_eq!((objects, in_use), (4, 0));
 }
 
 #[test]
-fn what_grows_is_one_object_at_a_time() {
+fn a_growing_allocation_counts_as_one_object() {
     let before = heap_profile();
     let held = grow_by_and_by();
     let [objects, bytes, in_use, in_use_bytes] =
@@ -120,7 +121,7 @@ fn what_grows_is_one_object_at_a_time() {
 }
 
 #[test]
-fn samples_are_as_far_from_one_another_as_was_said() {
+fn the_mean_distance_of_samples_is_as_configured() {
     let local = Local {
         left: Cell::new(0),
         has_begun: Cell::new(true),

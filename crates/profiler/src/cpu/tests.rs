@@ -1,4 +1,4 @@
-//! Profiles of threads that have work to do.
+//! Profiles of busy threads.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::encoding::tests::decode;
 use crate::tray::{Registers, Sample};
 
-/// Recordings are one at a time, and so are these tests.
+/// Only one recording is possible at a time, so these tests run one by one.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 #[inline(never)]
@@ -23,7 +23,7 @@ fn caller_of_the_work(is_done: &AtomicBool) -> u64 {
     sum
 }
 
-/// Starts once the last recording's thread has ended.
+/// Starts as soon as the thread of the previous recording has ended.
 fn start() -> CpuProfile {
     loop {
         match CpuProfile::start() {
@@ -34,7 +34,7 @@ fn start() -> CpuProfile {
     }
 }
 
-/// Threads at work, until it is dropped.
+/// Busy threads, stopped when this is dropped.
 struct Busy {
     is_done: Arc<AtomicBool>,
     threads: Vec<JoinHandle<u64>>,
@@ -62,7 +62,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn a_busy_function_is_found_with_its_callers_and_threads() {
+fn a_busy_function_is_sampled_with_its_callers_and_threads() {
     let _alone = ALONE.lock();
     let _busy = Busy::start(2);
     for attempt in 1.. {
@@ -90,18 +90,18 @@ fn a_busy_function_is_found_with_its_callers_and_threads() {
 }
 
 #[test]
-fn there_is_one_at_a_time_and_one_that_is_dropped_ends() {
+fn only_one_profile_runs_and_dropping_it_ends_it() {
     let _alone = ALONE.lock();
     let first = start();
     assert_eq!(CpuProfile::start().unwrap_err().to_string(), "cpu profiling already in use");
     drop(first);
-    // The next one can begin, and finds nothing amiss.
+    // The next recording can begin and is not affected.
     let read = decode(&start().finish().unwrap());
     assert_eq!(read.types.len(), 2);
 }
 
 #[test]
-fn no_bytes_of_a_stack_lead_astray() {
+fn unwinding_random_stacks_never_fails() {
     let binaries = Binaries::of_process();
     let code = caller_of_the_work as fn(&AtomicBool) -> u64 as usize as u64;
     let mut unwinder = Unwinder::default();
@@ -112,7 +112,7 @@ fn no_bytes_of_a_stack_lead_astray() {
             word ^= word << 13;
             word ^= word >> 7;
             word ^= word << 17;
-            // Addresses of code and of this stack among them.
+            // Including addresses of code and of this stack.
             let value = match word % 4 {
                 0 => code.wrapping_add(word >> 52),
                 1 => 0x7000_0000_0000 + (word >> 53),

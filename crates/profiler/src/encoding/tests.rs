@@ -1,4 +1,4 @@
-//! Profiles read again as `pprof` reads them.
+//! Profiles decoded as `pprof` decodes them.
 
 use std::io::Read as _;
 
@@ -7,7 +7,7 @@ use quorate_protobuf::{Fields, Value, take_varint};
 
 use super::*;
 
-/// A profile with its texts in their places.
+/// A decoded profile, with strings resolved.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) types: Vec<(String, String)>,
@@ -57,7 +57,7 @@ fn packed(mut bytes: &[u8]) -> Vec<u64> {
     numbers
 }
 
-/// Decompresses and reads a profile.
+/// Decompresses and decodes a profile.
 pub(crate) fn decode(gzipped: &[u8]) -> Read {
     let mut message = Vec::new();
     GzDecoder::new(gzipped).read_to_end(&mut message).unwrap();
@@ -116,7 +116,7 @@ pub(crate) fn decode(gzipped: &[u8]) -> Read {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn an_encoded_profile_is_decoded_unchanged() {
     let value = |what, unit| ValueType { what, unit };
     let function = |name: &str| FunctionNames { name: name.to_owned(), symbol: format!("_{name}") };
     let profile = Profile {
@@ -164,7 +164,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn a_profile_of_nothing_is_one() {
+fn an_empty_profile_is_valid() {
     let nothing = Profile {
         types: vec![ValueType { what: "samples", unit: "count" }],
         rows: Vec::new(),

@@ -1,7 +1,7 @@
-//! A cluster under comparison: members started together, asked at the leader or at a follower.
+//! A cluster in a comparison: members that start together, with requests to the leader or to a follower.
 //!
-//! Which member leads is asked each time, for leaders change. A cluster of one member leads itself, so that
-//! cases for one and for three members differ in nothing else.
+//! The leader is determined again each time, because it may change. The only member of a cluster is its own
+//! leader, so cases for one and for three members differ in nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use serde_json::Value;
 use super::server::{Programs, Proxy, Server, Side};
 use super::service::{Service, USER, number, user_name};
 
-/// How long a cluster may take to agree on a leader, or a member to catch up.
+/// The timeout for electing a leader, and for a member to catch up.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Running members.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    /// What clients come by.
+    /// The proxy that clients connect to, if there is one.
     proxy: Option<Proxy>,
     members: Vec<Server>,
 }
 
-/// A member of a cluster: its position.
+/// A member of a cluster, by its position.
 pub(super) type Position = usize;
 
 impl Cluster {
@@ -31,14 +31,14 @@ impl Cluster {
         Self::begin(Server::founders(side, programs, count)?)
     }
 
-    /// Starts the only member of one, which asks clients for certificates.
+    /// Starts a single member that requires client certificates.
     pub(super) fn start_secured(side: &Side, programs: &Programs) -> Result<Self, String> {
         let mut members = Server::founders(side, programs, 1)?;
         members.iter_mut().try_for_each(Server::secure)?;
         Self::begin(members)
     }
 
-    /// Turns authentication on; from then on clients are [`Service::for_user`].
+    /// Enables authentication; from then on clients are [`Service::for_user`].
     pub(super) fn guarded(mut self) -> Result<Self, String> {
         let service = self.members[0].service();
         for command in [
@@ -46,7 +46,7 @@ impl Cluster {
             &["role", "add", "all"],
             &["role", "grant-permission", "all", "readwrite", "", "--prefix"],
             &["user", "grant-role", user_name(), "all"],
-            // No authentication without root, whom nobody needs here.
+            // Authentication requires root, but no client uses it here.
             &["user", "add", "root", "--no-password"],
             &["user", "grant-role", "root", "root"],
             &["auth", "enable"],
@@ -67,18 +67,18 @@ impl Cluster {
         Ok(Self { proxy: None, members })
     }
 
-    /// Puts a proxy before the first member: clients come by that from now on, and what it costs is measured.
+    /// Puts a proxy in front of the first member. Clients use it from then on, and its cost is measured.
     pub(super) fn proxied(mut self) -> Result<Self, String> {
         self.proxy = Some(Proxy::before(&self.members[0])?);
         Ok(self)
     }
 
-    /// Waits until a running member says that it leads.
+    /// Waits for a leader, and returns it.
     pub(super) fn leader(&self) -> Result<Position, String> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             for (position, member) in self.members.iter().enumerate() {
-                // Who does not run does not lead, and who does not answer is asked again.
+                // A stopped member is no leader, and a member that does not answer is asked again.
                 if member.pid().is_some()
                     && let Ok(status) = member.service().status()
                     && leads(&status)
@@ -91,7 +91,7 @@ impl Cluster {
         Err(format!("no member leads after {} s", PATIENCE.as_secs()))
     }
 
-    /// A running member that does not lead.
+    /// A running follower.
     pub(super) fn follower(&self) -> Result<Position, String> {
         let leader = self.leader()?;
         let mut others = (0..self.members.len()).filter(|position| *position != leader);
@@ -103,7 +103,7 @@ impl Cluster {
         &mut self.members[position]
     }
 
-    /// What clients of one member see, at the cost of all members.
+    /// The service of one member, at the cost of all members.
     pub(super) fn service(&self, position: Position) -> Service {
         match &self.proxy {
             Some(proxy) => proxy.service(),
@@ -111,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// What clients of all members but one see. What it costs is not measured: that one may end meanwhile.
+    /// The service of all members but one. Its cost is not measured, because that member may end meanwhile.
     pub(super) fn service_without(&self, position: Position) -> Result<Service, String> {
         let others = self.members.iter().enumerate().filter(|(other, _)| *other != position);
         let service = others.map(|(_, member)| member.service()).reduce(Service::and);
@@ -123,12 +123,12 @@ impl Cluster {
         self.members.iter().filter_map(Server::pid).collect()
     }
 
-    /// Waits until a member has applied what the leader had applied a moment before.
+    /// Waits until a member has applied what the leader had applied at the time of the call.
     pub(super) fn wait_until_in_step(&self, position: Position) -> Result<(), String> {
         let applied = |status: &Value| number(status, "/raftAppliedIndex");
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            // To a member that does not listen, a client would wait for seconds.
+            // A client would wait for seconds for a member that does not listen.
             if self.members[position].listens() {
                 let leader = self.members[self.leader()?].service().status()?;
                 let member = self.members[position].service().status();
@@ -152,9 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_who_names_itself() {
+    fn a_member_that_reports_itself_as_leader_is_the_leader() {
         let status = |leader: u64, member: u64| serde_json::json!({"leader": leader, "header": {"member_id": member}});
-        // Two numbers that differ less than a floating point number can tell.
+        // Two numbers that are equal as floating point numbers.
         let own = u64::MAX - 1;
         assert!(leads(&status(own, own)));
         assert!(!leads(&status(own, own - 1)));

@@ -1,8 +1,8 @@
-//! Cases on 1,000,000 keys written in random order: what a large member costs to keep.
+//! Cases on 1,000,000 keys written in random order: the cost of a large member.
 //!
-//! Each server goes through the same life: load, overwrite everything, restart, a paged walk, compaction of
-//! all superseded revisions while puts go on, defragmentation while puts go on. One server's life comes
-//! after the other's, so that they do not compete for memory; a pair is one life of each.
+//! Each server goes through the same sequence: load, overwrite everything, restart, a paged walk, compaction of
+//! all superseded revisions during puts, and defragmentation during puts. The servers run one after the other,
+//! so that they do not compete for memory. A pair is one sequence of each.
 
 use std::time::Instant;
 
@@ -16,13 +16,13 @@ use crate::say;
 pub(super) const NAMES: [&str; 5] = ["memory", "restart", "compaction", "defrag", "walk"];
 
 const KEYS: u64 = 1_000_000;
-/// Pages at each end of the walk.
+/// The number of pages at each end of the walk.
 const WALK_PAGES: &str = "100";
 const WALK_LIMIT: u64 = 500;
-/// Puts that measure how much a chore disturbs: one client's, as many a second.
+/// The puts that measure how much a maintenance task disturbs: from one client, at a fixed rate.
 const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "200"];
 
-/// The figures of one life.
+/// The figures of one sequence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Life {
     loaded_bytes: f64,
@@ -34,7 +34,7 @@ struct Life {
     compaction_cpu_seconds: f64,
     idle_p99_ms: f64,
     compaction_p99_ms: f64,
-    /// Bytes of the file after defragmentation for each that is in use.
+    /// Bytes of the file after defragmentation for each byte in use.
     file_slack: f64,
     defrag_longest_put_ms: f64,
 }
@@ -100,7 +100,7 @@ fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
     Ok((page("0")?, page(&last)?))
 }
 
-/// Compacts everything superseded while puts go on.
+/// Compacts all superseded revisions during puts.
 fn compact(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
     let probe = [&PROBE[..], &["--keys", keys]].concat();
     let idle = checked(service.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
@@ -117,7 +117,7 @@ fn compact(service: &Service, keys: &str, life: &mut Life) -> Result<(), String>
     Ok(())
 }
 
-/// Gives the space back while puts go on.
+/// Defragments during puts.
 fn defragment(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
     let before = number(&service.status()?, "/dbSize") / 1e6;
     let meanwhile = [&PROBE[..], &["--keys", keys, "--duration", "600s"]].concat();

@@ -1,8 +1,8 @@
-//! A server process under comparison: started, measured, stopped, killed.
+//! A server process in a comparison: started, measured, stopped, killed.
 //!
 //! # Not here
 //!
-//! What is asked of it (`service`), and which member of a cluster is asked (`cluster`).
+//! The requests to it (`service`), and the choice of the member in a cluster (`cluster`).
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -16,31 +16,31 @@ use std::time::{Duration, Instant};
 use super::service::{Service, Tools};
 use crate::workspace::{output, target};
 
-/// Room enough for every case.
+/// A quota large enough for every case.
 const QUOTA_BYTES: &str = "8589934592";
-/// How long a server may take to serve or to stop.
+/// The timeout for starting to serve, and for stopping.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Where servers listen.
+/// The range of ports for servers.
 const PORTS: Range<u16> = 20_000..30_000;
 const PORTS_COUNT: u16 = PORTS.end - PORTS.start;
 const LOOK: Duration = Duration::from_millis(5);
 
-/// One of the two that are compared.
+/// One of the two compared programs.
 #[derive(Clone, Debug)]
 pub(super) struct Side {
-    /// What the table calls it.
+    /// Its name in the table.
     pub(super) name: String,
-    /// Where its data goes.
+    /// The folder of its data.
     folder: &'static str,
     program: PathBuf,
 }
 
-/// The programs that take part.
+/// The programs of a comparison.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
-    /// The one to be measured against, then ours.
+    /// The reference, then our program.
     pub(super) sides: [Side; 2],
-    /// Make the load and ask the questions, on both sides.
+    /// The programs that generate load and send requests, on both sides.
     tools: Tools,
 }
 
@@ -62,7 +62,7 @@ impl Programs {
     }
 }
 
-/// A server process with a data directory of its own.
+/// A server process with its own data directory.
 #[derive(Debug)]
 pub(super) struct Server {
     program: PathBuf,
@@ -73,15 +73,16 @@ pub(super) struct Server {
     peer: String,
     /// All members of its cluster.
     initial_cluster: String,
-    /// Where its certificates are, and where it says in plaintext how it is, if it asks clients for certificates.
+    /// If the server requires client certificates: the folder of certificates, and the plaintext address of its
+    /// health endpoint.
     secured: Option<(PathBuf, String)>,
-    /// Whether it asks who wants something.
+    /// Whether authentication is enabled.
     is_guarded: bool,
     process: Option<Child>,
 }
 
 impl Server {
-    /// Starts the only member of a cluster on a new data directory.
+    /// Starts a single member on a new data directory.
     pub(super) fn start(side: &Side, programs: &Programs) -> Result<Self, String> {
         let mut server = Self::founders(side, programs, 1)?.remove(0);
         server.run()?;
@@ -126,14 +127,14 @@ impl Server {
         })
     }
 
-    /// Has it ask clients for certificates from its next start on.
+    /// Makes it require client certificates from its next start on.
     pub(super) fn secure(&mut self) -> Result<(), String> {
         let folder = self.tools.certificates.clone().ok_or("no certificates have been made")?;
         self.secured = Some((folder, free_address()?));
         Ok(())
     }
 
-    /// What its process is told of that.
+    /// The TLS flags for the process.
     fn security(&self) -> Vec<OsString> {
         let Some((folder, health)) = &self.secured else { return Vec::new() };
         let flags =
@@ -143,12 +144,12 @@ impl Server {
         files.chain(["--client-cert-auth".into(), health]).collect()
     }
 
-    /// Takes note that authentication is on.
+    /// Records that authentication is enabled.
     pub(super) fn guard(&mut self) {
         self.is_guarded = true;
     }
 
-    /// Starts the process and returns how long it took to serve.
+    /// Starts the process, and returns how long it took until it served requests.
     pub(super) fn run(&mut self) -> Result<Duration, String> {
         let start = Instant::now();
         self.spawn()?;
@@ -162,7 +163,7 @@ impl Server {
         let (client, peer) =
             (format!("{scheme}://{}", self.client), format!("http://{}", self.peer));
         let mut command = Command::new(&self.program);
-        // What the environment says to tests or to other servers is not meant for these.
+        // Environment variables for tests or other servers must not reach these.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("ETCD_") {
                 command.env_remove(name);
@@ -184,7 +185,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the process says that it is healthy.
+    /// Waits until the health endpoint reports success.
     pub(super) fn wait_until_it_serves(&mut self) -> Result<(), String> {
         let (start, name) = (Instant::now(), self.program.display());
         let process = self.process.as_mut().ok_or("a server that does not run cannot serve")?;
@@ -201,19 +202,19 @@ impl Server {
         Ok(())
     }
 
-    /// Whether something answers at the client address.
+    /// Whether a process listens at the client address.
     pub(super) fn listens(&self) -> bool {
         TcpStream::connect(&self.client).is_ok()
     }
 
-    /// Ends the process without a warning.
+    /// Kills the process.
     pub(super) fn kill(&mut self) -> Result<(), String> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.kill().and_then(|()| process.wait()).map_err(|error| error.to_string())?;
         Ok(())
     }
 
-    /// Asks the process to stop and waits until it has.
+    /// Asks the process to stop, and waits until it has ended.
     pub(super) fn stop(&mut self) -> Result<(), String> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         output(Command::new("kill").arg(process.id().to_string()))?;
@@ -224,18 +225,18 @@ impl Server {
             }
             std::thread::sleep(LOOK);
         }
-        // It will not end by itself.
+        // It has not ended within the timeout.
         drop(process.kill());
         drop(process.wait());
         Err(format!("{} did not stop", self.program.display()))
     }
 
-    /// The number of the process, while it runs.
+    /// The process id, while it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(Child::id)
     }
 
-    /// The server as clients see it, at its own cost alone.
+    /// The server as a service, at its own cost only.
     pub(super) fn service(&self) -> Service {
         let certificates = self.secured.as_ref().map(|(folder, _)| folder.clone());
         let service = Service::new(self.tools.clone(), &self.client, self.pid());
@@ -262,7 +263,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts the server's own program before it, and waits until it answers.
+    /// Starts the server's own proxy in front of it, and waits until it answers.
     pub(super) fn before(server: &Server) -> Result<Self, String> {
         let address = free_address()?;
         let process = Command::new(&server.program)
@@ -285,7 +286,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// The server by way of it, at its own cost.
+    /// The server through the proxy, at the cost of the proxy.
     pub(super) fn service(&self) -> Service {
         Service::new(self.tools.clone(), &self.address, Some(self.process.id()))
     }
@@ -293,7 +294,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // It has ended, or ends now.
+        // The process has ended, or ends now.
         drop(self.process.kill());
         drop(self.process.wait());
     }
@@ -301,7 +302,7 @@ impl Drop for Proxy {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The comparison is over or has failed already; nothing is lost by what fails here.
+        // The comparison has ended or failed already, so a failure here does no harm.
         drop(self.stop());
         drop(std::fs::remove_dir_all(&self.data_dir));
         for folder in self.data_dir.ancestors().skip(1).take(2) {
@@ -310,8 +311,8 @@ impl Drop for Server {
     }
 }
 
-/// An address that nobody listens at. It is outside of the range that the system takes for outgoing
-/// connections, so that it is still free when a killed server comes back to it.
+/// An unused address, outside the range of ports for outgoing connections, so that it is still free when a
+/// killed server restarts.
 fn free_address() -> Result<String, String> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % u32::from(PORTS_COUNT));
@@ -326,7 +327,7 @@ fn free_address() -> Result<String, String> {
     Err("no port is free".to_owned())
 }
 
-/// Whether the server says that it is healthy.
+/// Whether the health endpoint reports success.
 fn serves(address: &str) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut socket = TcpStream::connect(address)?;

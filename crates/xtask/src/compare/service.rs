@@ -1,4 +1,4 @@
-//! A service under comparison, as clients see it: load is put on it, and questions are asked.
+//! A service in a comparison, as clients see it: the target of load and requests.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::workspace::output;
 
-/// What makes the load.
+/// A load generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generator {
     /// `quorate bench`.
@@ -18,56 +18,56 @@ pub(super) enum Generator {
     Tonic,
 }
 
-/// Name and password of the user who asks where authentication is on. The servers live for the comparison alone.
+/// Name and password of the user, where authentication is enabled. The servers exist only for the comparison.
 pub(super) const USER: &str = "someone:a password";
 
-/// The name alone.
+/// The user name.
 pub(super) fn user_name() -> &'static str {
     USER.split(':').next().unwrap_or(USER)
 }
 
-/// The programs on the side of the clients.
+/// The programs on the client side.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    /// Our own program: `bench` makes load, `ctl` asks questions.
+    /// Our own program: `bench` generates load, `ctl` sends requests.
     pub(super) quorate: PathBuf,
-    /// Built where a case wants it.
+    /// Built only if a case needs it.
     pub(super) tonic_load: Option<PathBuf>,
-    /// A folder of certificates, made where a case wants them.
+    /// A folder with certificates, created only if a case needs them.
     pub(super) certificates: Option<PathBuf>,
 }
 
-/// Where clients go, and the processes whose cost is measured.
+/// The endpoints for clients, and the processes whose cost is measured.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     tools: Tools,
-    /// Separated by commas.
+    /// Comma-separated.
     endpoints: String,
     pids: Vec<u32>,
-    /// Where the certificates are that the server asks for, if it does.
+    /// The folder of the certificates, if the server requires them.
     certificates: Option<PathBuf>,
-    /// Whether the server asks who wants something.
+    /// Whether authentication is enabled.
     is_guarded: bool,
 }
 
 impl Service {
-    /// What is reached at `endpoint`, at the cost of the process `pid`.
+    /// The service at `endpoint`, at the cost of process `pid`.
     pub(super) fn new(tools: Tools, endpoint: &str, pid: Option<u32>) -> Self {
         let pids = pid.into_iter().collect();
         Self { tools, endpoints: endpoint.to_owned(), pids, certificates: None, is_guarded: false }
     }
 
-    /// The same with certificates.
+    /// Adds certificates.
     pub(super) fn secured(self, certificates: Option<PathBuf>) -> Self {
         Self { certificates, ..self }
     }
 
-    /// The same as the user, if the server asks who wants something.
+    /// Adds the user, if authentication is enabled.
     pub(super) fn for_user(self, is_guarded: bool) -> Self {
         Self { is_guarded, ..self }
     }
 
-    /// What a program of ours is told of both.
+    /// The security flags for our programs.
     fn security(&self) -> Vec<OsString> {
         let user = if self.is_guarded { &["--user", USER][..] } else { &[] };
         let user = user.iter().map(OsString::from);
@@ -77,14 +77,14 @@ impl Service {
         user.chain(files).collect()
     }
 
-    /// Both together.
+    /// Combines two services.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.endpoints = format!("{},{}", self.endpoints, other.endpoints);
         self.pids.extend(other.pids);
         self
     }
 
-    /// The same at the cost of other processes.
+    /// The same service at the cost of other processes.
     pub(super) fn at_the_cost_of(self, pids: Vec<u32>) -> Self {
         Self { pids, ..self }
     }
@@ -94,17 +94,17 @@ impl Service {
         self.load(Generator::Bench, args)
     }
 
-    /// Has a generator make load and returns its report.
+    /// Runs a load generator, and returns its report.
     pub(super) fn load(&self, by: Generator, args: &[&str]) -> Result<Value, String> {
         let output = self.load_command(by, args)?.output().map_err(|error| error.to_string())?;
-        // A report that tells of failures comes with a failure's exit code.
+        // A report about failed operations comes with a non-zero exit code.
         serde_json::from_slice(&output.stdout).map_err(|error| {
             let complaint = String::from_utf8_lossy(&output.stderr);
             format!("{by:?} {}: {error}: {}", args.join(" "), complaint.trim())
         })
     }
 
-    /// Begins a benchmark, to be ended by [`Background::finish`].
+    /// Starts a benchmark in the background, to be ended by [`Background::finish`].
     pub(super) fn bench_in_background(&self, args: &[&str]) -> Result<Background, String> {
         let mut command = self.load_command(Generator::Bench, args)?;
         let process = command.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
@@ -135,7 +135,7 @@ impl Service {
         output(command.args(["--endpoints", &self.endpoints, "--command-timeout", "600s"]))
     }
 
-    /// The status that the (first) server gives of itself.
+    /// The status of the (first) server.
     pub(super) fn status(&self) -> Result<Value, String> {
         let text = self.ctl(&["endpoint", "status", "-w", "json"])?;
         let status: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -143,7 +143,7 @@ impl Service {
     }
 }
 
-/// A benchmark that runs until it is told to end.
+/// A benchmark that runs until it is interrupted.
 #[derive(Debug)]
 pub(super) struct Background {
     process: Child,
@@ -164,13 +164,13 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It has ended, unless something else failed and nobody wants its report.
+        // It has ended already, unless an error makes its report useless.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// A report without errors; figures of failed operations mean nothing.
+/// Refuses a report with errors, because the figures of failed operations mean nothing.
 pub(super) fn checked(report: Value) -> Result<Value, String> {
     let errors = number(&report, "/errors");
     if errors == 0.0 {
@@ -179,7 +179,7 @@ pub(super) fn checked(report: Value) -> Result<Value, String> {
     Err(format!("{errors} operations failed: {}", report["error_texts"]))
 }
 
-/// A number in a report, 0 if there is none.
+/// A number in a report; 0 if it is missing.
 pub(super) fn number(report: &Value, pointer: &str) -> f64 {
     report.pointer(pointer).and_then(Value::as_f64).unwrap_or_default()
 }

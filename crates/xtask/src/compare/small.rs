@@ -1,6 +1,7 @@
-//! Cases on 100,000 keys of 16 bytes with values of 256: the cost of single operations, on new servers each.
+//! Cases on 100,000 keys of 16 bytes with values of 256 bytes: the cost of single operations, each on new
+//! servers.
 //!
-//! In a cluster of three members it is the cost of all of them that counts, wherever a request was sent.
+//! In a cluster of three members, the cost of all members counts, wherever a request was sent.
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use crate::say;
 /// Writes all keys.
 const FILL: [&str; 3] = ["fill", "--clients", "1000"];
 
-/// What of a report is compared.
+/// The compared figure of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
     CpuPerOperation,
@@ -39,24 +40,24 @@ impl Figure {
     }
 }
 
-/// A figure of all servers of a report together.
+/// The sum of a figure over all servers of a report.
 fn sum(report: &Value, pointer: &str) -> f64 {
     let servers = report["servers"].as_array();
     servers.into_iter().flatten().map(|server| number(server, pointer)).sum()
 }
 
-/// Who is asked.
+/// The target of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The only member.
+    /// A single member.
     Alone,
-    /// The only member, which asks clients for certificates.
+    /// A single member that requires client certificates.
     Secured,
-    /// The only member, with authentication on; clients are a user with a token, who may read and write all keys.
+    /// A single member with authentication; clients are a user with a token and permissions on all keys.
     Guarded,
-    /// Both.
+    /// A single member with both.
     GuardedAndSecured,
-    /// A proxy before the only member.
+    /// A proxy in front of a single member.
     Proxy,
     /// The leader of three members.
     Leader,
@@ -86,7 +87,7 @@ impl Place {
         }
     }
 
-    /// Whether clients have to show certificates.
+    /// Whether clients must present certificates.
     pub(super) const fn asks_for_certificates(self) -> bool {
         match self {
             Self::Secured | Self::GuardedAndSecured => true,
@@ -94,7 +95,7 @@ impl Place {
         }
     }
 
-    /// What clients there see, at the cost of all members.
+    /// The service at this target, at the cost of all members.
     fn service(self, cluster: &Cluster) -> Result<Service, String> {
         let position = match self {
             Self::Follower => cluster.follower()?,
@@ -116,13 +117,13 @@ pub(super) struct Case {
     work: &'static str,
     pub(super) place: Place,
     pub(super) by: Generator,
-    /// Whether the keys are there before it begins.
+    /// Whether the keys are written before the case begins.
     is_filled: bool,
-    /// Arguments of the generator.
+    /// The arguments of the load generator.
     args: &'static [&'static str],
-    /// Operations in one measurement: what etcd does in three to five seconds.
+    /// The number of operations in one measurement: as many as etcd completes in three to five seconds.
     total: u64,
-    /// What is compared, with its target.
+    /// The compared figures, each with its target.
     figures: &'static [(Figure, Option<f64>)],
 }
 
@@ -500,7 +501,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Runs those of the chosen cases that `belong`.
+/// Runs the selected cases that `belong` to the table.
 pub(super) fn run(
     programs: &Programs,
     options: &Options,
@@ -510,7 +511,7 @@ pub(super) fn run(
     let mut rows = Vec::new();
     for case in chosen {
         say(&format!("compare: {}", case.name));
-        // New ones for each case: what a server has done before costs it memory, cache and more.
+        // New servers for each case: earlier work costs a server memory, cache and more.
         let [etcd, quorate] = &programs.sides;
         let clusters = [case.place.start(etcd, programs)?, case.place.start(quorate, programs)?];
         if case.is_filled {
@@ -538,7 +539,7 @@ fn measure(case: &Case, clusters: &[Cluster; 2], options: &Options) -> Result<Ve
     let latency = |side: usize, pointer: &str| {
         median(pairs.iter().map(|pair| number(&pair[side], pointer) / 1e3).collect())
     };
-    // Of a watch it is the way of the events that matters.
+    // For a watch, the delivery of events is what counts.
     let of = if case.args[0] == "watch" { "/events" } else { "" };
     let [p50, p99] = ["p50", "p99"].map(|name| format!("{of}/latency_us/{name}"));
     let latencies = [0, 1].map(|side| [latency(side, &p50), latency(side, &p99)]);

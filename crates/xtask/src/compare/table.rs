@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Options;
 use crate::Outcome;
 
-/// Which of the tables.
+/// One of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     /// One member.
@@ -24,12 +24,12 @@ impl Section {
         }
     }
 
-    /// The lines between which the table of a minor version (`3.5`) stands.
+    /// The marker lines around the table of a minor version (`3.5`).
     fn markers(self, version: &str) -> [String; 2] {
         ["begin", "end"].map(|edge| format!("<!-- {} {version}: {edge} -->", self.name()))
     }
 
-    /// Whether a line ends a table of this section, of whichever version.
+    /// Whether a line ends a table of this section, for any version.
     fn is_end(self, line: &str) -> bool {
         let rest = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_prefix(self.name()));
         let version = rest.and_then(|rest| rest.strip_suffix(": end -->"));
@@ -46,16 +46,16 @@ fn minor_version(name: &str) -> String {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// What was done and what was measured.
+    /// The work and the measured figure.
     pub(super) work: String,
     pub(super) etcd: f64,
     pub(super) quorate: f64,
     pub(super) unit: &'static str,
-    /// The median of the pairs' ratios, or what else is compared with the target.
+    /// The median of the pairs' ratios, or another figure that is compared with the target.
     pub(super) measured: f64,
-    /// What `measured` is at most; none where nothing was promised.
+    /// The maximum of `measured`; `None` without a target.
     pub(super) target: Option<f64>,
-    /// Whether `measured` is a ratio rather than a figure of our server in the row's unit.
+    /// Whether `measured` is a ratio rather than our server's figure in the row's unit.
     pub(super) is_ratio: bool,
     /// Latencies of etcd and ours, in milliseconds: p50, p99.
     pub(super) latency: Option<[[f64; 2]; 2]>,
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// The middle of the numbers, of an even count the mean of the two in the middle.
+/// The median; for an even count, the mean of the two middle numbers.
 pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     match (numbers.len() / 2, numbers.len() % 2) {
@@ -97,7 +97,7 @@ pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     }
 }
 
-/// The table in markdown, with a line on how it was made.
+/// The table in Markdown, with a line about how it was measured.
 pub(super) fn render(rows: &[Row], [first, second]: [&str; 2], options: &Options) -> String {
     let mut lines = vec![
         format!("| work | {first} | {second} | ratio | target | p50 ms | p99 ms |"),
@@ -146,7 +146,7 @@ fn measured(row: &Row) -> String {
     }
 }
 
-/// A number with three digits that matter.
+/// A number with three significant digits.
 fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -156,8 +156,8 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Puts the table beside this etcd between its markers in a file. A version without markers gets a section of its own behind the other
-/// versions'; a file that does not exist is made.
+/// Replaces the table for this etcd version between its markers in a file. A version without markers gets a new
+/// section after those of the other versions. A missing file is created.
 pub(super) fn write(file: &Path, section: Section, etcd: &str, table: &str) -> Outcome {
     let named = |error: std::io::Error| format!("{}: {error}", file.display());
     let text = match std::fs::read_to_string(file) {
@@ -199,8 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_compared_before_they_are_summed_up() {
-        // The second pair was taken while the machine was busy, which its ratio does not show.
+    fn the_result_is_the_median_of_the_ratios_of_pairs() {
+        // The second pair was measured while the machine was busy, which does not affect its ratio.
         let row = Row::of_pairs("w", "us", &[(50.0, 20.0), (500.0, 210.0), (52.0, 20.0)], 0.42);
         assert_eq!((row.etcd, row.quorate), (52.0, 20.0));
         assert!((row.measured - 0.4).abs() < 1e-9);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn each_table_replaces_what_stands_between_its_own_markers() {
+    fn each_table_replaces_the_text_between_its_markers() {
         let etcd = "etcd 3.5.16";
         let [begin, end] = Section::Clusters.markers("3.5");
         let [other_begin, other_end] = Section::Alone.markers("3.5");
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn another_version_gets_a_table_of_its_own() {
+    fn another_version_gets_its_own_table() {
         let text = "a\n<!-- compare 3.5: begin -->\nold\n<!-- compare 3.5: end -->\nb\n\
                     <!-- compare clusters 3.5: begin -->\n<!-- compare clusters 3.5: end -->\n";
         let first = replace(text, Section::Alone, "etcd 3.7.1", "new\n").unwrap();
         let added = "<!-- compare 3.5: end -->\n\n### Beside etcd 3.7.1\n\n\
                      <!-- compare 3.7: begin -->\n\nnew\n\n<!-- compare 3.7: end -->\nb\n";
         assert!(first.contains(added) && first.contains("old"), "{first}");
-        // The next run finds its markers.
+        // The next run finds these markers.
         let again = replace(&first, Section::Alone, "etcd 3.7.2", "newer\n").unwrap();
         assert!(again.contains("newer") && !again.contains("new\n"), "{again}");
         assert_eq!(again.matches("### Beside").count(), 1);

@@ -1,7 +1,7 @@
-//! What lies under a program in a root file system of its own: the loader and the libraries that it needs, taken from
-//! the machine that packs, and the few files of `/etc` that they read.
+//! The files below a program in a root file system: the loader and the libraries that the program needs, copied
+//! from the build machine, and the few files of `/etc` that they read.
 //!
-//! No shell and no tool: who is in such a container finds the program alone.
+//! There is no shell and no other tool in such a container.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::elf::{Needs, needs};
 use super::oci::{HOME, USER};
 use super::tree::Tree;
 
-/// Where libraries are, on Debian and elsewhere. A loader looks there by itself.
+/// The library folders of Debian and other systems, where a loader searches by default.
 const FOLDERS: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -20,10 +20,10 @@ const FOLDERS: [&str; 6] = [
     "/usr/lib64",
 ];
 
-/// Their licences, where the machine has them.
+/// The licences of these libraries, if the machine has them.
 const LICENCES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-/// Puts there what the program needs, and returns the version of glibc that this is.
+/// Adds what the program needs, and returns the version of glibc, if it is used.
 pub(super) fn put(root: &mut Tree, program: &Needs) -> Result<Option<String>, String> {
     let mut version = None;
     if let Some(loader) = &program.interpreter {
@@ -53,7 +53,7 @@ pub(super) fn put(root: &mut Tree, program: &Needs) -> Result<Option<String>, St
     let user = format!("quorate:x:{USER}:{USER}::{HOME}:/usr/sbin/nologin\n");
     root.file("etc/passwd", 0o644, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
     root.file("etc/group", 0o644, format!("root:x:0:\nquorate:x:{USER}:\n"));
-    // Without it names of the hosts file would be looked up last.
+    // Without this file, names in the hosts file would be resolved last.
     root.file("etc/nsswitch.conf", 0o644, "hosts: files dns\n");
     root.folder(HOME.trim_start_matches('/'), 0o700, USER);
     Ok(version)
@@ -69,7 +69,7 @@ fn find(name: &str) -> Result<String, String> {
     there.next().ok_or_else(|| format!("{name}: the program needs it, and it is nowhere here"))
 }
 
-/// How a C library introduces itself: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
+/// Finds the version in a C library: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
 fn version_of(library: &[u8]) -> Option<String> {
     const NAME: &[u8] = b"GNU C Library (";
     let at = library.windows(NAME.len()).position(|window| window == NAME)?;

@@ -1,7 +1,8 @@
-//! Which files are installed where: the packages for Debian, and the root file system of a container.
+//! The installed files and their paths: of the Debian packages, and of the root file system of a container.
 //!
-//! The main package is installable beside Debian's etcd, which is what a take-over and the way back need: it has nothing
-//! of the same name. The other one has the names alone (`etcd`, `etcdctl`, `etcdutl`), and replaces Debian's.
+//! The main package can be installed next to Debian's etcd, which migration in both directions needs: none of
+//! its files has the same name. The other package contains only the names (`etcd`, `etcdctl`, `etcdutl`), and
+//! replaces Debian's package.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,20 +13,20 @@ use super::tree::Tree;
 use super::{SUMMARY, base, gzip};
 use crate::workspace::{output, output_bytes, root};
 
-/// The programs of etcd that the program is when it is called so.
+/// The program acts as etcd's programs when it is called by these names.
 const NAMES: [&str; 3] = ["etcd", "etcdctl", "etcdutl"];
 
-/// Where links of these names are for who puts the folder into his `PATH`.
+/// The folder with links of these names, for users who add it to their `PATH`.
 const LINKS: &str = "usr/lib/quorate/bin";
 
-/// Shells, and where they look for the completion of a command line.
+/// Shells, and their folders for completion scripts.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/quorate"),
     ("zsh", "usr/share/zsh/vendor-completions/_quorate"),
     ("fish", "usr/share/fish/vendor_completions.d/quorate.fish"),
 ];
 
-/// Files of the repository that are installed as they are.
+/// Files of the repository that are installed unchanged.
 const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/systemd/quorate.service", "usr/lib/systemd/system/quorate.service", 0o644),
     ("packaging/debian/quorate.sysusers", "usr/lib/sysusers.d/quorate.conf", 0o644),
@@ -45,10 +46,10 @@ const COPIED: [(&str, &str, u32); 12] = [
     ("packaging/patroni/try.sh", "usr/share/doc/quorate/examples/patroni/try.sh", 0o755),
 ];
 
-/// The settings of the unit, which are the operator's.
+/// The settings of the unit, which the operator may edit.
 const DEFAULTS: &str = "etc/default/quorate";
 
-/// Files of the repository that are installed compressed, as Debian wants it.
+/// Files of the repository that are installed compressed, as Debian requires.
 const COMPRESSED: [(&str, &str); 6] = [
     ("packaging/man/quorate.1", "usr/share/man/man1/quorate.1.gz"),
     ("packaging/man/quorate-ctl.1", "usr/share/man/man1/quorate-ctl.1.gz"),
@@ -146,7 +147,7 @@ pub(super) fn package_of_names(program: &Program<'_>) -> Result<Package, String>
 pub(super) fn root_of_container(program: &Program<'_>) -> Result<(Tree, Option<String>), String> {
     let mut files = Tree::default();
     files.file("usr/bin/quorate", 0o755, program.bytes);
-    // A manifest that names etcd as its command finds it: there is nothing here to be in the way of.
+    // A container manifest that runs etcd by name finds it: no other etcd is in the image.
     for name in NAMES {
         files.link(&format!("usr/local/bin/{name}"), "../../bin/quorate");
     }
@@ -176,7 +177,7 @@ fn depends(needs: &Needs) -> String {
     if needs.libraries.iter().any(|name| name.starts_with("libgcc_s.")) {
         packages.push("libgcc-s1".to_owned());
     }
-    // Who makes the service's user.
+    // The service user is created by one of these packages.
     packages.push("systemd | systemd-standalone-sysusers | systemd-sysusers".to_owned());
     packages.join(", ")
 }

@@ -1,26 +1,27 @@
-//! Debian's package format (deb(5)): an `ar` of three members, two of them compressed archives.
+//! Debian's package format (deb(5)): an `ar` archive of three members, two of which are compressed archives.
 //!
-//! It is written here and not by `dpkg-deb`, so that a package has the same bytes wherever it is made: the compressor is
-//! the one of `Cargo.lock`, all files are root's without a right to make them so, and a machine without dpkg can do it.
-//! The tests have dpkg judge the result.
+//! The format is written here rather than by `dpkg-deb`, so that a package has the same bytes wherever it is
+//! built: the compressor is the one in `Cargo.lock`, all files belong to root without root permissions, and
+//! dpkg is not needed. The tests verify the result with dpkg.
 //!
-//! Sums of the files (`md5sums`) are left to dpkg, which makes them at installation where a package has none.
+//! Checksums of the files (`md5sums`) are left to dpkg, which computes them at installation if a package has
+//! none.
 
 use std::fmt::Write as _;
 
 use super::gzip;
 use super::tree::Tree;
 
-/// A package: what dpkg reads about it, and its files.
+/// A package: the control data for dpkg, and its files.
 #[derive(Default)]
 pub(super) struct Package {
-    /// Name and value of each field, in their order.
+    /// The control fields in order.
     pub(super) fields: Vec<(&'static str, String)>,
-    /// Scripts of the maintainer, by name.
+    /// Maintainer scripts, by name.
     pub(super) scripts: Vec<(&'static str, Vec<u8>)>,
-    /// Files that their reader may change, and that an upgrade leaves alone then.
+    /// Files that the operator may edit, and that an upgrade then leaves unchanged.
     pub(super) conffiles: Vec<&'static str>,
-    /// What is installed.
+    /// The installed files.
     pub(super) files: Tree,
 }
 

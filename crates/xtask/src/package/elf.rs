@@ -1,18 +1,18 @@
-//! What a program for Linux needs of the machine that it runs on, read from its dynamic section: who loads it, which
-//! libraries, and the newest version of the C library that one of its symbols asks for.
+//! The requirements of a Linux program, read from its dynamic section: its loader, its libraries, and the
+//! newest version of the C library that its symbols need.
 //!
-//! 64 bits, little-endian: all that is packed. Any other file is an error, never a panic.
+//! Only 64-bit little-endian files are supported. Any other file is an error, never a panic.
 
-/// What a program needs.
+/// The requirements of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Needs {
-    /// The architecture, as Debian and container images call it.
+    /// The architecture, by the name that Debian and container images use.
     pub(super) architecture: &'static str,
-    /// The program loader; nothing for a static program.
+    /// The program loader; `None` for a static program.
     pub(super) interpreter: Option<String>,
     /// Libraries by name.
     pub(super) libraries: Vec<String>,
-    /// The version of glibc that is new enough for every symbol.
+    /// The oldest version of glibc that has every symbol.
     pub(super) glibc: Option<(u32, u32)>,
 }
 
@@ -26,7 +26,7 @@ const STRINGS: u64 = 5;
 const VERSIONS: u64 = 0x6fff_fffe;
 const VERSIONS_COUNT: u64 = 0x6fff_ffff;
 
-/// Longest chain of versions that is followed: a file may point in a circle.
+/// The maximum length of a version chain, because a file may contain a cycle.
 const CHAIN_MAX: u64 = 10_000;
 
 /// Reads a program or a library.
@@ -61,14 +61,14 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     Ok(needs)
 }
 
-/// A part of the file, and where it is when the program runs.
+/// A segment of the file, and its address at run time.
 struct Load {
     address: u64,
     size: u64,
     offset: u64,
 }
 
-/// Where in the file an address is.
+/// The file offset of an address.
 fn place(loads: &[Load], address: u64) -> Result<u64, String> {
     let offset = loads.iter().find_map(|load| {
         let distance = address.checked_sub(load.address)?;
@@ -108,18 +108,18 @@ fn read_dynamic(
     Ok(())
 }
 
-/// `GLIBC_2.34`, or `GLIBC_2.2.5`, of which the end says nothing that counts.
+/// Parses `GLIBC_2.34`, or `GLIBC_2.2.5`, of which the last number is ignored.
 fn glibc_version(name: &str) -> Option<(u32, u32)> {
     let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// A place in the file; sums of what a file names may go over the end of all numbers.
+/// Adds offsets from the file; the sum may overflow.
 fn sum(offset: u64, more: u64) -> Result<u64, String> {
     offset.checked_add(more).ok_or("an offset is too large".to_owned())
 }
 
-/// The bytes, read at `base + offset`.
+/// The file, for reads at `base + offset`.
 struct File<'a>(&'a [u8]);
 
 impl File<'_> {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_needs_a_loader_and_a_c_library() {
+    fn the_requirements_of_this_program_are_found() {
         let needs = needs(&own()).unwrap();
         assert!(needs.interpreter.is_some_and(|path| path.contains("/ld-")));
         assert!(needs.libraries.iter().any(|name| name.starts_with("libc.so")));
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_a_panic() {
+    fn corrupt_files_never_panic() {
         let program = own();
         assert!(needs(b"#!/bin/sh").is_err());
         for length in 0..2000 {
             drop(needs(&program[..length]));
         }
-        // Each byte of the headers, and of what they point at, is turned over once.
+        // Each byte of the headers and of what they refer to is inverted once.
         for place in 0..2000 {
             let mut broken = program[..program.len().min(1 << 20)].to_vec();
             broken[place] ^= 0xff;

@@ -1,28 +1,28 @@
-//! A container image in the layout of the Open Container Initiative, as one archive with one layer.
+//! A container image in the OCI layout, as one archive with one layer.
 //!
-//! Beside the layout's own index there is the list that `docker load` has always read, so that every common tool takes
-//! the file as it is. The format has no health check: `packaging/container/Dockerfile` has one.
+//! Besides the OCI index it contains the manifest list of `docker load`, so that all common tools accept the
+//! file. The format has no health check; `packaging/container/Dockerfile` has one.
 
 use serde_json::{Value, json};
 
 use super::digest;
 use super::tree::Tree;
 
-/// Who the process is; nobody else on a machine should be.
+/// The user id of the process, which no other process on a machine should have.
 pub(super) const USER: u32 = 65532;
-/// Where the data is, which wants a volume.
+/// The data directory, which needs a volume.
 pub(super) const HOME: &str = "/var/lib/quorate";
 
-/// What an image says of itself.
+/// The description of an image.
 pub(super) struct About<'a> {
     pub(super) version: &'a str,
     pub(super) revision: Option<&'a str>,
     pub(super) architecture: &'a str,
-    /// When the commit was made.
+    /// The time of the commit.
     pub(super) time: u64,
 }
 
-/// The image, of a root file system as a compressed archive, and the digest that this has without the compression.
+/// The image for a root file system given as a compressed archive, and the digest of the uncompressed archive.
 pub(super) fn image(
     layer_digest: &str,
     compressed: &[u8],
@@ -52,7 +52,7 @@ pub(super) fn image(
     })
     .to_string();
     blob(manifest.as_bytes());
-    // Names of images have no tilde.
+    // Image tags must not contain a tilde.
     let tag = about.version.replace('~', "-");
     let mut entry = descriptor("manifest.v1+json", manifest.as_bytes());
     entry["platform"] = json!({"architecture": about.architecture, "os": "linux"});
@@ -117,7 +117,8 @@ fn labels(about: &About<'_>) -> Value {
 /// Seconds since 1970 as a date (RFC 3339).
 fn date(time: u64) -> String {
     let (days, second) = (time / 86_400, time % 86_400);
-    // Years begin in March here, so that the odd day comes last; 719,468 days lie between the first of them and 1970.
+    // Years begin in March here, so that the leap day comes last; 719,468 days lie between the first of them
+    // and 1970.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_follow_the_calendar() {
         assert_eq!(date(0), "1970-01-01T00:00:00Z");
         assert_eq!(date(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(date(951_782_400), "2000-02-29T00:00:00Z");

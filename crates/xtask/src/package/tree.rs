@@ -1,16 +1,16 @@
-//! Files to be packed, and the archive (ustar) they are packed into.
+//! The files to pack, and the archive (ustar) that contains them.
 //!
-//! The bytes depend on what is put in and on the one time that all entries have, and on nothing else: not on the order
-//! of putting in, nor on who packs. So no right is needed to pack files of root.
+//! The bytes depend only on the content and on the single timestamp of all entries, not on the order of
+//! insertion or on the user. Packing files of root needs no permissions.
 
 use std::collections::BTreeMap;
 
-/// Blocks that an archive is made of.
+/// The block size of an archive.
 const BLOCK: usize = 512;
-/// The longest name that fits its field.
+/// The maximum length of a name.
 const NAME_MAX: usize = 100;
 
-/// Files by their path, which does not begin with a slash.
+/// Files by path; a path does not begin with a slash.
 #[derive(Clone, Default)]
 pub(super) struct Tree {
     entries: BTreeMap<String, Entry>,
@@ -31,17 +31,17 @@ enum What {
 }
 
 impl Tree {
-    /// Puts a file there, and the folders that it lies in.
+    /// Adds a file, with its folders.
     pub(super) fn file(&mut self, path: &str, mode: u32, bytes: impl Into<Vec<u8>>) {
         self.put(path, mode, 0, What::File(bytes.into()));
     }
 
-    /// Puts a symbolic link there.
+    /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, to: &str) {
         self.put(path, 0o777, 0, What::Link(to.to_owned()));
     }
 
-    /// Puts a folder there that belongs to somebody.
+    /// Adds a folder with an owner.
     pub(super) fn folder(&mut self, path: &str, mode: u32, owner: u32) {
         self.put(path, mode, owner, What::Folder);
     }
@@ -55,7 +55,7 @@ impl Tree {
         self.entries.insert(path.to_owned(), Entry { mode, owner, what });
     }
 
-    /// Bytes of all files, in KiB.
+    /// The size of all files in KiB.
     pub(super) fn size_kib(&self) -> usize {
         let sizes = self.entries.values().map(|entry| match &entry.what {
             What::File(bytes) => bytes.len().div_ceil(1024),
@@ -64,7 +64,7 @@ impl Tree {
         sizes.sum()
     }
 
-    /// The archive. Each name has `prefix` before it.
+    /// The archive. `prefix` is added to each name.
     pub(super) fn archive(&self, prefix: &str, time: u64) -> Result<Vec<u8>, String> {
         let mut archive = Vec::new();
         if !prefix.is_empty() {
@@ -75,7 +75,7 @@ impl Tree {
             let slash = if matches!(entry.what, What::Folder) { "/" } else { "" };
             append(&mut archive, &format!("{prefix}{path}{slash}"), entry, time)?;
         }
-        // The end: two empty blocks.
+        // The end of the archive: two empty blocks.
         archive.resize(archive.len() + 2 * BLOCK, 0);
         Ok(archive)
     }
@@ -100,7 +100,7 @@ fn append(archive: &mut Vec<u8>, name: &str, entry: &Entry, time: u64) -> Result
     field(116, &format!("{:07o}", entry.owner));
     field(124, &format!("{:011o}", bytes.len()));
     field(136, &format!("{time:011o}"));
-    // The sum is made as if it were blank.
+    // The checksum is computed with a blank checksum field.
     field(148, "        ");
     field(157, target);
     field(257, "ustar\x0000");

@@ -1,7 +1,7 @@
-//! A bill of materials: every package that is in the program, with its version, licence and checksum, as CycloneDX 1.5
-//! has it (<https://cyclonedx.org/docs/1.5/json/>).
+//! A bill of materials: every package in the program, with its version, licence and checksum, in the format
+//! CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>).
 //!
-//! It has no time and no number of its own, so that the same commit gives the same bytes.
+//! It contains no timestamp and no serial number, so that the same commit yields the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::dependencies::Dependency;
 
-/// The bill of a program with these packages, its own crates among them.
+/// The bill of materials of a program with these packages, which include its own crates.
 pub(super) fn of_materials(
     packages: &BTreeMap<&str, &Dependency>,
     name: &str,
@@ -18,7 +18,7 @@ pub(super) fn of_materials(
     let is_own = |package: &Dependency| package.source.is_none();
     let foreign = || packages.values().filter(|package| !is_own(package));
     let components: Vec<Value> = foreign().map(|package| component(package)).collect();
-    // The program's own crates are one thing: it needs what they need.
+    // The program's own crates are one component, with the dependencies of all of them.
     let own = packages.values().filter(|package| is_own(package));
     let mut direct: Vec<String> =
         own.flat_map(|package| &package.needs).filter_map(|id| reference(packages, id)).collect();
@@ -53,7 +53,7 @@ fn component(package: &Dependency) -> Value {
         "version": package.version,
     });
     if let Some(licence) = &package.licence {
-        // An old way to write OR, which is no expression any more.
+        // An old form of OR, which is no valid expression any more.
         component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
     }
     if let Some(checksum) = &package.checksum {
@@ -66,7 +66,7 @@ fn purl(package: &Dependency) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
 
-/// How a package is called in the bill, unless it is of the program itself.
+/// The reference of a package in the bill; `None` for the program's own crates.
 fn reference(packages: &BTreeMap<&str, &Dependency>, id: &str) -> Option<String> {
     packages.get(id).filter(|package| package.source.is_some()).map(|package| purl(package))
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crates_of_the_program_are_one_thing() {
+    fn the_crates_of_the_program_are_one_component() {
         let program = package("quorate", None, &["l"]);
         let (library, foreign) =
             (package("library", None, &["f"]), package("foreign", Some("r"), &[]));
@@ -109,9 +109,9 @@ mod tests {
         assert_eq!(edges.as_array().unwrap().len(), 2);
     }
 
-    /// The real one names what is certainly in the program, and not what only tests need.
+    /// The real bill contains what is certainly in the program, and nothing that only tests need.
     #[test]
-    fn the_bill_of_this_program_is_that_of_the_lock_file() {
+    fn the_bill_of_this_program_matches_the_lock_file() {
         let all = dependencies::all().unwrap();
         let text = of_materials(&dependencies::of_program(&all, "quorate"), "quorate", "1.0.0");
         let bill: Value = serde_json::from_str(&text).unwrap();

@@ -1,8 +1,8 @@
-//! Sections of the changelog: what is not released yet stands first.
+//! Sections of the changelog. The section of unreleased changes comes first.
 
 const UNRELEASED: &str = "## Unreleased\n";
 
-/// Makes what is not released a release's, and begins anew.
+/// Converts the unreleased changes into the section of a release, and starts a new unreleased section.
 pub(super) fn release(text: &str, version: &str, date: &str) -> Result<String, String> {
     let (before, rest) = text.split_once(UNRELEASED).ok_or("there is no section `Unreleased`")?;
     let end = rest.find("\n## ").unwrap_or(rest.len());
@@ -12,7 +12,7 @@ pub(super) fn release(text: &str, version: &str, date: &str) -> Result<String, S
     Ok(format!("{before}{UNRELEASED}\n## {version} ({date})\n{rest}"))
 }
 
-/// What a release has brought.
+/// The section of a release.
 pub(super) fn section<'a>(text: &'a str, version: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("\n## {version} ("))?;
     let (_, rest) = rest.split_once('\n')?;
@@ -28,7 +28,7 @@ mod tests {
         "# Changelog\n\n## Unreleased\n\n- New.\n\n## 1.0.0 (2026-01-01)\n\n- Old.\n";
 
     #[test]
-    fn what_is_new_becomes_the_releases() {
+    fn unreleased_changes_become_the_section_of_the_release() {
         let released = release(TEXT, "1.1.0", "2026-02-01").unwrap();
         assert!(
             released.contains("\n## Unreleased\n\n## 1.1.0 (2026-02-01)\n\n- New.\n\n## 1.0.0 (")
@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(section(&released, "1.1.0").unwrap(), "- New.\n");
         assert_eq!(section(&released, "1.0.0").unwrap(), "- Old.\n");
         assert_eq!(section(&released, "1.1"), None);
-        // Twice without anything between makes no sense.
+        // A second release without changes is refused.
         assert!(release(&released, "1.2.0", "2026-03-01").is_err());
         assert!(release("# Changelog\n", "1.2.0", "2026-03-01").is_err());
     }
