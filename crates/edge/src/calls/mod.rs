@@ -21,6 +21,7 @@ pub(crate) mod contended_name;
 pub(crate) mod large_reply;
 pub(crate) mod observe;
 pub(crate) mod request_body;
+pub(crate) mod request_scope;
 pub(crate) mod request_stats;
 pub(crate) mod spans;
 pub(crate) mod status;

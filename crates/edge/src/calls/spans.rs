@@ -1,46 +1,134 @@
-//! What spans tell of requests: names and values as etcd has them. Values of keys and secrets are never among them.
+//! The spans of requests, with etcd's names and attributes. An attribute never contains the value of a key or a secret.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
 use quorate_api::etcdserverpb::{
-    CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, PutRequest, RangeRequest, RequestOp,
-    TxnRequest, WatchCreateRequest,
+    CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseKeepAliveRequest,
+    LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
 };
+use quorate_member::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
 /// Watchers of one stream whose spans last until they end; those of more end at once.
 const WATCHED_MAX: usize = 1024;
 
-pub(crate) fn range(range: &RangeRequest) -> Vec<Attribute> {
-    let mut told = range_stream(range);
-    told.push(Attribute::bool("keys_only", range.keys_only));
-    told
+/// A request that a span describes.
+pub(crate) trait Spanned {
+    /// The name of the span.
+    const NAME: &'static str;
+
+    /// Its attributes.
+    fn attributes(&self) -> Vec<Attribute>;
 }
 
-pub(crate) fn range_stream(range: &RangeRequest) -> Vec<Attribute> {
-    vec![
-        Attribute::text("range_begin", &range.key),
-        Attribute::text("range_end", &range.range_end),
-        Attribute::number("rev", range.revision),
-        Attribute::number("limit", range.limit),
-        Attribute::bool("count_only", range.count_only),
-    ]
+/// Begins the span of a request, if the call of its client is traced. It ends when the operation is dropped.
+#[must_use]
+pub(crate) fn begin<S: Spanned>(client: &Client, request: &S) -> Option<trace::Operation> {
+    client.operation(S::NAME, || request.attributes())
 }
 
-pub(crate) fn put(put: &PutRequest) -> Vec<Attribute> {
-    vec![Attribute::text("key", &put.key)]
+impl Spanned for RangeRequest {
+    const NAME: &'static str = "range";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        let mut attributes = RangeStream(self).attributes();
+        attributes.push(Attribute::bool("keys_only", self.keys_only));
+        attributes
+    }
 }
 
-pub(crate) fn delete_range(delete: &DeleteRangeRequest) -> Vec<Attribute> {
-    vec![
-        Attribute::text("range_begin", &delete.key),
-        Attribute::text("range_end", &delete.range_end),
-    ]
+/// A range whose answer is a stream.
+pub(crate) struct RangeStream<'a>(pub(crate) &'a RangeRequest);
+
+impl Spanned for RangeStream<'_> {
+    const NAME: &'static str = "range_streaming";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        let Self(range) = self;
+        vec![
+            Attribute::text("range_begin", &range.key),
+            Attribute::text("range_end", &range.range_end),
+            Attribute::number("rev", range.revision),
+            Attribute::number("limit", range.limit),
+            Attribute::bool("count_only", range.count_only),
+        ]
+    }
 }
 
-pub(crate) fn txn(txn: &TxnRequest, is_read_only: bool) -> Vec<Attribute> {
+impl Spanned for PutRequest {
+    const NAME: &'static str = "put";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![Attribute::text("key", &self.key)]
+    }
+}
+
+impl Spanned for DeleteRangeRequest {
+    const NAME: &'static str = "delete_range";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![
+            Attribute::text("range_begin", &self.key),
+            Attribute::text("range_end", &self.range_end),
+        ]
+    }
+}
+
+/// A transaction that only reads.
+pub(crate) struct ReadTxn<T>(pub(crate) T);
+
+impl<T: AsRef<TxnRequest>> Spanned for ReadTxn<T> {
+    const NAME: &'static str = "txn";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        txn(self.0.as_ref(), true)
+    }
+}
+
+/// A transaction that may write.
+impl Spanned for TxnRequest {
+    const NAME: &'static str = "txn";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        txn(self, false)
+    }
+}
+
+impl Spanned for CompactionRequest {
+    const NAME: &'static str = "compact";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![Attribute::bool("is_physical", self.physical), Attribute::number("rev", self.revision)]
+    }
+}
+
+impl Spanned for LeaseGrantRequest {
+    const NAME: &'static str = "lease_grant";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![Attribute::number("id", self.id), Attribute::number("ttl", self.ttl)]
+    }
+}
+
+impl Spanned for LeaseRevokeRequest {
+    const NAME: &'static str = "lease_revoke";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![Attribute::number("id", self.id)]
+    }
+}
+
+impl Spanned for LeaseKeepAliveRequest {
+    const NAME: &'static str = "lease_renew";
+
+    fn attributes(&self) -> Vec<Attribute> {
+        vec![Attribute::number("id", self.id)]
+    }
+}
+
+fn txn(txn: &TxnRequest, is_read_only: bool) -> Vec<Attribute> {
     let done = || txn.success.iter().filter_map(|RequestOp { request }| request.as_ref());
     let compared = txn.compare.iter().map(|compare| &compare.key).find(|key| !key.is_empty());
     let key = done().filter_map(key_of).find(|key| !key.is_empty());
@@ -78,22 +166,6 @@ const fn kind_of(operation: &Operation) -> &'static str {
         Operation::RequestDeleteRange(_) => "delete_range",
         Operation::RequestTxn(_) => "txn",
     }
-}
-
-pub(crate) fn compact(compaction: &CompactionRequest) -> Vec<Attribute> {
-    vec![
-        Attribute::bool("is_physical", compaction.physical),
-        Attribute::number("rev", compaction.revision),
-    ]
-}
-
-pub(crate) fn grant(grant: &LeaseGrantRequest) -> Vec<Attribute> {
-    vec![Attribute::number("id", grant.id), Attribute::number("ttl", grant.ttl)]
-}
-
-/// Of a lease that is revoked or renewed.
-pub(crate) fn lease(id: i64) -> Vec<Attribute> {
-    vec![Attribute::number("id", id)]
 }
 
 pub(crate) fn watch(create: &WatchCreateRequest) -> Vec<Attribute> {
@@ -135,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_told_by_its_first_keys() {
+    fn the_span_of_a_transaction_names_its_first_keys() {
         let put = |key: &'static str, lease| {
             let key = Bytes::from_static(key.as_bytes());
             let put = PutRequest { key, lease, ..PutRequest::default() };

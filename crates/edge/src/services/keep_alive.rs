@@ -143,7 +143,7 @@ impl Session {
         let renewal = async move {
             // The revision is that before the renewal.
             let header = Some(reader.current_header());
-            let _renewal = client.operation("lease_renew", || spans::lease(id));
+            let _renewal = spans::begin(&client, &LeaseKeepAliveRequest { id });
             // A lease that is gone is told by a lifetime of nothing.
             let ttl =
                 leases.renew(&client.shown, LeaseId(id)).await.map_err(status)?.unwrap_or_default();

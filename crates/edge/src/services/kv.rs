@@ -1,12 +1,9 @@
 //! The KV service: reads from the newest view, writes through the log.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::etcdserverpb::request_op::Request as Operation;
-use quorate_api::etcdserverpb::response_op::Response as OpResponse;
 use quorate_api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse,
     InternalRaftRequest, PutRequest, PutResponse, RangeRequest, RangeResponse, RangeStreamResponse,
@@ -20,15 +17,14 @@ use tonic::{Response, Status};
 use super::range_stream::ChunkedRange;
 use crate::calls::authorized::Authorized;
 use crate::calls::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
-use crate::calls::request_stats::{self, RequestStats, WriteResponse};
-use crate::calls::spans;
+use crate::calls::request_scope::RequestScope;
+use crate::calls::spans::{self, RangeStream, ReadTxn};
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use quorate_member::access::{Client, Gate, Pass};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
-    Administrator, Ask, Handles, Profile, Proposer, ReadKind, ReadTimes, Reader, Ready,
-    RequestError, StreamEnds, Weight, request_text,
+    Administrator, Ask, Handles, Profile, Proposer, Reader, Ready, RequestError, StreamEnds, Weight,
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
@@ -56,48 +52,74 @@ impl Kv {
         }
     }
 
-    /// Answers a range of a client's.
+    fn scope<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
+        RequestScope::of_call(&self.profile, &self.reader, client)
+    }
+
+    fn scope_within<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
+        RequestScope::within_call(&self.profile, &self.reader, client)
+    }
+
+    /// Answers a range request of another service.
     pub(crate) async fn range_for(
         &self,
         client: &Client,
         request: &RangeRequest,
     ) -> Result<Reply<RangeResponse>, RequestError> {
-        if !request.serializable && self.profile.is_learner() {
-            return Err(RequestError::NotSupportedForLearner);
-        }
-        let ready = self.proposer.prepare(client, Ask::Range(request)).await?;
-        let _operation = client.operation("range", || spans::range(request));
-        let mut times = ReadTimes::start();
-        let result = self.read_range(client, request, ready, &mut times).await;
-        let took = times.elapsed();
-        self.profile.metrics().server.request_duration.observe(
-            RequestKind::Range,
-            result.is_ok(),
-            took,
-        );
-        times.tell(client, took);
-        self.reader.note_done(ReadKind::Range, times, took, || {
-            let response = result.as_ref().map(|reply| {
-                let (count, bytes) = (reply.message().kvs.len(), reply.encoded_len());
-                format!("range_response_count:{count} size:{bytes}")
-            });
-            (request_text::of_range(request), response)
-        });
+        self.answer_range(self.scope_within(client), request).await
+    }
+
+    /// Deletes keys for another service.
+    pub(crate) async fn delete_for(
+        &self,
+        client: &Client,
+        delete: DeleteRangeRequest,
+    ) -> Result<DeleteRangeResponse, Status> {
+        self.write_deletion(&mut self.scope_within(client), delete).await
+    }
+
+    /// Carries out a transaction of another service. It may write.
+    pub(crate) async fn write_txn_for(
+        &self,
+        client: &Client,
+        txn: TxnRequest,
+    ) -> Result<TxnResponse, Status> {
+        self.proposer.prepare(client, Ask::Txn(&txn)).await.map_err(status)?;
+        self.write_txn(&mut self.scope_within(client), txn).await
+    }
+
+    async fn answer_range(
+        &self,
+        mut scope: RequestScope<'_>,
+        request: &RangeRequest,
+    ) -> Result<Reply<RangeResponse>, RequestError> {
+        let result = self.check_and_read_range(&mut scope, request).await;
+        scope.end_read(request, &result);
         result
     }
 
-    /// Carries out a client's put. Like every write, it leaves in `kept` what it has asked the log for.
-    async fn put_for(
+    async fn check_and_read_range(
         &self,
-        client: &Client,
+        scope: &mut RequestScope<'_>,
+        request: &RangeRequest,
+    ) -> Result<Reply<RangeResponse>, RequestError> {
+        if !request.serializable && self.profile.is_learner() {
+            return Err(RequestError::NotSupportedForLearner);
+        }
+        let ready = self.proposer.prepare(scope.client(), Ask::Range(request)).await?;
+        scope.begin_read(request);
+        self.read_range(scope, request, ready).await
+    }
+
+    async fn write_put(
+        &self,
+        scope: &mut RequestScope<'_>,
         put: PutRequest,
-        kept: &mut Bytes,
     ) -> Result<PutResponse, Status> {
-        self.proposer.prepare(client, Ask::Put(&put)).await.map_err(status)?;
-        let _operation = client.operation("put", || spans::put(&put));
+        self.proposer.prepare(scope.client(), Ask::Put(&put)).await.map_err(status)?;
+        scope.begin(&put);
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
-        let outcome = self.proposer.propose_and_keep(client, request, RequestKind::Put, kept).await;
-        match outcome.map_err(status)? {
+        match self.propose(scope, request, RequestKind::Put).await? {
             Outcome::Put(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(response)
@@ -106,20 +128,16 @@ impl Kv {
         }
     }
 
-    /// Carries out a client's deletion.
-    pub(crate) async fn delete_for(
+    async fn write_deletion(
         &self,
-        client: &Client,
+        scope: &mut RequestScope<'_>,
         delete: DeleteRangeRequest,
-        kept: &mut Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
-        self.proposer.prepare(client, Ask::DeleteRange(&delete)).await.map_err(status)?;
-        let _operation = client.operation("delete_range", || spans::delete_range(&delete));
+        self.proposer.prepare(scope.client(), Ask::DeleteRange(&delete)).await.map_err(status)?;
+        scope.begin(&delete);
         let request =
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
-        let kind = RequestKind::DeleteRange;
-        let outcome = self.proposer.propose_and_keep(client, request, kind, kept).await;
-        match outcome.map_err(status)? {
+        match self.propose(scope, request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(response)
@@ -128,26 +146,15 @@ impl Kv {
         }
     }
 
-    /// Carries out a client's transaction that may write.
-    pub(crate) async fn write_txn_for(
-        &self,
-        client: &Client,
-        txn: TxnRequest,
-    ) -> Result<TxnResponse, Status> {
-        self.proposer.prepare(client, Ask::Txn(&txn)).await.map_err(status)?;
-        self.write_txn(client, txn, &mut Bytes::new()).await
-    }
-
+    /// Carries out a transaction that was checked and may write.
     async fn write_txn(
         &self,
-        client: &Client,
+        scope: &mut RequestScope<'_>,
         txn: TxnRequest,
-        kept: &mut Bytes,
     ) -> Result<TxnResponse, Status> {
-        let _operation = client.operation("txn", || spans::txn(&txn, false));
+        scope.begin(&txn);
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
-        let outcome = self.proposer.propose_and_keep(client, request, RequestKind::Txn, kept).await;
-        match outcome.map_err(status)? {
+        match self.propose(scope, request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
                 response.header = self.profile.complete(response.header);
                 Ok(response)
@@ -156,18 +163,29 @@ impl Kv {
         }
     }
 
-    /// Answers a range that was checked. When there is no room for the reply, what was read is let go and, once
-    /// there is, read again.
+    /// Proposes a write and waits for its outcome.
+    async fn propose(
+        &self,
+        scope: &mut RequestScope<'_>,
+        request: InternalRaftRequest,
+        kind: RequestKind,
+    ) -> Result<Outcome, Status> {
+        let (client, entry) = (scope.client(), scope.entry());
+        self.proposer.propose_and_keep(client, request, kind, entry).await.map_err(status)
+    }
+
+    /// Answers a range that was checked. If the bound on replies is reached, the records are released, and read again
+    /// when there is space for them.
     async fn read_range(
         &self,
-        client: &Client,
+        scope: &mut RequestScope<'_>,
         request: &RangeRequest,
         ready: Ready,
-        times: &mut ReadTimes,
     ) -> Result<Reply<RangeResponse>, RequestError> {
-        self.pass_barrier(ready, times).await?;
+        self.pass_barrier(ready, scope).await?;
         let query = to_query(request);
-        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(request)).await?;
+        let shown = &scope.client().shown;
+        let pass = self.gate.pass_to_read(shown, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
@@ -181,10 +199,14 @@ impl Kv {
     }
 
     /// Waits until a read is not stale, where that is needed.
-    async fn pass_barrier(&self, ready: Ready, times: &mut ReadTimes) -> Result<(), RequestError> {
+    async fn pass_barrier(
+        &self,
+        ready: Ready,
+        scope: &mut RequestScope<'_>,
+    ) -> Result<(), RequestError> {
         if ready == (Ready::Read { needs_barrier: true }) {
             self.reader.read_barrier().await?;
-            times.note_barrier();
+            scope.note_barrier();
         }
         Ok(())
     }
@@ -203,40 +225,29 @@ impl Kv {
         Ok(Reply::new(response, room))
     }
 
-    /// The same for a transaction.
-    async fn read_txn_for(
+    /// Answers a transaction that was checked and only reads.
+    async fn answer_txn(
         &self,
-        client: &Client,
+        mut scope: RequestScope<'_>,
         request: TxnRequest,
         ready: Ready,
-        started: Instant,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        let _operation = client.operation("txn", || spans::txn(&request, true));
-        let (request, mut times) = (Arc::new(request), ReadTimes::start());
-        let result = self.read_txn(client, &request, ready, &mut times).await;
-        let (kind, took) = (RequestKind::ReadonlyTxn, times.elapsed());
-        self.profile.metrics().server.request_duration.observe(kind, result.is_ok(), took);
-        times.tell(client, took);
-        self.reader.note_done(ReadKind::Txn, times, took, || {
-            let response = result.as_ref().map(txn_response_text);
-            (request_text::of_txn(&request), response)
-        });
-        if request_stats::is_wanted(&self.profile, started) {
-            let response = result.as_ref().ok().map(Reply::message);
-            request_stats::leave(RequestStats::of_txn(&request, response));
-        }
+        let request = ReadTxn(Arc::new(request));
+        scope.begin_read(&request);
+        let result = self.read_txn(&mut scope, &request.0, ready).await;
+        scope.end_read(&request, &result);
         result
     }
 
     async fn read_txn(
         &self,
-        client: &Client,
+        scope: &mut RequestScope<'_>,
         request: &Arc<TxnRequest>,
         ready: Ready,
-        times: &mut ReadTimes,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        self.pass_barrier(ready, times).await?;
-        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_txn(request)).await?;
+        self.pass_barrier(ready, scope).await?;
+        let shown = &scope.client().shown;
+        let pass = self.gate.pass_to_read(shown, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
@@ -319,18 +330,6 @@ impl Kv {
             .into_response()
     }
 
-    /// Leaves what is to be said of a write, if that is anything.
-    fn tell_of_write(
-        &self,
-        started: Instant,
-        kept: &Bytes,
-        result: &Result<impl WriteResponse, Status>,
-    ) {
-        if request_stats::is_wanted(&self.profile, started) {
-            request_stats::leave(RequestStats::of_write(kept, result.as_ref().ok()));
-        }
-    }
-
     async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
         let patience = self.profile.limits().request_timeout;
         Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
@@ -352,18 +351,6 @@ async fn gather<T: Send + 'static>(
     blocking(move || (read(&reader), room)).await
 }
 
-/// What came of a transaction that reads, for the log.
-fn txn_response_text(reply: &Reply<TxnResponse>) -> String {
-    let counts = reply.message().responses.iter().map(|response| match &response.response {
-        Some(OpResponse::ResponseRange(range)) => {
-            format!("range_response_count:{}", range.kvs.len())
-        }
-        _ => "range_response:nil".to_owned(),
-    });
-    let counts = counts.collect::<Vec<_>>().join(" ");
-    format!("responses:<{counts}> size:{}", reply.encoded_len())
-}
-
 fn to_query(request: &RangeRequest) -> RangeQuery {
     RangeQuery::from_request(request).expect("the sort was checked")
 }
@@ -374,14 +361,9 @@ impl Kv {
         &self,
         request: Authorized<RangeRequest>,
     ) -> Result<Response<RangeResponse>, Status> {
-        let started = Instant::now();
         let (client, request) = request.into_parts();
-        let result = self.range_for(&client, &request).await;
-        if request_stats::is_wanted(&self.profile, started) {
-            let response = result.as_ref().ok().map(Reply::message);
-            request_stats::leave(RequestStats::of_range(&request, response));
-        }
-        result.map_err(status)?.into_response()
+        let reply = self.answer_range(self.scope(&client), &request).await;
+        reply.map_err(status)?.into_response()
     }
 
     pub(crate) async fn range_stream(
@@ -403,8 +385,10 @@ impl Kv {
         if is_filtered {
             return Err(Status::unimplemented("RangeStream does not support revision filters"));
         }
-        let operation = client.operation("range_streaming", || spans::range_stream(&request));
-        self.pass_barrier(ready, &mut ReadTimes::start()).await.map_err(status)?;
+        let mut scope = self.scope(&client);
+        scope.begin(&RangeStream(&request));
+        self.pass_barrier(ready, &mut scope).await.map_err(status)?;
+        let operation = scope.into_operation();
         let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
@@ -427,11 +411,10 @@ impl Kv {
         &self,
         request: Authorized<PutRequest>,
     ) -> Result<Response<PutResponse>, Status> {
-        let started = Instant::now();
         let (client, put) = request.into_parts();
-        let mut kept = Bytes::new();
-        let result = self.put_for(&client, put, &mut kept).await;
-        self.tell_of_write(started, &kept, &result);
+        let mut scope = self.scope(&client);
+        let result = self.write_put(&mut scope, put).await;
+        scope.end_write(&result);
         result.map(Response::new)
     }
 
@@ -439,11 +422,10 @@ impl Kv {
         &self,
         request: Authorized<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
-        let started = Instant::now();
         let (client, delete) = request.into_parts();
-        let mut kept = Bytes::new();
-        let result = self.delete_for(&client, delete, &mut kept).await;
-        self.tell_of_write(started, &kept, &result);
+        let mut scope = self.scope(&client);
+        let result = self.write_deletion(&mut scope, delete).await;
+        scope.end_write(&result);
         self.reply_regardless(result?)
     }
 
@@ -451,16 +433,15 @@ impl Kv {
         &self,
         request: Authorized<TxnRequest>,
     ) -> Result<Response<TxnResponse>, Status> {
-        let started = Instant::now();
         let (client, txn) = request.into_parts();
+        let mut scope = self.scope(&client);
         let ready = self.proposer.prepare(&client, Ask::Txn(&txn)).await.map_err(status)?;
         if ready != Ready::Propose {
-            let reply = self.read_txn_for(&client, txn, ready, started).await;
+            let reply = self.answer_txn(scope, txn, ready).await;
             return reply.map_err(status)?.into_response();
         }
-        let mut kept = Bytes::new();
-        let result = self.write_txn(&client, txn, &mut kept).await;
-        self.tell_of_write(started, &kept, &result);
+        let result = self.write_txn(&mut scope, txn).await;
+        scope.end_write(&result);
         self.reply_regardless(result?)
     }
 
@@ -469,7 +450,7 @@ impl Kv {
         request: Authorized<CompactionRequest>,
     ) -> Result<Response<CompactionResponse>, Status> {
         let (client, mut compaction) = request.into_parts();
-        let _operation = client.operation("compact", || spans::compact(&compaction));
+        let _operation = spans::begin(&client, &compaction);
         compaction.revision = self.proposer.compaction_point(compaction.revision);
         let is_physical = compaction.physical;
         let request =

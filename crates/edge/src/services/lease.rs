@@ -53,7 +53,7 @@ impl LeaseService {
         if grant.id == 0 {
             grant.id = self.proposer.next_lease_id();
         }
-        let _operation = client.operation("lease_grant", || spans::grant(&grant));
+        let _operation = spans::begin(client, &grant);
         let request =
             InternalRaftRequest { lease_grant: Some(grant), ..InternalRaftRequest::default() };
         match self
@@ -90,7 +90,7 @@ impl LeaseService {
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         let (client, revoke) = request.into_parts();
         self.gate.check_user(&client.shown).map_err(status)?;
-        let _operation = client.operation("lease_revoke", || spans::lease(revoke.id));
+        let _operation = spans::begin(&client, &revoke);
         let request =
             InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
         match self

@@ -118,7 +118,7 @@ impl Recipes {
         key: Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
-        self.kv.delete_for(client, request, &mut Bytes::new()).await.map_err(handed_on)
+        self.kv.delete_for(client, request).await.map_err(handed_on)
     }
 
     pub(crate) async fn range(

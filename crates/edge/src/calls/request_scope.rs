@@ -1,0 +1,194 @@
+//! The observation of one KV request as one value: its span, its duration, the log line of a slow read, and the request
+//! statistics.
+//!
+//! The service makes a [`RequestScope`] when it receives the decoded request, begins it when the request has passed its
+//! checks, and ends it with the answer. It states the kind, the keys and the outcome of the request once, and the scope
+//! passes them to every record that needs them.
+//!
+//! # Cost
+//!
+//! A scope allocates memory only if the call is traced, if the request is slow, or if debug lines are logged.
+//!
+//! # Not here
+//!
+//! The series, the trace and the audit line of the whole call (`observe`); the keys in the audit log, which
+//! `authorized` records for the requests of all services.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quorate_api::etcdserverpb::response_op::Response as OpResponse;
+use quorate_api::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use quorate_member::access::Client;
+use quorate_member::{Profile, ReadKind, ReadTimes, Reader, RequestError, request_text};
+use quorate_telemetry::metrics::RequestKind;
+use quorate_telemetry::trace::Operation;
+use tonic::Status;
+
+use super::large_reply::{Large, Reply};
+use super::request_stats::{self, RequestStats, WriteResponse};
+use super::spans::{self, ReadTxn, Spanned};
+
+/// The observation of one request.
+#[derive(Debug)]
+pub(crate) struct RequestScope<'a> {
+    profile: &'a Profile,
+    reader: &'a Reader,
+    client: &'a Client,
+    /// When the service received the request, if it is a call of its own. A call of another service that uses the KV
+    /// service (a lock, an election) has no request statistics.
+    received: Option<Instant>,
+    /// The span, if the call is traced.
+    operation: Option<Operation>,
+    /// The times of a read that has passed its checks.
+    times: Option<ReadTimes>,
+    /// The entry of a write in the log.
+    entry: Bytes,
+}
+
+impl<'a> RequestScope<'a> {
+    /// Observes a call of the KV service from now on.
+    pub(crate) fn of_call(profile: &'a Profile, reader: &'a Reader, client: &'a Client) -> Self {
+        Self { received: Some(Instant::now()), ..Self::within_call(profile, reader, client) }
+    }
+
+    /// Observes a request that a call of another service makes.
+    pub(crate) const fn within_call(
+        profile: &'a Profile,
+        reader: &'a Reader,
+        client: &'a Client,
+    ) -> Self {
+        let entry = Bytes::new();
+        Self { profile, reader, client, received: None, operation: None, times: None, entry }
+    }
+
+    /// The client that sent the request.
+    pub(crate) const fn client(&self) -> &'a Client {
+        self.client
+    }
+
+    /// Begins the span of a request that has passed its checks.
+    pub(crate) fn begin(&mut self, request: &impl Spanned) {
+        self.operation = spans::begin(self.client, request);
+    }
+
+    /// Begins the span and the times of a read that has passed its checks.
+    pub(crate) fn begin_read(&mut self, request: &impl Read) {
+        self.begin(request);
+        self.times = Some(ReadTimes::start());
+    }
+
+    /// The read has passed its barrier.
+    pub(crate) fn note_barrier(&mut self) {
+        if let Some(times) = &mut self.times {
+            times.note_barrier();
+        }
+    }
+
+    /// Where the proposer leaves the entry of a write, which holds the request for the statistics.
+    pub(crate) const fn entry(&mut self) -> &mut Bytes {
+        &mut self.entry
+    }
+
+    /// The span, for a stream that lasts longer than the scope.
+    pub(crate) fn into_operation(self) -> Option<Operation> {
+        self.operation
+    }
+
+    /// Ends the observation of a read.
+    pub(crate) fn end_read<R: Read>(
+        self,
+        request: &R,
+        result: &Result<Reply<R::Response>, RequestError>,
+    ) {
+        if let Some(times) = self.times {
+            let took = times.elapsed();
+            let durations = &self.profile.metrics().server.request_duration;
+            durations.observe(R::SERIES, result.is_ok(), took);
+            times.tell(self.client, took);
+            self.reader.note_done(R::LINE, times, took, || {
+                (request.text(), result.as_ref().map(R::response_text))
+            });
+        }
+        self.leave_stats(|| request.stats(result.as_ref().ok().map(Reply::message)));
+    }
+
+    /// Ends the observation of a write. The proposer has recorded its duration.
+    pub(crate) fn end_write(self, result: &Result<impl WriteResponse, Status>) {
+        self.leave_stats(|| RequestStats::of_write(&self.entry, result.as_ref().ok()));
+    }
+
+    fn leave_stats(&self, stats: impl FnOnce() -> RequestStats) {
+        if let Some(received) = self.received
+            && request_stats::is_wanted(self.profile, received)
+        {
+            request_stats::leave(stats());
+        }
+    }
+}
+
+/// A request that reads.
+pub(crate) trait Read: Spanned {
+    /// The response to it.
+    type Response: Large;
+
+    /// The log line of a slow one.
+    const LINE: ReadKind;
+    /// The series of its duration.
+    const SERIES: RequestKind;
+
+    /// The request, for the log.
+    fn text(&self) -> String;
+
+    /// The response, for the log.
+    fn response_text(reply: &Reply<Self::Response>) -> String;
+
+    /// The request statistics.
+    fn stats(&self, response: Option<&Self::Response>) -> RequestStats;
+}
+
+impl Read for RangeRequest {
+    type Response = RangeResponse;
+
+    const LINE: ReadKind = ReadKind::Range;
+    const SERIES: RequestKind = RequestKind::Range;
+
+    fn text(&self) -> String {
+        request_text::of_range(self)
+    }
+
+    fn response_text(reply: &Reply<RangeResponse>) -> String {
+        let (count, bytes) = (reply.message().kvs.len(), reply.encoded_len());
+        format!("range_response_count:{count} size:{bytes}")
+    }
+
+    fn stats(&self, response: Option<&RangeResponse>) -> RequestStats {
+        RequestStats::of_range(self, response)
+    }
+}
+
+impl<T: AsRef<TxnRequest>> Read for ReadTxn<T> {
+    type Response = TxnResponse;
+
+    const LINE: ReadKind = ReadKind::Txn;
+    const SERIES: RequestKind = RequestKind::ReadonlyTxn;
+
+    fn text(&self) -> String {
+        request_text::of_txn(self.0.as_ref())
+    }
+
+    fn response_text(reply: &Reply<TxnResponse>) -> String {
+        let counts = reply.message().responses.iter().map(|response| match &response.response {
+            Some(OpResponse::ResponseRange(range)) => {
+                format!("range_response_count:{}", range.kvs.len())
+            }
+            _ => "range_response:nil".to_owned(),
+        });
+        let counts = counts.collect::<Vec<_>>().join(" ");
+        format!("responses:<{counts}> size:{}", reply.encoded_len())
+    }
+
+    fn stats(&self, response: Option<&TxnResponse>) -> RequestStats {
+        RequestStats::of_txn(self.0.as_ref(), response)
+    }
+}
