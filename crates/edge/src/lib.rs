@@ -1,5 +1,5 @@
-//! The ports of a member, from bytes to the member's handles and back: gRPC, HTTP and the JSON gateway for clients, and what members ask one
-//! another besides consensus.
+//! The ports of a member: converts requests to calls of the member's handles. It serves gRPC, HTTP and the
+//! JSON gateway for clients, and the requests between members besides consensus.
 //!
 //! ```text
 //! http ──► json_gateway ──► router ──► services ──► calls
@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Accepting connections (`net::listen`), and what a request does (`member`).
+//! Accepting connections (`net::listen`), executing requests (`member`).
 
 mod calls;
 mod http;
@@ -20,7 +20,7 @@ mod services;
 mod snapshot_stream;
 mod websocket;
 
-/// Targets of the fuzzer.
+/// Fuzz targets.
 #[cfg(any(test, fuzzing))]
 pub mod fuzz {
     pub use crate::calls::request_body::fuzz::body;

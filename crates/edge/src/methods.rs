@@ -1,31 +1,31 @@
-//! What each gRPC method of the client port needs where authentication is on, how calls are counted, and which methods
-//! rules of the audit log may name.
+//! The permissions that each gRPC method of the client port needs if authentication is on, the methods that
+//! metrics count, and the methods that audit rules may name.
 //!
-//! The table of methods itself is `grpc::methods`. A method without a line here does not compile.
+//! The table of methods itself is `grpc::methods`. A method without an entry here does not compile.
 
 use quorate_grpc::methods::{SERVICES, Service, is_same};
 use quorate_telemetry::audit::MethodName;
 use quorate_telemetry::metrics::GrpcService;
 
-/// What a method needs before it does anything, where authentication is on. It is checked when the head of a call
-/// arrives, and again when its message has been decoded.
+/// The requirement of a method if authentication is on. It is checked when the head of a call arrives, and
+/// again when its message is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing; a token is not looked at.
+    /// None. A token is ignored.
     Nothing,
     /// Any user.
     User,
     /// An administrator.
     Admin,
-    /// Permissions that every member checks when it applies the request; a token that comes with it has to be valid.
+    /// Permissions that every member checks when it applies the request. A token, if present, must be valid.
     Judged,
-    /// It depends on its messages, such as the keys that they name. The service checks it.
+    /// It depends on the messages, such as the keys that they name. The service checks it.
     Message,
 }
 
 use Needs::{Admin, Judged, Message, Nothing, User};
 
-/// What each method needs, service by service as in [`SERVICES`].
+/// The requirement of each method, by service as in [`SERVICES`].
 const NEEDS: &[(&str, &[(&str, Needs)])] = &[
     (
         "etcdserverpb.KV",
@@ -129,12 +129,12 @@ const fn is_complete() -> bool {
     NEEDS.len() == SERVICES.len()
 }
 
-/// What the method at these positions needs.
+/// Returns the requirement of the method at this position.
 pub(crate) const fn needs_at((service, method): (usize, usize)) -> Needs {
     NEEDS[service].1[method].1
 }
 
-/// What a method needs. It does not compile for a method that has no line.
+/// Returns the requirement of a method. A method without an entry does not compile.
 pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
     let mut at = 0;
     while at < NEEDS.len() {
@@ -151,13 +151,13 @@ pub(crate) const fn needs_of(service: &str, method: &str) -> Needs {
     panic!("the table of needs has no such line")
 }
 
-/// The services as the metrics count their calls.
+/// Returns the services whose calls the metrics count.
 pub fn counted() -> Vec<GrpcService> {
     let counted = |service: &Service| GrpcService { name: service.name, methods: service.labels() };
     SERVICES.iter().map(counted).collect()
 }
 
-/// Whether a rule of the audit log names a service, or a method of one.
+/// Returns whether a name in an audit rule is an existing service or method.
 #[must_use]
 pub fn is_known(name: &MethodName) -> bool {
     let all = SERVICES.iter().flat_map(|of| of.methods.iter().map(|one| (of.name, one.name)));
@@ -165,7 +165,7 @@ pub fn is_known(name: &MethodName) -> bool {
     all.chain(image).any(|(service, method)| name.fits(service, method))
 }
 
-/// The name in the audit log of a member's request for the whole state of another, on the peer port.
+/// The name of the request for a member's state, on the peer port, in the audit log.
 pub(crate) const IMAGE_METHOD: &str = "/quorate.Peer/Image";
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The gRPC services of the client port: where a call leads, and the checks that all calls have in common.
+//! The gRPC services of the client port: dispatches calls and makes the checks that all calls share.
 //!
-//! A request passes, in this order: the checks of its head, routing and compression (`grpc::head`), the checks of
-//! [`Router::admit`], the wait for a leader where the client requires one, the gate (`access`), the message, the gate
-//! again (`services::guarded`), the service's own file. Every call is counted when it starts and exactly once when it
-//! ends, however it ends. A deadline that came with the call ends it with grpc-go's words, as long as nothing of it has
-//! been answered.
+//! A request passes these stages in order: the checks of its headers, method and compression (`grpc::head`);
+//! the checks of [`Router::admit`]; the wait for a leader, if the client requires one; access control
+//! (`access`); the message; access control again (`services::guarded`); the service. Every call is counted
+//! when it starts and exactly once when it ends. A call that exceeds its deadline ends with grpc-go's error,
+//! unless part of its answer was already sent.
 //!
 //! # Not here
 //!
-//! What a request does (`member`, `state`); what calls of several services need (`calls`).
+//! Executing requests (`member`, `state`), and what several services share (`calls`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,27 +51,27 @@ use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
 
-/// Bytes that a message may have beyond the largest request, for what surrounds it.
+/// The bytes that a message may have beyond the largest request, for its other fields.
 const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
 
 /// All gRPC services of the client port.
 #[derive(Clone, Debug)]
 pub struct Router {
     services: Arc<Services>,
-    /// The connection that asks.
+    /// The connection of the calls.
     caller: Arc<Caller>,
-    /// Who it was last.
+    /// The caller of the last call on this connection.
     remembered: Arc<Remembered>,
-    /// Between whom it is.
+    /// The addresses of the connection.
     ends: Ends,
 }
 
-/// A call that has passed the checks of its head.
+/// A call whose headers are valid.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Its place, if there is one.
+    /// Its permit, if there is one.
     pub(crate) room: Result<Arc<CallRoom>, Full>,
-    /// Of its head.
+    /// The bytes of its headers.
     pub(crate) bytes: u64,
     pub(crate) timeout: Option<Duration>,
 }
@@ -81,7 +81,7 @@ struct Services {
     profile: Arc<Profile>,
     gate: Arc<Gate>,
     leader: LeaderWatch,
-    /// Traces and audits calls, if either is enabled.
+    /// Traces and audits calls, if either is on.
     observers: Option<Observers>,
     message_bytes_max: usize,
     kv: KvServer<Guarded<kv::Kv>>,
@@ -97,7 +97,7 @@ struct Services {
 }
 
 impl Router {
-    /// The services of this member. `observers` trace and audit their calls.
+    /// Creates the services of this member. `observers` trace and audit their calls.
     pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
         let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
@@ -143,7 +143,7 @@ impl Router {
         Self { services: Arc::new(services), caller, remembered, ends }
     }
 
-    /// Takes a place for a call whose head has so many bytes.
+    /// Takes a permit for a call with this many bytes of headers.
     pub(crate) fn take_room(
         &self,
         method: (usize, usize),
@@ -163,7 +163,7 @@ impl Router {
         Ok(room)
     }
 
-    /// Begins a call, whichever door it came by.
+    /// Starts a call from gRPC or from the gateway.
     pub(crate) fn begin(
         &self,
         (service, method): (usize, usize),
@@ -200,7 +200,7 @@ impl Router {
         Call::started(self.start((service, method), request, noted), stats, timeout)
     }
 
-    /// The checks that every call has to pass.
+    /// Makes the checks that every call must pass.
     fn admit(
         &self,
         (service, method): (usize, usize),
@@ -218,7 +218,8 @@ impl Router {
         Ok(())
     }
 
-    /// Starts the call, once there is a leader if it requires one, and the gate has let it pass.
+    /// Starts the call after there is a leader, if the call requires one, and after access control has
+    /// admitted it.
     fn start(
         &self,
         method: (usize, usize),
@@ -237,7 +238,7 @@ impl Router {
         })
     }
 
-    /// Admits the call if its caller has what the method's line in the table says.
+    /// Admits the call if its caller meets the requirement of the method.
     fn enter(
         &self,
         method: (usize, usize),
@@ -274,14 +275,14 @@ impl Router {
     }
 }
 
-/// Whether a method is the one that logs in.
+/// Returns whether this is the login method.
 fn is_login((service, method): (usize, usize)) -> bool {
     let service = &SERVICES[service];
     service.name == "etcdserverpb.Auth" && service.methods[method].name == "Authenticate"
 }
 
-/// Whether a learner answers these calls. Of ranges it then answers those that are not linearizable, which
-/// only the message tells.
+/// Returns whether a learner answers calls of this method. Of ranges, it answers only serializable ones,
+/// which are recognized later from the message.
 fn learner_answers(service: usize, method: usize) -> bool {
     let service = &SERVICES[service];
     matches!(
@@ -317,8 +318,8 @@ impl Services {
 }
 
 impl Router {
-    /// The router for a request of the JSON gateway, which counts as a connection of its own between these ends. All
-    /// requests of the gateway share one cached token.
+    /// Returns the router for a request of the JSON gateway, which counts as a connection of its own with
+    /// these addresses. All requests of the gateway share one cached token.
     pub(crate) fn for_request(&self, ends: Ends) -> Self {
         Self {
             services: Arc::clone(&self.services),
@@ -328,12 +329,12 @@ impl Router {
         }
     }
 
-    /// The largest request message that is accepted, in bytes.
+    /// Returns the largest request message that is accepted, in bytes.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.services.message_bytes_max
     }
 
-    /// Whether anything is asked of anybody.
+    /// Returns whether authentication is on.
     pub(crate) fn is_guarded(&self) -> bool {
         !self.services.gate.is_open()
     }
@@ -377,17 +378,17 @@ impl hyper::service::Service<Request<Incoming>> for Router {
     }
 }
 
-/// The receivers of traces and of the audit log.
+/// The tracer and the audit log.
 #[derive(Clone, Debug)]
 pub struct Observers {
-    /// Follows calls.
+    /// Traces calls.
     pub tracer: Option<Arc<Tracer>>,
-    /// Takes account of them.
+    /// Audits calls.
     pub auditor: Option<Arc<Auditor>>,
 }
 
 impl Observers {
-    /// Collects what traces and the audit log need of a call from this address.
+    /// Starts the trace and the audit record of a call from this address.
     #[cold]
     fn note<B>(&self, request: &Request<B>, remote: Option<SocketAddr>) -> Noted {
         let text = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
@@ -402,7 +403,7 @@ impl Observers {
         Noted { trace, account }
     }
 
-    /// Whether a call that comes now may be carried out.
+    /// Returns whether the audit log admits a new call.
     fn admit(&self) -> bool {
         self.auditor.as_ref().is_none_or(|auditor| auditor.admits())
     }

@@ -1,8 +1,8 @@
-//! Streaming the backend file as of one moment, while writes go on.
+//! Streams the backend file as of one point in time, while writes continue.
 //!
-//! The pages of that moment stay as they are for as long as the stream lives. They are read off the
-//! connection threads, a large piece at a time, and only when the client has taken the piece before; so a
-//! slow client costs a piece of memory and a slow reclamation of pages, not more.
+//! The pages of that version stay unchanged while the stream exists. They are read outside the connection
+//! threads, one large piece at a time, after the client has accepted the previous piece. A slow client
+//! therefore costs the memory of a piece and delays the reuse of pages, but nothing more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,26 +23,27 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// Largest blob of one message.
+/// The largest blob of one message.
 const BLOB_BYTES: usize = 32 * 1024;
 
-/// Read at once.
+/// Bytes that are read at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// What a stream takes: a piece that is handed out, and what the transport has of it or the one before.
+/// The memory of a stream: one piece that is being sent, and the part of it or its predecessor that the
+/// transport holds.
 pub(crate) const STREAM_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
 type Reading = Pin<Box<dyn Future<Output = (Result<Bytes, BoltError>, Sha256)> + Send>>;
 
-/// The stream; see the module.
+/// The stream of a snapshot.
 pub(crate) struct SnapshotStream {
     metrics: Arc<Metrics>,
     image: ReadTx,
     version: String,
     total_bytes: u64,
-    /// Handed out so far.
+    /// Bytes sent so far.
     sent_bytes: u64,
-    /// Read so far.
+    /// Bytes read so far.
     read_bytes: u64,
     piece: Bytes,
     reading: Option<Reading>,
@@ -53,7 +54,7 @@ pub(crate) struct SnapshotStream {
 }
 
 impl SnapshotStream {
-    /// A stream that has a place for [`STREAM_BYTES`].
+    /// Creates a stream with a permit for [`STREAM_BYTES`].
     pub(crate) fn new(
         backend: &Backend,
         metrics: Arc<Metrics>,

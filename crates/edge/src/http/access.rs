@@ -1,4 +1,4 @@
-//! Who may ask on a client listener: the host whitelist, and origins for browsers.
+//! Access rules of client listeners: the host whitelist, and CORS origins for browsers.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// The rules of a configuration.
+    /// Creates the rules from a configuration.
     pub fn new(config: &Config) -> Self {
         Self { hosts: config.host_whitelist.clone(), origins: config.cors.clone() }
     }
 
-    /// Refuses a request without TLS for a host that is not listed, which is how a page in a
-    /// browser would reach a server behind the browser's back.
+    /// Refuses a request without TLS to a host that is not listed. This stops web pages that reach the server
+    /// by DNS rebinding.
     pub(super) fn refuse_host<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         if is_tls || self.hosts.is_empty() || self.hosts.contains("*") {
             return None;
@@ -56,9 +56,9 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
         Some(reply::error(StatusCode::MISDIRECTED_REQUEST, &text))
     }
 
-    /// Whether a page of the request's origin may open a WebSocket. Browsers let every page do so, and leave it to the server:
-    /// what `--cors` lets pages read over HTTP, it lets them read over a WebSocket. A request without an origin, or with the
-    /// server's own, comes from no other page.
+    /// Returns whether a page of the request's origin may open a WebSocket. Browsers allow this to every page
+    /// and leave the check to the server. Origins that `--cors` allows over HTTP are allowed over WebSocket
+    /// too. A request without an origin, or with the server's own, does not come from a foreign page.
     pub(super) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(ORIGIN) else { return true };
         let Ok(origin) = origin.to_str() else { return false };
@@ -67,7 +67,7 @@ This requirement has been added to help prevent \"DNS Rebinding\" attacks (CVE-2
         self.origins.contains("*") || self.origins.contains(origin) || is_own()
     }
 
-    /// Tells browsers that pages of the request's origin may read the answer, where they may.
+    /// Adds the CORS headers, if pages of the request's origin may read the answer.
     pub(super) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         let origin = if self.origins.contains("*") {
             HeaderValue::from_static("*")

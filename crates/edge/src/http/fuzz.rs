@@ -1,4 +1,4 @@
-//! Target of the fuzzer: a request to the HTTP endpoints.
+//! Fuzz target: a request to the HTTP endpoints.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::methods;
 use quorate_config::{Config, MetricsLevel};
 use quorate_telemetry::metrics::Metrics;
 
-/// A method, a target and header lines, one in a line: whatever is asked of a healthy member is answered, and a
-/// redirection leads to this member.
+/// Sends a request made of a method, a target and header lines, one per line. A healthy member must answer
+/// any request, and a redirect must lead to the same member.
 pub fn request(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let (method, target) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -48,7 +48,7 @@ static ENDPOINTS: LazyLock<Endpoints<Healthy>> = LazyLock::new(|| {
     Endpoints::new(Arc::new(Healthy), Arc::new(metrics), access, vec!["quorate".to_owned()])
 });
 
-/// A member that nothing is wrong with.
+/// A member without any fault.
 #[derive(Debug)]
 struct Healthy;
 

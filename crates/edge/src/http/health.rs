@@ -1,8 +1,7 @@
-//! Health: `/health` for all in one word, `/livez` and `/readyz` check by check.
+//! Health checks: `/health` with a single result, `/livez` and `/readyz` with a list of checks.
 //!
-//! Orchestrators restart a member by `/livez`, route to it by `/readyz`, and older ones ask
-//! `/health`. A full backend makes `/health` fail alone: the member still reads, and restarting it
-//! helps nobody.
+//! Orchestrators use `/livez` to decide on restarts and `/readyz` for routing; older ones use `/health`. A
+//! full backend fails `/health` only: the member still serves reads, and a restart would not help.
 
 use http::StatusCode;
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
@@ -13,7 +12,7 @@ use quorate_http_pages::query;
 use quorate_http_pages::reply::{self, Reply};
 use quorate_telemetry::log;
 
-/// One check.
+/// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     DataCorruption,
@@ -33,12 +32,12 @@ impl Check {
     }
 }
 
-/// What a path asks for.
+/// The checks of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     kind: &'static str,
     checks: Vec<Check>,
-    /// A path for one check looks at no exclusions.
+    /// Whether the path names a single check; exclusions are then ignored.
     is_single: bool,
 }
 
@@ -46,7 +45,7 @@ const LIVEZ: &[Check] = &[Check::SerializableRead];
 const READYZ: &[Check] =
     &[Check::DataCorruption, Check::SerializableRead, Check::LinearizableRead, Check::NonLearner];
 
-/// The checks that stand at a path, `None` where there are none.
+/// Returns the checks of a path, or `None` if it has none.
 pub(super) fn checks_at(path: &str) -> Option<Checks> {
     [("livez", LIVEZ), ("readyz", READYZ)].into_iter().find_map(|(kind, all)| {
         let rest = path.strip_prefix('/')?.strip_prefix(kind)?;
@@ -80,7 +79,7 @@ impl<P: Probe> Endpoints<P> {
         reply::error(status, &text)
     }
 
-    /// Why the member is not healthy: an alarm, then no leader, then a read that fails.
+    /// Returns why the member is unhealthy: an alarm, no leader, or a failed read, in this order.
     async fn unhealthy(&self, excluded: &[String], is_serializable: bool) -> Option<String> {
         for alarm in self.probe.alarms() {
             let name = match alarm {

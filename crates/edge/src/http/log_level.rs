@@ -1,8 +1,8 @@
-//! `PUT /config/local/log`: another log level while the member runs, as etcd up to 3.4 had it.
+//! `PUT /config/local/log`: changes the log level of a running member, as in etcd up to 3.4.
 //!
-//! The body is `{"Level":"DEBUG"}`; the answer has no body. Where authentication is on, the caller has to be an administrator, shown by
-//! a token (`Authorization`) or by the name in the certificate of the connection. The level holds until the process ends: nothing is
-//! written to the configuration.
+//! The body is `{"Level":"DEBUG"}`; the answer has no body. If authentication is on, the caller must be an
+//! administrator, identified by a token (`Authorization`) or by the name in the connection's certificate. The
+//! level applies until the process ends and is not saved.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use quorate_http_pages::unread_body::read_short;
 
 const PATH: &str = "/config/local/log";
 
-/// Longest body that is read.
+/// The longest body that is read.
 const BODY_BYTES_MAX: usize = 1024;
 
 #[derive(Deserialize)]
@@ -30,12 +30,12 @@ struct Wanted {
     level: String,
 }
 
-/// Whether a request is for this page. Every other method finds nothing here, as with etcd.
+/// Returns whether a request is for this page. Other methods get "not found", as in etcd.
 pub(crate) fn is_at<B>(request: &Request<B>) -> bool {
     request.method() == Method::PUT && request.uri().path() == PATH
 }
 
-/// Answers a request that is for this page.
+/// Answers a request for this page.
 pub(crate) async fn answer(gate: &Gate, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let certificate = head.extensions.get::<Arc<ClientCertificate>>();
@@ -43,7 +43,7 @@ pub(crate) async fn answer(gate: &Gate, request: Request<Incoming>) -> Reply {
     let remote = head.extensions.get::<Ends>().and_then(|ends| ends.remote);
     let body = read_short(body, BODY_BYTES_MAX).await;
     let shown = gate.read(shown, &Remembered::default()).await;
-    // From here to the change nothing is waited for.
+    // There is no await between this check and the change.
     if let Err(error) = gate.check_admin(&shown) {
         let refused = status(error);
         log::warn!(
@@ -68,7 +68,7 @@ pub(crate) async fn answer(gate: &Gate, request: Request<Incoming>) -> Reply {
             "remote-addr" = remote.map(|remote| remote.to_string())
         );
     };
-    // At whichever of the two levels the line is written.
+    // The line is logged if either level, old or new, includes it.
     if log::enabled(Level::Warn) {
         report();
         log::set_level(level);
@@ -79,7 +79,7 @@ pub(crate) async fn answer(gate: &Gate, request: Request<Incoming>) -> Reply {
     reply::empty(StatusCode::NO_CONTENT)
 }
 
-/// The level of this name: one of `--log-level`, or of etcd 3.4's.
+/// Returns the level with this name, from `--log-level` or from etcd 3.4.
 fn level(name: &str) -> Option<Level> {
     let name = name.to_ascii_lowercase();
     match &*name {
@@ -91,7 +91,7 @@ fn level(name: &str) -> Option<Level> {
     }
 }
 
-/// An error as etcd's HTTP pages have it.
+/// Returns an error in the format of etcd's HTTP pages.
 fn told(status: StatusCode, message: &str) -> Reply {
     let body = format!("{{\"message\":{}}}", reply::json(message));
     let mut answer = reply::typed("application/json", body);

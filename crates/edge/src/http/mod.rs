@@ -1,13 +1,15 @@
 //! The HTTP endpoints for clients, probes and scrapers: `/health`, `/livez`, `/readyz`, `/version`,
-//! `/metrics`, `/debug/vars`, `/debug/requests` and `/debug/pprof/`, with the statuses, headers and bodies of etcd.
+//! `/metrics`, `/debug/vars`, `/debug/requests` and `/debug/pprof/`, with the statuses, headers and bodies of
+//! etcd.
 //!
-//! [`Endpoints::answer`] turns a request into a response and knows nothing of connections;
-//! listeners call it. What it needs to know of the member it asks a [`Probe`].
+//! [`Endpoints::answer`] turns a request into a response, independently of connections. It reads the state of
+//! the member through a [`Probe`].
 //!
 //! # Not here
 //!
-//! The answers' form and the debug pages (`http_pages`), which listener serves what (`server`), gRPC on the same port, and what the JSON gateway does with the paths that
-//! [`Endpoints::addressee`] finds to be its.
+//! The form of answers and the debug pages (`http_pages`), the assignment of endpoints to listeners
+//! (`server`), gRPC on the same port, and the JSON gateway, to which [`Endpoints::addressee`] sends some
+//! paths.
 
 mod access;
 #[cfg(any(test, fuzzing))]
@@ -38,67 +40,66 @@ pub use access::Access;
 use scrape::Agreement;
 pub use service::{HttpService, MemberProbe};
 
-/// An alarm that a member of the cluster raised.
+/// An alarm of a member of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthAlarm {
     /// A backend is full.
     NoSpace,
-    /// Data is damaged.
+    /// Data is corrupt.
     Corrupt,
     /// An alarm of a later release.
     Unknown,
 }
 
-/// What the endpoints ask of the member.
+/// The member's state, as the endpoints need it.
 pub trait Probe: Send + Sync + 'static {
-    /// The alarms in force, in the order in which they are stored.
+    /// Returns the active alarms in the order in which they are stored.
     fn alarms(&self) -> Vec<HealthAlarm>;
 
-    /// Whether there is a leader. Where one is being elected, that is waited for.
+    /// Returns whether there is a leader. Waits while an election is in progress.
     fn has_leader(&self) -> impl Future<Output = bool> + Send;
 
-    /// Whether this member is a learner.
+    /// Returns whether this member is a learner.
     fn is_learner(&self) -> bool;
 
-    /// Reads as a client would, with the rights of root: from this member alone, or through the
-    /// leader.
+    /// Reads like a client with the permissions of root: from this member only, or linearizably.
     ///
-    /// The error is the text that a client would see.
+    /// The error is the text that a client would get.
     fn read(&self, is_serializable: bool) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// How long a request may take in all.
+    /// Returns the timeout of a request.
     fn request_timeout(&self) -> Duration;
 
-    /// The release that this member says it is, `3.7.1`.
+    /// Returns the version that this member reports, such as `3.7.1`.
     fn server_version(&self) -> String;
 
-    /// The cluster version, `3.7.0`, once the cluster has agreed on one.
+    /// Returns the cluster version, such as `3.7.0`, once it is decided.
     fn cluster_version(&self) -> Option<String>;
 
-    /// The storage version, `3.7.0`, where it is known.
+    /// Returns the storage version, such as `3.7.0`, if it is known.
     fn storage_version(&self) -> Option<String>;
 
-    /// The state of consensus as a JSON object.
+    /// Returns the status of consensus as a JSON object.
     fn raft_status(&self) -> String;
 }
 
-/// What a listener lets be asked.
+/// The endpoints of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surface {
-    /// Everything, by the rules of [`Access`].
+    /// All endpoints, by the rules of [`Access`].
     Client,
-    /// Metrics and health, for whoever reaches the port.
+    /// Metrics and health, without access rules.
     Metrics,
 }
 
-/// Whose a request is.
+/// The destination of a request.
 #[derive(Debug)]
 pub(crate) enum Addressee {
-    /// The gateway's, at this path.
+    /// The gateway, with this path.
     Gateway(String),
-    /// An endpoint's here.
+    /// An HTTP endpoint.
     Endpoint,
-    /// Nobody's: it is answered.
+    /// None: the request already has its answer.
     Answered(Reply),
 }
 
@@ -113,7 +114,7 @@ pub struct Endpoints<P> {
 }
 
 impl<P: Probe> Endpoints<P> {
-    /// Makes the endpoints; the arguments are those of the process, shown in `/debug/vars`.
+    /// Creates the endpoints. The arguments are those of the process, shown in `/debug/vars`.
     pub fn new(
         probe: Arc<P>,
         metrics: Arc<Metrics>,
@@ -123,13 +124,13 @@ impl<P: Probe> Endpoints<P> {
         Self { probe, metrics, access, arguments, profiles: None }
     }
 
-    /// The same, with profiles for whoever reaches a listener for clients.
+    /// Adds the profiles to the client listeners.
     #[must_use]
     pub fn with_profiles(self) -> Self {
         Self { profiles: Some(Profiles::default()), ..self }
     }
 
-    /// Finds out whether a request is for the gateway, with a path under `/v3/`, and may come to it.
+    /// Returns whether a request is for the gateway, with a path under `/v3/`, and applies the access rules.
     pub(crate) fn addressee<B>(&self, request: &Request<B>, is_tls: bool) -> Addressee {
         let path = query::decode_path(request.uri().path());
         let path = match path.strip_prefix("/v3beta/") {
@@ -157,22 +158,22 @@ impl<P: Probe> Endpoints<P> {
         Addressee::Answered(answer)
     }
 
-    /// Whether a page of the request's origin may open a WebSocket.
+    /// Returns whether a page of the request's origin may open a WebSocket.
     pub(crate) fn admits_web_socket(&self, headers: &HeaderMap) -> bool {
         self.access.admits_web_socket(headers)
     }
 
-    /// Refuses a request without a host, or for one that is not allowed.
+    /// Refuses a request without a host or to a host that is not allowed.
     pub(crate) fn refuse<B>(&self, request: &Request<B>, is_tls: bool) -> Option<Reply> {
         reply::refuse_without_host(request).or_else(|| self.access.refuse_host(request, is_tls))
     }
 
-    /// Tells browsers who may read an answer.
+    /// Adds the CORS headers to an answer.
     pub(crate) fn allow_origin(&self, origin: Option<&HeaderValue>, headers: &mut HeaderMap) {
         self.access.allow_origin(origin, headers);
     }
 
-    /// Answers a request; its body is not looked at.
+    /// Answers a request and ignores its body.
     pub async fn answer<B>(&self, request: &Request<B>, surface: Surface, is_tls: bool) -> Reply {
         if let Some(refused) = reply::refuse_without_host(request) {
             return refused;
@@ -259,7 +260,7 @@ impl<P: Probe> Endpoints<P> {
         reply::typed("application/json", text)
     }
 
-    /// The variables of Go's `expvar`, less its memory statistics.
+    /// Returns the variables of Go's `expvar` without its memory statistics.
     fn vars(&self) -> Reply {
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let arguments: Vec<String> = self.arguments.iter().map(|word| reply::json(word)).collect();

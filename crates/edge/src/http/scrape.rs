@@ -1,7 +1,7 @@
-//! `/metrics`: which format a scraper wants, by the rules of Prometheus's library for Go.
+//! Content negotiation of `/metrics`, by the rules of Prometheus's library for Go.
 //!
-//! Text is for everybody who does not ask for protobuf messages one behind the other. gzip is for those who would have
-//! it rather than nothing at all.
+//! The format is text, unless the scraper requests length-delimited protobuf. The body is compressed with
+//! gzip if the scraper prefers that to no compression.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderName};
 use quorate_telemetry::metrics::Format;
 
-/// What is agreed on.
+/// The negotiated format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
     pub(super) format: Format,
@@ -18,11 +18,12 @@ pub(super) struct Agreement {
     pub(super) is_gzip: bool,
 }
 
-/// How the characters of names are told that older scrapers do not know. Ours have none.
+/// The escaping schemes for metric names with characters that older scrapers do not support. Quorate's names
+/// have no such characters.
 const ESCAPING: [&str; 4] = ["allow-utf-8", "underscores", "dots", "values"];
 
 impl Agreement {
-    /// What suits a request best.
+    /// Negotiates the best format for a request.
     pub(super) fn with(headers: &HeaderMap) -> Self {
         let mut escaping = "underscores";
         let mut chosen = None;
@@ -48,7 +49,7 @@ impl Agreement {
     }
 }
 
-/// The format that an offer means, if it is one of ours.
+/// Returns the format of an item of the `Accept` header, if Quorate supports it.
 fn format_of(wanted: &Offer<'_>) -> Option<Format> {
     let parameter = |name| wanted.parameter(name);
     match wanted.value {
@@ -65,7 +66,7 @@ fn format_of(wanted: &Offer<'_>) -> Option<Format> {
     }
 }
 
-/// Whether gzip is wanted more than what is not compressed.
+/// Returns whether gzip is preferred to no compression.
 fn prefers_gzip(headers: &HeaderMap) -> bool {
     let weight = |encoding: &str| {
         let fit = offers(headers, &ACCEPT_ENCODING)
@@ -85,7 +86,7 @@ pub(super) fn compress(scrape: &[u8]) -> Vec<u8> {
         .expect("memory takes all that is written to it")
 }
 
-/// One of the things that a header offers.
+/// An item of a header that lists preferences.
 #[derive(Clone, Debug)]
 struct Offer<'a> {
     value: &'a str,
@@ -99,7 +100,7 @@ impl Offer<'_> {
     }
 }
 
-/// What a header offers, the most wanted first.
+/// Returns the items of a header, most preferred first.
 fn offers<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<Offer<'a>> {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     let mut offers: Vec<Offer<'a>> =

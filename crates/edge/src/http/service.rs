@@ -1,5 +1,5 @@
-//! The HTTP endpoints for clients, on a connection: what `http` asks of the member, and the service that
-//! listeners call, which leaves to the gateway what is for it.
+//! The HTTP service of a listener: the endpoints, the member's state for them, and the gateway, which gets
+//! the requests under `/v3/`.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +26,7 @@ use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
 
-/// Answers what the endpoints want to know.
+/// Reads the member's state for the endpoints.
 #[derive(Debug)]
 pub struct MemberProbe {
     profile: Arc<Profile>,
@@ -35,7 +35,7 @@ pub struct MemberProbe {
 }
 
 impl MemberProbe {
-    /// Asks this member.
+    /// Creates a probe of this member.
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
@@ -72,7 +72,7 @@ impl Probe for MemberProbe {
             if !is_serializable {
                 self.reader.read_barrier().await?;
             }
-            // The empty key is nobody's: the read passes through everything and finds nothing.
+            // The empty key cannot exist, so this read runs through all stages and finds nothing.
             let query = RangeQuery { limit: 1, keys_only: true, ..RangeQuery::default() };
             self.reader.range(&query).map(drop)
         };
@@ -110,10 +110,10 @@ impl Probe for MemberProbe {
     }
 }
 
-/// What clients of the gateway are told whose certificates name a user.
+/// The warning for gateway clients whose certificates name a user. The text is etcd's.
 const NAME_IGNORED: &str = "CommonName of client sending a request against gateway will be ignored and not used as expected";
 
-/// The endpoints, and the gateway where there is one, as a service of one listener.
+/// The endpoints, and the gateway if there is one, as the service of one listener.
 #[derive(Clone, Debug)]
 pub struct HttpService {
     endpoints: Arc<Endpoints<MemberProbe>>,
@@ -123,7 +123,7 @@ pub struct HttpService {
 }
 
 impl HttpService {
-    /// These endpoints, as far as such a listener shows them.
+    /// Creates the service with the endpoints of this kind of listener.
     pub fn new(
         handles: &Handles,
         endpoints: Arc<Endpoints<MemberProbe>>,
@@ -132,7 +132,7 @@ impl HttpService {
         Self { endpoints, surface, gate: Arc::clone(&handles.gate), gateway: None }
     }
 
-    /// The same, with a gateway to these gRPC services.
+    /// Adds a gateway to these gRPC services.
     #[must_use]
     pub fn with_gateway(self, handles: &Handles, router: &Router) -> Self {
         let gateway = Some(Arc::new(Gateway::new(handles, router.clone())));
@@ -212,7 +212,7 @@ impl HttpService {
     }
 }
 
-/// Agrees to a WebSocket, over which a call at this path is made.
+/// Accepts a WebSocket, over which a call to this path is made.
 fn begin_websocket(
     gateway: &Arc<Gateway>,
     path: &str,
@@ -236,7 +236,7 @@ fn begin_websocket(
 }
 
 impl listen::Http1Service for HttpService {
-    // As Go's server: some clients shut their side down after the request.
+    // As in Go's server: some clients close their sending side after the request.
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 

@@ -292,7 +292,7 @@ fn profiles_are_served_where_they_are_wanted() {
     }
     for (target, status) in [
         ("/debug/pprof/profile?seconds=601", 400),
-        // The allocator of this test program is another.
+        // The allocator of this test program does not support heap profiles.
         ("/debug/pprof/heap", 404),
         ("/debug/pprof/heap?seconds=1&debug=1", 400),
         ("/debug/pprof/allocs?seconds=-1", 400),

@@ -1,8 +1,8 @@
-//! Answers: messages as they come from a call, as JSON.
+//! Converts the messages of a call's answer to JSON.
 //!
-//! The answer to a unary call is one value; a stream is one value a line, each under `result`, and `error` on the last
-//! one if it ends with one. An error has its code and words, and the HTTP status that goes with the code, as long as
-//! nothing has been sent.
+//! The answer to a unary call is one value. A stream has one value per line, each under `result`; if it ends
+//! with an error, the last line has it under `error`. An error has its code and text. Its HTTP status
+//! corresponds to the code, unless part of the answer has already been sent.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,18 +28,18 @@ use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// By which clients of etcd's gateway see that a call was answered.
+/// Clients of etcd's gateway detect by this header that the call was answered.
 const METADATA_CONTENT_TYPE: HeaderName = HeaderName::from_static("grpc-metadata-content-type");
 
-/// What a message and its JSON take, as a multiple of the message, before it is known.
+/// The estimated memory of a message and its JSON, as a multiple of the message.
 const JSON_FACTOR: u64 = 3;
 
-/// The messages that a call answers with.
+/// The messages of a call's answer.
 pub(super) struct Messages {
     body: Observed<CallStats>,
-    /// What has come of the next one.
+    /// The received part of the next message.
     waiting: BytesMut,
-    /// How the call ended, if it did before its first message.
+    /// The status, if the call ended before its first message.
     ended: Option<Status>,
 }
 
@@ -50,13 +50,14 @@ impl Messages {
         Self { body, waiting: BytesMut::new(), ended }
     }
 
-    /// Length of the next message, head and all, once that is known.
+    /// Returns the length of the next message including its prefix, once it is known.
     fn next_len(&self) -> Option<usize> {
         let (head, _) = self.waiting.split_first_chunk::<HEAD_BYTES>()?;
         HEAD_BYTES.checked_add(message_len(head))
     }
 
-    /// Reads until that much of the next message is there. False: the call has ended, and well.
+    /// Reads until `wanted` bytes of the next message have arrived. Returns false if the call has ended
+    /// successfully.
     fn poll_bytes(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<bool, Status>> {
         if let Some(ended) = self.ended.take() {
             return Poll::Ready(if ended.code() == Code::Ok { Ok(false) } else { Err(ended) });
@@ -83,7 +84,7 @@ impl Messages {
         Poll::Ready(Ok(true))
     }
 
-    /// The next message, if there is one.
+    /// Returns the next message, if there is one.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Status>> {
         if !ready!(self.poll_bytes(HEAD_BYTES, cx))? {
             return Poll::Ready(Ok(None));
@@ -98,7 +99,7 @@ impl Messages {
     }
 }
 
-/// The answer to a unary call.
+/// Returns the answer to a unary call.
 pub(super) async fn unary(
     mut messages: Messages,
     conversion: Conversion,
@@ -116,7 +117,7 @@ pub(super) async fn unary(
         Some(room.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
-    // How the call ended comes after it.
+    // The status of the call comes after the message.
     poll_fn(|cx| messages.poll_next(cx)).await?;
     let mut json = Vec::with_capacity(message.len() * 2);
     convert(conversion, &message, &mut json)?;
@@ -132,7 +133,7 @@ fn convert(conversion: Conversion, message: &[u8], json: &mut Vec<u8>) -> Result
     conversion.response(message, json).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// The answer to a call that answers with a stream. Its head is sent with the first message.
+/// Returns the answer to a call with a streaming answer. Its head is sent with the first message.
 pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Response<AnswerBody> {
     match poll_fn(|cx| messages.poll_next(cx)).await {
         Ok(None) => Response::new(AnswerBody::whole(Full::default())),
@@ -148,7 +149,7 @@ pub(super) async fn stream(mut messages: Messages, conversion: Conversion) -> Re
     }
 }
 
-/// The answer to a request that has failed.
+/// Returns the answer to a failed request.
 pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
     let mut json = Vec::new();
     put_error(status, &mut json);
@@ -187,7 +188,7 @@ fn error_line(status: &Status) -> Vec<u8> {
     line
 }
 
-/// A message of a stream on its line.
+/// Returns the line for a message of a stream.
 fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
     let mut line = b"{\"result\":".to_vec();
     convert(conversion, message, &mut line)?;
@@ -195,9 +196,9 @@ fn line(conversion: Conversion, message: &[u8]) -> Result<Bytes, Status> {
     Ok(line.into())
 }
 
-/// The status of HTTP that goes with a code.
+/// Returns the HTTP status for a gRPC code.
 pub(crate) fn http_status(code: Code) -> StatusCode {
-    /// A client that has closed its request, which no standard knows.
+    /// nginx's non-standard status for a request that the client cancelled.
     const CLIENT_CLOSED_REQUEST: u16 = 499;
     match code {
         Code::Ok => StatusCode::OK,
@@ -224,14 +225,14 @@ pub(crate) fn http_status(code: Code) -> StatusCode {
 pub struct AnswerBody(Form);
 
 enum Form {
-    /// All of it.
+    /// A complete body.
     Whole(Full<Bytes>),
-    /// A line for each message, as they come.
+    /// A line for each message, as they arrive.
     Lines(Box<Lines>),
 }
 
 impl AnswerBody {
-    /// All of it.
+    /// Creates a complete body.
     pub(crate) const fn whole(body: Full<Bytes>) -> Self {
         Self(Form::Whole(body))
     }

@@ -1,7 +1,7 @@
-//! Turns the headers of an HTTP request into the metadata and the deadline of its gRPC call.
+//! Converts the headers of an HTTP request to the metadata and the deadline of its gRPC call.
 //!
-//! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` stays what it is, `Grpc-Timeout` sets the
-//! deadline. Nothing else of the head, and nothing of the connection, reaches the call.
+//! `Grpc-Metadata-<name>` becomes the metadata `<name>`, `Authorization` is kept, and `Grpc-Timeout` sets the
+//! deadline. No other header and no property of the connection reaches the call.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use tonic::Status;
 
 use quorate_grpc::head::{FIELD_BYTES, base64_fault, parse_timeout};
 
-/// Before the names of metadata.
+/// The prefix of metadata headers.
 const PREFIX: &str = "grpc-metadata-";
 
-/// See the module.
+/// The metadata and deadline of a call.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub(super) headers: HeaderMap,
     pub(super) timeout: Option<Duration>,
-    /// Memory of the request's field lines.
+    /// The memory of the request's headers.
     pub(super) bytes: u64,
 }
 
@@ -57,7 +57,7 @@ impl Metadata {
     }
 }
 
-/// Whether a name is the protocol's own.
+/// Returns whether the protocol reserves this name.
 fn is_reserved(name: &str) -> bool {
     name.starts_with("grpc-") || matches!(name, "content-type" | "user-agent" | "te" | "host")
 }

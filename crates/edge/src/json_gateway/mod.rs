@@ -1,8 +1,8 @@
-//! The JSON gateway: the gRPC services over plain HTTP, as `curl`, Patroni and many a script speak to them.
+//! The JSON gateway: the gRPC services over plain HTTP, as `curl`, Patroni and many scripts use them.
 //!
-//! A request is turned into the call that a gRPC client would have made and takes its way from there on, in this
-//! process: the same admission, gate, limits and counts. So there is nothing here that knows what a method does; which
-//! messages there are, and how they look as JSON, a table says (`quorate_json`).
+//! A request is converted to a gRPC call and then handled in this process like a client's call, with the same
+//! admission, access control, limits and metrics. This module therefore contains no method-specific code. A
+//! table defines the messages and their JSON form (`quorate_json`).
 //!
 //! ```text
 //! HTTP ── routes ── metadata ── request body ──► Router ────────► answer ── HTTP
@@ -11,14 +11,15 @@
 //!
 //! # Invariants
 //!
-//! * A request is whoever its token says, and nobody without: never the user of a certificate.
-//! * A call ends with the request that it was made for.
-//! * Of a body no more is held than is counted; replies of any length are counted until they have been sent; of a
-//!   stream one message at a time is held.
+//! * The caller is the user of the request's token. Without a token there is no user, whatever certificate
+//!   the connection has.
+//! * A call ends when its request ends.
+//! * Buffered request data is always counted against its limit. Replies of any length are counted until they
+//!   are sent. Of a stream, one message at a time is buffered.
 //!
 //! # Not here
 //!
-//! Hosts, origins and redirections (`http`), and how a body comes over a WebSocket (`websocket`).
+//! Hosts, origins and redirects (`http`), request bodies over a WebSocket (`websocket`).
 
 mod answer;
 mod metadata;
@@ -46,26 +47,26 @@ use quorate_member::Handles;
 use quorate_member::admission::Bound;
 use quorate_net::listen::{Ends, EndsWithClient};
 
-/// How long JSON may be, as a multiple of the message that comes of it: bytes grow by a third, and a text of escapes
-/// alone, which nobody writes, sixfold.
+/// The longest JSON of a message, as a multiple of the message: base64 grows bytes by a third. Text that
+/// consists only of escapes would grow sixfold, but does not occur in practice.
 const JSON_FACTOR: usize = 4;
 
-/// See the module.
+/// The gateway to the services of one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
     router: Router,
     replies: Arc<Bound>,
-    /// For how long a reply may wait for room.
+    /// How long a reply may wait for space.
     patience: Duration,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     method: (usize, usize),
     kind: Kind,
     conversion: Conversion,
-    /// The path of the method, as gRPC has it.
+    /// The gRPC path of the method.
     path: &'static str,
 }
 
@@ -75,7 +76,7 @@ impl Gateway {
         Self { router, replies, patience: handles.profile.limits().request_timeout }
     }
 
-    /// Whether it asks who calls.
+    /// Returns whether authentication is on.
     pub(crate) fn is_guarded(&self) -> bool {
         self.router.is_guarded()
     }
@@ -121,7 +122,7 @@ impl Gateway {
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;
         let room = router.take_room(target.method, (&headers, &Extensions::new()), bytes);
         let body = match (&room, target.kind) {
-            // It is refused, and counted, before anything of it is read.
+            // The call is refused and counted before any of its body is read.
             (Err(_), _) => ClientBody::Message(None),
             (Ok(room), Kind::BidiStream) => {
                 let body = JsonBody::new(request.into_body(), Arc::clone(room), bytes, bytes_max);

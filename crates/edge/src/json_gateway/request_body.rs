@@ -1,7 +1,8 @@
-//! Bodies of requests: JSON as it comes, and the messages that come of it.
+//! Request bodies: parses JSON as it arrives and converts it to messages.
 //!
-//! What has come of a value is held until the value is whole. It counts, it may not be too long, and the rest has to
-//! keep coming, as for messages that come by gRPC (`calls::request_body`).
+//! The received part of a value is buffered until the value is complete. As for gRPC messages
+//! (`calls::request_body`), the buffer counts against its limit, its length is limited, and the rest must
+//! keep arriving.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -25,7 +26,7 @@ use quorate_member::RequestError;
 use quorate_member::admission::CallRoom;
 use quorate_net::pace::Pace;
 
-/// Where the bytes of a request come from.
+/// The source of a request's bytes.
 #[derive(Debug)]
 pub(crate) enum RequestBytes {
     /// The body of an HTTP request.
@@ -43,32 +44,32 @@ impl RequestBytes {
                     Err(error) => Err(Status::cancelled(error.to_string())),
                 })
             }),
-            // Who has gone has not said that this is all.
+            // A client that disconnects has not completed its request.
             Self::Lines(lines) => lines
                 .poll_recv(cx)
                 .map(|line| Some(line.ok_or_else(|| Status::cancelled("the client has gone")))),
         }
     }
 
-    /// Reads a body that nobody wants.
+    /// Reads and discards a body.
     pub(super) async fn pass_over(self) {
         match self {
             Self::Http(body) => pass_over(body).await,
-            // Its other end reads on by itself.
+            // The sender of the lines continues to read without this.
             Self::Lines(_) => {}
         }
     }
 }
 
-/// The values of a body.
+/// The JSON values of a body.
 pub(super) struct JsonBody {
     inner: RequestBytes,
     values: Values,
     room: Arc<CallRoom>,
-    /// What is held besides the values: the head.
+    /// The bytes held besides the values: the headers.
     head_bytes: u64,
     bytes_max: usize,
-    /// Runs while the rest of something is waited for.
+    /// The timer while the rest of a value is awaited.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
     has_ended: bool,
 }
@@ -90,7 +91,7 @@ impl JsonBody {
         Self { inner, values, room, head_bytes, bytes_max, pace, has_ended }
     }
 
-    /// The next value. Where only one is expected, its first byte has to come, too, before long.
+    /// Returns the next value. If exactly one is expected, its first byte must also arrive in time.
     fn poll_value(
         &mut self,
         cx: &mut Context<'_>,
@@ -147,7 +148,7 @@ impl JsonBody {
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
-    /// Is there when what is held waits too long for its rest.
+    /// Completes when the rest of a value has not arrived in time.
     fn poll_stalled(&mut self, cx: &mut Context<'_>, is_expected: bool) -> Poll<()> {
         if !is_expected && self.values.waiting_bytes() == 0 {
             self.pace = None;
@@ -168,7 +169,7 @@ impl JsonBody {
     }
 }
 
-/// Makes a message of a value, framed.
+/// Converts a value to a framed message.
 fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
     let mut wire = Vec::with_capacity(HEAD_BYTES + json.len());
     wire.resize(HEAD_BYTES, 0);
@@ -177,7 +178,8 @@ fn to_message(json: &[u8], conversion: Conversion) -> Result<Bytes, Status> {
     fill_head(wire)
 }
 
-/// The message of a call that takes one: of the first value, whatever comes behind it, and an empty one of no value.
+/// Reads the message of a unary call: the first value. Later values are ignored, and a body without values is
+/// an empty message.
 pub(super) async fn read_message(
     mut body: JsonBody,
     conversion: Conversion,
@@ -194,14 +196,14 @@ async fn read_first(body: &mut JsonBody, conversion: Conversion) -> Result<Bytes
     match poll_fn(|cx| body.poll_value(cx, true)).await.transpose()? {
         None => fill_head(vec![0; HEAD_BYTES]),
         Some(json) => {
-            // Both forms are there for a moment.
+            // Both forms exist for a moment.
             body.hold(2 * json.len())?;
             to_message(&json, conversion)
         }
     }
 }
 
-/// The messages of a call that takes a stream of them, framed.
+/// The framed messages of a call with a request stream.
 #[derive(Debug)]
 pub(super) struct JsonMessages {
     body: JsonBody,
@@ -218,7 +220,7 @@ impl JsonMessages {
 impl Stream for JsonMessages {
     type Item = Result<Bytes, Status>;
 
-    /// Nothing more comes after a failure.
+    /// Returns no message after a failure.
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.has_failed {
             return Poll::Ready(None);

@@ -1,6 +1,6 @@
-//! Which path is which method.
+//! The HTTP paths of the gRPC methods.
 
-/// All paths, and the methods that they lead to. `RangeStream` and the health service have none, as in etcd.
+/// All paths and their methods. `RangeStream` and the health service have none, as in etcd.
 const ROUTES: &[(&str, &str)] = &[
     ("/v3/kv/range", "/etcdserverpb.KV/Range"),
     ("/v3/kv/put", "/etcdserverpb.KV/Put"),
@@ -55,7 +55,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("/v3/election/resign", "/v3electionpb.Election/Resign"),
 ];
 
-/// The gRPC path of the method that a path leads to.
+/// Returns the gRPC path of the method at a path.
 pub(super) fn grpc_path(path: &str) -> Option<&'static str> {
     ROUTES.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
 }

@@ -1,4 +1,4 @@
-//! What goes with an error.
+//! The HTTP statuses of errors.
 
 use tonic::Code;
 

@@ -1,15 +1,17 @@
-//! A member's whole state for another member, whose own is bad.
+//! Serves a member's whole state to another member whose own state is bad.
 //!
-//! The answer is what a client's snapshot holds, the digest at its end included. It has all keys and all password hashes,
-//! so only a member gets it. The request names the member, and the connection's certificate must be that member's:
+//! The answer is the same as a client's snapshot, including the digest at its end. It contains all keys and
+//! password hashes, so only members may have it. The request names the requesting member, and the
+//! connection's certificate must belong to that member:
 //!
-//! * The peer port has to verify certificates. In plaintext, or with certificates that are not verified, there is none
-//!   to look at, and the request is refused.
-//! * Where the flags list the names of peers' certificates, each certificate that the port accepts is a member's.
-//! * Where they do not, the CA may have signed clients' certificates too. The certificate has to stand for the host of one
-//!   of the member's peer URLs.
+//! * The peer port must verify certificates. Requests in plaintext or with unverified certificates are
+//!   refused.
+//! * If the flags list the names in peers' certificates, every certificate that the port accepts belongs to a
+//!   member.
+//! * Otherwise the CA may also have signed clients' certificates, so the certificate must be valid for the
+//!   host of one of the member's peer URLs.
 //!
-//! Each request has a line in the audit log, refused ones too.
+//! Every request is written to the audit log, including refused ones.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,17 +38,17 @@ use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
 use quorate_grpc::status::code_name;
 use quorate_http_pages::reply::{self, Reply};
 
-/// How a member hands its state out.
+/// The conditions for serving the state.
 #[derive(Clone, Debug, Default)]
 pub struct ImagePolicy {
-    /// Whether the flags list the names that peers' certificates may have.
+    /// Whether the flags list the names in peers' certificates.
     pub peers_are_named: bool,
     /// The audit log, if there is one.
     pub auditor: Option<Arc<Auditor>>,
 }
 
 impl PeerService {
-    /// Hands the state out, once all that is applied is in the file.
+    /// Serves the state after all applied entries are committed to the backend file.
     pub(super) async fn image(&self, request: &Request<Incoming>) -> Response<PeerBody> {
         let begun = Instant::now();
         let opened = self.open_image(request).await;
@@ -92,7 +94,7 @@ impl PeerService {
         Ok(SnapshotStream::new(self.reader.backend(), metrics, version, room))
     }
 
-    /// The member that asks, if the request and the connection's certificate are a member's.
+    /// Returns the requesting member, if the request and the certificate belong to a member.
     fn member_that_asks(&self, request: &Request<Incoming>) -> Result<MemberId, Box<Reply>> {
         let headers = request.headers();
         let refuse = |status, text| Box::new(self.named(reply::error(status, text)));
@@ -151,7 +153,7 @@ fn certificate_of(request: &Request<Incoming>) -> Option<&Arc<ClientCertificate>
     request.extensions().get::<Arc<ClientCertificate>>()
 }
 
-/// Whether a connection's certificate is that of the member with these peer URLs, or why not.
+/// Checks that a certificate belongs to the member with these peer URLs. Returns the reason if it does not.
 fn check_certificate(
     shown: Option<&Arc<ClientCertificate>>,
     peer_urls: &[String],
@@ -173,7 +175,7 @@ fn check_certificate(
     )
 }
 
-/// The host of a URL, without the brackets of an IPv6 address.
+/// Returns the host of a URL without the brackets of an IPv6 address.
 fn host(url: &str) -> Option<&str> {
     let rest = url.strip_prefix("https://")?;
     let authority = rest.split('/').next().unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! Lease requests that another member passes on, because the clocks run here.
+//! Lease requests that other members forward to the leader, whose clock decides about leases.
 
 use bytes::Bytes;
 use http::{Request, StatusCode};

@@ -1,4 +1,4 @@
-//! Who is in the cluster, promotions that another member passes on, and hashes to compare.
+//! The member list, promotions that other members forward, and hashes for comparison.
 
 use http::{HeaderMap, Request, StatusCode, header};
 use hyper::body::Incoming;
@@ -20,7 +20,8 @@ use quorate_telemetry::log;
 struct HashRequest {
     #[serde(default)]
     revision: Option<i64>,
-    /// The compaction that the hash has to take into account to be compared. etcd's members do not ask for one.
+    /// The compaction revision that the hash must be based on to be comparable. Members of etcd do not send
+    /// it.
     #[serde(default)]
     compact_revision: Option<i64>,
 }
@@ -39,7 +40,7 @@ impl PeerService {
             return self.named(reply::error(StatusCode::NOT_FOUND, &text));
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
-        // The member that passes it on shows what its client did.
+        // The member that forwards the request passes on its client's token.
         let shown = Shown::passed_on(headers.get(header::AUTHORIZATION));
         let shown = self.gate.read(shown, &Remembered::default()).await;
         let promoted = match self.gate.check_admin(&shown) {
@@ -99,7 +100,7 @@ fn rows_json(rows: &[Member]) -> String {
     format!("[{}]\n", rows.join(","))
 }
 
-/// Fields that are zero are left out.
+/// Zero fields are omitted.
 fn hash_json(current: i64, hash: &HashKv) -> String {
     let field = |name: &str, value: i64| match value {
         0 => String::new(),

@@ -1,16 +1,16 @@
-//! The peer port: consensus traffic goes to `peer`, and what members ask each other besides is answered here:
-//! who is in the cluster, which versions run, hashes, promotions and lease requests that another member
-//! passes on, and one member's whole state for another.
+//! The peer port. Consensus traffic goes to `peer`. All other requests between members are answered here: the
+//! member list, versions, hashes, forwarded promotions and lease requests, and the whole state of a member.
 //!
-//! Statuses, headers and bodies are etcd's, because its members act on them.
+//! Statuses, headers and bodies are etcd's, because its members depend on them.
 //!
 //! # Bounds
 //!
-//! A request's body is read up to [`BODY_BYTES_MAX`] and for no longer than [`BODY_TIMEOUT`].
+//! The body of a request has at most [`BODY_BYTES_MAX`] bytes and must arrive within [`BODY_TIMEOUT`].
 //!
 //! # Not here
 //!
-//! Asking such questions (`versions`, `membership`, `lease_holder`); paths below `/raft` (`peer`).
+//! The senders of these requests (`versions`, `membership`, `lease_holder`), and paths below `/raft`
+//! (`peer`).
 
 mod image;
 mod leases;
@@ -40,7 +40,7 @@ use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
 use quorate_telemetry::throttle::LogThrottle;
 
-/// Longest body that is read: ids and revisions, with room.
+/// The longest body that is read. Bodies contain ids and revisions.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// How long a body may take to arrive.
@@ -58,12 +58,12 @@ pub struct PeerService {
     administrator: Arc<Administrator>,
     images: ImagePolicy,
     image_refusals: Arc<LogThrottle>,
-    /// The members as they were learnt at the start, for as long as the log has not told of any.
+    /// The members as learned at the start, used until the log contains members.
     known_at_start: Arc<[Member]>,
 }
 
 impl PeerService {
-    /// Answers for this member.
+    /// Creates the service of this member.
     pub fn new(handles: &Handles, known_at_start: Arc<[Member]>, images: ImagePolicy) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
@@ -122,7 +122,7 @@ impl PeerService {
         self.named(answer)
     }
 
-    /// Adds the cluster's id to an answer.
+    /// Adds the cluster id to an answer.
     fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
         let id = header::HeaderValue::try_from(format!("{:x}", self.profile.cluster_id()))
             .expect("hexadecimal digits are a header value");
@@ -133,7 +133,7 @@ impl PeerService {
 
 const JSON: &str = "application/json";
 
-/// Refuses a method; those of leases do not say which would be allowed.
+/// Refuses a method. Lease paths do not return the allowed method.
 fn not_allowed(allowed: Option<Method>) -> Reply {
     let mut answer = reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     if let Some(allowed) = allowed {
@@ -144,7 +144,7 @@ fn not_allowed(allowed: Option<Method>) -> Reply {
     answer
 }
 
-/// Reads a body, or says why not.
+/// Reads a body, or returns the refusal.
 async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
     let reading = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
@@ -160,7 +160,7 @@ async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
 }
 
 impl quorate_net::listen::Http1Service for PeerService {
-    // A stream of messages ends when the member that takes them closes its side.
+    // A stream of messages ends when the receiving member closes its side.
     const ANSWERS_HALF_CLOSED: bool = false;
 }
 

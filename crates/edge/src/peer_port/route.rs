@@ -1,4 +1,4 @@
-//! Which question a request asks.
+//! Routes requests on the peer port.
 
 use http::Method;
 
@@ -6,11 +6,11 @@ use quorate_member::lease_holder::{RENEW_PATH, TIME_TO_LIVE_PATH};
 use quorate_member::membership::PROMOTE_PATH;
 use quorate_member::versions::VERSION_PATH;
 
-/// A question.
+/// An endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     Members,
-    /// The learner's id, as it stands in the path.
+    /// The learner's id, as text from the path.
     Promote(String),
     HashKv,
     Versions,
@@ -19,18 +19,18 @@ pub(super) enum Endpoint {
     LeaseTimeToLive,
 }
 
-/// Where a request leads.
+/// The result of routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Routed {
     To(Endpoint),
-    /// Another method would lead somewhere; not every path tells which.
+    /// The path exists for another method, which not every path reports.
     NotAllowed {
         allowed: Option<Method>,
     },
     Nowhere,
 }
 
-/// Whether a path belongs to the transport of consensus messages.
+/// Returns whether a path belongs to the consensus transport.
 pub(super) fn is_consensus(path: &str) -> bool {
     path.strip_prefix("/raft").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

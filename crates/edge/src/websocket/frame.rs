@@ -1,64 +1,65 @@
-//! Frames of the WebSocket protocol (RFC 6455), as a server without extensions has them.
+//! Frames of the WebSocket protocol (RFC 6455), for a server without extensions.
 //!
 //! ```text
 //!  byte 0            byte 1                 0, 2 or 8 bytes   4 bytes   payload
 //!  FIN RSV×3 opcode  MASK length (7 bits)   longer length     mask      XOR mask
 //! ```
 //!
-//! What comes is handed on as it comes: of a message nothing is held here, however long it is, and of a frame that
-//! steers the connection its 125 bytes at most. What clients may not send is named; the connection ends by it.
+//! Data is passed on as it arrives: no part of a message is buffered here, however long it is, and a control
+//! frame needs at most 125 bytes. A protocol violation by the client is reported and ends the connection.
 //!
 //! # Invariants
 //!
-//! * The same events whatever pieces the bytes come in, but for where the data of a message is parted.
+//! * The events do not depend on how the bytes are split, except that the data of a message may be split
+//!   differently.
 //!
 //! # Not here
 //!
-//! Whether text is UTF-8: what reads it says so, as in etcd.
+//! UTF-8 validation of text: the reader of the text does that, as in etcd.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// The longest payload of a frame that steers the connection.
+/// The longest payload of a control frame.
 pub(super) const CONTROL_BYTES_MAX: usize = 125;
 
-/// The longest head: two bytes, eight of the length, four of the mask.
+/// The longest frame header: two bytes, eight for the length, four for the mask.
 const HEAD_BYTES_MAX: usize = 14;
 
-/// What a client says.
+/// An event from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// More of a message.
+    /// The next part of a message.
     Data(Bytes),
-    /// The message is whole.
+    /// The message is complete.
     End,
-    /// It asks to be answered with the same bytes.
+    /// A ping, which must be answered with the same bytes.
     Ping(Bytes),
-    /// It ends the connection, with this code if it says one.
+    /// The client closes the connection, with this code if it sends one.
     Close(Option<u16>),
 }
 
-/// What a client may not send.
+/// A protocol violation by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
-    /// Bits that only extensions give a meaning.
+    /// Bits that only extensions use.
     #[error("reserved bits are set")]
     ReservedBits,
-    /// No kind of frame.
+    /// An unknown opcode.
     #[error("unknown opcode")]
     Opcode,
-    /// Clients mask all they send.
+    /// The payload is not masked.
     #[error("a frame is not masked")]
     Unmasked,
-    /// A length that no number of 63 bits is.
+    /// The length does not fit in 63 bits.
     #[error("a length is too large")]
     Length,
-    /// A frame that steers the connection comes whole, and short.
+    /// A control frame that is fragmented or too long.
     #[error("a control frame is fragmented or too long")]
     Control,
-    /// A message begins within another one, or goes on where there is none.
+    /// A message starts within another one, or a continuation comes without a message.
     #[error("fragments are out of order")]
     Fragment,
-    /// A code that is not for sending, or half of one.
+    /// A close code that must not be sent, or an incomplete one.
     #[error("a close frame says no code")]
     CloseCode,
 }
@@ -66,7 +67,7 @@ pub(super) enum Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opcode {
     Continuation,
-    /// Text or bytes: both are JSON here.
+    /// Text or binary: both contain JSON here.
     Message,
     Close,
     Ping,
@@ -90,7 +91,7 @@ impl Opcode {
     }
 }
 
-/// A frame that has begun.
+/// The header of a frame whose payload is incomplete.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     opcode: Opcode,
@@ -99,16 +100,16 @@ struct Head {
     mask: [u8; 4],
 }
 
-/// Reads frames.
+/// Parses frames.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     frame: Option<Head>,
-    /// Whether a message has begun whose last frame has not come.
+    /// Whether a message has started whose last frame has not arrived.
     is_in_message: bool,
 }
 
 impl Decoder {
-    /// Takes the next event from what has come. None: more has to come.
+    /// Returns the next event in the received bytes, or `None` if more bytes are needed.
     pub(super) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Event>, Violation> {
         loop {
             let Some(head) = self.frame else {
@@ -177,7 +178,7 @@ impl Decoder {
         Ok(Some(Head { opcode, is_last, rest, mask }))
     }
 
-    /// The payload of a frame that steers the connection, once it is whole.
+    /// Returns the payload of a control frame, once it is complete.
     fn take_control(&mut self, head: Head, input: &mut BytesMut) -> Option<Bytes> {
         let len = usize::try_from(head.rest).ok().filter(|len| *len <= input.len())?;
         let mut payload = input.split_to(len);
@@ -186,7 +187,7 @@ impl Decoder {
         Some(payload.freeze())
     }
 
-    /// What there is of the payload of a message.
+    /// Returns the received part of a message's payload.
     fn take_data(&mut self, mut head: Head, input: &mut BytesMut) -> Option<Event> {
         if input.is_empty() {
             return None;
@@ -207,7 +208,7 @@ fn unmask(data: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// What such a frame says. Answers to pings say nothing: nobody here asks.
+/// Returns the event of a control frame. Pongs produce none, because this server sends no pings.
 fn control_event(opcode: Opcode, payload: Bytes) -> Result<Option<Event>, Violation> {
     match opcode {
         Opcode::Ping => Ok(Some(Event::Ping(payload))),
@@ -227,7 +228,7 @@ fn control_event(opcode: Opcode, payload: Bytes) -> Result<Option<Event>, Violat
     }
 }
 
-/// What a server sends.
+/// The frames that a server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -235,7 +236,7 @@ pub(super) enum Kind {
     Pong,
 }
 
-/// The head of a whole frame of a server, which is not masked.
+/// Appends the header of a complete server frame, which is not masked.
 pub(super) fn put_head(kind: Kind, len: usize, out: &mut Vec<u8>) {
     let opcode = match kind {
         Kind::Text => 1,

@@ -1,11 +1,11 @@
-//! Target of the fuzzer: what a client sends over a WebSocket.
+//! Fuzz target: bytes from a WebSocket client.
 
 use bytes::BytesMut;
 
 use super::frame::{CONTROL_BYTES_MAX, Decoder, Event, Violation};
 
-/// A first byte that says in which pieces the others come: the same is said whatever the pieces, and nothing is held that
-/// could be handed on.
+/// The first byte selects the size of the pieces in which the others arrive. The events must not depend on
+/// it, and no data that could be passed on may stay buffered.
 pub fn frames(data: &[u8]) {
     let Some((piece, bytes)) = data.split_first() else { return };
     let whole = read(bytes, bytes.len().max(1));
@@ -13,7 +13,7 @@ pub fn frames(data: &[u8]) {
     assert_eq!(read(bytes, 1), whole);
 }
 
-/// What is said, data joined, and why it ended.
+/// Returns the events, with data joined, and the violation that ended them.
 fn read(bytes: &[u8], piece: usize) -> (Vec<Event>, Option<Violation>) {
     let (mut decoder, mut input) = (Decoder::default(), BytesMut::new());
     let mut events: Vec<Event> = Vec::new();

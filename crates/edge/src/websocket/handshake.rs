@@ -1,7 +1,7 @@
-//! How an HTTP request becomes a WebSocket (RFC 6455, 4.2), and who asks by it.
+//! The WebSocket handshake (RFC 6455, section 4.2) and the caller's token in it.
 //!
-//! A browser cannot set header fields of a WebSocket. So a token comes as one of the protocols that it offers
-//! (`Sec-WebSocket-Protocol: Bearer, TOKEN`), or as the cookie `token`, which counts more.
+//! A browser cannot set headers of a WebSocket request. Therefore a token is sent as one of the offered
+//! protocols (`Sec-WebSocket-Protocol: Bearer, TOKEN`), or as the cookie `token`, which takes precedence.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,39 +14,39 @@ use sha1::{Digest as _, Sha1};
 
 use quorate_http_pages::reply::{self, Reply};
 
-/// What the key of a client is hashed with (RFC 6455, 1.3).
+/// The constant that is hashed with the client's key (RFC 6455, section 1.3).
 const ACCEPT_SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Bytes of a key.
+/// The length of a key.
 const KEY_BYTES: usize = 16;
 
-/// What a client says who its protocol is a token.
+/// The protocol name that precedes a token.
 const BEARER: &str = "Bearer";
 
-/// Whether a request asks for one.
+/// Returns whether a request asks for a WebSocket.
 pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
     says(request.headers(), &CONNECTION, "upgrade")
         && says(request.headers(), &UPGRADE, "websocket")
 }
 
-/// Whether a list of words has one.
+/// Returns whether a comma-separated header contains this word.
 fn says(headers: &HeaderMap, name: &HeaderName, word: &str) -> bool {
     let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
     let mut words = lines.flat_map(|line| line.split(','));
     words.any(|found| found.trim().eq_ignore_ascii_case(word))
 }
 
-/// What keeps a request from becoming one.
+/// Why a request cannot become a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// It is no GET.
+    /// The method is not GET.
     Method,
-    /// Its version is another one, or its key is none.
+    /// The version is not supported, or the key is invalid.
     Form,
 }
 
 impl Unfit {
-    /// What the client is told, as by etcd.
+    /// Returns the answer to the client, as in etcd.
     pub(crate) fn answer(self) -> Reply {
         let mut answer = match self {
             Self::Method => reply::error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"),
@@ -57,7 +57,7 @@ impl Unfit {
     }
 }
 
-/// The answer that makes it one.
+/// Returns the answer that accepts the WebSocket.
 pub(crate) fn accept<B>(request: &Request<B>) -> Result<Reply, Unfit> {
     let headers = request.headers();
     if request.method() != Method::GET {
@@ -88,14 +88,14 @@ fn protocols(headers: &HeaderMap) -> Option<&str> {
     headers.get(SEC_WEBSOCKET_PROTOCOL)?.to_str().ok()
 }
 
-/// What the head says to the calls that are made: who asks, and nothing else.
+/// Returns the headers for the calls: only the caller's token.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
     let shown = match (token_cookie(headers), protocols(headers)) {
         (Some(token), _) => Some(format!("{BEARER} {token}")),
         (None, Some(protocols)) => Some(match protocols.split_once("Bearer,") {
             Some((_, token)) => format!("{BEARER} {}", token.trim_matches(' ')),
-            // It shows a token that is none, as in etcd.
+            // An empty token is invalid, as in etcd.
             None => String::new(),
         }),
         (None, None) => None,

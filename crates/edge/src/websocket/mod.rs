@@ -1,25 +1,25 @@
-//! WebSocket at the JSON gateway: a call over one connection, a line of JSON in each message, for clients that can send
-//! no body that goes on, browsers above all.
+//! WebSockets for the JSON gateway: one call per connection and one line of JSON per message, for clients
+//! that cannot send a streaming body, mainly browsers.
 //!
 //! ```text
 //!  HTTP/1 ── handshake ── 101 ──► session:  frames ──► messages ──► the body of a call ──► gateway
-//!                                           frames ◄── one text frame a line ◄─────────────┘
+//!                                           frames ◄── one text frame per line ◄───────────┘
 //! ```
 //!
-//! Each message of the client, text or binary, is a line of the request's body, and each line of the answer a text
-//! message. The call ends with its client, and the connection with the call.
+//! Each message of the client, text or binary, is a line of the request's body. Each line of the answer is a
+//! text message. The call ends when the client disconnects, and the connection ends with the call.
 //!
 //! # Invariants
 //!
-//! * Nothing is read while [`UNREAD_PIECES_MAX`] pieces wait for the call to take them, and nothing taken from the call
-//!   while a frame waits for the client: either side's pace holds the other up. Of a message, the gateway's own bound
-//!   says how long it may be.
-//! * The connection keeps its place among all connections until it is closed.
+//! * Data is not read while [`UNREAD_PIECES_MAX`] pieces wait for the call, and the call's answer is not read
+//!   while a frame waits for the client. Flow control therefore works in both directions. The gateway limits
+//!   the length of a message.
+//! * The connection counts as a connection until it is closed.
 //!
 //! # Not here
 //!
-//! What a call is and who may make it (`gateway`), hosts and origins (`http`), leaving HTTP (`net::listen`). There are
-//! no extensions and no pings: as in etcd, the system's keep-alive finds who is gone.
+//! The call and its permissions (`gateway`), hosts and origins (`http`), the protocol upgrade
+//! (`net::listen`). There are no extensions and no pings: as in etcd, TCP keep-alive detects lost clients.
 
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -43,38 +43,38 @@ use tokio::sync::mpsc;
 use frame::{Decoder, Event, Kind, Violation, put_head};
 pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
 
-/// Pieces of messages that have come and that the call has not taken, each of [`PIECE_BYTES`] at most.
+/// Received pieces of messages that the call has not read, each of at most [`PIECE_BYTES`].
 const UNREAD_PIECES_MAX: usize = 2;
 
-/// What is read at a time.
+/// Bytes that are read at once.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Answers to pings that wait until they can be sent.
+/// Answers to pings that wait to be sent.
 const PONGS_MAX: usize = 1;
 
-/// For how long a client is waited for that was told of the end.
+/// How long to wait for the client after sending the close frame.
 const CLOSING_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is read of a client meanwhile.
+/// How many bytes of the client are read during that time.
 const CLOSING_BYTES_MAX: usize = 16 << 20;
 
-/// Why a connection ends, as its last frame says.
+/// Why a connection ends, as its close frame reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The call has been answered.
     Answered,
-    /// The client closed it, with this code if it said one.
+    /// The client closed it, with this code if it sent one.
     ByClient(Option<u16>),
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
-    /// The member stops.
+    /// The member is stopping.
     Stopping,
-    /// The client broke the protocol.
+    /// The client violated the protocol.
     Violated(Violation),
 }
 
 impl End {
-    /// The payload of the last frame: a code and a reason.
+    /// Returns the payload of the close frame: a code and a reason.
     fn payload(self) -> Vec<u8> {
         let (code, reason): (u16, String) = match self {
             Self::Gone | Self::ByClient(None) => return Vec::new(),
@@ -87,10 +87,10 @@ impl End {
     }
 }
 
-/// The lines of a request, in pieces. It does not end before the call is given up.
+/// The lines of a request, in pieces. The channel does not end before the call is dropped.
 pub(crate) type Lines = mpsc::Receiver<Bytes>;
 
-/// Makes one call of what comes over a connection, and sends what it answers.
+/// Makes one call with the data of a connection and sends its answer.
 pub(crate) async fn serve<B, F>(
     connection: TakenOver,
     call: impl FnOnce(Lines) -> F,
@@ -122,20 +122,20 @@ where
                     };
                 }
             }
-            // Who has asked for something is answered; streams end by themselves.
+            // Calls that have received data are finished; streams end through the member's stop signal.
             if is_stopping && !has_said.load(Ordering::Relaxed) {
                 break End::Stopping;
             }
         }
     };
     let closing = sender.close(read, end);
-    // Who does not take part in the end is cut off.
+    // A client that does not take part in closing is disconnected.
     tokio::time::timeout(CLOSING_WITHIN, closing).await.unwrap_or(Ok(()))
 }
 
-/// What comes, until it ends.
+/// The reading side of the connection.
 struct Input<'a> {
-    /// Whether the client has asked for anything.
+    /// Whether the client has sent any data.
     has_said: &'a AtomicBool,
     bytes: BytesMut,
     lines: mpsc::Sender<Bytes>,
@@ -149,7 +149,7 @@ impl Input<'_> {
             match decoder.next(&mut self.bytes) {
                 Ok(Some(Event::Data(data))) => self.pass(data).await,
                 Ok(Some(Event::End)) => self.pass(Bytes::from_static(b"\n")).await,
-                // There is nobody to take it when all has been sent.
+                // If the sender has ended, the pong is not needed.
                 Ok(Some(Event::Ping(payload))) => drop(self.pongs.send(payload).await),
                 Ok(Some(Event::Close(code))) => return End::ByClient(code),
                 Err(violation) => return End::Violated(violation),
@@ -164,24 +164,24 @@ impl Input<'_> {
         }
     }
 
-    /// Gives the call more of its body. One that wants no more has what it needs.
+    /// Passes data to the call's body. A call that has dropped its body needs no more data.
     async fn pass(&self, piece: Bytes) {
         self.has_said.store(true, Ordering::Relaxed);
         drop(self.lines.send(piece).await);
     }
 }
 
-/// What is sent.
+/// The writing side of the connection.
 struct Sender {
     write: WriteHalf<Box<dyn Duplex>>,
-    /// What pings are answered with.
+    /// The payloads of pings to answer.
     pongs: mpsc::Receiver<Bytes>,
-    /// Whether a frame has been sent in part, behind which no other can follow.
+    /// Whether a frame was sent partially, so that no other frame can follow.
     is_within_frame: bool,
 }
 
 impl Sender {
-    /// Sends what the call answers, each line a message, and answers to pings between them.
+    /// Sends the call's answer, one message per line, and answers to pings in between.
     async fn answer<B>(&mut self, call: impl Future<Output = Response<B>>) -> End
     where
         B: Body<Data = Bytes, Error = Infallible> + Unpin,
@@ -226,8 +226,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Says why it ends, and reads what the client says until it has heard of it: what came unread would reset the
-    /// connection, and lose the client what it was told.
+    /// Sends the close frame, and reads the client's data until it has received it: unread data would reset
+    /// the connection, and the client would lose the close frame.
     async fn close(mut self, mut read: ReadHalf<Box<dyn Duplex>>, end: End) -> io::Result<()> {
         if end == End::Gone {
             return Ok(());

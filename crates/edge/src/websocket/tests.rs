@@ -1,4 +1,4 @@
-//! Connections that are one call each.
+//! Connections with one call each.
 
 use http_body_util::{Full, StreamBody};
 use tokio::io::DuplexStream;
@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::*;
 
-/// A frame of a client, masked with nothing.
+/// A frame from a client with an all-zero mask.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(Kind::Text, payload.len(), &mut out);
@@ -41,7 +41,7 @@ impl Client {
         self.io.write_all(&frame(first, payload)).await.unwrap();
     }
 
-    /// The next frame: its first byte and its payload.
+    /// Returns the next frame: its first byte and its payload.
     async fn hear(&mut self) -> (u8, Vec<u8>) {
         let [first, short] = self.read().await;
         let len = match short {
@@ -60,7 +60,7 @@ impl Client {
         bytes
     }
 
-    /// The rest is a close frame of this code, and the end.
+    /// Expects a close frame with this code, and then the end.
     async fn ends_with(mut self, code: u16) {
         let (first, payload) = self.hear().await;
         assert_eq!((first, &payload[..2]), (0x88, &code.to_be_bytes()[..]));
@@ -79,7 +79,7 @@ async fn echo_once(mut lines: Lines) -> Response<Full<Bytes>> {
     Response::new(Full::from(line))
 }
 
-/// Answers each piece, until the client has gone.
+/// Answers each piece, until the client disconnects.
 async fn echo(
     mut lines: Lines,
 ) -> Response<StreamBody<ReceiverStream<Result<http_body::Frame<Bytes>, Infallible>>>> {
@@ -165,7 +165,7 @@ async fn nothing_is_read_while_the_call_takes_nothing() {
     let payload = vec![b'x'; PIECE_BYTES * 8];
     let message = frame(0x82, &payload);
     let mut written = 0;
-    // What the connection holds, and what waits in pieces: then it is full.
+    // The socket buffers and the waiting pieces fill up.
     while let Ok(count) =
         tokio::time::timeout(Duration::from_millis(100), client.io.write(&message[written..])).await
     {

@@ -106,7 +106,7 @@ pub enum Output {
     Stderr,
     /// Standard output.
     Stdout,
-    /// The systemd journal, or standard error if there is none.
+    /// The systemd journal. A line that it does not accept goes to standard error.
     Journal,
     /// A file, which is created if it is missing, and appended to.
     File(String),
