@@ -148,8 +148,11 @@ const NOT_BY_PROXY: &[(&str, &str)] = &[
 const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::a_token_ends_with_its_user", CODES_ARE_LOST),
     ("auth::logging_in", CODES_ARE_LOST),
-    ("auth::permissions_are_those_of_now", CODES_ARE_LOST),
-    ("auth::watching_is_reading", "a watch that joins another one is asked for as nobody"),
+    ("auth::permission_changes_take_effect_at_once", CODES_ARE_LOST),
+    (
+        "auth::a_watch_requires_read_permission",
+        "a watch that joins another one is asked for as nobody",
+    ),
     ("kubernetes::a_list_in_pages", CODES_ARE_LOST),
     ("kubernetes::progress_is_told", "questions for progress are not answered"),
     ("kubernetes::servers_agree_on_who", CODES_ARE_LOST),
@@ -172,8 +175,10 @@ const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
 const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
 
 /// Tests that etcd's gateway fails.
-const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] =
-    &[("http::a_client_that_sends_no_more", "it takes one direction's end for both's")];
+const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
+    "http::a_client_that_has_closed_its_sending_side_is_answered",
+    "it takes one direction's end for both's",
+)];
 
 /// The reason to skip a test if clients connect to a proxy or a gateway.
 pub(crate) fn reason_to_leave_out(path: &str, kind: Kind) -> Option<&'static str> {

@@ -1,37 +1,37 @@
-//! What one key can be asked, and what it must answer.
+//! Actions on one key, and the answers of a register.
 
-/// What a key holds. Tests write every value once, so a number names it.
+/// The value of a key. Tests write every value once, so a number identifies it.
 pub type Value = u64;
 
-/// What a client asks of a key.
+/// An action of a client on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// What is there?
+    /// Read.
     Read,
-    /// Store this, whatever is there.
+    /// Store this value unconditionally.
     Write(Value),
-    /// Store this if that is there; nothing stands for an absent key.
+    /// Store this value if the expected one is present; `None` stands for an absent key.
     Swap {
-        /// What must be there.
+        /// The expected value.
         expected: Option<Value>,
-        /// What to store.
+        /// The value to store.
         new: Value,
     },
-    /// Make it absent.
+    /// Delete.
     Delete,
 }
 
-/// What a client was told.
+/// An answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This was there: the answer to a read, to a deletion or to a swap that failed.
+    /// This value was present: the answer to a read, a deletion or a failed swap.
     Found(Option<Value>),
-    /// It was done, whatever was there before; to a swap: what was expected was there.
+    /// Done, whatever value was present before; for a swap, the expected value was present.
     Done,
 }
 
 impl Answer {
-    /// The value that it tells of.
+    /// The value in the answer.
     #[must_use]
     pub const fn found(self) -> Option<Value> {
         match self {
@@ -41,8 +41,8 @@ impl Answer {
     }
 }
 
-/// The state after an action on a state, or nothing when it could not have been answered like that.
-/// No answer fits any state.
+/// The state after an action, or `None` if this answer is impossible in the given state. The absence of an answer fits
+/// any state.
 pub(super) fn step(
     state: Option<Value>,
     action: Action,
@@ -59,7 +59,7 @@ pub(super) fn step(
         (Action::Swap { expected, .. }, Some(Answer::Found(found))) => {
             (found == state && expected != state).then_some(state)
         }
-        // One that fails changes nothing and need not be ordered.
+        // A failed swap changes nothing and need not be ordered.
         (Action::Swap { expected, new }, None) => (expected == state).then_some(Some(new)),
         (Action::Delete, None | Some(Answer::Done)) => Some(None),
         (Action::Delete, Some(Answer::Found(found))) => (found == state).then_some(None),

@@ -1,13 +1,12 @@
-//! The search for an order: Wing and Gong's, with Lowe's memory of what was tried.
+//! The search for an order: the algorithm of Wing and Gong, with Lowe's cache of visited states.
 //!
-//! Calls and returns stand in a list by time. The search takes a call that comes before the first
-//! return, lets the operation take effect, and goes on without it; when the first return comes before
-//! any call that would fit, the last choice was wrong and the next one is tried. The set of operations
-//! that have taken effect, with the state they led to, decides all that can follow, so no such pair is
-//! looked at twice. What only tells the state it found, and leaves it, is never a wrong choice and is
-//! not taken back by itself.
+//! Calls and returns are in a list by time. The search takes a call that comes before the first return, lets the
+//! operation take effect, and continues without it. If the first return comes before any call that fits, the last
+//! choice was wrong and the next one is tried. The set of operations that have taken effect, together with the
+//! resulting state, determines everything that can follow, so no such pair is visited twice. An operation that only
+//! reports the state and leaves it unchanged is never a wrong choice, and is not undone on its own.
 //!
-//! The work is bounded: by the time given, and by the memory that the pairs take.
+//! The work is bounded by the given time and by the memory for the pairs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -15,25 +14,25 @@ use std::time::{Duration, Instant};
 use super::Operation;
 use super::register::{Action, Answer, Value, step};
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Some order explains the history.
     Linearizable,
-    /// None does; with how far the search came.
+    /// No order does, with the progress of the search.
     Illegal(String),
-    /// The bounds were reached first.
+    /// A bound was reached first.
     Unknown,
 }
 
-/// Words that the memory of pairs may take: half a gigabyte.
+/// Words for the cache of pairs: half a gigabyte.
 const WORDS_MAX: usize = 64 << 20;
-/// Choices between two looks at the clock.
+/// Choices between two reads of the clock.
 const LOOK: u32 = 1024;
-/// Operations of either sort that a failure shows.
+/// Operations of each kind that a failure prints.
 const SHOWN: usize = 12;
 
-/// A place in the list. The list begins with a place of nothing.
+/// An index in the list. The list begins with an empty element.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     operation: usize,
@@ -48,21 +47,21 @@ const END: usize = usize::MAX;
 struct Search<'a> {
     operations: &'a [Operation],
     entries: Vec<Entry>,
-    /// Where an operation's return stands; nowhere without an answer.
+    /// Index of an operation's return; `None` without an answer.
     returns: Vec<Option<usize>>,
     taken: Taken,
-    /// Deletions without an answer, by their calls. They are all alike: only the first that is left is
-    /// ever tried, so those that have taken effect are the first few.
+    /// Deletions without an answer, by their calls. They are interchangeable: only the first remaining one is tried, so
+    /// those that have taken effect are the first ones.
     deletions: Vec<usize>,
     deleted: usize,
     state: Option<Value>,
     /// Calls that have taken effect, with the state before, in order.
     order: Vec<(usize, Option<Value>)>,
-    /// Operations with an answer that have yet to take effect.
+    /// Operations with an answer that have not taken effect yet.
     left: usize,
     tried: HashSet<Box<[u64]>>,
     words: usize,
-    /// How far it came: what was left, the state, the order, and the operation that did not fit.
+    /// The furthest progress: the remaining operations, the state, the order, and the operation that did not fit.
     furthest: Option<Stuck>,
 }
 
@@ -102,7 +101,7 @@ pub(super) fn search(operations: &[Operation], budget: Duration) -> Verdict {
 
 impl<'a> Search<'a> {
     fn new(operations: &'a [Operation]) -> Self {
-        // At the same moment a call comes before a return: then they overlap.
+        // At the same moment a call comes before a return, because then the operations overlap.
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (number, operation) in operations.iter().enumerate() {
             events.push((operation.called, false, number));
@@ -144,13 +143,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Lets a called operation take effect, if it can and that was not tried before.
+    /// Lets a called operation take effect, if it fits and the resulting pair was not visited before.
     fn take(&mut self, place: usize) -> bool {
         let number = self.entries[place].operation;
         let operation = &self.operations[number];
         let answer = operation.answer.map(|(_, answer)| answer);
         let Some(state) = step(self.state, operation.action, answer) else { return false };
-        // Nobody waits for what has no answer, so it is tried only where it makes a difference.
+        // No client waits for an operation without an answer, so it is tried only where it makes a difference.
         let deletes = answer.is_none() && operation.action == Action::Delete;
         let is_next = self.deletions.get(self.deleted) == Some(&number);
         if answer.is_none() && state == self.state || deletes && !is_next {
@@ -175,7 +174,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// Takes back the last effect that was a choice, and returns where to look for another one.
+    /// Undoes the last effect that was a choice, and returns the position at which to search for another choice.
     fn take_back(&mut self) -> Option<usize> {
         while let Some((place, before)) = self.order.pop() {
             let number = self.entries[place].operation;
@@ -253,13 +252,13 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Which operations have taken effect. Those with an answer are numbered by their calls, and all but
-/// the last few of them have: only what follows the first that has not is written down.
+/// The set of operations that have taken effect. Operations with an answer are numbered by their calls, and all but the
+/// last few of them have taken effect: only the part after the first that has not is stored.
 struct Taken {
     /// Bit of each operation, among those with an answer or among those without.
     bits: Vec<(bool, usize)>,
     answered: Vec<u64>,
-    /// The first of those with an answer that has not.
+    /// The first operation with an answer that has not taken effect.
     first: usize,
     unanswered: Vec<u64>,
 }
@@ -302,7 +301,7 @@ impl Taken {
         }
     }
 
-    /// The pair of what has taken effect and the state.
+    /// The pair of the set and the state.
     fn with(&self, state: Option<Value>) -> Box<[u64]> {
         let from = self.first / 64;
         let end = self.answered.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);

@@ -56,7 +56,7 @@ fn is_explained(history: &[Operation]) -> bool {
         if (0..history.len()).all(|number| !left(number) || history[number].answer.is_none()) {
             return true;
         }
-        // Nothing that has yet to take effect may have returned before the call of what comes next.
+        // An operation that has not taken effect must not have returned before the next call.
         let returned = (0..history.len()).filter(|number| left(*number));
         let limit = returned.filter_map(|number| history[number].answer.map(|(at, _)| at)).min();
         for number in 0..history.len() {

@@ -39,7 +39,7 @@ impl Traits {
 /// Last observation of a key: its value, and its revision.
 type Known = Option<(Value, i64)>;
 
-/// What came back: the answer, what it says about revisions, and what is there now when that is known.
+/// The result: the answer, its facts about revisions, and the current value if it is known.
 type Told = (Answer, Option<Fact>, Option<Known>);
 
 pub(super) struct Worker {
@@ -66,7 +66,7 @@ impl Worker {
     pub(super) async fn run(mut self) {
         while !self.shared.stopped() {
             self.step().await;
-            // Not as fast as it can: the point is many meetings, not many operations.
+            // With pauses: the test needs concurrency, not many operations.
             tokio::time::sleep(self.random.millis_below(self.traits.pause)).await;
         }
     }
@@ -124,8 +124,7 @@ impl Worker {
                 assert_ne!(status.code(), Code::DataLoss, "{status:?}");
                 let text = format!("{:?}: {}", status.code(), status.message());
                 *record.failures.entry(text).or_default() += 1;
-                // Expectations that may be wrong are dropped, or a key would be swapped in vain for
-                // the rest of the test.
+                // Expectations that may be wrong are dropped; otherwise all further swaps of the key would fail.
                 self.known.remove(&key);
                 if action == Action::Read || was_refused(&status) {
                     return;
@@ -138,7 +137,7 @@ impl Worker {
     }
 }
 
-/// True when the request never left for want of a connection.
+/// True if the request was never sent because the connection was refused.
 fn was_refused(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
@@ -150,8 +149,8 @@ fn was_refused(status: &Status) -> bool {
     false
 }
 
-/// Asks for an action. A swap compares the revision that stored the expected value when there is one,
-/// which comes to the same because no value is stored twice.
+/// Sends an action. A swap compares the mod revision of the expected value if there is one, which is equivalent because
+/// no value is stored twice.
 async fn ask(
     client: &Client,
     name: &str,

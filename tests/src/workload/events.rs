@@ -1,4 +1,4 @@
-//! The history of a store, and watchers that must see all of it.
+//! The history of a store, and watchers that must receive all of it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{Client, PATIENCE, Watch, eventually_ok};
 pub(super) struct Event {
     pub(super) revision: i64,
     pub(super) key: String,
-    /// Nothing for a deletion.
+    /// `None` for a deletion.
     pub(super) value: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn read(client: &Client, first: i64, last: i64) -> Vec<Event> {
 #[derive(Debug)]
 struct Seen {
     events: Vec<Event>,
-    /// Where to begin anew: after the last event.
+    /// The revision at which to resume: after the last event.
     next: i64,
     interruptions: u64,
     /// The last reason for an interruption.
@@ -92,8 +92,8 @@ impl Watcher {
         Self { member, seen, task }
     }
 
-    /// Waits until it has seen the last event, and checks that it saw all, once, in order. Returns how
-    /// often it had to begin anew.
+    /// Waits until it has received the last event, and checks that it received all events once, in order. Returns the
+    /// number of restarts.
     pub(super) async fn check(mut self, history: &[Event]) -> u64 {
         let last = history.last().map_or(0, |event| event.revision);
         eventually_ok(PATIENCE, "a watcher's last event", async || {
@@ -108,7 +108,7 @@ impl Watcher {
         })
         .await;
         let seen = self.seen.lock().unwrap();
-        // Others may have written since.
+        // Other clients may have written since.
         let until = seen.events.partition_point(|event| event.revision <= last);
         let events = &seen.events[..until];
         let differs = history.iter().zip(events).position(|(one, other)| one != other);
@@ -129,7 +129,7 @@ impl Watcher {
     }
 }
 
-/// Watches, and after each interruption goes on where it was.
+/// Watches, and resumes after each interruption.
 async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
         let why = watch_once(&client, &seen).await;
@@ -142,7 +142,7 @@ async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-/// Watches until the stream ends, and says why it did.
+/// Watches until the stream ends, and returns the reason.
 async fn watch_once(client: &Client, seen: &Mutex<Seen>) -> String {
     let mut watch = Watch::open(client);
     let next = seen.lock().unwrap().next;

@@ -1,9 +1,9 @@
-//! A lease that is kept alive through everything, and one that is not.
+//! A lease that is renewed through all faults, and one that is not.
 //!
-//! A leader that sleeps for longer than the lease lives finds it expired when it wakes up, whoever renewed
-//! it meanwhile. Of etcd's leader too it is expected that it asks others before it ends the lease, but the
-//! first tick of its clock makes it sure of itself again, and that may come before the news of a new leader.
-//! So of a cluster with such a sleeper nothing is said about the lease.
+//! A leader that is suspended for longer than the TTL finds the lease expired when it resumes, even if another leader
+//! renewed it meanwhile. etcd's leader, too, should ask a quorum before it ends the lease, but the first tick of its
+//! clock confirms its leadership again, and that may come before the message of a new leader. So the lease is not
+//! checked in a cluster with such a pause.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use tonic::{Code, Status};
 use super::Shared;
 use crate::{Client, Cluster, Endpoints, Kind, PATIENCE, Random, eventually_ok, put_leased};
 
-/// Seconds that the kept lease lasts without being kept.
+/// TTL of the renewed lease in seconds.
 const KEPT: u32 = 10;
-/// The same for the other one.
+/// TTL of the other lease.
 const LEFT: u32 = 2;
-/// A leader that has lost its office may renew leases until it knows, and clocks are not exact.
+/// A deposed leader may renew leases until it notices, and clocks are not exact.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// The leases of a load.
@@ -32,28 +32,27 @@ pub(super) struct Leases {
     task: JoinSet<()>,
 }
 
-/// Renewals that are remembered, to be told when one is missing.
+/// Number of renewals that are recorded, for the message of a failure.
 const RENEWALS: usize = 40;
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the last request was sent that renewed the lease.
+    /// The time at which the last successful renewal was sent.
     renewed: Option<Instant>,
-    /// The last requests: when each was sent and answered, counted from the load's start, and what came
-    /// back.
+    /// The last requests: when each was sent and answered, counted from the start of the load, and the result.
     renewals: VecDeque<(Duration, Duration, Result<i64, String>)>,
-    /// A renewal found no lease where one was due.
+    /// A renewal did not find a lease that should exist.
     is_lost: bool,
 }
 
 impl State {
-    /// True when the lease must be alive still.
+    /// True if the lease must still exist.
     fn is_due(&self) -> bool {
         let lasts = Duration::from_secs(KEPT.into()) - SLACK;
         self.renewed.is_some_and(|renewed| renewed.elapsed() < lasts)
     }
 
-    /// Takes the answer to a request that was sent then. Without an answer there is nothing to be said.
+    /// Records the answer to a request that was sent at this time. Without an answer nothing is recorded.
     fn note(&mut self, start: Instant, sent: Instant, answer: &Result<i64, Status>) {
         match answer {
             Ok(1..) => self.renewed = Some(sent),
@@ -119,14 +118,14 @@ async fn keep(everyone: Endpoints, shared: Arc<Shared>, id: i64, state: Arc<Mute
     for (id, ttl, which) in [(id, KEPT, "kept"), (id + 1, LEFT, "left")] {
         let grant = pb::LeaseGrantRequest { id, ttl: ttl.into() };
         let granted = async |client: Client| match client.lease_grant(grant).await {
-            // An earlier attempt was not in vain after all.
+            // An earlier attempt succeeded after all.
             Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
             answer => answer.map(drop),
         };
         everyone.ask("a lease", granted).await;
         let write = put_leased(name(&shared, which), format!("under {id}"), id);
         let written = async |client: Client| match client.put(write.clone()).await {
-            // It may have expired in the meantime, which is what is expected of it.
+            // It may have expired meanwhile, as expected.
             Err(status) if status.code() == Code::NotFound && which == "left" => Ok(()),
             answer => answer.map(drop),
         };

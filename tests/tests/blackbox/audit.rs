@@ -1,4 +1,4 @@
-//! The audit log: what is told of whom, what never is, and what happens where it cannot be written.
+//! The audit log: recorded calls, secrets that are never recorded, and the behaviour when it cannot be written.
 
 use quorate_api::authpb::Permission;
 use quorate_api::authpb::permission::Type;
@@ -22,17 +22,17 @@ use super::tls::{Files, ctl};
 
 on_quorate! {
     alone:
-    calls_of_all_kinds_are_told,
-    who_is_refused_is_told_and_secrets_never_are,
-    nothing_is_told_unless_it_is_asked_for,
-    rules_choose_what_is_told,
+    calls_of_every_kind_are_recorded,
+    refused_calls_are_recorded_without_secrets,
+    without_the_flag_nothing_is_recorded,
+    rules_select_the_recorded_calls,
     rules_about_keys_match_locks_elections_and_leases,
-    a_full_file_is_set_aside,
-    who_shows_a_certificate_is_told_by_its_name,
-    what_cannot_be_written_is_lost_or_keeps_calls_out,
+    a_full_file_is_rotated,
+    the_name_in_a_client_certificate_is_recorded,
+    lines_that_cannot_be_written_are_dropped_or_calls_are_refused,
 }
 
-/// A folder, and an audit log in it.
+/// A folder with an audit log.
 struct Audited {
     server: Server,
     path: PathBuf,
@@ -56,7 +56,7 @@ impl Audited {
         self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The newest line about this method for which something holds.
+    /// The newest line about this method that satisfies a condition.
     async fn line(&self, method: &str, holds: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("a line about {method}"), async || {
             let of_method = |line: &&Value| line["method"] == format!("/{method}") && holds(line);
@@ -70,7 +70,7 @@ fn is_ok(line: &Value) -> bool {
     line["code"] == "OK"
 }
 
-async fn calls_of_all_kinds_are_told(kind: Kind) {
+async fn calls_of_every_kind_are_recorded(kind: Kind) {
     let audited = Audited::start(kind, &[]).await;
     let client = audited.server.client();
     let revision = client.write("a", "v").await;
@@ -133,7 +133,7 @@ async fn calls_of_all_kinds_are_told(kind: Kind) {
     assert!(audited.server.metric("quorate_audit_lines_written_total").unwrap() > 0.0);
 }
 
-/// Lets a user read what begins with `/own/`.
+/// Lets a user read the prefix `/own/`.
 async fn add_user(client: &Client, name: &str, password: &str) {
     let (name, password) = (name.to_owned(), password.to_owned());
     let add = pb::AuthUserAddRequest { name: name.clone(), password, ..Default::default() };
@@ -147,10 +147,10 @@ async fn add_user(client: &Client, name: &str, password: &str) {
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user: name, role }).await.unwrap();
 }
 
-async fn who_is_refused_is_told_and_secrets_never_are(kind: Kind) {
+async fn refused_calls_are_recorded_without_secrets(kind: Kind) {
     let audited = Audited::start(kind, &[]).await;
     if audited.server.user_of_tools().is_some() {
-        // Users are there already in a secured run.
+        // In a secured run the users exist already.
         return;
     }
     let client = audited.server.client();
@@ -201,7 +201,7 @@ async fn who_is_refused_is_told_and_secrets_never_are(kind: Kind) {
     assert!(!text.contains("$2a$") && !text.contains("JDJ"), "{text}");
 }
 
-async fn who_shows_a_certificate_is_told_by_its_name(kind: Kind) {
+async fn the_name_in_a_client_certificate_is_recorded(kind: Kind) {
     let files = Files::new();
     files.write("ann", &Leaf::new("ann"));
     let path = files.path("audit.log");
@@ -221,21 +221,21 @@ async fn who_shows_a_certificate_is_told_by_its_name(kind: Kind) {
     .await;
     for line in &lines {
         assert_eq!(line["certificate"], "ann", "{line}");
-        // Without authentication a certificate makes nobody a user.
+        // Without authentication a certificate identifies no user.
         assert!(line.get("user").is_none_or(|user| user == ""), "{line}");
     }
     let put = lines.iter().find(|line| line["method"] == "/etcdserverpb.KV/Put").unwrap();
     assert_eq!((&put["code"], &put["requests"][0]["key"]), (&json!("OK"), &json!("a")), "{put}");
 }
 
-async fn nothing_is_told_unless_it_is_asked_for(kind: Kind) {
+async fn without_the_flag_nothing_is_recorded(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     assert_eq!(server.metric("quorate_audit_lines_written_total"), Some(0.0));
     assert_eq!(server.metric("quorate_audit_lines_bytes"), Some(0.0));
 }
 
-async fn rules_choose_what_is_told(kind: Kind) {
+async fn rules_select_the_recorded_calls(kind: Kind) {
     let rules = "--audit-rules=exclude method=KV/Range; include key=/a/; exclude";
     let audited = Audited::start(kind, &[rules]).await;
     let client = audited.server.client();
@@ -296,14 +296,14 @@ async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
     assert_eq!((&lock["key"], &lock["range-end"]), (&json!("/a/"), &json!("/a0")), "{lock}");
 }
 
-/// Has lines told, of about 16 KiB each.
+/// Causes lines of about 16 KiB each.
 async fn tell_much(client: &Client) -> Result<(), tonic::Status> {
     let name = "k".repeat(480);
     let puts = (0..32).map(|number| put_op(format!("{name}{number}"), "v")).collect();
     client.txn(txn(puts)).await.map(drop)
 }
 
-async fn a_full_file_is_set_aside(kind: Kind) {
+async fn a_full_file_is_rotated(kind: Kind) {
     let rotation = r#"--audit-log-rotation-config-json={"maxsize":1}"#;
     let audited = Audited::start(kind, &[rotation]).await;
     let client = audited.server.client();
@@ -324,14 +324,14 @@ async fn a_full_file_is_set_aside(kind: Kind) {
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
 }
 
-/// A pipe that is full as soon as somebody has written 64 KiB: nobody reads.
+/// A pipe without a reader, which is full after 64 KiB.
 fn full_pipe(path: &Path) -> std::fs::File {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-async fn what_cannot_be_written_is_lost_or_keeps_calls_out(kind: Kind) {
+async fn lines_that_cannot_be_written_are_dropped_or_calls_are_refused(kind: Kind) {
     let server = Options::new(kind).flag("--audit-log=/dev/full").start().await;
     server.client().write("k", "v").await;
     eventually("lines that are lost are counted", async || {

@@ -1,5 +1,5 @@
-//! Users, roles and permissions: how one logs in, for how long that holds, and what it comes to under way. What each
-//! method needs is in `permissions`.
+//! Users, roles and permissions: logins, the lifetime of tokens, and changes while clients work. The requirements of
+//! each method are in `permissions`.
 
 use quorate_api::authpb;
 use quorate_api::etcdserverpb as pb;
@@ -13,37 +13,37 @@ use tempfile::TempDir;
 use tonic::Code;
 
 on_both_servers! {
-    the_switch_needs_a_root,
+    enabling_authentication_requires_root,
     logging_in,
-    what_is_no_password,
+    invalid_credentials_are_refused,
     a_token_ends_with_its_user_and_not_with_a_role,
-    permissions_are_those_of_now,
-    watching_is_reading,
-    a_watcher_stays_when_the_permission_goes,
+    permission_changes_take_effect_at_once,
+    a_watch_requires_read_permission,
+    a_watcher_continues_after_its_permission_is_revoked,
     a_lease_expires_under_authentication,
 }
 
 on_both_servers! {
     alone:
     users_survive_a_restart,
-    a_token_runs_out,
-    a_token_is_good_on_every_member,
-    a_cluster_goes_on_without_its_leader,
-    one_takes_over_from_the_other,
+    a_token_expires,
+    a_token_is_valid_on_every_member,
+    a_cluster_with_authentication_survives_the_loss_of_its_leader,
+    users_survive_a_change_of_program,
     signed_tokens,
-    a_certificate_holds_the_key_of_tokens,
+    the_token_key_may_come_from_a_certificate,
 }
 
 on_quorate! {
     alone:
-    both_in_one_cluster,
-    who_logs_in_all_the_time_keeps_nobody_waiting,
+    users_are_shared_in_a_mixed_cluster,
+    continual_logins_of_one_source_do_not_delay_others,
     failed_logins_lock_out_neither_the_user_nor_an_administrator,
-    tokens_that_nobody_gave_out_take_no_readers_place,
-    no_secret_is_told,
-    keys_of_tokens_change_under_way,
+    invalid_tokens_do_not_use_up_waiting_reads,
+    secrets_are_not_printed,
+    token_keys_are_reloaded_while_the_member_runs,
     requests_without_credentials_are_not_written_to_the_log,
-    a_snapshot_withdraws_the_tokens_of_deleted_users,
+    a_snapshot_invalidates_tokens_of_deleted_users,
 }
 
 on_both_servers! {
@@ -57,7 +57,7 @@ pub(super) const DENIED: &str = "etcdserver: permission denied";
 pub(super) const OLD: &str = "etcdserver: revision of auth store is old";
 pub(super) const WRONG: &str = "etcdserver: authentication failed, invalid user ID or password";
 
-/// Hashing is to be cheap here.
+/// Makes password hashing cheap.
 pub(super) fn options(kind: Kind) -> Options {
     Options::new(kind).flag("--bcrypt-cost=4")
 }
@@ -102,7 +102,7 @@ pub(super) fn permission(
     pb::AuthRoleGrantPermissionRequest { name: role.to_owned(), perm: Some(perm) }
 }
 
-/// A role, and a user of the same name with `-er` behind it, that may read and write from one key to another.
+/// A role, and a user of the same name with the suffix `-er`, that may read and write a range of keys.
 async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     client.role_add(pb::AuthRoleAddRequest { name: role.to_owned() }).await.unwrap();
     client.role_grant_permission(permission(role, 2, key, end)).await.unwrap();
@@ -110,7 +110,7 @@ async fn allow(client: &Client, name: &str, role: &str, key: &str, end: &str) {
     grant(client, name, role).await;
 }
 
-/// Root, ann who may read and write a to b, eve who may nothing, and the switch on. Returns root.
+/// Creates root, ann who may read and write a to b, eve without permissions, and enables authentication. Returns root.
 pub(super) async fn guard(client: &Client) -> Client {
     allow(client, "ann", "app", "a", "b").await;
     add_user(client, "eve").await;
@@ -124,7 +124,7 @@ async fn revision(client: &Client) -> u64 {
     client.auth_status(pb::AuthStatusRequest {}).await.unwrap().auth_revision
 }
 
-async fn the_switch_needs_a_root(kind: Kind) {
+async fn enabling_authentication_requires_root(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let enable = async || client.auth_enable(pb::AuthEnableRequest {}).await;
@@ -152,7 +152,7 @@ async fn the_switch_needs_a_root(kind: Kind) {
     }
     root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     assert_eq!(revision(&client).await, before + 1);
-    // Once more is nothing.
+    // Enabling it again has no effect.
     client.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     assert_eq!(revision(&client).await, before + 1);
 }
@@ -183,7 +183,7 @@ async fn logging_in(kind: Kind) {
     let (prefix, index) = answer.token.split_once('.').unwrap();
     assert!(prefix.len() == 16 && prefix.bytes().all(|byte| byte.is_ascii_alphabetic()));
     assert!(index.parse::<u64>().unwrap() > 0);
-    // Under either name, with the word before it or without.
+    // Under either header name, with the scheme before it or without.
     let mut shown = vec![("token", answer.token.clone()), ("authorization", answer.token.clone())];
     if server.is_3_7() {
         shown.push(("authorization", format!("Bearer {}", answer.token)));
@@ -197,7 +197,7 @@ async fn logging_in(kind: Kind) {
     let (spelt, later) = (format!("bearer {}", answer.token), format!("{}1", answer.token));
     let mut bad = vec!["", "x", "x.y", "x.1", &spelt];
     if kind == Kind::Quorate {
-        // etcd waits for that entry for as long as its client does.
+        // etcd waits for that entry until its client's deadline.
         bad.push(&later);
     }
     for bad in bad {
@@ -206,7 +206,7 @@ async fn logging_in(kind: Kind) {
     }
 }
 
-async fn what_is_no_password(kind: Kind) {
+async fn invalid_credentials_are_refused(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let add = async |length| {
@@ -239,7 +239,7 @@ async fn a_token_ends_with_its_user_and_not_with_a_role(kind: Kind) {
     let ann = client.log_in("ann", "another").await.unwrap();
     ann.range(key("a1")).await.unwrap();
     if !server.is_3_7() {
-        // Now and then 3.5 denies root what comes next.
+        // Sometimes 3.5 denies root the next request.
         return;
     }
     root.user_delete(pb::AuthUserDeleteRequest { name: "ann".into() }).await.unwrap();
@@ -249,18 +249,18 @@ async fn a_token_ends_with_its_user_and_not_with_a_role(kind: Kind) {
     refused(root.user_list(pb::AuthUserListRequest {}).await, Code::Unauthenticated, BAD);
 }
 
-async fn permissions_are_those_of_now(kind: Kind) {
+async fn permission_changes_take_effect_at_once(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
     let ann = log_in(&client, "ann").await;
-    // What touches adds up.
+    // Adjacent ranges are merged.
     refused(ann.put(put("b", "v")).await, Code::PermissionDenied, DENIED);
     root.role_grant_permission(permission("app", 2, "b", "c")).await.unwrap();
     ann.put(put("b", "v")).await.unwrap();
     ann.delete_range(delete("a", "c")).await.unwrap();
     refused(ann.delete_range(delete("a", "d")).await, Code::PermissionDenied, DENIED);
-    // To write is not to read.
+    // Write permission does not include read permission.
     root.role_grant_permission(permission("app", 1, "x", "")).await.unwrap();
     ann.put(put("x", "v")).await.unwrap();
     refused(ann.range(key("x")).await, Code::PermissionDenied, DENIED);
@@ -279,7 +279,7 @@ async fn permissions_are_those_of_now(kind: Kind) {
     refused(ann.range(key("a1")).await, Code::PermissionDenied, DENIED);
 }
 
-async fn watching_is_reading(kind: Kind) {
+async fn a_watch_requires_read_permission(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -295,7 +295,7 @@ async fn watching_is_reading(kind: Kind) {
         (&ann, from("b1"), told("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
-        // From the key on is more than the key. Older releases did not see to that.
+        // A range from the key on is more than the key. Older releases did not check that.
         cases.push((&ann, from("x"), told("PermissionDenied", DENIED)));
     }
     for (caller, request, reason) in cases {
@@ -303,7 +303,7 @@ async fn watching_is_reading(kind: Kind) {
         let answer = watch.create(request.clone()).await;
         assert!(answer.canceled && answer.created && answer.watch_id == -1, "{answer:?}");
         assert!(answer.cancel_reason.ends_with(&reason), "{request:?}: {}", answer.cancel_reason);
-        // The stream goes on.
+        // The stream continues.
         let again = watch.create(request).await;
         assert!(again.canceled);
     }
@@ -313,7 +313,7 @@ async fn watching_is_reading(kind: Kind) {
     assert!(!Watch::open(&root).create(from("\0")).await.canceled);
 }
 
-async fn a_watcher_stays_when_the_permission_goes(kind: Kind) {
+async fn a_watcher_continues_after_its_permission_is_revoked(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -355,13 +355,13 @@ async fn users_survive_a_restart(kind: Kind) {
     refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
 }
 
-async fn a_token_runs_out(kind: Kind) {
+async fn a_token_expires(kind: Kind) {
     let server = options(kind).flag("--auth-token-ttl=1").start().await;
     let client = server.client();
     let root = guard(&client).await;
     let ann = log_in(&client, "ann").await;
     ann.range(key("a1")).await.unwrap();
-    // A lease tells that time has passed; to ask for the token would make it last.
+    // The expiry of a lease shows that the time has passed; a check of the token would extend it.
     let lease = root.grant(0, 4).await;
     root.put(put_leased("k", "v", lease)).await.unwrap();
     gone(&root, "k").await;
@@ -373,7 +373,7 @@ pub(super) async fn gone(client: &Client, name: &str) {
     eventually("the lease has expired", gone).await;
 }
 
-async fn a_token_is_good_on_every_member(kind: Kind) {
+async fn a_token_is_valid_on_every_member(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
     let leader = cluster.leader().await;
     guard(&cluster.client(leader)).await;
@@ -383,7 +383,7 @@ async fn a_token_is_good_on_every_member(kind: Kind) {
         for other in cluster.members() {
             let ann = cluster.client(other).with_token(&token);
             if kind == Kind::Etcd {
-                // It waits for the entry before the one that gave out the token.
+                // The member waits for the entry before the one that issued the token.
                 let known = async || ann.range(key("a1")).await;
                 eventually_ok(DEADLINE, "the token is known", known).await;
             }
@@ -395,7 +395,7 @@ async fn a_token_is_good_on_every_member(kind: Kind) {
     }
 }
 
-/// The permissions of all members are the same, whoever leads.
+/// The permissions on all members are equal, whichever is the leader.
 async fn check_permissions(cluster: &Cluster) {
     for member in cluster.running() {
         let client = cluster.client(member);
@@ -407,7 +407,7 @@ async fn check_permissions(cluster: &Cluster) {
     }
 }
 
-async fn a_cluster_goes_on_without_its_leader(kind: Kind) {
+async fn a_cluster_with_authentication_survives_the_loss_of_its_leader(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
     let leader = cluster.leader().await;
     guard(&cluster.client(leader)).await;
@@ -417,7 +417,7 @@ async fn a_cluster_goes_on_without_its_leader(kind: Kind) {
     check_permissions(&cluster).await;
 }
 
-async fn one_takes_over_from_the_other(kind: Kind) {
+async fn users_survive_a_change_of_program(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -425,7 +425,7 @@ async fn one_takes_over_from_the_other(kind: Kind) {
     let data = place.path().join("data");
     let other = if kind == Kind::Etcd { Kind::Quorate } else { Kind::Etcd };
     let mut before = 0;
-    // There and back.
+    // In both directions.
     for (round, kind) in [kind, other, kind].into_iter().enumerate() {
         let version = if kind == Kind::Quorate { &["--hold-cluster-version=3.5"][..] } else { &[] };
         let options = version.iter().fold(options(kind), |options, flag| options.flag(*flag));
@@ -442,7 +442,7 @@ async fn one_takes_over_from_the_other(kind: Kind) {
         before = revision(&root).await;
         let users = root.user_list(pb::AuthUserListRequest {}).await.unwrap().users;
         assert_eq!(users.len(), 3 + round, "{users:?}");
-        // Once what there is stands in the log alone.
+        // Then all changes are in the log only.
         if round == 1 {
             server.kill();
         } else {
@@ -451,7 +451,7 @@ async fn one_takes_over_from_the_other(kind: Kind) {
     }
 }
 
-/// Who leads, as root is told.
+/// The leader, as reported to root.
 async fn leader(cluster: &Cluster) -> usize {
     let running = cluster.running();
     let ask = async || {
@@ -461,14 +461,14 @@ async fn leader(cluster: &Cluster) -> usize {
     eventually("a leader", ask).await
 }
 
-async fn both_in_one_cluster(ours: Kind) {
+async fn users_are_shared_in_a_mixed_cluster(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
     let mut options = ClusterOptions::new(Kind::Etcd, 3).flag("--bcrypt-cost=4");
     options = options.member(1, |one| one.kind(ours).flag("--hold-cluster-version=3.5"));
     let mut cluster = options.start().await;
-    // Users are made by either, and known to both.
+    // Users are created through either program, and exist in both.
     let root = guard(&cluster.client(0)).await;
     check_permissions(&cluster).await;
     let token = root.metadata().get("token").unwrap().to_str().unwrap().to_owned();
@@ -482,7 +482,7 @@ async fn both_in_one_cluster(ours: Kind) {
         told.push(revision(&cluster.client(member).with_token(&token)).await);
     }
     assert!(told.iter().all(|revision| *revision == told[0]), "{told:?}");
-    // And whoever leads, all of them judge alike.
+    // All members decide alike, whichever is the leader.
     for _ in 0..2 {
         let leader = leader(&cluster).await;
         cluster.kill(leader);
@@ -492,7 +492,7 @@ async fn both_in_one_cluster(ours: Kind) {
     check_permissions(&cluster).await;
 }
 
-async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
+async fn continual_logins_of_one_source_do_not_delay_others(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=8").start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -501,7 +501,7 @@ async fn who_logs_in_all_the_time_keeps_nobody_waiting(kind: Kind) {
         let client = client.clone();
         flood.spawn(async move { client.log_in("eve", "wrong").await.unwrap_err() });
     }
-    // Whoever logs in besides is next, and who is logged in notices nothing.
+    // Another login is next, and logged-in users are not affected.
     log_in(&client, "ann").await;
     root.put(put("k", "v")).await.unwrap();
     let mut refused_early = 0;
@@ -539,13 +539,13 @@ async fn failed_logins_lock_out_neither_the_user_nor_an_administrator(kind: Kind
     assert!(waiting().await >= 32, "both came first");
 }
 
-async fn tokens_that_nobody_gave_out_take_no_readers_place(kind: Kind) {
+async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
     let mut flood = tokio::task::JoinSet::new();
     for number in 0..2_000_u64 {
-        // Nobody will ever write the entry that they name, which may not be known here yet.
+        // No entry will ever exist at the index that they name, and the member cannot know that yet.
         let client = client.with_token(&format!("nobodygavethisout.{}", (1 << 40) + number));
         flood.spawn(async move { client.range(key("k")).await.unwrap_err() });
     }
@@ -568,7 +568,7 @@ async fn tokens_that_nobody_gave_out_take_no_readers_place(kind: Kind) {
     .await;
 }
 
-async fn no_secret_is_told(kind: Kind) {
+async fn secrets_are_not_printed(kind: Kind) {
     let server = options(kind).flag("--log-level=debug").start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -596,14 +596,14 @@ async fn signed_tokens(kind: Kind) {
     ann.put(put("a1", "v")).await.unwrap();
     ann.range(key("a1")).await.unwrap();
     refused(ann.range(key("b")).await, Code::PermissionDenied, DENIED);
-    // One that was touched, or signed by nobody.
+    // A modified token, or one without a valid signature.
     let (head, rest) = token.split_once('.').unwrap();
     let (claims, _) = rest.split_once('.').unwrap();
     for bad in [format!("{token}x"), format!("{head}.{claims}."), "a.b.c".into(), "a.1".into()] {
         let answer = client.with_token(&bad).put(put("a1", "v")).await;
         refused(answer, Code::Unauthenticated, BAD);
     }
-    // It tells the revision at which it was given out: any change of users makes it old for keys.
+    // The token has the auth revision at which it was issued: any change of users invalidates it for key requests.
     add_user(&root, "new").await;
     refused(ann.range(key("a1")).await, Code::InvalidArgument, OLD);
     refused(ann.put(put("a1", "v")).await, Code::InvalidArgument, OLD);
@@ -612,7 +612,7 @@ async fn signed_tokens(kind: Kind) {
     ann.put(put("a1", "v")).await.unwrap();
 }
 
-async fn a_certificate_holds_the_key_of_tokens(kind: Kind) {
+async fn the_token_key_may_come_from_a_certificate(kind: Kind) {
     let place = TempDir::new().unwrap();
     let write = |name: &str, text: &str| {
         let path = place.path().join(name);
@@ -630,7 +630,7 @@ async fn a_certificate_holds_the_key_of_tokens(kind: Kind) {
     log_in(&client, "ann").await.put(put("a1", "v")).await.unwrap();
 }
 
-async fn keys_of_tokens_change_under_way(kind: Kind) {
+async fn token_keys_are_reloaded_while_the_member_runs(kind: Kind) {
     let place = TempDir::new().unwrap();
     let secret = place.path().join("secret");
     std::fs::write(&secret, "the first").unwrap();
@@ -655,7 +655,7 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     let index = async || root.status(pb::StatusRequest {}).await.unwrap().raft_index;
     let before = index().await;
     let large = vec![b'v'; 1_000_000];
-    // More than the quota: an alarm would be a proposal, too.
+    // More than the quota: raising an alarm would be a proposal, too.
     for _ in 0..25 {
         let refusal = Code::InvalidArgument;
         refused(client.put(put("a1", large.clone())).await, refusal, NOBODY);
@@ -688,7 +688,7 @@ async fn disabled_authentication_is_disabled_at_every_member(kind: Kind) {
     }
 }
 
-async fn a_snapshot_withdraws_the_tokens_of_deleted_users(kind: Kind) {
+async fn a_snapshot_invalidates_tokens_of_deleted_users(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").flag("--snapshot-count=50");
     let cluster = options.flag("--snapshot-catchup-entries=20").linked().start().await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);

@@ -1,4 +1,4 @@
-//! Authentication as operators set it up and use it, with both command-line tools: etcd's guide, step by step.
+//! Authentication as operators configure and use it, with both command-line tools, along etcd's guide.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ with_both_tools! {
 
 on_quorate! {
     alone:
-    a_command_logs_in_anew,
+    a_command_logs_in_again_when_its_token_is_invalid,
     a_terminal_shows_no_password,
 }
 
@@ -32,13 +32,13 @@ fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// What a command prints that succeeds.
+/// The output of a command that succeeds.
 #[track_caller]
 fn tell(ctl: &Ctl, line: &str) -> String {
     ctl.run(&words(line)).success()
 }
 
-/// What a command says that fails.
+/// The error of a command that fails.
 #[track_caller]
 fn fail(ctl: &Ctl, line: &str) -> String {
     let Finished { code, stderr, stdout } = ctl.run(&words(line));
@@ -47,7 +47,7 @@ fn fail(ctl: &Ctl, line: &str) -> String {
     said.unwrap_or_else(|| panic!("{line}: {stderr}")).to_owned()
 }
 
-/// Root, and ann who may read and write what begins with `app/`.
+/// Creates root, and ann who may read and write the prefix `app/`.
 fn secure(ctl: &Ctl) {
     for (line, told) in [
         ("user add root:r00t", "User root created\n"),
@@ -66,7 +66,7 @@ async fn an_operator_secures_a_cluster(kind: Kind, tool: Tool) {
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     assert!(tell(&ctl, "auth status").starts_with("Authentication Status: false\nAuthRevision: 1"));
     secure(&ctl);
-    // The role of root came into being on the way.
+    // The role root was created implicitly.
     assert_eq!(tell(&ctl, &format!("{ROOT} user list")), "ann\nroot\n");
     assert_eq!(tell(&ctl, &format!("{ROOT} role list")), "app\nroot\n");
     assert_eq!(tell(&ctl, &format!("{ROOT} user get root")), "User: root\nRoles: root\n");
@@ -124,7 +124,7 @@ async fn every_command_logs_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("lease revoke {lease}")).ends_with("revoked\n"));
     let past = as_root("get k -w json");
     let revision = past.split("\"mod_revision\":").nth(1).unwrap().split(',').next().unwrap();
-    // It ends by itself: what it runs fails.
+    // It ends because the command that it runs fails.
     let watch = format!("{ROOT} watch k --rev={revision} -- false");
     let Finished { stdout, .. } = ctl.run(&words(&watch));
     assert_eq!(stdout, "PUT\nk\nv\n");
@@ -140,7 +140,7 @@ async fn every_command_logs_in(kind: Kind, tool: Tool) {
     assert!(as_root(&format!("compaction {revision}")).contains("compacted revision"));
     assert_eq!(ctl.run_with_input(&[ROOT, "txn"], "\nput t v\n\n\n").success(), "SUCCESS\n\nOK\n");
     assert_eq!(as_root("del t"), "1\n");
-    // etcd 3.5 says it in other words.
+    // etcd 3.5 has another text.
     assert!(fail(&ctl, "snapshot save /never").ends_with("user name is empty"));
     for line in ["compaction 1", "defrag", "del k"] {
         assert_ne!(ctl.run(&words(&format!("--user=ann:s3cret {line}"))).code, Some(0), "{line}");
@@ -159,7 +159,7 @@ async fn passwords_change(kind: Kind, tool: Tool) {
     let add = || ctl.run_with_input(&[ROOT, "user", "add", "bob"], "w0rd\nw0rd\n");
     let added = match kind {
         Kind::Quorate => add().success(),
-        // For a moment after its role was granted, etcd 3.5 may refuse root.
+        // Just after its role was granted, etcd 3.5 may refuse root.
         Kind::Etcd => {
             let added = async || Some(add()).filter(|done| done.code == Some(0));
             eventually("root is known", added).await.stdout
@@ -178,7 +178,7 @@ fn begin(ctl: &Ctl, line: &str, input: Stdio) -> Child {
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Reads until a text has come.
+/// Reads until a text appears.
 fn read_until(from: &mut impl std::io::Read, text: &str) -> String {
     let (mut read, mut byte) = (Vec::new(), [0]);
     while !String::from_utf8_lossy(&read).contains(text) {
@@ -189,7 +189,7 @@ fn read_until(from: &mut impl std::io::Read, text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-async fn a_command_logs_in_anew(kind: Kind) {
+async fn a_command_logs_in_again_when_its_token_is_invalid(kind: Kind) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(Tool::QuorateCtl, &server) else { return };
     secure(&ctl);
@@ -197,7 +197,7 @@ async fn a_command_logs_in_anew(kind: Kind) {
     let mut errors = txn.stderr.take().unwrap();
     let said = read_until(&mut errors, "logged in");
     assert!(!said.contains("s3cret"), "{said}");
-    // Whoever gets another password, if it is the same one, has to log in anew.
+    // After a password change, even to the same password, the user must log in again.
     let changing = [ROOT, "user", "passwd", "ann", "--interactive=false"];
     drop(ctl.run_with_input(&changing, "s3cret\n").success());
     let mut input = txn.stdin.take().unwrap();
@@ -226,7 +226,7 @@ async fn a_terminal_shows_no_password(kind: Kind) {
     keyboard.write_all(b"w0rd\n").unwrap();
     read_until(&mut output, "User bob created\n");
     assert!(adding.wait().unwrap().success());
-    // The interrupt key ends it, and what is typed is shown again.
+    // The interrupt key ends it, and the echo is restored.
     let mut adding = begin(&ctl, "user add eve", inside.try_clone().unwrap().into());
     let mut output = adding.stdout.take().unwrap();
     read_until(&mut output, "Password of eve: ");

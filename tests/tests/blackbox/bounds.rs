@@ -1,8 +1,8 @@
-//! Bounds of what a member holds, each reached from outside: what it refuses then, what goes on meanwhile, and that
-//! everything comes back.
+//! Bounds of a member, each reached by clients or peers: what is refused, what continues meanwhile, and that every
+//! permit is released.
 //!
-//! `docs/bounds.md` says which bounds there are. Those on whole requests, calls and events of watchers are in
-//! `floods`, those on descriptors in `resources`.
+//! `docs/bounds.md` lists the bounds. Tests of those on whole requests, calls and events of watchers are in `floods`,
+//! of those on descriptors in `resources`.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -30,18 +30,18 @@ on_quorate! {
     lists_wait_and_are_refused_while_others_are_not_taken,
     references_of_long_lists_are_bounded,
     watchers_are_refused_beyond_their_memory,
-    what_one_slow_reader_of_a_watch_is_owed_is_bounded,
-    who_takes_no_replies_is_not_read_from,
-    what_the_backend_has_not_written_is_bounded,
-    strangers_on_the_peer_port_are_bounded,
-    large_bodies_on_the_peer_port_wait_for_one_another,
+    events_of_a_slow_watch_client_are_bounded,
+    requests_of_a_watch_client_that_does_not_read_are_not_read,
+    changes_that_the_backend_has_not_written_are_bounded,
+    unknown_peers_are_bounded,
+    large_bodies_on_the_peer_port_are_read_in_turn,
 }
 
 const MIB: usize = 1 << 20;
 const MIB_FLOAT: f64 = 1_048_576.0;
 const TOO_MANY: &str = "etcdserver: too many requests";
 
-/// What hundreds of megabytes may take to come, and to be carried out, where others want the processor too.
+/// Time for the transfer and execution of hundreds of megabytes on a busy machine.
 const FLOOD_TIME: Duration = Duration::from_secs(60);
 
 fn metric(server: &Server, series: &str) -> f64 {
@@ -53,29 +53,29 @@ async fn reaches(server: &Server, series: &str, least: f64) {
         .await;
 }
 
-async fn comes_to_nothing(server: &Server, series: &str) {
+async fn drops_to_zero(server: &Server, series: &str) {
     eventually_within(FLOOD_TIME, series, async || (metric(server, series) == 0.0).then_some(()))
         .await;
 }
 
-/// A server whose disk can be held.
-async fn on_a_disk_that_can_be_held(kind: Kind) -> Option<(Shim, Server)> {
+/// A server whose disk syncs can be held.
+async fn with_holdable_disk(kind: Kind) -> Option<(Shim, Server)> {
     let shim = Shim::build()?;
     let server = shim.prepare(Options::new(kind)).start().await;
     server.client().write("before", "v").await;
     Some((shim, server))
 }
 
-/// What has become of many requests.
+/// The results of many requests.
 #[derive(Debug, Default)]
 struct Counts {
     done: usize,
     refused: usize,
-    /// Waited for too long, and may be carried out.
+    /// Timed out, and may still be executed.
     late: usize,
 }
 
-/// Asks for all of it over some connections. Nobody waits for the answers yet.
+/// Sends all requests over some connections, without waiting for the answers.
 fn ask_all<T: Send + 'static, F>(
     server: &Server,
     count: usize,
@@ -115,12 +115,12 @@ async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind)
     let windows: Vec<i64> = held.iter_mut().map(RawHttp2::stream_window).collect();
     let large = windows.iter().filter(|window| **window == 1 << 20).count();
     let small = windows.iter().filter(|window| **window == (1 << 16) - 1).count();
-    // 1 GiB, 4 MiB of each.
+    // 1 GiB, 4 MiB for each.
     assert_eq!((large, small), (256, 44), "{windows:?}");
     assert!(metric(&server, series) <= 256.0);
     let log = server.log();
     assert_eq!(log.matches("connections have small receive windows").count(), 1, "{log}");
-    // A request that is larger than its connection's window comes in pieces.
+    // A request that is larger than its connection's window arrives in pieces.
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
@@ -129,7 +129,7 @@ async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind)
     let answer = last.read_answer(id);
     assert_eq!(answer.summary(), "200 0");
     held.clear();
-    comes_to_nothing(&server, series).await;
+    drops_to_zero(&server, series).await;
     assert_eq!(RawHttp2::connect(server.port()).stream_window(), 1 << 20);
 }
 
@@ -156,17 +156,17 @@ async fn streams_of_one_connection_are_refused_beyond_their_number(kind: Kind) {
         connection.open(&head);
     }
     let one_more = connection.open(&head);
-    // "Refused", which says that nothing was done and that it may be tried again.
+    // The error "refused" means that nothing was executed and a retry is permitted.
     assert_eq!(connection.read_answer(one_more), RawAnswer::Reset(7));
     let calls = metric(&server, "quorate_calls_in_progress");
     assert!(calls <= 32_768.0, "{calls}");
     within("a write of another", server.client().write("k", "v")).await;
     drop(connection);
-    comes_to_nothing(&server, "quorate_calls_in_progress").await;
+    drops_to_zero(&server, "quorate_calls_in_progress").await;
 }
 
 async fn proposals_are_refused_beyond_their_number(kind: Kind) {
-    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let count = 18_000;
     let asking = ask_all(&server, count, async |client, number| {
@@ -174,28 +174,28 @@ async fn proposals_are_refused_beyond_their_number(kind: Kind) {
     });
     reaches(&server, "quorate_proposals_refused_total", 1.0).await;
     let proposals = metric(&server, "quorate_proposals_in_progress");
-    // Their places are kept when their callers have gone.
+    // The permits stay in use after their callers have gone.
     assert!((16_000.0..=16_384.0).contains(&proposals), "{proposals}");
-    // Reads of what is there need no log.
+    // Reads of existing keys need no log.
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
     assert_eq!(within("a read", server.client().range(reading)).await.unwrap().count, 1);
     shim.hold(Held::Nothing);
     let Counts { done, refused, late } = count_all(asking).await;
     assert_eq!(done + refused + late, count);
     assert!(refused > 0);
-    comes_to_nothing(&server, "quorate_proposals_in_progress").await;
+    drops_to_zero(&server, "quorate_proposals_in_progress").await;
     let here = server.client().range(pb::RangeRequest { count_only: true, ..prefix("k") }).await;
-    // Who was refused has written nothing.
+    // Refused requests have written nothing.
     let here = usize::try_from(here.unwrap().count).unwrap();
     assert!((done..=done + late).contains(&here), "{here} of {done} and {late}");
 }
 
 async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
-    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let bytes = "quorate_proposals_in_progress_bytes";
-    // Requests have a bound of their own until they are proposals. Nothing is carried out meanwhile: each is refused
-    // or given up, which leaves its proposal behind.
+    // Requests have a separate bound until they are proposals. Nothing is executed meanwhile: each request is refused
+    // or cancelled, and a cancelled one leaves its proposal behind.
     while metric(&server, bytes) < 511.0 * MIB_FLOAT {
         let asking = ask_all(&server, 300, async |client, number| {
             client.put(put(format!("k{number}"), vec![b'v'; MIB])).await
@@ -210,14 +210,14 @@ async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
     .await;
     assert!(metric(&server, "quorate_proposals_refused_total") > 0.0);
     shim.hold(Held::Nothing);
-    comes_to_nothing(&server, bytes).await;
+    drops_to_zero(&server, bytes).await;
     server.client().write("after", "v").await;
 }
 
 async fn tasks_are_refused_beyond_their_number(kind: Kind) {
-    let Some((shim, server)) = on_a_disk_that_can_be_held(kind).await else { return };
+    let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Backend);
-    // Each waits until what is applied is in the file.
+    // Each waits until all applied changes are in the file.
     let asking = ask_all(&server, 1_100, async |client, _| {
         client.defragment(pb::DefragmentRequest {}).await
     });
@@ -227,14 +227,14 @@ async fn tasks_are_refused_beyond_their_number(kind: Kind) {
     let refused = server.client().defragment(pb::DefragmentRequest {}).await.unwrap_err();
     assert_eq!(refused.message(), TOO_MANY);
     within("a write", server.client().write("meanwhile", "v")).await;
-    // What was asked for is still to be done when nobody waits for it any more.
+    // Tasks remain to be done when their clients no longer wait.
     drop(asking);
     assert!(metric(&server, "quorate_tasks_in_progress") >= 1_000.0);
     shim.hold(Held::Nothing);
-    comes_to_nothing(&server, "quorate_tasks_in_progress").await;
+    drops_to_zero(&server, "quorate_tasks_in_progress").await;
 }
 
-/// Opens lists of everything, of which nobody reads more than the beginning.
+/// Opens lists of all keys, of which only the beginning is read.
 fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     let (head, body) = (call_head("/etcdserverpb.KV/Range"), framed(&prefix("k").encode_to_vec()));
     let open = |_| {
@@ -253,7 +253,7 @@ async fn lists_wait_and_are_refused_while_others_are_not_taken(kind: Kind) {
         client.write(format!("k{number:03}"), vec![b'v'; 100_000]).await;
     }
     let before = server.memory("RssAnon");
-    // 1 GiB is room for 35 and a part of another, which counts whole.
+    // 1 GiB has room for 35 and part of another one, which is counted completely.
     let held = lists_unread(&server, 40);
     let series = "quorate_replies_bytes";
     reaches(&server, series, 1024.0 * MIB_FLOAT).await;
@@ -263,11 +263,11 @@ async fn lists_wait_and_are_refused_while_others_are_not_taken(kind: Kind) {
     assert_eq!(refused.message(), TOO_MANY);
     within("a write", client.write("a", "v")).await;
     assert_eq!(within("a small read", client.read("a")).await.unwrap(), b"v");
-    // They are references to what the store holds.
+    // They are references to records of the store.
     let grown = server.memory("RssAnon").saturating_sub(before) as usize / MIB;
     assert!(grown < 256, "{grown} MiB");
     drop(held);
-    comes_to_nothing(&server, series).await;
+    drops_to_zero(&server, series).await;
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
 }
 
@@ -282,14 +282,14 @@ async fn references_of_long_lists_are_bounded(kind: Kind) {
     let (held, series) = (lists_unread(&server, 120), "quorate_lists_reference_bytes");
     reaches(&server, "quorate_lists_refused_total", 1.0).await;
     let bytes = metric(&server, series);
-    // One may go beyond.
+    // One list may exceed the bound.
     assert!((250.0..=262.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
     let refused = client.range(prefix("k")).await.unwrap_err();
     assert_eq!(refused.message(), TOO_MANY);
     let page = pb::RangeRequest { limit: 100, ..prefix("k") };
     assert_eq!(within("a page", client.range(page)).await.unwrap().kvs.len(), 100);
     drop(held);
-    comes_to_nothing(&server, series).await;
+    drops_to_zero(&server, series).await;
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), keys);
 }
 
@@ -297,7 +297,7 @@ async fn watchers_are_refused_beyond_their_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
-    // 512 MiB is room for 511 of them, which take a little more than their keys.
+    // 512 MiB has room for 511 of them, which take slightly more than their keys.
     let large = |number: usize| {
         let key = [number.to_string().into_bytes(), vec![b'k'; MIB]].concat();
         pb::WatchCreateRequest { key: key.into(), ..pb::WatchCreateRequest::default() }
@@ -315,7 +315,7 @@ async fn watchers_are_refused_beyond_their_memory(kind: Kind) {
     let bytes = metric(&server, "quorate_watchers_bytes");
     assert!((511.0..=512.0).contains(&(bytes / MIB_FLOAT)), "{bytes}");
     assert_eq!(metric(&server, "quorate_watchers_refused_total"), 1.0);
-    // There is room for others that are small, and those that are there go on.
+    // There is room for small ones, and existing ones continue.
     let mut small = Watch::open(&client);
     assert!(small.create(watch_prefix("s")).await.created);
     client.write("s", "v").await;
@@ -324,10 +324,10 @@ async fn watchers_are_refused_beyond_their_memory(kind: Kind) {
     assert!(watch.next().await.canceled);
     assert!(watch.create(large(created)).await.created, "the place of who has left");
     drop((watch, small));
-    comes_to_nothing(&server, "quorate_watchers_bytes").await;
+    drops_to_zero(&server, "quorate_watchers_bytes").await;
 }
 
-async fn what_one_slow_reader_of_a_watch_is_owed_is_bounded(kind: Kind) {
+async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
@@ -338,17 +338,17 @@ async fn what_one_slow_reader_of_a_watch_is_owed_is_bounded(kind: Kind) {
     connection.read_body(id, 10);
     for number in 0..300 {
         client.write(format!("k{number}"), vec![b'v'; 100_000]).await;
-        // What waits on its stream, and what the transport has of it.
+        // The bytes that wait on its stream and in the transport.
         let owed = metric(&server, "quorate_watch_events_bytes");
         assert!(owed < 3.0 * MIB_FLOAT, "{owed} bytes after {number} writes");
     }
     assert_eq!(metric(&server, "etcd_debugging_mvcc_slow_watcher_total"), 1.0);
     assert!(metric(&server, "quorate_watch_events_bytes") > 0.0);
     drop(connection);
-    comes_to_nothing(&server, "quorate_watch_events_bytes").await;
+    drops_to_zero(&server, "quorate_watch_events_bytes").await;
 }
 
-async fn who_takes_no_replies_is_not_read_from(kind: Kind) {
+async fn requests_of_a_watch_client_that_does_not_read_are_not_read(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
@@ -357,7 +357,7 @@ async fn who_takes_no_replies_is_not_read_from(kind: Kind) {
     let create = RequestUnion::CreateRequest(watch_prefix("k"));
     let request = pb::WatchRequest { request_union: Some(create) };
     let one = framed(&request.encode_to_vec());
-    // As much as may be on its way.
+    // The bytes that may be in transit.
     let count = MIB / one.len();
     assert!(count > 60_000, "{count}");
     assert!(connection.pour(id, &one.repeat(count)));
@@ -370,23 +370,23 @@ async fn who_takes_no_replies_is_not_read_from(kind: Kind) {
         looks = if now > watchers { 0 } else { looks + 1 };
         watchers = now;
     }
-    // What replies fit into the client's window and what is encoded ahead of it, and those that wait.
+    // Replies in the client's window, replies encoded ahead of it, and those that wait.
     assert!(watchers < 40_000.0, "{watchers} of {count}");
     drop(connection);
-    comes_to_nothing(&server, series).await;
+    drops_to_zero(&server, series).await;
 }
 
-async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
-    let Some((shim, mut server)) = on_a_disk_that_can_be_held(kind).await else { return };
+async fn changes_that_the_backend_has_not_written_are_bounded(kind: Kind) {
+    let Some((shim, mut server)) = with_holdable_disk(kind).await else { return };
     let series = "quorate_backend_pending_bytes";
-    comes_to_nothing(&server, series).await;
+    drops_to_zero(&server, series).await;
     shim.hold(Held::Backend);
     let count = 600;
     let asking = ask_all(&server, count, async |client, number| {
         client.put(put(format!("k{number:03}"), vec![b'v'; MIB])).await
     });
-    // The batch that is open grows to 128 MiB, when two wait and one is being written. Then the applier waits, and
-    // entries wait in the log.
+    // The open batch grows to 128 MiB while two wait and one is written. Then the applier waits, and entries wait in
+    // the log.
     reaches(&server, series, 128.0 * MIB_FLOAT).await;
     reaches(&server, "quorate_log_uncommitted_bytes", MIB_FLOAT).await;
     let reading = pb::RangeRequest { serializable: true, ..range("before", "") };
@@ -396,13 +396,13 @@ async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
     })
     .await;
     let pending = metric(&server, series);
-    // 128 MiB of each, and what comes to the applier at one time.
+    // 128 MiB of each, and one round of the applier.
     assert!(pending <= 512.0 * MIB_FLOAT, "{pending}");
     shim.hold(Held::Nothing);
     let Counts { done, refused, late } = count_all(asking).await;
     assert_eq!(done + refused + late, count);
-    comes_to_nothing(&server, series).await;
-    // Who was late is carried out all the same: it was in the log.
+    drops_to_zero(&server, series).await;
+    // Requests that timed out are executed nevertheless, because they were in the log.
     let written = i64::try_from(done + late).unwrap();
     let keys = pb::RangeRequest { count_only: true, ..prefix("k") };
     eventually_within(FLOOD_TIME, "all to be carried out", async || {
@@ -414,7 +414,7 @@ async fn what_the_backend_has_not_written_is_bounded(kind: Kind) {
     assert_eq!(server.client().range(keys).await.unwrap().count, written);
 }
 
-/// What the head of a message of a member says of where it comes from.
+/// The header of a member's message, with its origin.
 async fn greeting(server: &Server) -> [(&'static str, String); 3] {
     let status = server.client().status(pb::StatusRequest {}).await.unwrap();
     [
@@ -424,7 +424,7 @@ async fn greeting(server: &Server) -> [(&'static str, String); 3] {
     ]
 }
 
-/// A heartbeat of somebody who says that he is a member, and what is answered to it.
+/// A heartbeat from a claimed member id, and the answer to it.
 fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16 {
     const HEARTBEAT: i32 = 8;
     let message = raftpb::Message {
@@ -441,12 +441,12 @@ fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16
     request_with(port, "POST", "/raft", &headers, &message.encode_to_vec()).status
 }
 
-async fn strangers_on_the_peer_port_are_bounded(kind: Kind) {
+async fn unknown_peers_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let greeting = greeting(&server).await;
     assert_eq!(metric(&server, "quorate_peer_remotes"), 0.0);
     for id in 100..180 {
-        // It is for no member here.
+        // It is not addressed to a member of this cluster.
         assert_eq!(call_as(&server, &greeting, id), 500);
     }
     assert_eq!(metric(&server, "quorate_peer_remotes"), 64.0);
@@ -454,7 +454,7 @@ async fn strangers_on_the_peer_port_are_bounded(kind: Kind) {
     server.client().write("k", "v").await;
 }
 
-async fn large_bodies_on_the_peer_port_wait_for_one_another(kind: Kind) {
+async fn large_bodies_on_the_peer_port_are_read_in_turn(kind: Kind) {
     let server = Server::start(kind).await;
     let greeting = greeting(&server).await;
     let fields: String =
@@ -470,8 +470,8 @@ async fn large_bodies_on_the_peer_port_wait_for_one_another(kind: Kind) {
     let held: Vec<TcpStream> = (0..6).map(|_| begin()).collect();
     reaches(&server, "quorate_peer_large_bodies", 4.0).await;
     assert!(metric(&server, "quorate_peer_large_bodies") <= 4.0);
-    // Others are heard meanwhile.
+    // Other messages are accepted meanwhile.
     assert_eq!(call_as(&server, &greeting, 7), 500);
     drop(held);
-    comes_to_nothing(&server, "quorate_peer_large_bodies").await;
+    drops_to_zero(&server, "quorate_peer_large_bodies").await;
 }

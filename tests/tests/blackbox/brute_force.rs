@@ -1,5 +1,5 @@
-//! Guessing: whoever tries tokens and passwords holds nobody up, costs a bounded amount, and is told of now and then,
-//! without what he tried.
+//! Brute force: a client that tries tokens and passwords delays no other client and uses bounded resources. The log
+//! reports it occasionally, without the tried values.
 
 use quorate_tests::{Client, Kind, Server, key, on_quorate, put};
 use tokio::task::JoinSet;
@@ -9,16 +9,16 @@ use super::auth::{BAD, WRONG, guard, log_in, options};
 
 on_quorate! {
     alone:
-    made_up_tokens_hold_nobody_up,
-    wrong_passwords_hold_nobody_up,
+    invented_tokens_do_not_delay_other_clients,
+    wrong_passwords_do_not_delay_other_clients,
 }
 
-/// Calls that guess at the same time, and connections that carry them.
+/// Concurrent calls of the attacker, and their connections.
 const GUESSES: usize = 3000;
 const CONNECTIONS: usize = 30;
 const MIB: u64 = 1 << 20;
 
-/// A figure that the member tells of itself.
+/// A metric of the member.
 fn figure(server: &Server, name: &str) -> u64 {
     let told = server.get("/metrics").text();
     let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -33,13 +33,13 @@ fn lines_with(server: &Server, text: &str) -> usize {
     server.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// Ann works; nobody is in her way.
+/// Ann works without delays.
 async fn work(ann: &Client) {
     ann.put(put("a1", "v")).await.unwrap();
     ann.range(key("a1")).await.unwrap();
 }
 
-async fn made_up_tokens_hold_nobody_up(kind: Kind) {
+async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     guard(&client).await;
@@ -49,7 +49,7 @@ async fn made_up_tokens_hold_nobody_up(kind: Kind) {
     let connections: Vec<Client> = (0..CONNECTIONS).map(|_| server.client()).collect();
     let mut guesses = JoinSet::new();
     for number in 0..GUESSES {
-        // As if another member had given it out, much later.
+        // It looks like a token issued by another member, much later.
         let token = format!("GuessedLetters{number}.{}", 1_000_000_000 + number);
         let guess = connections[number % CONNECTIONS].with_token(&token);
         guesses.spawn(async move { guess.range(key("a1")).await.unwrap_err() });
@@ -74,7 +74,7 @@ async fn made_up_tokens_hold_nobody_up(kind: Kind) {
     assert_eq!(lines_with(&server, "GuessedLetters"), 0);
 }
 
-async fn wrong_passwords_hold_nobody_up(kind: Kind) {
+async fn wrong_passwords_do_not_delay_other_clients(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     guard(&client).await;
@@ -95,7 +95,7 @@ async fn wrong_passwords_hold_nobody_up(kind: Kind) {
         let status = status.unwrap();
         match status.message() {
             WRONG => wrong += 1,
-            // There is a bound on those that wait.
+            // The number of waiting logins is bounded.
             "etcdserver: too many requests" => {}
             _ => panic!("{status}"),
         }

@@ -1,5 +1,5 @@
-//! Users who are named by their certificates, where `--client-cert-auth` asks for one; and the JSON gateway, where a
-//! certificate names nobody.
+//! Users identified by their certificates if `--client-cert-auth` is on; and the JSON gateway, where a certificate
+//! identifies no user.
 
 use quorate_tests::pki::{Credentials, Leaf};
 use quorate_tests::{
@@ -12,20 +12,20 @@ use super::tls::{Files, ctl, tools};
 on_both_servers! {
     alone:
     a_certificate_names_a_user,
-    a_certificate_that_is_not_asked_for_names_nobody,
-    the_gateway_turns_certificates_with_names_away,
+    a_certificate_without_client_cert_auth_identifies_no_user,
+    the_gateway_refuses_certificates_with_names,
 }
 
 on_quorate! {
     alone:
-    a_bad_token_is_not_made_good_by_a_certificate,
-    at_the_gateway_nobody_is_taken_for_the_server,
+    a_certificate_does_not_replace_an_invalid_token,
+    the_gateway_does_not_use_the_servers_certificate,
 }
 
 const DENIED: &str = "etcdserver: permission denied";
 const NOBODY: &str = "etcdserver: user name is empty";
 
-/// Runs a tool with a certificate, and returns its output, or what it says after `Error: `.
+/// Runs a tool with a certificate, and returns its output, or its text after `Error: `.
 fn run(files: &Files, server: &Server, tool: Tool, certificate: &str, line: &str) -> String {
     let ca = format!("--cacert={}", files.text("ca"));
     let cert = format!("--cert={}", files.text(certificate));
@@ -41,7 +41,7 @@ fn run(files: &Files, server: &Server, tool: Tool, certificate: &str, line: &str
     }
 }
 
-/// Ann, who may read and write what begins with `a` and has no password, root, and authentication.
+/// Creates ann, who may read and write the prefix `a` and has no password, and root, and enables authentication.
 async fn guarded(kind: Kind, files: &Files, flags: &[&str]) -> Option<Server> {
     for (file, name) in [("ann", "ann"), ("root", "root"), ("other", "nobody knows"), ("none", "")]
     {
@@ -82,10 +82,10 @@ async fn a_certificate_names_a_user(kind: Kind) {
             ("root", "put b v", "OK\n"),
             ("other", "get a1", DENIED),
             ("other", "put a1 v", DENIED),
-            // A certificate without a name has shown itself all the same.
+            // A certificate without a name is nevertheless valid.
             ("none", "get a1", DENIED),
             ("none", "user list", NOBODY),
-            // A token counts before a certificate.
+            // A token takes precedence over a certificate.
             ("ann", "--user root:SECRET user list", "ann\nroot\n"),
             ("none", "--user root:SECRET get a1", "a1\nv\n"),
         ] {
@@ -93,7 +93,7 @@ async fn a_certificate_names_a_user(kind: Kind) {
         }
         let told = run("other", "user list");
         assert!(told.ends_with("user name not found"), "{told}");
-        // It holds for as long as what it is asked about.
+        // It is valid as long as its user exists.
         run("root", "user revoke-role ann app");
         assert_eq!(run("ann", "get a1"), DENIED);
         run("root", "user grant-role ann app");
@@ -101,7 +101,7 @@ async fn a_certificate_names_a_user(kind: Kind) {
     }
 }
 
-async fn a_certificate_that_is_not_asked_for_names_nobody(kind: Kind) {
+async fn a_certificate_without_client_cert_auth_identifies_no_user(kind: Kind) {
     let files = Files::new();
     let Some(server) = guarded(kind, &files, &[]).await else { return };
     for tool in tools() {
@@ -113,7 +113,7 @@ async fn a_certificate_that_is_not_asked_for_names_nobody(kind: Kind) {
     }
 }
 
-async fn a_bad_token_is_not_made_good_by_a_certificate(kind: Kind) {
+async fn a_certificate_does_not_replace_an_invalid_token(kind: Kind) {
     let files = Files::new();
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     for line in ["get a1", "put a1 v", "user list", "member list"] {
@@ -123,7 +123,7 @@ async fn a_bad_token_is_not_made_good_by_a_certificate(kind: Kind) {
     }
 }
 
-/// A client of the gateway that shows a certificate.
+/// A client of the gateway with a certificate.
 struct GatewayClient(Visitor);
 
 impl GatewayClient {
@@ -147,7 +147,7 @@ impl GatewayClient {
     }
 }
 
-/// What root may: the paths of the gateway that read or change something, with requests.
+/// Requests for root: the paths of the gateway that read or change something.
 fn requests() -> Vec<(&'static str, Value)> {
     let put = json!({"key": "YTE=", "value": "dg=="});
     vec![
@@ -164,9 +164,9 @@ fn requests() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Etcd's gateway reaches its own server with the server's certificate, and runs as whom that names where the request
-/// has no `Accept`: with the name of root in it, everybody was root.
-async fn at_the_gateway_nobody_is_taken_for_the_server(kind: Kind) {
+/// etcd's gateway connects to its own server with the server's certificate, and a request without `Accept` runs as the
+/// user that it names. If that was root, every client was root.
+async fn the_gateway_does_not_use_the_servers_certificate(kind: Kind) {
     let files = Files::new();
     files.write("server", &Leaf::new("root"));
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
@@ -185,11 +185,11 @@ async fn at_the_gateway_nobody_is_taken_for_the_server(kind: Kind) {
     let answer = client.post("/v3/auth/user/list", &[("Authorization", &token)], &json!({}));
     let told = answer.text();
     assert_eq!(answer.status, 200, "{told}");
-    // Nothing of the above was done.
+    // None of the requests above had an effect.
     assert!(told.contains("ann") && !told.contains("eve"), "{told}");
 }
 
-async fn the_gateway_turns_certificates_with_names_away(kind: Kind) {
+async fn the_gateway_refuses_certificates_with_names(kind: Kind) {
     let files = Files::new();
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     let token = GatewayClient::new(&files, &server, "none").token();

@@ -1,8 +1,8 @@
-//! What an operator's tool shows and does in a cluster of three: the same as with etcd, word for word.
+//! Output and effects of an operator's tool in a cluster of three, which are equal to those with etcd, word for word.
 //!
-//! Each test has `etcdctl` do the same in a cluster of etcd and in one of the kind under test, and
-//! compares what it said. Names stand for what differs from cluster to cluster (ids, addresses), and a
-//! sign for every number; etcd's half shows that nothing else differs between two runs.
+//! Each test runs `etcdctl` with the same commands in a cluster of etcd and in one of the kind under test, and compares
+//! the outputs. Names replace values that differ between clusters (ids, addresses), and a placeholder replaces every
+//! number. The comparison of two clusters of etcd shows that nothing else differs between two runs.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ on_both_servers! {
 
 const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
 
-/// What a member is called in a transcript: the first is the one that led in the beginning.
+/// Names of members in a transcript: the first is the initial leader.
 const PLACES: [&str; 3] = ["first", "second", "third"];
-/// A cluster, and what a tool said about it so far.
+/// A cluster, and the output of a tool in it so far.
 struct Session {
     cluster: Cluster,
-    /// By place.
+    /// By position.
     members: [usize; 3],
     names: BTreeMap<String, String>,
     said: Vec<String>,
@@ -48,7 +48,7 @@ impl Session {
         session
     }
 
-    /// Gives names to everything that is this cluster's own.
+    /// Assigns names to all values that are specific to this cluster.
     async fn know_members(&mut self) {
         let client = self.cluster.client(self.members[0]);
         let status = client.status(pb::StatusRequest {}).await.unwrap();
@@ -75,12 +75,12 @@ impl Session {
         self.names.insert(id.to_string(), format!("<{name}>"));
     }
 
-    /// The id of a member, as tools want it.
+    /// The id of a member, in the form that tools expect.
     fn id(&self, place: usize) -> String {
         format!("{:x}", self.cluster.id(self.members[place]))
     }
 
-    /// The id of the member that was added and never started.
+    /// The id of the added member, which never starts.
     async fn newcomer(&self) -> String {
         let listed = self.cluster.list().await;
         let added = listed.iter().find(|member| self.cluster.by_id(member.id).is_none());
@@ -88,7 +88,7 @@ impl Session {
         format!("{:x}", added.id)
     }
 
-    /// Has the tool do something at a member, and remembers what it said.
+    /// Runs the tool against a member, and records its output.
     async fn run(&mut self, place: usize, args: &[&str]) {
         let server = self.cluster.server(self.members[place]);
         let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are here");
@@ -99,15 +99,14 @@ impl Session {
         self.said.push(format!("$ {command}\n{said}\nends with {:?}\n", ended.code));
     }
 
-    /// Puts names and signs for what is another cluster's own, and the lines in an order that does not
-    /// depend on ids.
+    /// Replaces values specific to a cluster by names and placeholders, and orders lines independently of ids.
     fn anonymous(&self, text: &str) -> String {
         let mut text = text.to_owned();
         let mut names: Vec<_> = self.names.iter().collect();
         // One may be a part of another.
         names.sort_by_key(|(known, _)| std::cmp::Reverse(known.len()));
         for (known, name) in names {
-            // A number that stands for a name becomes a text.
+            // A number replaced by a name becomes a text.
             text = text.replace(&format!(":{known}"), &format!(":\"{name}\""));
             text = text.replace(known, name);
         }
@@ -132,7 +131,7 @@ fn plain(line: &str) -> String {
     unnumbered(line)
 }
 
-/// Sorts lists that have the order of ids.
+/// Sorts lists that are ordered by id.
 fn sort(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(values) => {
@@ -144,7 +143,7 @@ fn sort(value: &mut serde_json::Value) {
     }
 }
 
-/// A sign for each number with its unit, and one for each run of blanks and lines of a table.
+/// A placeholder for each number with its unit, and one for each run of spaces and table lines.
 fn unnumbered(line: &str) -> String {
     let mut plain = String::new();
     for letter in line.chars() {
@@ -162,7 +161,7 @@ fn unnumbered(line: &str) -> String {
     plain
 }
 
-/// Does the same in a cluster of etcd and in one of another kind, and compares what was said.
+/// Runs the same commands in a cluster of etcd and in one of another kind, and compares the outputs.
 async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
     if !has_etcd_tools() || !Kind::Etcd.is_present() {
         return;
@@ -197,7 +196,7 @@ async fn endpoints_are_shown(kind: Kind) {
             session.run(0, &["endpoint", "status", "-w", format]).await;
             session.run(1, &["endpoint", "status", "-w", format]).await;
         }
-        // A member that is gone.
+        // A member that does not exist.
         let last = session.members[2];
         session.cluster.kill(last);
         session.cluster.leader_among(&session.members[..2]).await;
@@ -211,7 +210,7 @@ async fn endpoints_are_shown(kind: Kind) {
 async fn leadership_is_moved(kind: Kind) {
     compare(kind, async |session| {
         let [first, second, third] = [0, 1, 2].map(|place| session.id(place));
-        // Only a leader gives it away.
+        // Only a leader can transfer the lead.
         session.run(1, &["move-leader", &third]).await;
         session.run(0, &["move-leader", &second]).await;
         let leader = session.cluster.leader_among(&[session.members[1]]).await;
@@ -231,8 +230,8 @@ async fn leadership_is_moved(kind: Kind) {
 
 async fn members_are_changed(kind: Kind) {
     compare(kind, async |session| {
-        // Addresses of members that never start. Each is used once: an id follows from an address and a
-        // second, and one that was removed does not come again.
+        // Addresses of members that never start. Each is used once: an id depends on the address and the current
+        // second, and the id of a removed member is never accepted again.
         let mut ports = 1..;
         let mut nobody = || format!("--peer-urls=http://127.0.0.1:{}", ports.next().unwrap());
         for format in FORMATS {
@@ -272,7 +271,7 @@ async fn members_are_changed(kind: Kind) {
     .await;
 }
 
-/// Not a comparison of transcripts: `quorate ctl` prints a line more than `etcdctl`, behind the error.
+/// Not a comparison of transcripts: after the error, `quorate ctl` prints one more line than `etcdctl`.
 async fn a_refused_promotion_says_how_far_the_learner_is_behind(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).linked().flag("--strict-reconfig-check=false");
     let mut cluster = options.start().await;
@@ -332,7 +331,7 @@ async fn a_snapshot_becomes_a_cluster(kind: Kind) {
     .await;
 }
 
-/// Makes a new cluster of a snapshot, as a manual for disasters has it.
+/// Creates a new cluster from a snapshot, as described in etcd's disaster recovery guide.
 async fn restore(kind: Kind, file: &str) -> Vec<Server> {
     let names = ["r0", "r1", "r2"];
     let options = names.map(|name| Options::new(kind).timing(50, 500).name(name));

@@ -1,5 +1,5 @@
-//! A member whose file holds something else than those of the others: found before it serves, by the leader that looks
-//! now and then, and by what compactions leave behind. Clusters of both programs, whichever leads, raise no false alarm.
+//! A member whose file differs from those of the others: detected before it serves, by the leader's periodic check, and
+//! by hashes of compactions. Mixed clusters raise no false alarm, whichever program is the leader.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,22 +14,22 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    a_member_with_other_data_does_not_start,
-    a_leader_finds_a_member_with_other_data,
-    compactions_tell_who_has_other_data,
+    a_corrupt_member_does_not_start,
+    a_leader_detects_a_corrupt_member,
+    compaction_hashes_identify_the_corrupt_member,
 }
 
 on_quorate! {
     alone:
-    a_leader_of_etcd_finds_ours,
-    our_leader_finds_one_of_etcd,
-    who_is_sound_is_never_accused,
-    a_key_that_comes_back_in_one_entry_survives_its_compaction,
+    a_leader_of_etcd_detects_our_corrupt_member,
+    our_leader_detects_a_corrupt_member_of_etcd,
+    sound_members_are_never_accused,
+    a_key_recreated_in_one_entry_survives_its_compaction,
 }
 
 const CORRUPT: &str = "etcdserver: corrupt cluster";
 
-/// What is changed in a file stands there once.
+/// The text that is changed occurs once in the file.
 pub(crate) const VALUE: &[u8] = b"a value that is nowhere else in the file";
 
 pub(crate) const INITIAL: Check = Check {
@@ -48,7 +48,7 @@ const COMPACTIONS: Check = Check {
     ],
 };
 
-/// The flags that turn a check on.
+/// The flags that enable a check.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) ours: &'static [&'static str],
@@ -72,7 +72,7 @@ async fn start(kinds: [Kind; 3], checks: &[Check]) -> Cluster {
     options(kinds, checks).start().await
 }
 
-/// Members of these kinds, which check each other often.
+/// Members of these kinds, with frequent checks.
 pub(crate) fn options(kinds: [Kind; 3], checks: &[Check]) -> ClusterOptions {
     let mut options = ClusterOptions::new(Kind::Quorate, 3);
     let is_mixed = kinds.contains(&Kind::Etcd) && kinds.contains(&Kind::Quorate);
@@ -87,7 +87,7 @@ pub(crate) fn options(kinds: [Kind; 3], checks: &[Check]) -> ClusterOptions {
     options
 }
 
-/// Stops a member, when all have what there is, and changes a value in its file.
+/// Stops a member once all members have the same data, and changes a value in its file.
 pub(crate) async fn corrupt(cluster: &mut Cluster, member: usize) {
     cluster.client(0).put(put("k", VALUE)).await.unwrap();
     cluster.settle().await;
@@ -101,7 +101,7 @@ fn change(backend: &Path) {
     let places: Vec<usize> =
         (0..bytes.len() - VALUE.len()).filter(|at| bytes[*at..].starts_with(VALUE)).collect();
     assert!(!places.is_empty(), "the value is in the file");
-    // A page that is free by now may have a copy.
+    // A free page may have a copy.
     for place in places {
         file.write_all_at(b"X", place as u64).unwrap();
     }
@@ -112,7 +112,7 @@ pub(crate) async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> 
     listed.alarms.iter().map(|alarm| (alarm.member_id, alarm.alarm)).collect()
 }
 
-/// Waits until the member is accused, and sees that nothing is written any more.
+/// Waits until the alarm names the member, and checks that writes are refused.
 async fn is_accused(cluster: &Cluster, member: usize, by: Kind) {
     let sound = (member + 1) % 3;
     let raised = eventually("the alarm", async || {
@@ -120,7 +120,7 @@ async fn is_accused(cluster: &Cluster, member: usize, by: Kind) {
     })
     .await;
     let corrupt = |id: u64| vec![(id, i32::from(pb::AlarmType::Corrupt))];
-    // 3.5 takes the id from the header of the answer, which has none.
+    // 3.5 uses the id in the header of the answer, which is empty.
     let is_told = raised == corrupt(cluster.id(member));
     assert!(is_told || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
     let answer = cluster.client(sound).put(put("k", "v")).await;
@@ -136,16 +136,16 @@ pub(crate) async fn lead(cluster: &Cluster, member: usize) {
             return Some(());
         }
         let target_id = cluster.id(member);
-        // Refused, or given up, while the target is behind.
+        // Refused or abandoned while the target is behind.
         drop(cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await);
         None
     })
     .await;
 }
 
-async fn a_member_with_other_data_does_not_start(kind: Kind) {
+async fn a_corrupt_member_does_not_start(kind: Kind) {
     let mut cluster = start([kind; 3], &[]).await;
-    // 3.5 knows the others only by a snapshot.
+    // 3.5 learns of the others only from a snapshot.
     for number in 0..10 {
         cluster.client(0).put(put("k", format!("{number}"))).await.unwrap();
     }
@@ -161,19 +161,19 @@ async fn a_member_with_other_data_does_not_start(kind: Kind) {
     if kind == Kind::Quorate {
         assert!(exit.log.contains("etcdctl member remove"), "{exit}");
     }
-    // Who is not checked serves, and who is sound passes.
+    // A member without the check serves, and a sound member passes it.
     cluster.server_mut(member).set_flags(&[]);
     cluster.restart(member).await;
     let sound = (member + 1) % 3;
     cluster.stop(sound).await;
-    // Alone among three there is a majority that holds the same, and one that does not.
+    // With one corrupt member of three there is a majority with equal data.
     cluster.server_mut(sound).set_flags(INITIAL.flags(kind));
     cluster.launch(sound);
     let exit = cluster.try_ready(sound).await.unwrap_err();
     assert!(exit.log.contains("found data inconsistency with peers"), "{exit}");
 }
 
-async fn a_leader_finds_a_member_with_other_data(kind: Kind) {
+async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     let mut cluster = start([kind; 3], &[PERIODIC]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -182,14 +182,14 @@ async fn a_leader_finds_a_member_with_other_data(kind: Kind) {
     is_accused(&cluster, member, kind).await;
 }
 
-/// Writes something and compacts everything.
+/// Writes keys and compacts all history.
 async fn compact(cluster: &Cluster, member: usize) {
     let revision = cluster.client(member).put(put("other", "v")).await.unwrap();
     cluster.settle().await;
     cluster.client(member).compact_to(revision.header.unwrap().revision).await;
 }
 
-async fn compactions_tell_who_has_other_data(kind: Kind) {
+async fn compaction_hashes_identify_the_corrupt_member(kind: Kind) {
     let mut cluster = start([kind; 3], &[COMPACTIONS]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -198,16 +198,16 @@ async fn compactions_tell_who_has_other_data(kind: Kind) {
     is_accused(&cluster, member, kind).await;
 }
 
-async fn a_leader_of_etcd_finds_ours(ours: Kind) {
-    each_check_finds([Kind::Etcd, ours, ours]).await;
+async fn a_leader_of_etcd_detects_our_corrupt_member(ours: Kind) {
+    each_check_detects([Kind::Etcd, ours, ours]).await;
 }
 
-async fn our_leader_finds_one_of_etcd(ours: Kind) {
-    each_check_finds([ours, Kind::Etcd, ours]).await;
+async fn our_leader_detects_a_corrupt_member_of_etcd(ours: Kind) {
+    each_check_detects([ours, Kind::Etcd, ours]).await;
 }
 
-/// The first leads, the second is accused.
-async fn each_check_finds(kinds: [Kind; 3]) {
+/// The first is the leader, the second is corrupt.
+async fn each_check_detects(kinds: [Kind; 3]) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -225,7 +225,7 @@ async fn each_check_finds(kinds: [Kind; 3]) {
     }
 }
 
-async fn who_is_sound_is_never_accused(ours: Kind) {
+async fn sound_members_are_never_accused(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -235,7 +235,7 @@ async fn who_is_sound_is_never_accused(ours: Kind) {
         lead(&cluster, leader).await;
         let (client, before) = (cluster.client(leader), log_lines(&cluster, leader));
         let mut revision = 0;
-        // Until a compaction was compared on all members, and the keyspace as well.
+        // Until a compaction and the keyspace were compared on all members.
         eventually("checks of the whole cluster", async || {
             for number in 0..20 {
                 let key = format!("k{}", number % 7);
@@ -258,7 +258,7 @@ async fn who_is_sound_is_never_accused(ours: Kind) {
     }
 }
 
-async fn a_key_that_comes_back_in_one_entry_survives_its_compaction(ours: Kind) {
+async fn a_key_recreated_in_one_entry_survives_its_compaction(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -267,13 +267,13 @@ async fn a_key_that_comes_back_in_one_entry_survives_its_compaction(ours: Kind) 
     lead(&cluster, 0).await;
     let ours = cluster.client(1);
     ours.put(put("a", "before")).await.unwrap();
-    // To the end of all keys: no check for keys named twice sees it.
+    // The range ends at the last key: checks for duplicate keys do not see it.
     let everything = write_op(delete("a", "\0"));
     let entry = ours.txn(txn(vec![everything, put_op("a", "after")])).await.unwrap();
     let revision = entry.header.unwrap().revision;
     cluster.settle().await;
     ours.compact_to(revision).await;
-    // At that very revision, too, at which a check may come by.
+    // Also at that revision, which a check may use.
     cluster.check_same_content().await;
     ours.put(put("b", "v")).await.unwrap();
     for member in cluster.members() {

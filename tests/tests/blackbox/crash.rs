@@ -1,4 +1,4 @@
-//! A server that is killed at any moment keeps what it acknowledged, and never half of a transaction.
+//! A server that is killed at any moment keeps all acknowledged writes, and never half a transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,20 +22,20 @@ on_both_servers! {
     old_files_are_purged,
 }
 
-/// How often the load is interrupted.
+/// The number of interruptions.
 fn rounds() -> u64 {
     if is_long() { 200 } else { 5 }
 }
 
-/// What one writer tried and what it was told.
+/// The attempts of one writer and their results.
 #[derive(Debug, Default)]
 struct Progress {
     attempted: AtomicI64,
     acknowledged: AtomicI64,
 }
 
-/// Writers that count upwards, each in its own keys, until the server is gone. Every step is one
-/// transaction over three keys, which therefore must always agree.
+/// Writers that count upwards, each in its own keys, until the server is gone. Every step is one transaction over three
+/// keys, so the three must always agree.
 struct Load {
     tasks: JoinSet<()>,
 }
@@ -75,7 +75,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     let value = format!("{step:<size$}");
     let mut operations: Vec<_> =
         PARTS.iter().map(|part| put_op(format!("{part}/{writer}"), &value)).collect();
-    // Now and then something is deleted too.
+    // Some steps delete a key too.
     operations.push(if step % 3 == 0 {
         write_op(delete(format!("even/{writer}"), ""))
     } else {
@@ -84,7 +84,7 @@ fn step_of(writer: usize, step: i64, size: usize) -> pb::TxnRequest {
     txn(operations)
 }
 
-/// Compares what the server has with what the writers were told, and takes up from there.
+/// Compares the server's contents with the writers' results, and continues from there.
 async fn verify(client: &Client, progress: &[Arc<Progress>]) {
     for (writer, progress) in progress.iter().enumerate() {
         let mut steps = Vec::new();
@@ -106,7 +106,7 @@ async fn verify(client: &Client, progress: &[Arc<Progress>]) {
     }
 }
 
-/// The hash the server computes is the one that follows from the history it tells.
+/// The server's hash follows from the history that its watch returns.
 async fn verify_hash(client: &Client) -> u32 {
     let revision = client.revision().await;
     let history = History::read(client, revision).await;
@@ -115,13 +115,13 @@ async fn verify_hash(client: &Client) -> u32 {
     answer.hash
 }
 
-/// What is done to a server over and over.
+/// The repeated action on a server.
 struct Ordeal {
     flags: &'static [&'static str],
     /// Bytes of each value.
     size: usize,
-    /// Compact after each round, so that large values do not pile up; otherwise the history stays
-    /// whole, and the hash is computed from it.
+    /// Compact after each round, so that large values do not accumulate; otherwise the history stays complete, and the
+    /// hash is computed from it.
     compact: bool,
 }
 
@@ -134,7 +134,7 @@ impl Ordeal {
         for round in 0..rounds() {
             let client = server.client();
             let load = Load::start(&client, &progress, self.size);
-            // The moment is the point of the exercise: whatever the server is doing then.
+            // The moment is random, whatever the server does then.
             tokio::time::sleep(random.millis_below(400)).await;
             interruption(&mut server).await;
             load.end().await;
@@ -143,7 +143,7 @@ impl Ordeal {
             verify(&client, &progress).await;
             if self.compact {
                 let request = client.revision().await - 1;
-                // Nothing may have been written since the last time.
+                // There must be no write since the last check.
                 drop(
                     client
                         .compact(pb::CompactionRequest { revision: request, physical: true })
@@ -164,7 +164,7 @@ async fn killed_under_load(kind: Kind) {
 }
 
 async fn killed_under_load_with_segments_cut_and_snapshots_taken(kind: Kind) {
-    // Large steps fill a segment of the log within a round or two.
+    // Large steps fill a segment of the log within one or two rounds.
     let ordeal = Ordeal { flags: &["--snapshot-count=50"], size: 60_000, compact: true };
     ordeal.run(kind, async |server| server.kill()).await;
 }
@@ -283,7 +283,7 @@ async fn old_files_are_purged(kind: Kind) {
         client.write(format!("k{}", number % 3), vec![b'v'; 1_000_000]).await;
     }
     let folder = server.data().join("member").join("snap");
-    // Files are looked at every half minute.
+    // Files are checked every half minute.
     eventually_ok(Duration::from_secs(90), "old files to be purged", async || {
         let snapshots = std::fs::read_dir(&folder).unwrap().filter(|entry| {
             entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "snap")

@@ -1,4 +1,4 @@
-//! Damaged files: repaired exactly where etcd repairs, refused everywhere else, by file and offset.
+//! Damaged files: repaired exactly where etcd repairs them, refused everywhere else with file and offset.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,11 +14,11 @@ on_both_servers! {
     a_zeroed_last_record_is_cut_off,
     a_changed_byte_of_a_record_is_refused,
     damage_to_an_older_segment_is_refused,
-    what_follows_the_end_of_the_log_is_ignored,
+    bytes_after_the_end_of_the_log_are_ignored,
     a_missing_backend_is_refused,
-    damaged_snapshot_files_are_passed_over,
+    damaged_snapshot_files_are_skipped,
     leftovers_of_a_crash_do_no_harm,
-    files_that_mean_nothing_are_named,
+    unknown_files_are_reported,
 }
 
 on_quorate! {
@@ -26,7 +26,7 @@ on_quorate! {
     a_changed_byte_anywhere_in_the_log,
     a_log_cut_off_anywhere,
     a_backend_cut_short_is_refused,
-    a_backend_without_valid_heads_is_refused,
+    a_backend_without_valid_meta_pages_is_refused,
     a_damaged_backend_never_panics,
     a_foreign_file_is_refused,
     a_log_that_lost_applied_entries_is_refused,
@@ -34,7 +34,7 @@ on_quorate! {
 
 const SEGMENT: u64 = 64_000_000;
 
-/// A stopped server with a few writes in its log, and where each record of the log begins.
+/// A stopped server with a few writes in its log, and the offset of each record.
 struct Stopped {
     server: Server,
     records: Vec<u64>,
@@ -48,8 +48,7 @@ impl Stopped {
         for number in 0..20 {
             client.write(format!("k{number:02}"), vec![b'v'; 1_000]).await;
         }
-        // The last write is the last record but for a hard state that a clean stop would add; a kill
-        // does not.
+        // The last write is the last record, except for a hard state that a clean stop would add; a kill adds none.
         server.kill();
         let (records, end) = records(server.wal_files().last().unwrap());
         Self { server, records, end }
@@ -66,7 +65,7 @@ impl Stopped {
     }
 }
 
-/// The offsets at which the records of a segment begin, and where the last one ends.
+/// The offsets of the records of a segment, and the end of the last one.
 fn records(segment: &Path) -> (Vec<u64>, u64) {
     let bytes = std::fs::read(segment).unwrap();
     let mut found = Vec::new();
@@ -99,7 +98,7 @@ fn truncate(path: &Path, length: u64) {
     File::options().write(true).open(path).unwrap().set_len(length).unwrap();
 }
 
-/// Checks that a server ended with a reason, and that ours is one to work with.
+/// Checks that a server ended with a reason, and that Quorate's reason is helpful.
 #[track_caller]
 fn refuses(kind: Kind, outcome: Result<usize, Exit>, file: &str) {
     let exit = match outcome {
@@ -127,21 +126,20 @@ fn ended_by_itself(exit: &Exit, what: &str) {
     calm(&exit.log);
 }
 
-/// The name of the file, which a refusal must tell.
+/// The name of the file, which a refusal must contain.
 fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 async fn a_torn_last_record_is_cut_off(kind: Kind) {
-    // The last record is a put of a good thousand bytes, or the hard state after it.
+    // The last record is a put of about a thousand bytes, or the hard state after it.
     for cut in [1, 9, 700] {
         let mut stopped = Stopped::new(kind).await;
         let wal = stopped.wal();
         let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
         truncate(&wal, last + cut);
         let keys = stopped.start().await;
-        // The backend may have had the put already: then the log is behind it, which only etcd
-        // accepts.
+        // The backend may already have the put: then the log is behind it, which only etcd accepts.
         match keys {
             Ok(keys) => assert!((19..=20).contains(&keys), "{keys} keys"),
             Err(exit) => {
@@ -163,7 +161,7 @@ async fn a_zeroed_last_record_is_cut_off(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
     let wal = stopped.wal();
     let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
-    // Zeroes from a sector's boundary inside the record to its end.
+    // Zeroes from a sector boundary inside the record to its end.
     let sector = (last + 8 + 512) / 512 * 512;
     overwrite(&wal, sector, &vec![0; usize::try_from(stopped.end - sector).unwrap()]);
     match stopped.start().await {
@@ -185,7 +183,7 @@ async fn a_changed_byte_of_a_record_is_refused(kind: Kind) {
         flip(&wal, place);
         let outcome = stopped.start().await;
         refuses(kind, outcome, &name(&wal));
-        // And the second start is no different.
+        // The second start gives the same result.
         let outcome = stopped.start().await;
         refuses(kind, outcome, &name(&wal));
     }
@@ -194,7 +192,7 @@ async fn a_changed_byte_of_a_record_is_refused(kind: Kind) {
 async fn damage_to_an_older_segment_is_refused(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // The log is cut when a segment is full.
+    // The log starts a new segment when one is full.
     for number in 0..70 {
         client.write(format!("k{number}"), vec![b'v'; 1_000_000]).await;
     }
@@ -208,9 +206,9 @@ async fn damage_to_an_older_segment_is_refused(kind: Kind) {
     refuses(kind, outcome, &name(&files[0]));
 }
 
-async fn what_follows_the_end_of_the_log_is_ignored(kind: Kind) {
+async fn bytes_after_the_end_of_the_log_are_ignored(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
-    // Behind a length of zero there is nothing, whatever it looks like.
+    // After a length of zero, everything is ignored.
     overwrite(&stopped.wal(), stopped.end + 8, b"leftovers of an earlier life");
     assert_eq!(stopped.start().await.unwrap(), 20);
     stopped.server.client().write("k99", "v").await;
@@ -219,7 +217,7 @@ async fn what_follows_the_end_of_the_log_is_ignored(kind: Kind) {
 }
 
 async fn a_missing_backend_is_refused(kind: Kind) {
-    // Only where the log alone cannot rebuild it: after a disk snapshot.
+    // Only if the log alone cannot rebuild it: after a disk snapshot.
     let mut server = Options::new(kind).flag("--snapshot-count=10").start().await;
     for number in 0..50 {
         server.client().write(format!("k{number}"), "v").await;
@@ -246,7 +244,7 @@ async fn with_snapshots(kind: Kind) -> (Server, Vec<PathBuf>) {
     (server, files)
 }
 
-async fn damaged_snapshot_files_are_passed_over(kind: Kind) {
+async fn damaged_snapshot_files_are_skipped(kind: Kind) {
     let damages: [fn(&[PathBuf]); 3] = [
         |files| flip(files.last().unwrap(), 40),
         |files| truncate(files.last().unwrap(), 0),
@@ -280,7 +278,7 @@ async fn leftovers_of_a_crash_do_no_harm(kind: Kind) {
     assert_eq!(stopped.start().await.unwrap(), 21);
 }
 
-/// Starts a server on a copy with one change, and checks that it is refused by name or harmless.
+/// Starts a server on a copy with one change, and checks that the change is refused by name or harmless.
 async fn try_damage(original: &Stopped, damage: impl FnOnce(&Path, &Path), what: &str) {
     let copy = tempfile::TempDir::new().unwrap();
     let data = copy.path().join("data");
@@ -348,7 +346,7 @@ async fn a_backend_cut_short_is_refused(kind: Kind) {
         let mut server = stopped_cleanly(kind).await;
         truncate(&server.backend(), keep);
         match server.try_start_again().await {
-            // An empty file is a file to be made, when the log can rebuild what it held.
+            // An empty file is created again if the log can rebuild its contents.
             Ok(()) => {
                 assert_eq!(keep, 0, "a backend of {keep} bytes serves");
                 assert_eq!(server.client().range(from_key("k")).await.unwrap().count, 200);
@@ -358,7 +356,7 @@ async fn a_backend_cut_short_is_refused(kind: Kind) {
     }
 }
 
-async fn a_backend_without_valid_heads_is_refused(kind: Kind) {
+async fn a_backend_without_valid_meta_pages_is_refused(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
     // One of the two meta pages may be lost.
     let page = 4_096;
@@ -382,7 +380,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
     let original = Stopped { server, records, end };
     let mut random = Random::by_chance();
     for _ in 0..tries() {
-        // Page heads are where structure is; anything else is data.
+        // Page headers define the structure; all other bytes are data.
         let page = random.below(size.min(600_000) / 4_096);
         let at = page * 4_096 + random.below(24);
         let what = format!("byte {at} of the backend");
@@ -416,7 +414,7 @@ async fn a_foreign_file_is_refused(kind: Kind) {
 }
 
 async fn a_log_that_lost_applied_entries_is_refused(kind: Kind) {
-    // After a clean stop the backend holds everything; then the log loses its last writes.
+    // After a clean stop the backend has everything; then the log loses its last writes.
     let mut server = stopped_cleanly(kind).await;
     let wal = server.wal_files().pop().unwrap();
     let (records, end) = records(&wal);
@@ -426,7 +424,7 @@ async fn a_log_that_lost_applied_entries_is_refused(kind: Kind) {
     refuses(kind, outcome, ".wal");
 }
 
-async fn files_that_mean_nothing_are_named(kind: Kind) {
+async fn unknown_files_are_reported(kind: Kind) {
     let mut server = Server::start(kind).await;
     server.stop().await;
     for place in ["wal/notes.txt", "snap/notes.txt"] {

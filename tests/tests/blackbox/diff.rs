@@ -1,4 +1,4 @@
-//! `quorate ctl diff`: clusters of either program, and snapshots of them, held against each other.
+//! `quorate ctl diff`: comparison of clusters of either program, and of their snapshots.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use quorate_tests::{Ctl, Finished, Kind, Server, Tool, on_both_servers, put};
 use serde_json::{Value, json};
 
 on_both_servers! {
-    what_two_clusters_do_not_share_is_told,
-    keys_may_have_another_prefix_there,
-    a_snapshot_is_held_against_its_cluster,
-    trouble_is_no_difference,
+    differences_of_two_clusters_are_printed,
+    keys_are_compared_under_another_prefix,
+    a_snapshot_is_compared_with_its_cluster,
+    trouble_has_its_own_exit_code,
     each_side_is_read_at_one_revision,
 }
 
@@ -19,7 +19,7 @@ const SAME: i32 = 0;
 const DIFFERENT: i32 = 1;
 const TROUBLE: i32 = 2;
 
-/// Our tool, pointed at a server.
+/// Our tool, with a server as its endpoint.
 fn tool(server: &Server) -> Ctl {
     Ctl::of(Tool::QuorateCtl, server).unwrap()
 }
@@ -45,7 +45,7 @@ fn listed(finished: &Finished) -> Vec<&str> {
     lines
 }
 
-/// The last line, of those for programs.
+/// The totals, from the last line of the machine-readable output.
 fn totals(finished: &Finished) -> Value {
     let last = finished.stdout.lines().last().unwrap_or_else(|| panic!("{finished:?}"));
     serde_json::from_str(last).unwrap()
@@ -57,7 +57,7 @@ async fn fill(server: &Server, pairs: &[(&str, &str)]) {
     }
 }
 
-async fn what_two_clusters_do_not_share_is_told(kind: Kind) {
+async fn differences_of_two_clusters_are_printed(kind: Kind) {
     let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
     assert_eq!(diff(&source, &destination, &[]).code, Some(SAME), "both are empty");
     fill(&source, &[("a", "1"), ("b", "22"), ("c", "3"), ("e\n", "5")]).await;
@@ -91,23 +91,23 @@ async fn what_two_clusters_do_not_share_is_told(kind: Kind) {
     assert_eq!(diff(&source, &destination, &["--prefix=c"]).code, Some(SAME));
     let told = diff(&source, &destination, &["--prefix=c", "--metadata"]);
     assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
-    // What one cluster has become is told as well.
+    // Changes in one cluster are reported as well.
     let told = diff(&source, &source, &["--rev=2", "--dest-rev=4"]);
     assert_eq!(listed(&told), ["+ \"b\"", "+ \"c\""], "{told:?}");
 }
 
-async fn keys_may_have_another_prefix_there(kind: Kind) {
+async fn keys_are_compared_under_another_prefix(kind: Kind) {
     let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
     fill(&source, &[("a/1", "one"), ("a/2", "two"), ("b", "other")]).await;
     fill(&destination, &[("1", "one"), ("m/1", "one"), ("m/2", "two")]).await;
     let moved = ["--prefix=a/", "--dest-prefix=m/"];
     assert_eq!(diff(&source, &destination, &moved).code, Some(SAME));
     let told = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
-    // They are called by the names that they have where they are.
+    // Keys have the names that they have in their own cluster.
     assert_eq!(listed(&told), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
 }
 
-async fn a_snapshot_is_held_against_its_cluster(kind: Kind) {
+async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     let server = Server::start(kind).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("snapshot.db");
@@ -115,7 +115,7 @@ async fn a_snapshot_is_held_against_its_cluster(kind: Kind) {
     let lease = server.client().grant(0, 3_600).await;
     let leased = pb::PutRequest { lease, ..put("leased", "v") };
     server.client().put(leased).await.unwrap();
-    // A read through the member that is asked for its file: it has all that was written.
+    // A linearizable read through the member whose file is fetched: it then has all writes.
     drop(tool(&server).run(&["get", "a"]).success());
     drop(tool(&server).run(&["snapshot", "save", file.to_str().unwrap()]).success());
     assert_eq!(diff_file(&server, &file, &["--metadata"]).code, Some(SAME));
@@ -127,7 +127,7 @@ async fn a_snapshot_is_held_against_its_cluster(kind: Kind) {
     let then = format!("--rev={revision}");
     let told = diff_file(&server, &file, &[&then, "--metadata"]);
     assert_eq!(told.code, Some(SAME), "{told:?}");
-    // History is in the file too.
+    // The file has the history too.
     let told = diff_file(&server, &file, &["--rev=2", "--dest-rev=2", "--metadata"]);
     assert_eq!(told.code, Some(SAME), "{told:?}");
 
@@ -140,7 +140,7 @@ async fn a_snapshot_is_held_against_its_cluster(kind: Kind) {
     assert!(told.stderr.ends_with(why), "{told:?}");
 }
 
-async fn trouble_is_no_difference(kind: Kind) {
+async fn trouble_has_its_own_exit_code(kind: Kind) {
     let server = Server::start(kind).await;
     let folder = tempfile::tempdir().unwrap();
     let (missing, damaged) = (folder.path().join("missing.db"), folder.path().join("damaged.db"));

@@ -1,5 +1,5 @@
-//! What flags do that no other test is about: listeners for one purpose, names that certificates must have, time and
-//! size of batches, what is measured and told.
+//! Effects of flags without a test elsewhere: listeners for one purpose, names that certificates must have, time and
+//! size of batches, measurements and log lines.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,19 +21,19 @@ use super::tls_hostile::{ask, ask_with};
 on_both_servers! {
     alone:
     listeners_for_one_purpose,
-    times_of_calls_are_measured_where_that_is_wanted,
-    calls_that_take_long_are_told,
-    clients_need_one_of_the_names,
-    peers_need_one_of_the_names,
-    peers_may_come_from_elsewhere_where_that_is_wanted,
-    members_show_another_certificate_to_peers,
-    certificates_of_the_own_last_as_long_as_wanted,
-    no_version_above_the_highest_is_spoken,
-    who_does_not_answer_pings_is_cut_off,
-    a_port_is_shared_where_that_is_wanted,
+    call_durations_are_measured_with_extensive_metrics,
+    slow_calls_are_logged,
+    client_certificates_need_an_allowed_name,
+    peer_certificates_need_an_allowed_name,
+    peers_may_have_other_addresses_if_a_flag_permits_it,
+    members_use_a_separate_client_certificate_for_peers,
+    self_signed_certificates_have_the_configured_validity,
+    tls_versions_above_the_maximum_are_refused,
+    a_client_that_does_not_answer_pings_is_disconnected,
+    a_port_is_shared_with_reuse_port,
     compactions_take_steps_and_pause,
-    batches_are_committed_when_they_are_full_or_due,
-    nothing_is_synced_where_that_is_wanted,
+    batches_are_committed_at_their_limit_or_interval,
+    nothing_is_synced_with_unsafe_no_fsync,
 }
 
 on_quorate! {
@@ -41,7 +41,7 @@ on_quorate! {
     founders_meet_at_a_registry_that_is_secured,
 }
 
-/// Servers are asked for this by those who come with a certificate.
+/// The alternative name that clients with a certificate connect to.
 const QUESTION: &str = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
 /// etcd 3.5 has some flags under another name.
@@ -62,7 +62,7 @@ async fn line(server: &Server, message: &str) -> Value {
     .await
 }
 
-/// What a span of time, as Go writes it, is in milliseconds; hours do not occur.
+/// A duration in Go's format in milliseconds; hours do not occur.
 pub(crate) fn millis(text: &str) -> f64 {
     let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap();
     let (number, unit) = text.split_at(digits);
@@ -77,7 +77,7 @@ pub(crate) fn millis(text: &str) -> f64 {
 }
 
 async fn listeners_for_one_purpose(kind: Kind) {
-    // Others' ports, which nobody uses.
+    // Unused ports of others.
     let [metrics, http] = [(); 2].map(|()| Options::new(kind).prepare());
     let metrics_url = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
     let http_url = format!("--listen-client-http-urls=http://127.0.0.1:{}", http.port());
@@ -92,13 +92,13 @@ async fn listeners_for_one_purpose(kind: Kind) {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(QUESTION.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // However it ends: there is no HTTP on the port for gRPC.
+    // In any case there is no HTTP on the gRPC port.
     drop(stream.read_to_end(&mut answer));
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
 }
 
-async fn calls_that_take_long_are_told(kind: Kind) {
-    // Debian's etcd has no such flag, but tells of all calls to whoever hunts a fault.
+async fn slow_calls_are_logged(kind: Kind) {
+    // Debian's etcd has no such flag, but logs all calls at log level debug.
     let (flag, level) = match kind {
         Kind::Quorate => ("--warning-unary-request-duration=1ns", "warn"),
         Kind::Etcd => ("--log-level=debug", "debug"),
@@ -120,8 +120,7 @@ async fn calls_that_take_long_are_told(kind: Kind) {
         lines.iter().any(is_last).then_some(lines)
     })
     .await;
-    // What was asked for and answered: how many, and of the request how many bytes; and the text, of which values are
-    // no part.
+    // The numbers of requests and responses, the bytes of the request, and the text, which contains no values.
     let expected = [
         ("KV/Put", 1, 10, 0, "key:\"k\" value_size:5"),
         ("KV/Put", 1, 11, 0, "key:\"k2\" value_size:5"),
@@ -148,13 +147,13 @@ async fn calls_that_take_long_are_told(kind: Kind) {
         assert_eq!(line["response count"], responses, "{line}");
         let bytes = line["response size"].as_i64().unwrap();
         assert!(if responses < 0 { bytes == -1 } else { bytes > 10 }, "{line}");
-        // Only spaces differ from one version of etcd to the next.
+        // Versions of etcd differ only in spaces.
         assert_eq!(squeezed(&line["request content"]), text.replace(' ', ""), "{line}");
     }
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
 }
 
-async fn times_of_calls_are_measured_where_that_is_wanted(kind: Kind) {
+async fn call_durations_are_measured_with_extensive_metrics(kind: Kind) {
     for (flag, is_there) in [("--metrics=basic", false), ("--metrics=extensive", true)] {
         let server = Options::new(kind).flag(flag).start().await;
         server.client().put(put("k", "v")).await.unwrap();
@@ -163,14 +162,14 @@ async fn times_of_calls_are_measured_where_that_is_wanted(kind: Kind) {
     }
 }
 
-/// Whether the client port, or the peer port, answers who shows that.
+/// Whether the client port, or the peer port, answers a client with this certificate.
 async fn is_answered(port: u16, files: &Files, shown: &Credentials) -> bool {
     ask(port, files, Some(shown), QUESTION)
         .await
         .is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
 }
 
-async fn clients_need_one_of_the_names(kind: Kind) {
+async fn client_certificates_need_an_allowed_name(kind: Kind) {
     let files = Files::new();
     let flag = "--client-cert-allowed-hostname=good.test";
     let server = files.closed(kind).flag(flag).start().await;
@@ -180,10 +179,10 @@ async fn clients_need_one_of_the_names(kind: Kind) {
     assert!(!is_answered(server.port(), &files, &files.authority.sign(&bad)).await);
 }
 
-async fn peers_need_one_of_the_names(kind: Kind) {
+async fn peer_certificates_need_an_allowed_name(kind: Kind) {
     let files = Files::new();
     let own = vec!["127.0.0.1".to_owned(), "localhost".to_owned(), "good.test".to_owned()];
-    // The member is one of them.
+    // The member's own name is one of them.
     files.write("server", &Leaf { hosts: own.clone(), ..Leaf::new("member") });
     for (flag, good, bad) in [
         ("--peer-cert-allowed-cn=member", Leaf::new("member"), Leaf::new("another")),
@@ -200,7 +199,7 @@ async fn peers_need_one_of_the_names(kind: Kind) {
     }
 }
 
-async fn peers_may_come_from_elsewhere_where_that_is_wanted(kind: Kind) {
+async fn peers_may_have_other_addresses_if_a_flag_permits_it(kind: Kind) {
     let files = Files::new();
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
     let elsewhere = files.authority.sign(&elsewhere);
@@ -212,9 +211,9 @@ async fn peers_may_come_from_elsewhere_where_that_is_wanted(kind: Kind) {
     }
 }
 
-async fn members_show_another_certificate_to_peers(kind: Kind) {
+async fn members_use_a_separate_client_certificate_for_peers(kind: Kind) {
     let files = Files::new();
-    // As what they show to clients they cannot dial each other.
+    // With their client-facing certificates they cannot dial each other.
     files.write("server", &Leaf { for_clients: false, ..Leaf::new("serves") });
     files.write("dials", &Leaf { for_servers: false, ..Leaf::new("dials") });
     let mut servers = ["a", "b"].map(|name| {
@@ -237,7 +236,7 @@ async fn members_show_another_certificate_to_peers(kind: Kind) {
     }
 }
 
-async fn certificates_of_the_own_last_as_long_as_wanted(kind: Kind) {
+async fn self_signed_certificates_have_the_configured_validity(kind: Kind) {
     let flag = "--self-signed-cert-validity=3";
     let server = Options::new(kind).secured().flag("--auto-tls").flag(flag).start().await;
     let made = server.data().join("fixtures/client/cert.pem");
@@ -247,7 +246,7 @@ async fn certificates_of_the_own_last_as_long_as_wanted(kind: Kind) {
     assert!((3 * 365..=3 * 366).contains(&days), "{days}");
 }
 
-async fn no_version_above_the_highest_is_spoken(kind: Kind) {
+async fn tls_versions_above_the_maximum_are_refused(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).flag("--tls-max-version=TLS1.2").start().await;
     for (version, is_spoken) in [(Version::Tls12, true), (Version::Tls13, false)] {
@@ -259,21 +258,21 @@ async fn no_version_above_the_highest_is_spoken(kind: Kind) {
     }
 }
 
-async fn who_does_not_answer_pings_is_cut_off(kind: Kind) {
+async fn a_client_that_does_not_answer_pings_is_disconnected(kind: Kind) {
     let server = Options::new(kind)
         .flag("--grpc-keepalive-interval=1s")
         .flag("--grpc-keepalive-timeout=1s")
         .start()
         .await;
     let begun = Instant::now();
-    // It reads, and says nothing, until the server closes, or this gives up.
+    // It reads and sends nothing until the server closes the connection or the test times out.
     let mut client = RawHttp2::connect(server.port());
     client.read_farewell();
     let took = begun.elapsed();
     assert!((Duration::from_millis(1_500)..DEADLINE).contains(&took), "{took:?}");
 }
 
-async fn a_port_is_shared_where_that_is_wanted(kind: Kind) {
+async fn a_port_is_shared_with_reuse_port(kind: Kind) {
     for is_wanted in [false, true] {
         let flag = format!("--socket-reuse-port={is_wanted}");
         let server = Options::new(kind).flag(flag).start().await;
@@ -310,7 +309,7 @@ async fn compactions_take_steps_and_pause(kind: Kind) {
     }
 }
 
-async fn batches_are_committed_when_they_are_full_or_due(kind: Kind) {
+async fn batches_are_committed_at_their_limit_or_interval(kind: Kind) {
     const COMMITS: &str = "etcd_disk_backend_commit_duration_seconds_count";
     let commits = |server: &Server| server.metric(COMMITS).unwrap();
     let start = async |interval: &str, limit: u32| {
@@ -333,7 +332,7 @@ async fn batches_are_committed_when_they_are_full_or_due(kind: Kind) {
     }
 }
 
-async fn nothing_is_synced_where_that_is_wanted(kind: Kind) {
+async fn nothing_is_synced_with_unsafe_no_fsync(kind: Kind) {
     const SYNCS: &str = "etcd_disk_wal_fsync_duration_seconds_count";
     for is_wanted in [false, true] {
         let flag = format!("--unsafe-no-fsync={is_wanted}");

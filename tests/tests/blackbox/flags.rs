@@ -8,28 +8,28 @@ use tempfile::TempDir;
 
 on_both_servers! {
     alone:
-    the_version_is_told,
-    help_is_given,
-    unknown_flags_end_with_two,
-    bad_values_end_with_two,
-    a_leftover_word_ends_with_one,
-    bad_settings_end_with_one,
+    the_version_is_printed,
+    help_is_printed,
+    unknown_flags_exit_with_code_two,
+    invalid_values_exit_with_code_two,
+    an_extra_argument_exits_with_code_one,
+    invalid_settings_exit_with_code_one,
     values_follow_the_grammar,
     the_environment_is_used,
     a_flag_and_its_variable_conflict,
-    a_bad_variable_ends_with_one,
-    a_configuration_file_rules_alone,
-    a_missing_configuration_file_ends_with_one,
+    an_invalid_variable_exits_with_code_one,
+    a_configuration_file_replaces_flags_and_environment,
+    a_missing_configuration_file_exits_with_code_one,
     a_signal_stops_the_server,
     a_locked_directory_is_refused,
-    what_cannot_secure_it_stops_the_start,
+    ineffective_security_settings_prevent_the_start,
 }
 
 on_quorate! {
     alone:
-    our_own_version_is_told_too,
-    what_etcd_dropped_is_named,
-    no_secret_is_told,
+    our_own_version_is_printed_too,
+    flags_removed_by_etcd_are_refused_by_name,
+    secrets_are_not_printed,
 }
 
 /// Runs the server's program in an empty directory, until it ends.
@@ -45,7 +45,7 @@ fn ends(kind: Kind, args: &[&str], environment: &[(&str, &str)]) -> Finished {
     run_to_end(command, "")
 }
 
-async fn the_version_is_told(kind: Kind) {
+async fn the_version_is_printed(kind: Kind) {
     for flag in ["--version", "-version", "--version=true", "-version=1"] {
         let told = ends(kind, &[flag], &[]).success();
         let mut lines = told.lines();
@@ -61,17 +61,17 @@ async fn the_version_is_told(kind: Kind) {
     }
 }
 
-async fn our_own_version_is_told_too(kind: Kind) {
+async fn our_own_version_is_printed_too(kind: Kind) {
     let told = ends(kind, &["--version"], &[]).success();
     let own = told.lines().nth(4).unwrap_or_default();
     assert!(own.to_lowercase().contains("quorate"), "{told}");
 }
 
-async fn help_is_given(kind: Kind) {
+async fn help_is_printed(kind: Kind) {
     for flag in ["--help", "-h", "-help"] {
         let ended = ends(kind, &[flag], &[]);
         assert_eq!(ended.code, Some(0), "{flag}");
-        // etcd writes the half to standard error.
+        // etcd writes half of it to standard error.
         let usage = if kind == Kind::Quorate { &ended.stdout } else { &ended.stderr };
         assert!(usage.contains("Usage:"), "{ended:?}");
         for flag in ["--name", "--data-dir", "--listen-client-urls", "--quota-backend-bytes"] {
@@ -80,7 +80,7 @@ async fn help_is_given(kind: Kind) {
     }
 }
 
-async fn what_cannot_secure_it_stops_the_start(kind: Kind) {
+async fn ineffective_security_settings_prevent_the_start(kind: Kind) {
     let cases: [(&str, &[&str], &str); 5] = [
         ("https", &[], "TLS key/cert (--cert-file, --key-file) must be provided for client url"),
         ("http", &["--cipher-suites=TLS_NO_SUCH"], "unexpected TLS cipher suite"),
@@ -99,7 +99,7 @@ async fn what_cannot_secure_it_stops_the_start(kind: Kind) {
     }
 }
 
-async fn what_etcd_dropped_is_named(kind: Kind) {
+async fn flags_removed_by_etcd_are_refused_by_name(kind: Kind) {
     let ended = ends(kind, &["--experimental-initial-corrupt-check=true", "--enable-v2"], &[]);
     assert_eq!(ended.code, Some(2));
     for text in ["--feature-gates=InitialCorruptCheck=true instead", "there is no v2 API"] {
@@ -117,7 +117,7 @@ async fn what_etcd_dropped_is_named(kind: Kind) {
     assert!(matches!(idle[..], [line] if line.contains("TxnModeWriteWithSharedBuffer")), "{log}");
 }
 
-async fn no_secret_is_told(kind: Kind) {
+async fn secrets_are_not_printed(kind: Kind) {
     let server = Options::new(kind)
         .flag("--discovery-password=SECRET")
         .environment("ETCD_DISCOVERY_USER", "root:SECRET")
@@ -130,7 +130,7 @@ async fn no_secret_is_told(kind: Kind) {
     }
 }
 
-async fn unknown_flags_end_with_two(kind: Kind) {
+async fn unknown_flags_exit_with_code_two(kind: Kind) {
     for flag in ["--nonsense", "-nonsense=1", "--nonsense=1"] {
         let ended = ends(kind, &[flag], &[]);
         assert_eq!(ended.code, Some(2), "{flag}");
@@ -143,7 +143,7 @@ async fn unknown_flags_end_with_two(kind: Kind) {
     assert_eq!(ended.stderr.lines().next().unwrap(), "flag needs an argument: -name");
 }
 
-async fn bad_values_end_with_two(kind: Kind) {
+async fn invalid_values_exit_with_code_two(kind: Kind) {
     for (flag, line) in [
         (
             "--heartbeat-interval=often",
@@ -167,8 +167,8 @@ async fn bad_values_end_with_two(kind: Kind) {
     }
 }
 
-async fn a_leftover_word_ends_with_one(kind: Kind) {
-    // A first word names a tool of this program; `words.rs` has that.
+async fn an_extra_argument_exits_with_code_one(kind: Kind) {
+    // A first word names a tool of this program; `words.rs` tests that.
     let first_word = (kind == Kind::Etcd).then_some(&["word"][..]);
     for args in first_word.into_iter().chain([&["--pre-vote", "false"][..], &["--", "word"]]) {
         let ended = ends(kind, args, &[]);
@@ -179,9 +179,9 @@ async fn a_leftover_word_ends_with_one(kind: Kind) {
     }
 }
 
-async fn bad_settings_end_with_one(kind: Kind) {
+async fn invalid_settings_exit_with_code_one(kind: Kind) {
     for args in [
-        // An election must take longer than several heartbeats.
+        // The election timeout must be longer than several heartbeats.
         &["--heartbeat-interval=100", "--election-timeout=400"][..],
         &["--election-timeout=60000"],
         &["--listen-client-urls=http://127.0.0.1:23790"],
@@ -196,7 +196,7 @@ async fn bad_settings_end_with_one(kind: Kind) {
 }
 
 async fn values_follow_the_grammar(kind: Kind) {
-    // One dash, two words, other bases, the last one wins.
+    // One dash, two words, other number bases; the last value wins.
     let server = Options::new(kind)
         .flag("-max-txn-ops")
         .flag("7")
@@ -239,7 +239,7 @@ async fn a_flag_and_its_variable_conflict(kind: Kind) {
     assert!(said.contains("ETCD_MAX_TXN_OPS"), "{said}");
 }
 
-async fn a_bad_variable_ends_with_one(kind: Kind) {
+async fn an_invalid_variable_exits_with_code_one(kind: Kind) {
     let ended = ends(kind, &[], &[("ETCD_HEARTBEAT_INTERVAL", "often")]);
     assert_eq!(ended.code, Some(1));
     let said = ended.stdout + &ended.stderr;
@@ -247,9 +247,9 @@ async fn a_bad_variable_ends_with_one(kind: Kind) {
     assert!(said.contains("failed to verify flags"), "{said}");
 }
 
-async fn a_configuration_file_rules_alone(kind: Kind) {
+async fn a_configuration_file_replaces_flags_and_environment(kind: Kind) {
     let home = TempDir::new().unwrap();
-    // Ports come from a server that is gone again.
+    // The ports come from a server that has ended.
     let mut model = Options::new(kind).unguarded().start().await;
     model.kill();
     let (client, peer) = (model.url(), format!("http://127.0.0.1:{}", model.peer_port()));
@@ -284,7 +284,7 @@ async fn a_configuration_file_rules_alone(kind: Kind) {
     assert!(log.contains("environment variables will be ignored if provided"), "{log}");
 }
 
-async fn a_missing_configuration_file_ends_with_one(kind: Kind) {
+async fn a_missing_configuration_file_exits_with_code_one(kind: Kind) {
     let ended = ends(kind, &["--config-file=/nonexistent/etcd.yml"], &[]);
     assert_eq!(ended.code, Some(1));
     let said = ended.stdout + &ended.stderr;
@@ -309,7 +309,7 @@ async fn a_signal_stops_the_server(kind: Kind) {
 async fn a_locked_directory_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
-    // Etcd waits for the lock of the backend for ever; what matters is that it does not serve.
+    // etcd waits for the lock of the backend indefinitely; the test only checks that it does not serve.
     let second = Options::new(kind).data(server.data()).start_within_a_moment().await;
     assert!(second.is_none(), "two servers serve one directory");
     assert_eq!(server.client().read("k").await.unwrap(), b"v");

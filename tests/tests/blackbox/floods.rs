@@ -1,7 +1,7 @@
-//! Floods: what a server's memory comes to when clients want more than it can carry out, and that it goes on.
+//! Floods: a server's memory when clients request more than it can execute, and its continued service.
 //!
-//! Each prints the highest resident memory beside what was asked of the server. The long form makes the table in
-//! `docs/performance.md`: `cargo xtask test --long floods -- --nocapture --test-threads=1`.
+//! Each test prints the peak resident memory with the load. The long form makes the table in `docs/performance.md`:
+//! `cargo xtask test --long floods -- --nocapture --test-threads=1`.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use super::auth::{guard, log_in, options};
 
 on_both_servers! {
     alone:
-    connections_that_say_nothing,
-    streams_that_say_nothing,
-    requests_that_do_not_end,
-    lists_that_nobody_reads,
-    watchers_that_do_not_read,
-    large_puts_and_a_disk_that_is_stuck,
+    idle_connections,
+    idle_streams,
+    incomplete_requests,
+    lists_without_readers,
+    watchers_without_readers,
+    large_puts_during_a_disk_stall,
     large_transactions,
     reads_without_a_leader,
     watchers_of_many_keys,
     watchers_of_large_keys,
-    tokens_that_nobody_gave_out,
+    invented_tokens,
     waiters_for_a_lock,
 }
 
 on_quorate! {
     alone:
-    requests_that_do_not_end_are_refused_and_small_ones_go_on,
-    streams_are_refused_beyond_what_all_may_be,
+    incomplete_requests_are_refused_and_small_ones_continue,
+    streams_are_refused_beyond_the_total,
     streams_without_credentials_leave_room_for_users_and_logins,
-    watchers_that_read_go_on_beside_those_that_do_not,
+    watchers_with_readers_continue_beside_those_without,
 }
 
 const MIB: usize = 1 << 20;
@@ -64,26 +64,26 @@ const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
-/// How long a server may be busy with what it has taken on: half a gigabyte, on a machine that does much else.
+/// Time to execute the accepted requests: half a gigabyte on a busy machine.
 const BUSY_MAX: Duration = Duration::from_secs(120);
 
-/// The server answers as if nothing were the matter.
-async fn goes_on(server: &Server) {
+/// The server answers as usual.
+async fn still_serves(server: &Server) {
     let client = server.client();
     let write = async || client.put(put("after", b"v")).await.ok();
     eventually_within(BUSY_MAX, "a write", write).await;
 }
 
-async fn connections_that_say_nothing(kind: Kind) {
+async fn idle_connections(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, count) = (server.memory("VmRSS"), form(200, 8_000));
     let held: Vec<RawHttp2> = (0..count).map(|_| RawHttp2::connect(server.port())).collect();
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(&format!("{count} connections, nothing said on them"), kind, before, &server);
     drop(held);
 }
 
-async fn streams_that_say_nothing(kind: Kind) {
+async fn idle_streams(kind: Kind) {
     let server = Server::start(kind).await;
     let before = server.memory("VmRSS");
     let (connections, streams) = (form(4, 10), form(100, 8_000));
@@ -93,13 +93,14 @@ async fn streams_that_say_nothing(kind: Kind) {
     for connection in &mut held {
         (0..streams).for_each(|_| _ = connection.open(&head));
     }
-    // The server reads frames in order: the last call on each connection shows that it has read the others.
+    // The server reads frames in order: an answer to the last call on each connection shows that it has read the
+    // others.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &framed(&range("k", "").encode_to_vec()), true);
         connection.read_answer(id);
     }
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(
         &format!("{connections} x {streams} streams, nothing said on them"),
         kind,
@@ -108,7 +109,7 @@ async fn streams_that_say_nothing(kind: Kind) {
     );
 }
 
-/// Sends all but the end of puts; returns the connections.
+/// Sends puts without their end; returns the connections.
 fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2> {
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
     let (head, part) = (call_head(PUT), &body[..body.len() - 1]);
@@ -117,7 +118,7 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
         let mut connection = RawHttp2::connect(server.port());
         for _ in 0..puts {
             let id = connection.open(&head);
-            // Of those that are refused, too, most is on its way before the answer comes.
+            // Most bytes of refused requests, too, are in transit before the answer arrives.
             connection.pour(id, part);
         }
         held.push(connection);
@@ -125,19 +126,19 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
     held
 }
 
-async fn requests_that_do_not_end(kind: Kind) {
+async fn incomplete_requests(kind: Kind) {
     let server = Server::start(kind).await;
     let before = server.memory("VmRSS");
     let (connections, puts) = (form(4, 40), form(10, 40));
     let _held = send_halves(&server, connections, puts);
-    goes_on(&server).await;
+    still_serves(&server).await;
     let offered = connections * puts;
     show(&format!("{offered} puts of 1 MiB without their last byte"), kind, before, &server);
 }
 
-/// Halves wait for their rest for 20 seconds. Where it takes about as long to send them, the first are refused before the
-/// last are there: more are sent then.
-async fn requests_that_do_not_end_are_refused_and_small_ones_go_on(kind: Kind) {
+/// An incomplete request waits 20 seconds for its rest. If sending takes about as long, the first are refused before
+/// the last arrive, so more are sent.
+async fn incomplete_requests_are_refused_and_small_ones_continue(kind: Kind) {
     let server = Server::start(kind).await;
     let bytes = || server.metric("quorate_requests_bytes").unwrap();
     let has_room_under = |mebibytes: u64| {
@@ -145,7 +146,7 @@ async fn requests_that_do_not_end_are_refused_and_small_ones_go_on(kind: Kind) {
         assert!(bytes() < 1.01 * most, "{}", bytes());
         bytes() < 0.98 * most
     };
-    // One connection has half of all at most, others a sixteenth each.
+    // One connection uses half of the bound at most, others a sixteenth each.
     let mut held =
         eventually_within(BUSY_MAX, "what one connection may take to be there", async || {
             let held = send_halves(&server, 1, 300);
@@ -165,19 +166,19 @@ async fn requests_that_do_not_end_are_refused_and_small_ones_go_on(kind: Kind) {
     })
     .await;
     assert_eq!(refused.message(), "etcdserver: too many requests");
-    goes_on(&server).await;
+    still_serves(&server).await;
     drop(held);
     eventually("the bytes of clients that have gone", async || (bytes() == 0.0).then_some(()))
         .await;
     client.put(put("k", vec![b'v'; MIB])).await.unwrap();
 }
 
-async fn streams_are_refused_beyond_what_all_may_be(kind: Kind) {
+async fn streams_are_refused_beyond_the_total(kind: Kind) {
     let server = Server::start(kind).await;
     let calls = || server.metric("quorate_calls_in_progress").unwrap() as usize;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // The last connection asks for more than a sixteenth of all, when half are taken.
+    // The last connection requests more than a sixteenth while half are in use.
     for streams in [32_000, 32_000, 32_000] {
         let mut connection = RawHttp2::connect(server.port());
         (0..streams).for_each(|_| _ = connection.open(&head));
@@ -191,7 +192,7 @@ async fn streams_are_refused_beyond_what_all_may_be(kind: Kind) {
     let refused = server.metric("quorate_calls_refused_total").unwrap();
     assert!(refused > 20_000.0, "{refused} calls refused");
     assert!(calls() < 75_000, "{} calls", calls());
-    goes_on(&server).await;
+    still_serves(&server).await;
     drop(held);
     eventually("the calls to end", async || (calls() == 0).then_some(())).await;
 }
@@ -201,7 +202,7 @@ async fn streams_without_credentials_leave_room_for_users_and_logins(kind: Kind)
     let root = guard(&server.client()).await;
     let head = call_head(KEEP_ALIVE);
     let mut held = Vec::new();
-    // From half of all calls on, a connection gets a sixteenth of them: 17 connections are enough for all.
+    // Once half of all calls are in use, a connection gets a sixteenth: 17 connections use all.
     for connection in 1..=17 {
         let mut streams = RawHttp2::connect(server.port());
         (0..8_192).for_each(|_| _ = streams.open(&head));
@@ -222,7 +223,7 @@ async fn streams_without_credentials_leave_room_for_users_and_logins(kind: Kind)
     drop(held);
 }
 
-/// Writes so many keys of 100 kB.
+/// Writes this number of keys of 100 kB.
 async fn fill(client: &Client, count: usize) {
     let value = vec![b'v'; 100_000];
     for number in 0..count {
@@ -230,7 +231,7 @@ async fn fill(client: &Client, count: usize) {
     }
 }
 
-async fn lists_that_nobody_reads(kind: Kind) {
+async fn lists_without_readers(kind: Kind) {
     let server = Server::start(kind).await;
     let keys = form(50, 300);
     fill(&server.client(), keys).await;
@@ -241,11 +242,11 @@ async fn lists_that_nobody_reads(kind: Kind) {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
         connection.send_body(id, &body, true);
-        // Some of it has come: the rest waits for the window.
+        // A part has arrived: the rest waits for the window.
         connection.read_body(id, 10_000);
         held.push(connection);
     }
-    goes_on(&server).await;
+    still_serves(&server).await;
     let moved = keys * readers / 10;
     show(&format!("{readers} lists of {} MB, nobody reads", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
@@ -254,13 +255,13 @@ async fn lists_that_nobody_reads(kind: Kind) {
     }
 }
 
-/// Opens so many watches of so many keys, of which only the beginning is read.
+/// Opens this number of watches of this number of keys, of which only the beginning is read.
 fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> {
     let head = call_head(WATCH);
     let open = |number| {
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&head);
-        // Each has a history of its own.
+        // Each watch has its own history.
         let start_revision = 2 + i64::try_from(number % keys).unwrap();
         let create = pb::WatchCreateRequest { start_revision, ..watch_prefix("k") };
         let request = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -271,24 +272,24 @@ fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> 
     (0..watchers).map(open).collect()
 }
 
-async fn watchers_that_do_not_read(kind: Kind) {
+async fn watchers_without_readers(kind: Kind) {
     let server = Server::start(kind).await;
     let keys = form(50, 300);
     fill(&server.client(), keys).await;
     let (before, watchers) = (server.memory("VmRSS"), form(20, 300));
     let _held = watch_unread(&server, watchers, keys);
     fill(&server.client(), keys / 5).await;
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(&format!("{watchers} watchers of {} MB, nobody reads", keys / 10), kind, before, &server);
     if kind == Kind::Quorate {
         let held = server.metric("quorate_watch_events_bytes").unwrap();
-        // Beyond the bound each has a revision waiting, and one under way.
+        // Beyond the bound each watcher has one revision waiting and one in transit.
         let most = (256 << 20) + watchers * 300_000;
         assert!(held > 0.0 && held < most as f64, "{held}");
     }
 }
 
-async fn watchers_that_read_go_on_beside_those_that_do_not(kind: Kind) {
+async fn watchers_with_readers_continue_beside_those_without(kind: Kind) {
     let server = Server::start(kind).await;
     let (client, keys) = (server.client(), 50);
     fill(&client, keys).await;
@@ -311,7 +312,7 @@ async fn watchers_that_read_go_on_beside_those_that_do_not(kind: Kind) {
     assert_eq!(watch.next().await.watch_id, -1);
 }
 
-/// Asks for all of it at once over some connections, and says how many were carried out.
+/// Sends all requests at once over some connections, and returns the number that were executed.
 async fn ask_all<F: Future<Output = bool> + 'static>(
     server: &Server,
     count: usize,
@@ -329,7 +330,7 @@ async fn ask_all<F: Future<Output = bool> + 'static>(
     done
 }
 
-async fn large_puts_and_a_disk_that_is_stuck(kind: Kind) {
+async fn large_puts_during_a_disk_stall(kind: Kind) {
     let Some(mut syncing) = Syncing::of(kind) else { return };
     let server = syncing.prepare(Options::new(kind)).start().await;
     let (before, count) = (server.memory("VmRSS"), form(100, 1_200));
@@ -340,7 +341,7 @@ async fn large_puts_and_a_disk_that_is_stuck(kind: Kind) {
     .await;
     show(&format!("{count} puts of 1 MiB, syncs take 3 s, {done} done"), kind, before, &server);
     syncing.set(&server, Syncs::Work);
-    goes_on(&server).await;
+    still_serves(&server).await;
 }
 
 async fn large_transactions(kind: Kind) {
@@ -352,7 +353,7 @@ async fn large_transactions(kind: Kind) {
         client.txn(txn(puts)).await.is_ok()
     })
     .await;
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(
         &format!("{count} transactions of 100 puts of 10 kB at once, {done} done"),
         kind,
@@ -362,7 +363,7 @@ async fn large_transactions(kind: Kind) {
 }
 
 async fn reads_without_a_leader(kind: Kind) {
-    // Requests wait for twice the election timeout and more.
+    // Requests wait for at least twice the election timeout.
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
     let last = cluster.follower().await;
     for member in cluster.running().into_iter().filter(|member| *member != last) {
@@ -390,7 +391,7 @@ async fn watchers_of_many_keys(kind: Kind) {
         }
         held.push(watch);
     }
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(&format!("10 x {watchers} watchers of a key each"), kind, before, &server);
 }
 
@@ -404,7 +405,7 @@ async fn watchers_of_large_keys(kind: Kind) {
         watch.send(RequestUnion::CreateRequest(watch_key(key))).await;
         created += usize::from(!watch.next().await.canceled);
     }
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(
         &format!("{watchers} watchers of keys of 1 MiB, {created} created"),
         kind,
@@ -413,7 +414,7 @@ async fn watchers_of_large_keys(kind: Kind) {
     );
 }
 
-async fn tokens_that_nobody_gave_out(kind: Kind) {
+async fn invented_tokens(kind: Kind) {
     let server = options(kind).start().await;
     let root = guard(&server.client()).await;
     let (before, calls) = (server.memory("VmRSS"), form(200, 2_000));
@@ -421,14 +422,14 @@ async fn tokens_that_nobody_gave_out(kind: Kind) {
     let mut held: Vec<RawHttp2> = (0..10).map(|_| RawHttp2::connect(server.port())).collect();
     for (connection, number) in held.iter_mut().zip(0_u64..) {
         for call in 0..calls as u64 {
-            // As if it had been given out by an entry that is to come.
+            // It looks like a token issued by a future entry.
             let token = format!("nobodygavethisout.{}", (1_u64 << 40) + number * 10_000 + call);
             let id =
                 connection.open(&[call_head(RANGE), literal(b"token", token.as_bytes())].concat());
             connection.send_body(id, &body, true);
         }
     }
-    // One without a token shows that the others have been read.
+    // A request without a token shows that the others have been read.
     for connection in &mut held {
         let id = connection.open(&call_head(RANGE));
         connection.send_body(id, &body, true);
@@ -466,6 +467,6 @@ async fn waiters_for_a_lock(kind: Kind) {
         (waiting == i64::try_from(count).unwrap()).then_some(())
     })
     .await;
-    goes_on(&server).await;
+    still_serves(&server).await;
     show(&format!("{count} wait for a lock"), kind, before, &server);
 }

@@ -1,4 +1,4 @@
-//! Members whose disk is full: one that leads hands the lead over, and writes are refused only where no member can lead.
+//! Members with a full disk: a leader hands over the lead, and writes are refused only if no member can lead.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -8,11 +8,11 @@ use quorate_tests::{
 on_quorate! {
     alone:
     a_leader_with_a_full_disk_hands_over_the_lead,
-    a_cluster_of_full_disks_refuses_writes_until_there_is_room,
-    a_snapshot_heals_a_member_whose_changes_find_no_room,
+    a_cluster_of_full_disks_refuses_writes_until_there_is_space,
+    a_snapshot_updates_a_member_whose_changes_wait_for_space,
 }
 
-/// Has this member lead.
+/// Makes this member the leader.
 async fn make_leader(cluster: &Cluster, member: usize) {
     eventually("the lead at the wanted member", async || {
         let leader = cluster.leader().await;
@@ -30,7 +30,7 @@ fn value() -> Vec<u8> {
     vec![b'v'; 50_000]
 }
 
-/// Writes a key again until a member takes it. Panics where a member has no space.
+/// Retries a write until a member accepts it. Panics if a member has no space.
 async fn write(cluster: &Cluster, number: usize) {
     let everyone = cluster.everyone();
     eventually("a write that is taken", async || {
@@ -55,7 +55,7 @@ async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).member(1, |member| disk.prepare(member));
     let mut cluster = options.start().await;
     make_leader(&cluster, 1).await;
-    // The segments of the log have their room; the backend file is to grow.
+    // The segments of the log are preallocated; only the backend file must grow.
     disk.fill_but(0);
     for number in 0..700 {
         write(&cluster, number).await;
@@ -67,7 +67,7 @@ async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
     let other = cluster.leader_among(&running).await;
     assert_ne!(other, 1, "a member with room leads");
     assert_eq!(alarms(&cluster, other).await, []);
-    // Its log may have found no room either, which ends it.
+    // Its log may have found no space either, which ends it.
     disk.resize(1_000);
     if !cluster.server_mut(1).is_running() {
         cluster.kill(1);
@@ -77,7 +77,7 @@ async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
     assert_eq!(alarms(&cluster, 1).await, []);
 }
 
-async fn a_cluster_of_full_disks_refuses_writes_until_there_is_room(kind: Kind) {
+async fn a_cluster_of_full_disks_refuses_writes_until_there_is_space(kind: Kind) {
     let mut disks = Vec::new();
     let mut options = ClusterOptions::new(kind, 3);
     for number in 0..3 {
@@ -86,7 +86,7 @@ async fn a_cluster_of_full_disks_refuses_writes_until_there_is_room(kind: Kind) 
         disks.push(disk);
     }
     let cluster = options.start().await;
-    // The segments of the logs have their room; the backend files are to grow.
+    // The segments of the logs are preallocated; only the backend files must grow.
     disks.iter().for_each(|disk| disk.fill_but(0));
     let everyone = cluster.everyone();
     let mut number = 0;
@@ -109,7 +109,7 @@ async fn a_cluster_of_full_disks_refuses_writes_until_there_is_room(kind: Kind) 
     cluster.check_same_content().await;
 }
 
-async fn a_snapshot_heals_a_member_whose_changes_find_no_room(kind: Kind) {
+async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     let Some(disk) = SmallDisk::new(300) else { return };
     let mut options = ClusterOptions::new(kind, 3).linked();
     for flag in
@@ -119,7 +119,8 @@ async fn a_snapshot_heals_a_member_whose_changes_find_no_room(kind: Kind) {
     }
     let cluster = options.member(1, |member| disk.prepare(member)).start().await;
     make_leader(&cluster, 0).await;
-    // Two values of 10 MB: the backend file finds room for the first, and the room that is left takes a small snapshot.
+    // Two values of 10 MB: the backend file has space for the first one, and the remaining space is enough for a small
+    // snapshot.
     disk.fill_but(14);
     let client = cluster.client(0);
     for number in 0..2 {
@@ -133,7 +134,7 @@ async fn a_snapshot_heals_a_member_whose_changes_find_no_room(kind: Kind) {
     })
     .await;
     assert!(pending() > 1e7, "{}", pending());
-    // The other members lose the values and the entries, so that only a snapshot can bring the member further.
+    // The other members lose the values and the entries, so that only a snapshot can update the member.
     cluster.links().isolate(1);
     client.delete_range(delete("large", "largf")).await.unwrap();
     for number in 0..100 {

@@ -1,4 +1,4 @@
-//! The JSON gateway: every path, what is said of errors, streams and their ends, and the requests of Patroni.
+//! The JSON gateway: every path, error answers, streams and their ends, and the requests of Patroni.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 on_both_servers! {
     alone:
     paths_and_methods,
-    errors_have_codes_and_words,
+    errors_have_codes_and_texts,
     a_watch_is_a_line_for_each_response,
     a_watch_ends_with_its_client,
-    a_lock_is_not_waited_for_when_the_client_has_gone,
+    a_disconnected_client_stops_waiting_for_its_lock,
     renewals_are_answered_one_by_one,
-    a_snapshot_comes_in_lines,
-    tokens_are_shown_by_authorization,
+    a_snapshot_is_a_stream_of_lines,
+    tokens_are_read_from_the_authorization_header,
     patronis_requests,
-    there_is_no_gateway_where_none_is_wanted,
+    the_gateway_can_be_disabled,
 }
 
 on_quorate! {
     alone:
     every_path_answers_as_etcd_does,
-    what_is_no_request_is_refused,
+    invalid_requests_are_refused,
     a_stream_ends_when_the_member_stops,
-    requests_of_a_watch_come_when_they_come,
+    a_watch_accepts_requests_at_any_time,
     long_requests_are_refused,
-    a_watch_is_told_what_is_wrong_with_its_body,
-    many_are_served_at_once,
-    calls_are_counted_like_others,
+    an_invalid_body_of_a_watch_is_answered_with_the_error,
+    many_requests_are_served_concurrently,
+    gateway_calls_are_counted_like_grpc_calls,
 }
 
-/// What is answered to a request.
+/// The answer to a request.
 fn post_with(server: &Server, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
     request_with(server.port(), "POST", path, headers, body.as_bytes())
 }
@@ -43,7 +43,7 @@ fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
     (answer.status, parse(&answer))
 }
 
-/// The answer to a request that is granted.
+/// The answer to a successful request.
 #[track_caller]
 fn ask(server: &Server, path: &str, body: &Value) -> Value {
     let (status, answer) = post(server, path, body);
@@ -56,7 +56,7 @@ fn parse(answer: &Response) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
 }
 
-/// Standard base64, of a few letters.
+/// Standard base64 of a few letters.
 fn b64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
@@ -71,7 +71,7 @@ fn b64(text: &str) -> String {
     out
 }
 
-/// What is different each time, or from server to server.
+/// Values that differ between runs or servers.
 const VARYING: &[&str] = &[
     "cluster_id",
     "member_id",
@@ -90,7 +90,7 @@ const VARYING: &[&str] = &[
     "hash",
 ];
 
-/// Answers of 3.7 that 3.5 has not: fields that it does not know, and the second telling of an error.
+/// Answers of 3.7 without what 3.5 lacks: some fields, and the duplicate of an error.
 const NOT_IN_BOTH: &[&str] =
     &["storageVersion", "downgradeInfo", "dbSizeQuota", "hash_revision", "error"];
 
@@ -116,7 +116,7 @@ fn normalized(mut answer: Value) -> Value {
     answer
 }
 
-/// A path, and what is sent there.
+/// A path, and the body sent to it.
 type Step = (&'static str, Value);
 
 fn key_steps() -> Vec<Step> {
@@ -274,7 +274,7 @@ async fn every_path_answers_as_etcd_does(kind: Kind) {
         let [mut ours, mut theirs] = [&server, &etcd].map(|one| post(one, path, &body));
         ours.1 = normalized(ours.1);
         theirs.1 = normalized(theirs.1);
-        // What 3.7 changed.
+        // Changes in 3.7.
         if path == "/v3/auth/status" && theirs.0 == 400 {
             assert_eq!(theirs.1["message"], json!("etcdserver: user name is empty"));
             assert_eq!(ours.1["enabled"], json!(true), "anybody may ask");
@@ -318,7 +318,7 @@ async fn paths_and_methods(kind: Kind) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn errors_have_codes_and_words(kind: Kind) {
+async fn errors_have_codes_and_texts(kind: Kind) {
     let server = Server::start(kind).await;
     let told = |path: &str, headers: &[(&str, &str)], body: &str| {
         let answer = post_with(&server, path, headers, body);
@@ -353,7 +353,7 @@ async fn errors_have_codes_and_words(kind: Kind) {
     assert_eq!((status, code), (400, 3));
     let (status, code, _) = told("/v3/kv/range", &[("Grpc-Metadata-X-Bin", "!!")], "{}");
     assert_eq!((status, code), (400, 3));
-    // A deadline ends what waits.
+    // A deadline ends a waiting call.
     let client = server.client();
     client.grant(1, 60).await;
     client.grant(2, 60).await;
@@ -363,7 +363,7 @@ async fn errors_have_codes_and_words(kind: Kind) {
     assert_eq!((status, code), (504, 4));
 }
 
-async fn what_is_no_request_is_refused(kind: Kind) {
+async fn invalid_requests_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let nested = |depth: usize| {
         format!(
@@ -399,7 +399,7 @@ async fn what_is_no_request_is_refused(kind: Kind) {
         assert_eq!(answer.status, 400);
         assert!(message.contains(text), "{message}");
     }
-    // What is not known is passed over, and what comes behind the first value.
+    // Unknown fields are ignored, and so is everything after the first value.
     let body = r#"{"key":"aw==","frob":[{"a":null}],"sort_order":"SIDEWAYS"} and more"#;
     assert_eq!(post_with(&server, "/v3/kv/range", &[], body).status, 200);
     assert_eq!(server.client().revision().await, 1);
@@ -419,13 +419,13 @@ async fn long_requests_are_refused(kind: Kind) {
     assert_eq!((status, &told["code"]), (429, &json!(8)), "{told}");
     let (status, told) = put(9_000_000);
     assert_eq!((status, &told["code"]), (429, &json!(8)), "{told}");
-    // A large reply comes whole.
+    // A large reply arrives completely.
     let answer = post_with(&server, "/v3/kv/range", &[], r#"{"key":"aw=="}"#);
     let value = parse(&answer)["kvs"][0]["value"].as_str().unwrap().len();
     assert_eq!(value, ((1 << 20) / 3) * 4);
 }
 
-/// What a line says under `result`.
+/// The `result` of a line.
 fn result(stream: &mut JsonStream) -> Value {
     let line = stream.next_line().expect("another line");
     let mut line: Value = serde_json::from_str(&line).unwrap();
@@ -458,7 +458,7 @@ async fn a_watch_is_a_line_for_each_response(kind: Kind) {
     assert_eq!(result(&mut watched)["events"][0]["type"], json!("DELETE"));
 }
 
-async fn requests_of_a_watch_come_when_they_come(kind: Kind) {
+async fn a_watch_accepts_requests_at_any_time(kind: Kind) {
     let server = Server::start(kind).await;
     let stream = JsonStream::begin(server.port(), "/v3/watch");
     JsonStream::send_chunk(&stream, "{\"create_request\":{\"key\":\"aw==\",\"watch_id\":5}}");
@@ -485,7 +485,7 @@ async fn a_watch_ends_with_its_client(kind: Kind) {
     eventually("the watcher to go with its client", gone).await;
 }
 
-async fn a_lock_is_not_waited_for_when_the_client_has_gone(kind: Kind) {
+async fn a_disconnected_client_stops_waiting_for_its_lock(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -511,7 +511,7 @@ async fn a_stream_ends_when_the_member_stops(kind: Kind) {
     server.ended().await;
 }
 
-async fn a_watch_is_told_what_is_wrong_with_its_body(kind: Kind) {
+async fn an_invalid_body_of_a_watch_is_answered_with_the_error(kind: Kind) {
     let server = Server::start(kind).await;
     let answer = post_with(&server, "/v3/watch", &[], "zzz");
     let told = "invalid character 'z' looking for beginning of value";
@@ -535,7 +535,7 @@ async fn renewals_are_answered_one_by_one(kind: Kind) {
     assert_eq!(told, [(&json!("7"), &json!("60")), (&json!("99"), &Value::Null)]);
 }
 
-async fn a_snapshot_comes_in_lines(kind: Kind) {
+async fn a_snapshot_is_a_stream_of_lines(kind: Kind) {
     let server = Server::start(kind).await;
     let mut stream = JsonStream::post(server.port(), "/v3/maintenance/snapshot", &[], "{}");
     assert_eq!(stream.status, 200);
@@ -568,7 +568,7 @@ fn log_in(server: &Server, name: &str) -> String {
     answer["token"].as_str().unwrap().to_owned()
 }
 
-async fn tokens_are_shown_by_authorization(kind: Kind) {
+async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     guarded(&server).await;
     let (root, ann) = (log_in(&server, "root"), log_in(&server, "ann"));
@@ -584,7 +584,7 @@ async fn tokens_are_shown_by_authorization(kind: Kind) {
     assert_eq!(put(&[("Token", &root)]), (400, "etcdserver: user name is empty".to_owned()));
     let bad = (401, "etcdserver: invalid auth token".to_owned());
     assert_eq!(put(&[("Authorization", "bad.1")]), bad);
-    // A stream asks for each of its watchers.
+    // A stream checks the permission of each of its watchers.
     let body = r#"{"create_request":{"key":"aw=="}}"#;
     let mut watched =
         JsonStream::post(server.port(), "/v3/watch", &[("Authorization", &ann)], body);
@@ -596,7 +596,7 @@ async fn tokens_are_shown_by_authorization(kind: Kind) {
     assert!(result(&mut watched)["canceled"].is_null());
 }
 
-/// What Patroni asks for, in its order and with its forms.
+/// The requests of Patroni, in its order and format.
 async fn patronis_requests(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let decided = async || {
@@ -661,14 +661,14 @@ async fn patronis_requests(kind: Kind) {
     assert_eq!(ask("/v3/kv/range", all)["count"], json!("1"));
 }
 
-async fn there_is_no_gateway_where_none_is_wanted(kind: Kind) {
+async fn the_gateway_can_be_disabled(kind: Kind) {
     let server = Options::new(kind).flag("--enable-grpc-gateway=false").start().await;
     let answer = post_with(&server, "/v3/kv/range", &[], "{}");
     assert_eq!((answer.status, answer.text().as_str()), (404, "404 page not found\n"));
     assert_eq!(server.get("/version").status, 200);
 }
 
-async fn many_are_served_at_once(kind: Kind) {
+async fn many_requests_are_served_concurrently(kind: Kind) {
     const WATCHERS_MAX: usize = 300;
     let server = Server::start(kind).await;
     let mut streams: Vec<_> = (0..WATCHERS_MAX).map(|_| watch(&server, "k")).collect();
@@ -684,7 +684,7 @@ async fn many_are_served_at_once(kind: Kind) {
     eventually("all to go", gone).await;
 }
 
-async fn calls_are_counted_like_others(kind: Kind) {
+async fn gateway_calls_are_counted_like_grpc_calls(kind: Kind) {
     let server = Server::start(kind).await;
     let count = |server: &Server| {
         let series = r#"grpc_server_handled_total{grpc_code="OK",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"}"#;

@@ -1,7 +1,7 @@
-//! The edge of gRPC: requests that no library sends, but a proxy, a fuzzer or a hand-made client does.
+//! The edge of gRPC: requests that no library sends, but a proxy, a fuzzer or a hand-written client may.
 //!
-//! One table says what each is answered. Where Debian's release or Quorate answers otherwise than etcd 3.7,
-//! the row says that too.
+//! One table has the answer to each. If Debian's release or Quorate answers differently from etcd 3.7, the row has that
+//! answer too.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -14,11 +14,11 @@ on_both_servers! {
     odd_times_and_bytes,
     odd_compressions,
     a_proxy_checks_heads_as_a_member_does,
-    what_http_forbids,
+    requests_that_http_forbids_are_refused,
     odd_messages,
     a_unary_call_is_answered_before_its_request_ends,
     fields_of_the_wrong_type_are_unknown_fields,
-    a_watch_goes_on_after_a_field_of_the_wrong_type,
+    a_watch_continues_after_a_field_of_the_wrong_type,
     any_authority_is_answered,
 }
 
@@ -31,18 +31,18 @@ const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const MESSAGE: &[u8] = b"\x0a\x01k\x12\x01v";
 const GOOD: &str = "200 0";
 const DEADLINE: &str = "200 4 context deadline exceeded";
-/// Where the path is among the fields.
+/// The index of the path in the fields.
 const PATH_FIELD: usize = 2;
 
-/// A put with something odd about it, and what becomes of it.
+/// An unusual put, and the answer to it.
 struct Odd {
     what: &'static str,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     body: Vec<u8>,
     answer: String,
-    /// In etcd 3.5, where that differs.
+    /// In etcd 3.5, if it differs.
     in_3_5: Option<String>,
-    /// Here, where that differs on purpose.
+    /// In Quorate, if it differs deliberately.
     here: Option<String>,
 }
 
@@ -61,7 +61,7 @@ fn odd(what: &'static str) -> Odd {
 }
 
 impl Odd {
-    /// Gives a field another value, or adds it.
+    /// Sets or adds a field.
     fn set(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let value = value.as_ref().to_vec();
         match self.fields.iter_mut().find(|(present, _)| present == name.as_bytes()) {
@@ -90,7 +90,7 @@ impl Odd {
         self
     }
 
-    /// Says in the head of the message that it is something else than plain.
+    /// Sets the compression flag in the message header.
     fn flag(mut self, flag: u8) -> Self {
         self.body[0] = flag;
         self
@@ -141,14 +141,14 @@ impl Odd {
     }
 }
 
-/// Sends each of them to a server.
+/// Sends all of them to a server.
 async fn check(kind: Kind, table: Vec<Odd>) {
     let server = Server::start(kind).await;
     check_at(kind, &server, server.port(), table).await;
 }
 
-/// Sends each of them to this port of a server, or of a proxy in front of it, on a connection of its own. What is
-/// refused has no effect.
+/// Sends all of them to this port of a server, or of a proxy in front of it, each on its own connection. Refused
+/// requests have no effect.
 async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
     let client = server.client();
     let mut revision = client.revision().await;
@@ -160,7 +160,7 @@ async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
             Kind::Etcd => in_3_5.unwrap_or(answer),
         };
         if !server.is_3_7() && expected == DEADLINE {
-            // It answers so, and may carry the call out all the same: nothing that has an effect, then.
+            // It answers so, but may execute the call nevertheless: so the call must have no effect.
             fields[PATH_FIELD].1 = RANGE.into();
         }
         let is_put = fields.iter().any(|(_, value)| {
@@ -300,8 +300,8 @@ async fn a_proxy_checks_heads_as_a_member_does(kind: Kind) {
     }
 }
 
-/// HTTP/2 has such requests refused; etcd passes over much of it (record 7).
-async fn what_http_forbids(kind: Kind) {
+/// HTTP/2 requires that such requests are refused; etcd accepts many of them (record 7).
+async fn requests_that_http_forbids_are_refused(kind: Kind) {
     let reset = "reset 1";
     let unknown_method = |name| format!("200 12 unknown method {name} for service etcdserverpb.KV");
     let no_method = "405 13 Received a HEADERS frame with :method \"\" which should be POST";
@@ -427,7 +427,7 @@ async fn a_unary_call_is_answered_before_its_request_ends(kind: Kind) {
     assert_eq!(answers.await.unwrap(), [GOOD; 6]);
 }
 
-/// A field with the number of a known one, but as a number of 32 bits.
+/// A field with the number of a known one, but as a 32-bit number.
 fn mistyped(number: u8) -> Vec<u8> {
     vec![number << 3 | 5, 1, 2, 3, 4]
 }
@@ -435,7 +435,7 @@ fn mistyped(number: u8) -> Vec<u8> {
 async fn fields_of_the_wrong_type_are_unknown_fields(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // A put with a field in front, and one inside a transaction inside a transaction.
+    // A put with such a field in front, and a put in a nested transaction.
     let odd_put = [mistyped(1), MESSAGE.to_vec(), mistyped(5)].concat();
     let wrap = |number: u8, message: &[u8]| {
         let length = u8::try_from(message.len()).unwrap();
@@ -467,7 +467,7 @@ async fn fields_of_the_wrong_type_are_unknown_fields(kind: Kind) {
     }
 }
 
-async fn a_watch_goes_on_after_a_field_of_the_wrong_type(kind: Kind) {
+async fn a_watch_continues_after_a_field_of_the_wrong_type(kind: Kind) {
     let server = Server::start(kind).await;
     if !server.is_3_7() {
         // Debian's release ends the stream.
@@ -496,13 +496,13 @@ async fn a_watch_goes_on_after_a_field_of_the_wrong_type(kind: Kind) {
         answer.watch_id
     };
     assert_eq!(created(&framed(&request("a"))), 0);
-    // One that has nothing else, and is no request at all; then one around a good one.
+    // A message with only this field, which is no request; then one around a valid request.
     let odd = framed(&mistyped(1));
     assert_eq!(created(&[odd, framed(&[mistyped(2), request("b")].concat())].concat()), 1);
 }
 
-/// What clients call the server when they dial it: Go's of etcd 3.4 to 3.7, those over unix sockets, of other
-/// languages, and through proxies. The second form is that of the code that compresses heads.
+/// Authorities that clients send: Go's of etcd 3.4 to 3.7, over unix sockets, of other languages, and through proxies.
+/// The second form is that of the code for header compression.
 const AUTHORITIES: &[(&[u8], &[u8])] = &[
     (b"#initially=[http://127.0.0.1:2379]", b"\xff\xa3\x54\x64\x98\x74\x51\xea\x0f\xfd\xce\x94\xd7\x71\x86\x02\x27\x57\x02\xe0\x5c\x37\x04\xcb\xaf\xff\xf3"),
     (b"unix:localhost:2379", b"\xb6\xa3\x79\xb9\x41\xc8\x3a\x27\x3a\x13\x70\x4c\xba\xff"),
@@ -540,7 +540,8 @@ async fn any_authority_is_answered(kind: Kind) {
     };
     for (authority, coded) in AUTHORITIES {
         let what = String::from_utf8_lossy(authority);
-        // Never to be remembered, under either name; remembered, and then referred to, on one connection.
+        // As never-indexed fields, under either name; and as an indexed field with a later reference, on one
+        // connection.
         let plain = string(authority);
         let named = [&b"\x0a:authority"[..], &plain].concat();
         let mut raw = RawHttp2::connect(server.port());

@@ -1,4 +1,4 @@
-//! `etcd grpc-proxy`: what its clients see, what it spares the members, and what becomes of it when they go.
+//! `etcd grpc-proxy`: the view of its clients, the load that it saves the members, and loss of members or of the proxy.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -17,12 +17,12 @@ use crate::tls::{Files, ctl};
 on_both_servers! {
     alone:
     requests_and_streams_go_through,
-    what_it_cannot_do_it_says,
-    a_namespace_is_a_store_of_its_own,
-    ranges_that_may_be_old_are_kept,
-    watches_of_the_same_range_are_one_for_the_member,
+    unsupported_calls_are_refused_with_a_reason,
+    a_namespace_is_a_separate_store,
+    serializable_ranges_are_cached,
+    watches_of_one_range_share_one_watch_of_the_member,
     watches_of_many_keys_share_streams_to_the_member,
-    leases_live_and_end_as_clients_see_it,
+    leases_are_renewed_and_expire_through_the_proxy,
     the_proxies_are_listed_in_place_of_the_members,
     health_and_metrics_are_those_of_both,
     a_proxy_that_starts_again_serves_again,
@@ -32,12 +32,12 @@ on_both_servers! {
 on_quorate! {
     alone:
     watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice,
-    progress_is_told_when_all_watchers_have_been_told,
+    progress_is_sent_after_all_events,
     a_slow_watcher_is_bounded_and_loses_nothing,
     large_answers_pass_at_the_pace_of_their_clients,
-    users_share_nothing,
-    members_that_go_are_replaced_by_others,
-    watches_go_on_at_another_member,
+    users_share_no_watch_or_cache,
+    lost_members_are_replaced_by_others,
+    watches_continue_at_another_member,
     watchers_miss_nothing_while_members_are_killed,
     messages_are_logged_without_secrets,
 }
@@ -72,7 +72,7 @@ async fn requests_and_streams_go_through(kind: Kind) {
     client.unlock(quorate_api::v3lockpb::UnlockRequest { key: held.key }).await.unwrap();
 }
 
-/// What a member's refusal has for a code: etcd's proxy loses it on the way through its client library.
+/// The code of a member's refusal: etcd's proxy loses it in its client library.
 fn code(kind: Kind, of_member: Code) -> Code {
     if kind == Kind::Etcd { Code::Unknown } else { of_member }
 }
@@ -87,7 +87,7 @@ fn run(kind: Kind, flags: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-async fn what_it_cannot_do_it_says(kind: Kind) {
+async fn unsupported_calls_are_refused_with_a_reason(kind: Kind) {
     for (flags, said) in [
         (&["--resolver-prefix=a"][..], "invalid resolver-ttl 0\n"),
         (&["--resolver-ttl=1"], "invalid resolver-prefix \"\"\n"),
@@ -103,7 +103,7 @@ async fn what_it_cannot_do_it_says(kind: Kind) {
     assert!(String::from_utf8_lossy(&help.stdout).contains("start"), "{help:?}");
 }
 
-async fn a_namespace_is_a_store_of_its_own(kind: Kind) {
+async fn a_namespace_is_a_separate_store(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &["--namespace=n/"]).await;
     let (inside, outside) = (proxy.client(), server.client());
@@ -158,7 +158,7 @@ async fn a_namespace_is_a_store_of_its_own(kind: Kind) {
     refused(inside.put(put("", "x")).await, code(kind, Code::InvalidArgument), text);
 }
 
-async fn ranges_that_may_be_old_are_kept(kind: Kind) {
+async fn serializable_ranges_are_cached(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = proxy.client();
@@ -171,28 +171,28 @@ async fn ranges_that_may_be_old_are_kept(kind: Kind) {
         assert_eq!(value(client.range(old()).await.unwrap()), b"1");
     }
     assert!((hits() - before - 2.0).abs() < 0.1, "{} {before}", hits());
-    // What is read in order is kept as well.
+    // Sorted reads are cached as well.
     client.write("a", "2").await;
     assert_eq!(value(client.range(key("a")).await.unwrap()), b"2");
     let before = hits();
     assert_eq!(value(client.range(old()).await.unwrap()), b"2");
     assert!((hits() - before - 1.0).abs() < 0.1);
-    // A transaction outdates it too.
+    // A transaction invalidates it too.
     client.txn(txn(vec![put_op("a", "3")])).await.unwrap();
     assert_eq!(value(client.range(old()).await.unwrap()), b"3");
     assert!(proxy.metric("etcd_grpc_proxy_cache_keys_total").unwrap() >= 1.0);
     assert!(proxy.metric("etcd_grpc_proxy_cache_misses_total").unwrap() >= 2.0);
 }
 
-/// How many watchers the member has.
+/// The number of watchers of the member.
 fn watchers(server: &Server) -> f64 {
     server.metric("etcd_debugging_mvcc_watcher_total").unwrap()
 }
 
-async fn watches_of_the_same_range_are_one_for_the_member(kind: Kind) {
+async fn watches_of_one_range_share_one_watch_of_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
-    // etcd's proxy watches a key of its own, which may begin after this.
+    // etcd's proxy watches its own key, and that watch may begin after this.
     let own = if kind == Kind::Etcd { 1.0 } else { 0.0 };
     let before = watchers(&server).max(own);
     let mut watches = Vec::new();
@@ -214,7 +214,7 @@ async fn watches_of_the_same_range_are_one_for_the_member(kind: Kind) {
     })
     .await;
     let coalescing = proxy.metric("etcd_grpc_proxy_watchers_coalescing_total").unwrap();
-    // etcd's counts those who join at once, and not those who are joined later.
+    // etcd's proxy coalesces clients that join at once, not those that join later.
     assert!(coalescing >= 8.0 || kind == Kind::Etcd, "{coalescing}");
     assert!(proxy.metric("etcd_grpc_proxy_events_coalescing_total").unwrap() >= 1.0);
     drop(watches);
@@ -227,7 +227,7 @@ async fn watches_of_the_same_range_are_one_for_the_member(kind: Kind) {
 async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     const KEYS: usize = 200;
     let server = Options::new(kind).flag("--max-concurrent-streams=40").start().await;
-    // Ours, before members of both kinds.
+    // Our proxy, in front of members of both kinds.
     let proxy = Proxy::start(Kind::Quorate, &[server.port()], &[]).await;
     let streams = || server.metric("etcd_debugging_mvcc_watch_stream_total").unwrap();
     let (writer, client) = (server.client(), proxy.client());
@@ -235,7 +235,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     let mut watches = Vec::new();
     for number in 0..KEYS {
         let first = writer.write(&name(number), "0").await;
-        // Every second one is told of the past first, as a client that has read a list.
+        // Every second watch starts in the past, like a client that has read a list.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&client);
         watch.create(pb::WatchCreateRequest { start_revision, ..watch_key(name(number)) }).await;
@@ -258,7 +258,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
         let event = watch.events(1).await.remove(0);
         assert_eq!(event.kv.unwrap().key(), name(number).as_bytes());
     }
-    // Some end, and the others go on.
+    // Some end, and the others continue.
     watches.truncate(KEYS / 2);
     eventually("watches end", async || (watchers(&server) <= KEYS as f64 / 2.0).then_some(()))
         .await;
@@ -277,7 +277,7 @@ async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind:
             let request = txn(vec![put_op("a/1", number.to_string()), put_op("a/2", "x")]);
             writer.txn(request).await.unwrap();
             if number % 3 == 0 {
-                // Revisions that no watcher is told.
+                // Revisions without an event for these watchers.
                 writer.write("other", "x").await;
             }
         }
@@ -288,7 +288,7 @@ async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind:
         let client = proxy.client();
         watching.push(tokio::task::spawn_local(async move {
             let mut watch = Watch::open(&client);
-            // From the beginning, from now, and from what is still to come.
+            // From the beginning, from the current revision, and from a future one.
             let start = match number % 4 {
                 0 => first,
                 1 => 0,
@@ -317,7 +317,7 @@ async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind:
                 }
             }
         }));
-        // At different times of the writing.
+        // At different times during the writes.
         tokio::task::yield_now().await;
         let asking = proxy.client();
         asking.revision().await;
@@ -336,16 +336,16 @@ async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind:
         let due: BTreeMap<i64, usize> = expected.range(start..).map(|(r, n)| (*r, *n)).collect();
         assert_eq!(seen, due, "from {start}");
     }
-    // They have become few by then, of three kinds at most: two wishes, and one that is late.
+    // By then they share few watches, of three kinds at most: two sets of options, and one that is behind.
     eventually("watches become few", async || (watchers(&server) <= 4.0).then_some(())).await;
 }
 
-async fn progress_is_told_when_all_watchers_have_been_told(kind: Kind) {
+async fn progress_is_sent_after_all_events(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = proxy.client();
     let mut watch = Watch::open(&client);
-    // Without watchers it is about nobody, and not answered.
+    // Without watchers a progress request is not answered.
     watch.progress().await;
     watch.create(watch_key("a")).await;
     watch.create(watch_key("b")).await;
@@ -376,7 +376,7 @@ async fn a_slow_watcher_is_bounded_and_loses_nothing(kind: Kind) {
     let before = proxy.memory("VmRSS");
     let writer = server.client();
     for number in 0..WRITES {
-        // 300 MB in all, of which nobody holds more than a few.
+        // 300 MB in all, of which each process holds only a few.
         let mut value = vec![0; 1 << 20];
         value[..8].copy_from_slice(&number.to_be_bytes());
         writer.write("a", value).await;
@@ -400,7 +400,7 @@ async fn large_answers_pass_at_the_pace_of_their_clients(kind: Kind) {
         server.client().write(format!("large/{number}"), vec![number; 1 << 20]).await;
     }
     let before = proxy.memory("VmRSS");
-    // None of them takes more of 40 MB than what is on its way.
+    // None of them reads more of 40 MB than the bytes in transit.
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = proxy.client();
@@ -409,7 +409,7 @@ async fn large_answers_pass_at_the_pace_of_their_clients(kind: Kind) {
         pieces.message().await.unwrap().expect("the beginning");
         clients.push((client, pieces));
     }
-    // Others are answered as ever, with all of it.
+    // Other clients get complete answers as usual.
     let listed = proxy.client().range(prefix("large/")).await.unwrap();
     assert_eq!(listed.kvs.len(), 40);
     proxy.client().write("a", "1").await;
@@ -424,13 +424,13 @@ async fn large_answers_pass_at_the_pace_of_their_clients(kind: Kind) {
     }
 }
 
-async fn leases_live_and_end_as_clients_see_it(kind: Kind) {
+async fn leases_are_renewed_and_expire_through_the_proxy(kind: Kind) {
     let server = Options::new(kind).start().await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let clients = [proxy.client(), proxy.client(), proxy.client()];
     let lease = clients[0].grant(0, 2).await;
     clients[0].put(put_leased("a", "1", lease)).await.unwrap();
-    // Longer than it would live by itself.
+    // Longer than its TTL.
     let start = std::time::Instant::now();
     while start.elapsed().as_secs() < 4 {
         for client in &clients {
@@ -454,7 +454,7 @@ async fn leases_live_and_end_as_clients_see_it(kind: Kind) {
     refused(clients[2].lease_revoke(again).await, code(kind, Code::NotFound), text);
 }
 
-/// Renews a lease once, on a stream that the client does not end: etcd's proxy answers nothing more on one that has ended.
+/// Renews a lease once, on a stream that the client does not end: etcd's proxy answers no request on an ended one.
 async fn renew(client: &Client, id: i64) -> Result<i64, tonic::Status> {
     let (requests, receiver) = tokio::sync::mpsc::channel(1);
     requests.send(pb::LeaseKeepAliveRequest { id }).await.unwrap();
@@ -469,7 +469,7 @@ async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
     let server = Server::start(kind).await;
     let flags = ["--resolver-prefix=proxies", "--resolver-ttl=2"];
     let first = Proxy::start(kind, &[server.port()], &flags).await;
-    // One of either program, if both are here.
+    // One of each program, if both are installed.
     let other = if Kind::Etcd.is_present() { Kind::Etcd } else { kind };
     let mut second = Proxy::start(other, &[server.port()], &flags).await;
     let urls = async || {
@@ -507,7 +507,7 @@ async fn health_and_metrics_are_those_of_both(kind: Kind) {
     }
     assert!(proxy.get("/metrics").text().contains("etcd_server_has_leader 1"));
     assert!(proxy.get("/proxy/metrics").text().contains("etcd_grpc_proxy_cache_hits_total"));
-    // etcd's has those of a member in it too, at zero.
+    // etcd's proxy has metrics of a member too, with the value zero.
     assert!(!proxy.get("/proxy/metrics").text().contains("etcd_server_has_leader 1"));
     assert_eq!(proxy.get("/debug/pprof/cmdline").status, 200);
     assert_eq!(proxy.get("/nothing").status, 404);
@@ -570,7 +570,7 @@ async fn both_sides_speak_tls(kind: Kind) {
     let without = [flag("cacert", "ca")];
     let words = ["get", "a", "--command-timeout=1s", "--dial-timeout=1s"];
     assert_ne!(ask(by_proxy, &without, &words).code, Some(0), "without a certificate");
-    // A member would take all who come by the proxy for the user of that name.
+    // A member would treat all clients of the proxy as the user of that name.
     let named = [flag("cacert", "ca"), flag("cert", "client"), flag("key", "client.key")];
     let refused = run(kind, &named.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(refused.status.code(), Some(1));
@@ -589,7 +589,7 @@ async fn both_sides_speak_tls(kind: Kind) {
     assert_eq!(plain.client().read("a").await.as_deref(), Some(&b"2"[..]));
 }
 
-async fn users_share_nothing(kind: Kind) {
+async fn users_share_no_watch_or_cache(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = server.client();
@@ -623,11 +623,11 @@ async fn users_share_nothing(kind: Kind) {
     assert!(told.canceled && told.cancel_reason.contains("permission denied"), "{told:?}");
     root.write("secret", "2").await;
     of_root.events(1).await;
-    // A health check whose answer is a refusal has been answered.
+    // A health check that is answered with a refusal counts as answered.
     assert_ne!(proxy.get("/proxy/metrics").status, 404);
 }
 
-async fn members_that_go_are_replaced_by_others(kind: Kind) {
+async fn lost_members_are_replaced_by_others(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let proxy = Proxy::start(kind, &ports, &[]).await;
@@ -639,7 +639,7 @@ async fn members_that_go_are_replaced_by_others(kind: Kind) {
             client.put(put("a", "x")).await
         })
         .await;
-        // Ranges are asked of another member without the client's knowing, once one leads.
+        // Once another member is the leader, ranges go to it without the client's involvement.
         for _ in 0..10 {
             client.range(pb::RangeRequest { serializable: true, ..key("a") }).await.unwrap();
         }
@@ -647,7 +647,7 @@ async fn members_that_go_are_replaced_by_others(kind: Kind) {
     }
 }
 
-async fn watches_go_on_at_another_member(kind: Kind) {
+async fn watches_continue_at_another_member(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let proxy = Proxy::start(kind, &ports, &[]).await;
@@ -686,7 +686,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
             0 => watch_prefix("k/"),
             _ => watch_key(format!("k/{}", number % KEYS)),
         };
-        // Of the past, and of now.
+        // From the past, and from the current revision.
         let start_revision = if number % 2 == 0 { first } else { 0 };
         let mut watch = Watch::open(&proxy.client());
         let request = pb::WatchCreateRequest { start_revision, ..wanted.clone() };
@@ -717,7 +717,7 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
     }
 }
 
-/// What a watch tells, revisions and keys, until it tells of the value `end`.
+/// The revisions and keys of a watch, until the value `end`.
 async fn until_the_end(mut watch: Watch) -> Vec<(i64, Vec<u8>)> {
     let mut told = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! Flags of `etcd grpc-proxy` that each have an effect of their own, seen from outside.
+//! Flags of `etcd grpc-proxy` that each have a visible effect.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -14,19 +14,19 @@ use crate::tls::{Files, ctl};
 
 on_both_servers! {
     alone:
-    metrics_may_have_a_listener_of_their_own,
-    who_has_a_revoked_certificate_is_not_served,
-    without_records_it_does_not_start,
+    metrics_may_have_a_separate_listener,
+    clients_with_revoked_certificates_are_refused,
+    without_srv_records_it_does_not_start,
     a_members_certificate_is_not_accepted_where_the_system_has_no_authorities,
 }
 
 on_quorate! {
     alone:
-    members_are_followed_as_they_list_themselves,
-    ranges_that_may_be_old_do_not_go_back,
+    the_member_list_updates_the_endpoints,
+    serializable_ranges_never_return_an_older_revision,
 }
 
-async fn metrics_may_have_a_listener_of_their_own(kind: Kind) {
+async fn metrics_may_have_a_separate_listener(kind: Kind) {
     let files = Files::new();
     let server = Server::start(kind).await;
     let (plain, secured) = (Port::free(), Port::free());
@@ -43,10 +43,10 @@ async fn metrics_may_have_a_listener_of_their_own(kind: Kind) {
         assert!(answer.status == 200 && answer.text().contains(said), "{path}: {answer:?}");
     }
     assert_eq!(request(plain.number(), "GET", "/debug/pprof/cmdline", "").status, 404);
-    // It is for nothing else.
+    // It serves nothing else.
     let client = quorate_tests::Client::new(plain.number());
     assert!(client.range(key("a")).await.is_err());
-    // With a certificate it has that of the proxy.
+    // It has the proxy's own certificate.
     let flags = [
         format!("--metrics-addr=https://127.0.0.1:{}", secured.number()),
         format!("--cert-file={}", files.text("server")),
@@ -61,7 +61,7 @@ async fn metrics_may_have_a_listener_of_their_own(kind: Kind) {
     })
     .await;
     if kind == Kind::Quorate {
-        // etcd's says so, and goes on without.
+        // etcd's proxy logs it, and continues without.
         let mut command = Command::new(kind.program());
         command.args([
             "grpc-proxy",
@@ -75,7 +75,7 @@ async fn metrics_may_have_a_listener_of_their_own(kind: Kind) {
     }
 }
 
-async fn who_has_a_revoked_certificate_is_not_served(kind: Kind) {
+async fn clients_with_revoked_certificates_are_refused(kind: Kind) {
     let files = Files::new();
     let server = Server::start(kind).await;
     files.write("revoked", &Leaf { serial: 7, ..Leaf::new("somebody") });
@@ -108,7 +108,7 @@ async fn a_members_certificate_is_not_accepted_where_the_system_has_no_authoriti
         command.args(["grpc-proxy", "start"]).args(flags);
         command.arg(format!("--listen-addr=127.0.0.1:{}", listen.number()));
         command.arg(format!("--endpoints={}", server.url()));
-        // Both programs look there instead of at the places of the system.
+        // Both programs use this file instead of the system's.
         command.env("SSL_CERT_DIR", empty.path()).env("SSL_CERT_FILE", empty.path().join("none"));
         let log = std::fs::File::create(empty.path().join("log")).unwrap();
         command.current_dir(empty.path()).stderr(log.try_clone().unwrap()).stdout(log);
@@ -119,7 +119,7 @@ async fn a_members_certificate_is_not_accepted_where_the_system_has_no_authoriti
         ctl(Tool::QuorateCtl, &format!("127.0.0.1:{}", listen.number()), &words).code == Some(0)
     };
     let log = || std::fs::read_to_string(empty.path().join("log")).unwrap();
-    // With a CA file the member is verified by it. etcd wants a certificate of the proxy's beside it.
+    // With a CA file the member is verified with it. etcd also requires a certificate of the proxy.
     let named = (kind == Kind::Quorate).then(|| format!("--cacert={}", files.text("ca")));
     for flag in named.into_iter().chain(["--insecure-skip-tls-verify".to_owned()]) {
         let _running = start(&[&flag]);
@@ -139,18 +139,18 @@ async fn a_members_certificate_is_not_accepted_where_the_system_has_no_authoriti
     }
 }
 
-/// A process that ends with this.
+/// A process that ends when this is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may already be gone.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// The members that answer, as their headers say.
+/// The members that answer, from the headers of their answers.
 async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
     let client = proxy.client();
     let mut members = BTreeSet::new();
@@ -162,9 +162,9 @@ async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
     members
 }
 
-async fn members_are_followed_as_they_list_themselves(kind: Kind) {
+async fn the_member_list_updates_the_endpoints(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
-    // It is told of one of them.
+    // It is started with the endpoint of one of them.
     let port = [cluster.server(0).port()];
     let flags = ["--endpoints-auto-sync-interval=1s"];
     let (following, other) =
@@ -182,7 +182,7 @@ async fn members_are_followed_as_they_list_themselves(kind: Kind) {
     assert!(who_answers(&other).await.is_empty());
 }
 
-async fn ranges_that_may_be_old_do_not_go_back(kind: Kind) {
+async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).linked().start().await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let leader = cluster.leader().await;
@@ -195,7 +195,7 @@ async fn ranges_that_may_be_old_do_not_go_back(kind: Kind) {
     let revisions = async |proxy: &Proxy| {
         let client = proxy.client();
         let mut revisions = Vec::new();
-        // Each asks for something else, so that none is answered from the cache.
+        // Each request is different, so that none is answered from the cache.
         for number in 0..30 {
             let limit = i64::from(number);
             let old = pb::RangeRequest { serializable: true, limit, ..key("a") };
@@ -207,7 +207,7 @@ async fn ranges_that_may_be_old_do_not_go_back(kind: Kind) {
     };
     let is_mixed = |revisions: &[i64]| revisions.iter().any(|revision| *revision < written);
     assert!(is_mixed(&revisions(&plain).await), "one member is behind");
-    // Once the proxy has seen the write, no client is answered from before it. The isolated member takes seconds to refuse a
+    // Once the proxy has seen the write, no client gets an older answer. The isolated member takes seconds to refuse a
     // read, so each of the members is sent one at the same time.
     let read = async || {
         let answer = ordered.client().range(key("a")).await.ok()?;
@@ -223,8 +223,8 @@ async fn ranges_that_may_be_old_do_not_go_back(kind: Kind) {
     cluster.links().heal();
 }
 
-async fn without_records_it_does_not_start(kind: Kind) {
-    // There is no such host, whether the system's servers answer or nobody does.
+async fn without_srv_records_it_does_not_start(kind: Kind) {
+    // There is no such host, whether the system's DNS servers answer or not.
     let mut command = Command::new(kind.program());
     command.args(["grpc-proxy", "start", "--listen-addr=127.0.0.1:0"]);
     command.args(["--discovery-srv=quorate.invalid", "--discovery-srv-name=x"]);

@@ -1,4 +1,4 @@
-//! `etcd grpc-proxy` and rights that are withdrawn: what it answers by itself is never more than a member would answer.
+//! `etcd grpc-proxy` and revoked permissions: its own answers never contain more than a member's would.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tonic::Code;
 
 on_quorate! {
     alone:
-    what_is_kept_is_not_told_to_who_may_not_read_it_any_more,
-    a_new_watch_with_a_withdrawn_token_is_refused,
+    cached_answers_are_refused_after_a_permission_is_revoked,
+    a_new_watch_with_a_revoked_token_is_refused,
 }
 
-/// A member with users: root, who may do everything, and `user`, who has the role `user` for `a/`.
+/// A member with users: root, with all permissions, and `user`, with the role `user` for `a/`.
 async fn with_users(kind: Kind) -> Server {
     let server = Options::new(kind).unguarded().start().await;
     let client = server.client();
@@ -41,7 +41,7 @@ async fn with_users(kind: Kind) -> Server {
     server
 }
 
-async fn what_is_kept_is_not_told_to_who_may_not_read_it_any_more(kind: Kind) {
+async fn cached_answers_are_refused_after_a_permission_is_revoked(kind: Kind) {
     let server = with_users(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let old = || pb::RangeRequest { serializable: true, ..key("a/secret") };
@@ -49,7 +49,7 @@ async fn what_is_kept_is_not_told_to_who_may_not_read_it_any_more(kind: Kind) {
     for _ in 0..2 {
         assert_eq!(nobody.range(old()).await.unwrap().kvs[0].value(), b"1");
     }
-    // By another way than the proxy.
+    // Not through the proxy.
     server.client().auth_enable(pb::AuthEnableRequest {}).await.unwrap();
     eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
         nobody.range(old()).await.err()
@@ -76,7 +76,7 @@ async fn what_is_kept_is_not_told_to_who_may_not_read_it_any_more(kind: Kind) {
     refused(user.range(old()).await, Code::Unauthenticated, "etcdserver: invalid auth token");
 }
 
-async fn a_new_watch_with_a_withdrawn_token_is_refused(kind: Kind) {
+async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     let server = with_users(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     server.client().auth_enable(pb::AuthEnableRequest {}).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_new_watch_with_a_withdrawn_token_is_refused(kind: Kind) {
     assert!(first.create(watch_key("a/secret")).await.created);
     let from = root.write("a/secret", "2").await + 1;
     first.events(1).await;
-    // One that starts where the first is shares its watch.
+    // A watch with the same start as the first shares its watch.
     let later = || pb::WatchCreateRequest { start_revision: from, ..watch_key("a/secret") };
     let mut second = Watch::open(&user);
     assert!(second.create(later()).await.created);
@@ -99,7 +99,7 @@ async fn a_new_watch_with_a_withdrawn_token_is_refused(kind: Kind) {
     let told = third.create(later()).await;
     assert!(told.canceled, "{told:?}");
     root.write("a/secret", "3").await;
-    // Nothing comes after it.
+    // No event follows it.
     let left = tokio::time::timeout(Duration::from_millis(300), third.try_next()).await;
     assert!(!matches!(&left, Ok(Ok(Some(told))) if !told.events.is_empty()), "{left:?}");
 }

@@ -14,7 +14,7 @@ on_both_servers! {
     metrics_are_exposed,
     metrics_count,
     unknown_paths,
-    a_client_that_sends_no_more,
+    a_client_that_has_closed_its_sending_side_is_answered,
 }
 
 on_quorate! {
@@ -54,7 +54,7 @@ async fn health(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn a_client_that_sends_no_more(kind: Kind) {
+async fn a_client_that_has_closed_its_sending_side_is_answered(kind: Kind) {
     let server = Server::start(kind).await;
     let answer = get_and_shut_down(server.port(), "/version");
     assert_eq!((answer.status, answer.text().contains("etcdserver")), (200, true));
@@ -67,8 +67,8 @@ async fn version(kind: Kind) {
     } else {
         "\"etcdcluster\":\"3.5.0\""
     };
-    // Members that begin together need a moment to see what all of them are, and so does etcd; Quorate alone
-    // knows it before it answers anybody.
+    // Members that start together need a moment to learn the versions of all, and so does etcd; only Quorate knows them
+    // before it answers a client.
     let knows_at_once = server.is_3_7() && Place::of_suite() == Place::Alone;
     let patience = if knows_at_once { Duration::ZERO } else { DEADLINE };
     let answer = eventually_ok(patience, "the version", async || {
@@ -111,7 +111,7 @@ async fn metrics_are_exposed(kind: Kind) {
         let line = format!("\n# TYPE {name} ");
         assert!(text.contains(&line), "no {name}");
     }
-    // Every line is a comment or a sample whose value is a number.
+    // Every line is a comment or a sample with a numeric value.
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let value = line.rsplit(' ').next().unwrap();
         assert!(value.parse::<f64>().is_ok() || value == "+Inf", "{line}");
@@ -191,7 +191,8 @@ async fn a_corrupt_alarm_is_not_ready(kind: Kind) {
     assert_eq!(server.get("/readyz/data_corruption").status, 503);
 }
 
-/// As etcd up to 3.4: `PUT /config/local/log`. Where authentication is on, only an administrator may do it.
+/// As in etcd up to 3.4: `PUT /config/local/log`. With authentication enabled, only an administrator may change the
+/// level.
 async fn the_log_level_changes_while_the_member_runs(kind: Kind) {
     let server = Server::start(kind).await;
     let path = "/config/local/log";

@@ -1,21 +1,21 @@
-//! The command-line tools with a person at a terminal: prompts, questions that are not echoed, and the end by a key.
+//! The command-line tools at a terminal: prompts, questions without echo, and the end by a key.
 //!
-//! Both tools are asked the same at the same server, and a test says what is on the screen, so that it is the same.
+//! Both tools get the same input with the same server, and the test has the expected screen, so both screens are equal.
 
 use quorate_api::etcdserverpb::AuthUserListRequest;
 use quorate_tests::{Ctl, Kind, Server, Terminal, Tool, eventually, with_both_tools};
 
 with_both_tools! {
     alone:
-    a_transaction_is_asked_for_part_by_part,
-    watches_are_asked_for_and_canceled_and_end_by_a_key,
-    passwords_are_asked_for_twice_and_not_shown,
+    a_transaction_is_entered_part_by_part,
+    watches_are_entered_and_cancelled_and_end_by_a_key,
+    passwords_are_asked_for_twice_without_echo,
     a_password_that_is_not_repeated_is_refused,
 }
 
 const CONTROL_C: &str = "\x03";
 
-async fn a_transaction_is_asked_for_part_by_part(kind: Kind, tool: Tool) {
+async fn a_transaction_is_entered_part_by_part(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     server.client().write("k", "1").await;
@@ -34,12 +34,12 @@ async fn a_transaction_is_asked_for_part_by_part(kind: Kind, tool: Tool) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"2"[..]));
 }
 
-async fn watches_are_asked_for_and_canceled_and_end_by_a_key(kind: Kind, tool: Tool) {
+async fn watches_are_entered_and_cancelled_and_end_by_a_key(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["watch", "-i"])) else { return };
     terminal.types("watch a\n");
-    // That it is there only its events show.
+    // Only its events show that it exists.
     eventually("an event", async || {
         server.client().write("a", "1").await;
         terminal.screen().contains("PUT\na\n1\n").then_some(())
@@ -57,7 +57,7 @@ async fn watches_are_asked_for_and_canceled_and_end_by_a_key(kind: Kind, tool: T
     assert_eq!(code, Some(130), "{screen}");
 }
 
-async fn passwords_are_asked_for_twice_and_not_shown(kind: Kind, tool: Tool) {
+async fn passwords_are_asked_for_twice_without_echo(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };

@@ -1,7 +1,8 @@
-//! What a Kubernetes API server asks of its store, and what it relies on in the answers.
+//! The requests of a Kubernetes API server, and the properties of the answers that it relies on.
 //!
-//! The requests are those of its storage layer: lists in pages at one revision, watches from there with progress asked for,
-//! transactions that compare `mod_revision`, one lease for many keys, and a compaction that servers agree on by a key.
+//! The requests are those of its storage layer: lists in pages at one revision, watches from that revision with
+//! progress requests, transactions that compare `mod_revision`, one lease for many keys, and compactions that servers
+//! coordinate with a key.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +18,11 @@ use tonic::Code;
 
 on_both_servers! {
     a_list_in_pages_is_of_one_revision,
-    a_watch_goes_on_where_the_list_ends,
-    progress_is_told_behind_the_events,
+    a_watch_continues_from_the_revision_of_the_list,
+    progress_is_sent_after_the_events,
     only_one_of_two_writers_wins,
     events_of_one_lease_end_together,
-    servers_agree_on_who_compacts,
+    servers_agree_on_the_compacting_server,
 }
 
 const PODS: &str = "/registry/pods/";
@@ -30,8 +31,8 @@ fn pod(number: usize) -> String {
     format!("{PODS}default/pod-{number:04}")
 }
 
-/// Writes an object unless it has changed since it was read at a revision, 0 for never; the answer is the new revision, or
-/// what is there.
+/// Writes an object unless it has changed since a revision, 0 for never; the answer is the new revision, or the current
+/// value.
 async fn update(
     client: &Client,
     name: &str,
@@ -60,7 +61,7 @@ async fn create(client: &Client, name: &str, value: &str) -> i64 {
     update(client, name, 0, value).await.unwrap()
 }
 
-/// A page of a prefix: a first one without a revision, further ones from a key on at the first one's revision.
+/// A page of a prefix: the first one without a revision, further ones from a key on at the first one's revision.
 async fn page(client: &Client, from: &str, revision: i64, limit: i64) -> pb::RangeResponse {
     let request =
         pb::RangeRequest { range_end: "/registry/pods0".into(), limit, revision, ..key(from) };
@@ -77,7 +78,7 @@ async fn a_list_in_pages_is_of_one_revision(kind: Kind) {
     let first = page(&client, PODS, 0, 50).await;
     let revision = first.header.as_ref().unwrap().revision;
     assert_eq!((first.kvs.len(), first.more, first.count), (50, true, 120));
-    // What happens between two pages is not of this list.
+    // Changes between two pages are not part of this list.
     client.delete_range(delete(pod(60), "")).await.unwrap();
     client.write(pod(70), "changed").await;
     create(&client, &pod(999), "late").await;
@@ -86,7 +87,7 @@ async fn a_list_in_pages_is_of_one_revision(kind: Kind) {
     loop {
         let from = [seen.last().unwrap().key(), b"\0"].concat();
         let page = page(&client, std::str::from_utf8(&from).unwrap(), revision, 50).await;
-        // By this it tells how many are left.
+        // The count gives the number of remaining keys.
         assert_eq!(page.count, remaining);
         remaining -= i64::try_from(page.kvs.len()).unwrap();
         seen.extend(page.kvs);
@@ -101,14 +102,14 @@ async fn a_list_in_pages_is_of_one_revision(kind: Kind) {
         seen.iter()
             .all(|record| record.value() == b"listed" && record.fields().mod_revision <= revision)
     );
-    // A client that comes back too late begins anew.
+    // A client that continues too late starts again.
     client.compact_to(revision + 1).await;
     let late = pb::RangeRequest { revision, limit: 50, ..quorate_tests::prefix(PODS) };
     let text = "etcdserver: mvcc: required revision has been compacted";
     refused(client.range(late).await, Code::OutOfRange, text);
 }
 
-async fn a_watch_goes_on_where_the_list_ends(kind: Kind) {
+async fn a_watch_continues_from_the_revision_of_the_list(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..10 {
@@ -138,7 +139,7 @@ async fn a_watch_goes_on_where_the_list_ends(kind: Kind) {
         let fields = record.fields();
         assert!(fields.mod_revision > revision, "in order, each once");
         revision = fields.mod_revision;
-        // What was there before is what a deletion is told by.
+        // A deletion is delivered with the previous value.
         let before = event.prev_kv.map(|record| record.value().to_vec());
         assert_eq!(before, cache.get(fields.key).cloned());
         if event.r#type == EventType::Delete as i32 {
@@ -152,8 +153,8 @@ async fn a_watch_goes_on_where_the_list_ends(kind: Kind) {
     assert_eq!(cache, listed.collect());
 }
 
-/// A cache that waits to be as new as a revision asks for progress: the answer must not overtake an event.
-async fn progress_is_told_behind_the_events(kind: Kind) {
+/// A cache that waits for a revision requests progress: the answer must not overtake an event.
+async fn progress_is_sent_after_the_events(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let start_revision = create(&client, &pod(0), "1").await;
@@ -186,7 +187,7 @@ async fn only_one_of_two_writers_wins(kind: Kind) {
     let created = create(&client, &pod(0), "1").await;
     assert_eq!(update(&client, &pod(0), 0, "again").await, Err(Some(("1".to_owned(), created))));
     let updated = update(&client, &pod(0), created, "2").await.unwrap();
-    // The other one has read before, is told what is there now, and tries again with that.
+    // The other writer gets the current value, and retries with it.
     assert_eq!(
         update(&client, &pod(0), created, "other").await,
         Err(Some(("2".to_owned(), updated)))
@@ -201,13 +202,13 @@ async fn only_one_of_two_writers_wins(kind: Kind) {
         winners += usize::from(race.await.unwrap().is_ok());
     }
     assert_eq!(winners, 1);
-    // Gone is gone: what was read cannot be written any more.
+    // After the deletion the old revision cannot be written any more.
     let stale = client.range(key(pod(0))).await.unwrap().kvs[0].fields().mod_revision;
     client.delete_range(delete(pod(0), "")).await.unwrap();
     assert_eq!(update(&client, &pod(0), stale, "late").await, Err(None));
 }
 
-/// Events of a minute share a lease, so that one entry ends them all.
+/// Events of a minute share a lease, so that one entry deletes them all.
 async fn events_of_one_lease_end_together(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
@@ -223,7 +224,7 @@ async fn events_of_one_lease_end_together(kind: Kind) {
             .unwrap();
     }
     watch.events(100).await;
-    // It runs out in the end; how, is the same.
+    // At the end of its TTL the effect is the same.
     client.lease_revoke(pb::LeaseRevokeRequest { id: lease }).await.unwrap();
     let ended = watch.events(90).await;
     assert!(ended.iter().all(|event| event.r#type == EventType::Delete as i32));
@@ -233,10 +234,11 @@ async fn events_of_one_lease_end_together(kind: Kind) {
     assert_eq!(left.count, 10);
 }
 
-/// The key by which servers agree on who compacts.
+/// The key by which servers agree on the one that compacts.
 const COMPACTOR: &str = "compact_rev_key";
 
-/// Says that it will compact, if nobody has since it looked; returns what to look for next time, and the revision now.
+/// Claims the compaction, unless another server has since the last read; returns the version to expect next time, and
+/// the current revision.
 async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
     let unchanged = compare(COMPACTOR, CompareResult::Equal, TargetUnion::Version(version));
     let write = op(pb::request_op::Request::RequestPut(put(COMPACTOR, "1000")));
@@ -252,7 +254,7 @@ async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
     (false, found.kvs[0].fields().version, revision)
 }
 
-async fn servers_agree_on_who_compacts(kind: Kind) {
+async fn servers_agree_on_the_compacting_server(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let (mut versions, mut compacted) = ([0, 0], 0);
@@ -266,7 +268,7 @@ async fn servers_agree_on_who_compacts(kind: Kind) {
             *version = next;
             if is_mine {
                 turns += 1;
-                // What is five minutes old, in truth.
+                // In production, a revision that is five minutes old.
                 if compacted > 0 {
                     client.compact_to(compacted).await;
                 }

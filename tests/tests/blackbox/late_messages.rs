@@ -1,4 +1,4 @@
-//! Calls whose head was sent while the caller was allowed to make them, and whose message follows when it is not.
+//! Calls whose header is sent while the caller has permission, and whose message follows when it has not.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn method_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// A message that the method accepts, so that nothing but the caller is refused.
+/// A message that the method accepts, so that only the caller's permission can be refused.
 fn message(method: &str) -> Vec<u8> {
     let name = || "ghost".to_owned();
     let leader = || {
@@ -97,12 +97,12 @@ fn message(method: &str) -> Vec<u8> {
         }
         "Resign" => el::ResignRequest { leader: leader() }.encode_to_vec(),
         "Leader" | "Observe" => el::LeaderRequest { name: b"a1".as_slice().into() }.encode_to_vec(),
-        // Their messages have no field that has to be set.
+        // Their messages have no required field.
         _ => Vec::new(),
     }
 }
 
-/// The methods of which this is asked: all but those that etcd 3.5 checked less, and those that ask for nothing.
+/// The tested methods: all except those that etcd 3.5 checked less, and those without any check.
 fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
     let name = |row: &'static str| row.split([' ', ',']).next();
     let older = |method: &str| {
@@ -113,14 +113,14 @@ fn asked_of(server: &Server, token: Option<&str>) -> Vec<String> {
         "Authenticate" => false,
         "AuthStatus" if token.is_none() => false,
         "RangeStream" => server.is_3_7(),
-        // The refusals of these come as messages, or as an end without a reason.
+        // These are refused by a message, or by an end without a reason.
         "Watch" | "Observe" => server.is_3_7(),
         method => server.is_3_7() || !older(method),
     };
     methods().into_iter().filter(is_asked).collect()
 }
 
-/// Sends the heads of calls.
+/// Sends the headers of calls.
 fn open(server: &Server, token: Option<&str>) -> (RawHttp2, Vec<(String, u32)>) {
     let mut connection = RawHttp2::connect(server.port());
     let open = |path: String| {
@@ -163,7 +163,7 @@ fn finish(
         let answer = connection.read_answer(id);
         let is_refused = match &answer {
             RawAnswer::Response(response) if method == "Observe" => response.body.is_empty(),
-            // Before 3.7 some methods answer with the error of the layer below: "auth: ...".
+            // Before 3.7 some methods return the error of the lower layer: "auth: ...".
             answer => answer.summary().ends_with(refusal.trim_start_matches("etcdserver:")),
         };
         if !is_refused {

@@ -1,4 +1,4 @@
-//! Leases: granting, renewing, looking, expiring, and the keys that hang on them.
+//! Leases: grant, renewal, time to live, expiry, and attached keys.
 
 use std::time::Instant;
 
@@ -11,25 +11,25 @@ use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
 on_both_servers! {
-    a_grant_names_the_lease,
-    a_short_time_is_raised,
-    a_short_time_is_raised_to_what_elections_need,
+    grant_returns_the_lease_id_and_ttl,
+    a_short_ttl_is_raised_to_the_minimum,
+    the_minimum_ttl_depends_on_the_election_timeout,
     grant_refusals,
-    negative_ids_are_ids,
-    a_grant_takes_no_revision,
+    negative_lease_ids_are_valid,
+    a_grant_does_not_change_the_revision,
     revoking_deletes_the_keys,
-    revoking_an_empty_lease_takes_no_revision,
+    revoking_a_lease_without_keys_does_not_change_the_revision,
     revoke_refusals,
-    keeping_alive,
-    keeping_alive_what_is_not_there,
-    a_stream_without_requests_ends_well,
-    looking_at_a_lease,
-    looking_at_what_is_not_there,
+    keepalive_returns_the_full_ttl,
+    keepalive_of_a_missing_lease_returns_ttl_zero,
+    a_keepalive_stream_without_requests_ends_without_error,
+    time_to_live_returns_the_remaining_ttl_and_keys,
+    time_to_live_of_a_missing_lease_is_minus_one,
     listing_leases,
-    an_expired_lease_takes_its_keys,
-    a_renewed_lease_lives_on,
+    an_expired_lease_deletes_its_keys,
+    a_renewed_lease_does_not_expire,
     a_key_moves_between_leases,
-    a_key_leaves_its_lease,
+    a_put_without_a_lease_detaches_the_key,
     leases_survive_a_restart,
     many_leases_expire,
 }
@@ -56,7 +56,7 @@ async fn revoke(client: &Client, id: i64) -> Result<pb::LeaseRevokeResponse, Sta
     client.lease_revoke(pb::LeaseRevokeRequest { id }).await
 }
 
-/// Renews leases over one stream, one answer for each.
+/// Renews leases over one stream, with one answer for each.
 async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse> {
     let requests = tokio_stream::iter(ids.into_iter().map(|id| pb::LeaseKeepAliveRequest { id }));
     let answers =
@@ -65,7 +65,7 @@ async fn renew(client: &Client, ids: Vec<i64>) -> Vec<pb::LeaseKeepAliveResponse
     answers.into_iter().map(Result::unwrap).collect()
 }
 
-async fn a_grant_names_the_lease(kind: Kind) {
+async fn grant_returns_the_lease_id_and_ttl(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let grant =
@@ -79,7 +79,7 @@ async fn a_grant_names_the_lease(kind: Kind) {
     assert_eq!(grant(78, 9_000_000_000).await.ttl, 9_000_000_000);
 }
 
-async fn a_short_time_is_raised(kind: Kind) {
+async fn a_short_ttl_is_raised_to_the_minimum(kind: Kind) {
     let server = Options::new(kind).default_timing().start().await;
     let client = server.client();
     for (id, ttl) in [(1, 0), (2, -10), (3, 1), (4, 2)] {
@@ -88,7 +88,7 @@ async fn a_short_time_is_raised(kind: Kind) {
     }
 }
 
-async fn a_short_time_is_raised_to_what_elections_need(kind: Kind) {
+async fn the_minimum_ttl_depends_on_the_election_timeout(kind: Kind) {
     let options = Options::new(kind).default_timing();
     let server =
         options.flag("--heartbeat-interval=300").flag("--election-timeout=1600").start().await;
@@ -109,7 +109,7 @@ async fn grant_refusals(kind: Kind) {
     assert_eq!(ids(&client).await, [5]);
 }
 
-async fn negative_ids_are_ids(kind: Kind) {
+async fn negative_lease_ids_are_valid(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for id in [-1, i64::MIN, i64::MAX] {
@@ -120,7 +120,7 @@ async fn negative_ids_are_ids(kind: Kind) {
     }
 }
 
-async fn a_grant_takes_no_revision(kind: Kind) {
+async fn a_grant_does_not_change_the_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -157,7 +157,7 @@ async fn revoking_deletes_the_keys(kind: Kind) {
     assert_eq!(client.read("a").await, None);
 }
 
-async fn revoking_an_empty_lease_takes_no_revision(kind: Kind) {
+async fn revoking_a_lease_without_keys_does_not_change_the_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;
@@ -178,7 +178,7 @@ async fn revoke_refusals(kind: Kind) {
     refused(client.put(put_leased("k", "v", 5)).await, Code::NotFound, text);
 }
 
-async fn keeping_alive(kind: Kind) {
+async fn keepalive_returns_the_full_ttl(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;
@@ -189,7 +189,7 @@ async fn keeping_alive(kind: Kind) {
     assert!(answers.iter().all(|answer| answer.header.as_ref().unwrap().revision == 1));
 }
 
-async fn keeping_alive_what_is_not_there(kind: Kind) {
+async fn keepalive_of_a_missing_lease_returns_ttl_zero(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;
@@ -198,12 +198,12 @@ async fn keeping_alive_what_is_not_there(kind: Kind) {
     assert_eq!(seen, [(404, 0), (5, 60), (0, 0)], "no error, and the stream goes on");
 }
 
-async fn a_stream_without_requests_ends_well(kind: Kind) {
+async fn a_keepalive_stream_without_requests_ends_without_error(kind: Kind) {
     let server = Server::start(kind).await;
     assert!(renew(&server.client(), Vec::new()).await.is_empty());
 }
 
-async fn looking_at_a_lease(kind: Kind) {
+async fn time_to_live_returns_the_remaining_ttl_and_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 600).await;
@@ -219,7 +219,7 @@ async fn looking_at_a_lease(kind: Kind) {
     assert!(client.lease_time_to_live(request).await.unwrap().keys.is_empty());
 }
 
-async fn looking_at_what_is_not_there(kind: Kind) {
+async fn time_to_live_of_a_missing_lease_is_minus_one(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for id in [404, 0] {
@@ -237,7 +237,7 @@ async fn listing_leases(kind: Kind) {
         client.grant(id, ttl).await;
     }
     if Place::of_suite() == Place::Follower {
-        // Only a leader knows when leases end.
+        // Only a leader knows when leases expire.
         let mut listed = ids(&client).await;
         listed.sort_unstable();
         assert_eq!(listed, [1, 2, 3]);
@@ -246,7 +246,7 @@ async fn listing_leases(kind: Kind) {
     }
 }
 
-async fn an_expired_lease_takes_its_keys(kind: Kind) {
+async fn an_expired_lease_deletes_its_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -269,7 +269,7 @@ async fn an_expired_lease_takes_its_keys(kind: Kind) {
     assert_eq!(renew(&client, vec![5]).await[0].ttl, 0);
 }
 
-async fn a_renewed_lease_lives_on(kind: Kind) {
+async fn a_renewed_lease_does_not_expire(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 1).await;
@@ -277,7 +277,7 @@ async fn a_renewed_lease_lives_on(kind: Kind) {
     client.put(put_leased("renewed", "v", 5)).await.unwrap();
     client.put(put_leased("left", "v", 6)).await.unwrap();
     let start = Instant::now();
-    // Renewed until well after the other one is gone.
+    // Renewed until well after the other lease has expired.
     eventually("the other lease to expire", async || {
         assert_eq!(renew(&client, vec![5]).await[0].ttl, 1);
         let gone = client.read("left").await.is_none();
@@ -308,7 +308,7 @@ async fn a_key_moves_between_leases(kind: Kind) {
     assert_eq!(client.read("k").await, None);
 }
 
-async fn a_key_leaves_its_lease(kind: Kind) {
+async fn a_put_without_a_lease_detaches_the_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;
@@ -341,7 +341,7 @@ async fn leases_survive_a_restart(kind: Kind) {
     assert_eq!(attached(&client, 5).await, ["long"]);
     assert_eq!(look(&client, 5).await.granted_ttl, 600);
     assert_eq!(look(&client, 7).await.ttl, -1, "what was revoked stays so");
-    // The short one begins anew with the new leader, and then ends.
+    // The short lease gets its full TTL again from the new leader, and then expires.
     eventually("the short lease to expire", async || {
         client.range(key("short")).await.unwrap().kvs.is_empty().then_some(())
     })

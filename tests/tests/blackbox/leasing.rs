@@ -1,4 +1,4 @@
-//! `--experimental-leasing-prefix`: proxies that own keys together, ours with ours and ours with etcd's.
+//! `--experimental-leasing-prefix`: proxies that share the ownership of keys, ours with ours and ours with etcd's.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
@@ -20,28 +20,28 @@ on_both_servers! {
     proxies_see_what_each_other_writes,
     proxies_of_a_namespace_own_keys_in_it,
     answers_fit_into_one_order,
-    what_is_asked_for_while_no_member_is_there_is_given_up_later,
-    nobody_waits_longer_than_a_lease_for_who_is_gone_or_stands_still,
+    keys_requested_while_no_member_is_up_are_released_later,
+    a_write_waits_at_most_a_lease_for_a_lost_or_paused_owner,
 }
 
 on_quorate! {
     alone:
-    owned_keys_are_told_without_members,
+    owned_keys_are_served_without_members,
     transactions_leave_what_they_wrote_owned,
-    nobody_is_taken_back,
+    no_client_sees_an_older_revision,
     keys_with_leases_are_not_owned,
-    what_is_owned_is_given_up_at_the_end,
-    users_are_told_what_members_tell_them,
-    owned_keys_are_not_told_for_long_after_authentication_was_turned_on_elsewhere,
-    large_transactions_are_carried_out,
-    the_keys_of_locks_are_told_as_they_are,
+    owned_keys_are_released_on_shutdown,
+    users_get_the_same_answers_as_from_members,
+    owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere,
+    large_transactions_are_executed,
+    the_keys_of_locks_are_never_stale,
 }
 
 const OWN: &str = "--experimental-leasing-prefix=own/";
 
 async fn owner(kind: Kind, server: &Server) -> Proxy {
     let proxy = Proxy::start(kind, &[server.port()], &[OWN]).await;
-    // A key that nobody writes is owned once there is a session.
+    // A key without writers is owned once there is a session.
     let client = proxy.client();
     let own = format!("probe/{}", proxy.port());
     eventually("a session", async || {
@@ -52,7 +52,7 @@ async fn owner(kind: Kind, server: &Server) -> Proxy {
     proxy
 }
 
-/// Has a proxy own a key.
+/// Makes a proxy own a key.
 async fn own(server: &Server, by: &Client, name: &str) -> Option<Vec<u8>> {
     let value = by.read(name).await;
     assert!(server.client().read(format!("own/{name}")).await.is_some(), "{name} is owned");
@@ -63,7 +63,7 @@ fn text(value: &str) -> Option<Vec<u8>> {
     Some(value.as_bytes().to_vec())
 }
 
-/// Each way to write a key that holds `old`, after which it holds this.
+/// Each way to write a key with the value `old`, and the value after it.
 async fn write_in_some_way(way: usize, by: &Client, name: &str) -> Option<Vec<u8>> {
     let is_old = || compare(name, CompareResult::Equal, TargetUnion::Value(bytes("old")));
     match way {
@@ -72,7 +72,7 @@ async fn write_in_some_way(way: usize, by: &Client, name: &str) -> Option<Vec<u8
             text("put")
         }
         1 => {
-            // etcd's proxy does it twice where nobody owns the key, and tells of the second time.
+            // etcd's proxy writes twice if the key has no owner, and returns the second result.
             by.delete_range(delete(name, "")).await.unwrap();
             None
         }
@@ -138,7 +138,7 @@ async fn proxies_of_a_namespace_own_keys_in_it(kind: Kind) {
     assert_eq!(by_ours.read("a0").await, None);
 }
 
-/// One client of the random test: what it does, and what it was told.
+/// One client of the random test: its operations and their answers.
 async fn client(
     client: Client,
     (number, is_told): (usize, bool),
@@ -172,7 +172,7 @@ async fn client(
             }
             _ => {
                 let request = delete(&name, if random.below(2) == 0 { "" } else { "k9" });
-                // It deletes other keys too, which are operations of their own.
+                // It also deletes other keys, which are separate operations.
                 let others = !request.range_end.is_empty();
                 let told = tokio::time::timeout(patience, client.delete_range(request)).await;
                 let told = told.ok().and_then(Result::ok).map(|_| Answer::Done);
@@ -206,12 +206,12 @@ async fn answers_fit_into_one_order(kind: Kind) {
     let (start, end) = (Instant::now(), Duration::from_secs(12));
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
-        // What etcd's own proxy tells is its affair.
+        // The answers of etcd's own proxy are not checked.
         let is_told = number % 3 < 2 || kind == Kind::Quorate;
         let client = client(proxy.client(), (number, is_told), Random::by_chance(), start, end);
         clients.spawn_local(client);
     }
-    // Ours are taken the processor from by turns.
+    // Our proxies are paused in turn.
     let mut random = Random::by_chance();
     while start.elapsed() + Duration::from_secs(3) < end {
         let chosen = &proxies[usize::try_from(random.below(2)).unwrap()];
@@ -232,7 +232,7 @@ async fn answers_fit_into_one_order(kind: Kind) {
     operations.check(Duration::from_secs(30));
 }
 
-async fn what_is_asked_for_while_no_member_is_there_is_given_up_later(kind: Kind) {
+async fn keys_requested_while_no_member_is_up_are_released_later(kind: Kind) {
     let mut server = Server::start(kind).await;
     let (ours, other) = (owner(Kind::Quorate, &server).await, owner(kind, &server).await);
     let (by_ours, by_other) = (ours.client(), other.client());
@@ -241,7 +241,7 @@ async fn what_is_asked_for_while_no_member_is_there_is_given_up_later(kind: Kind
     server.kill();
     assert_eq!(by_ours.read("a").await, text("1"), "the lease is alive");
     server.start_again().await;
-    // The watch of who owns it may begin where there is nothing any more.
+    // The watch of the owner may begin at a revision that no longer exists.
     let direct = server.client();
     let last = direct.write("other", "2").await;
     direct.compact_to(last).await;
@@ -250,7 +250,7 @@ async fn what_is_asked_for_while_no_member_is_there_is_given_up_later(kind: Kind
     assert_eq!(by_ours.read("a").await, text("2"));
 }
 
-async fn nobody_waits_longer_than_a_lease_for_who_is_gone_or_stands_still(kind: Kind) {
+async fn a_write_waits_at_most_a_lease_for_a_lost_or_paused_owner(kind: Kind) {
     let server = Server::start(kind).await;
     let (mut gone, still) =
         (owner(Kind::Quorate, &server).await, owner(Kind::Quorate, &server).await);
@@ -269,7 +269,7 @@ async fn nobody_waits_longer_than_a_lease_for_who_is_gone_or_stands_still(kind: 
         eventually_ok(patience, "a write", async || by_writer.put(put(name, "2")).await).await;
         start.elapsed()
     };
-    // What is asked of it while it stands still is answered as of later.
+    // It answers the requests of its pause with data from after the pause.
     let asked = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
         of_still.read("b").await
@@ -282,7 +282,7 @@ async fn nobody_waits_longer_than_a_lease_for_who_is_gone_or_stands_still(kind: 
     let (read, (a, b)) = tokio::join!(asked, answered);
     assert_eq!(read, text("2"));
     for waited in [a, b] {
-        // They were renewed at some time before, and members look for their end now and then.
+        // They were renewed earlier, and members check for expiry periodically.
         let secs = waited.as_secs();
         assert!((20..80).contains(&secs), "{waited:?}");
     }
@@ -290,14 +290,14 @@ async fn nobody_waits_longer_than_a_lease_for_who_is_gone_or_stands_still(kind: 
     assert_eq!(writer.client().read("a").await, text("2"));
 }
 
-async fn owned_keys_are_told_without_members(kind: Kind) {
+async fn owned_keys_are_served_without_members(kind: Kind) {
     let mut server = Server::start(kind).await;
     let proxy = owner(kind, &server).await;
     let client = proxy.client();
     client.write("a", "1").await;
     own(&server, &client, "a").await;
     own(&server, &client, "none").await;
-    // What is written by its owner stays owned.
+    // A key that its owner writes stays owned.
     let written = client.write("a", "2").await;
     let whole = server.client().range(key("a")).await.unwrap();
     server.kill();
@@ -319,7 +319,8 @@ async fn owned_keys_are_told_without_members(kind: Kind) {
         assert_eq!(client.range(request).await.unwrap_err().code(), Code::Unavailable);
     }
     assert_eq!(client.put(put("a", "3")).await.unwrap_err().code(), Code::Unavailable);
-    // Whether that was written is not known; it was not, but nothing is told of it until that is seen.
+    // The outcome of that write is unknown; it had no effect, but the proxy does not serve the key until that is
+    // certain.
     assert_eq!(client.range(key("a")).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(ask(key("none")).await.count, 0);
     server.start_again().await;
@@ -348,7 +349,7 @@ async fn transactions_leave_what_they_wrote_owned(kind: Kind) {
     assert_eq!(client.read("c").await, text("1"));
 }
 
-async fn nobody_is_taken_back(kind: Kind) {
+async fn no_client_sees_an_older_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let client = proxy.client();
@@ -397,7 +398,7 @@ async fn keys_with_leases_are_not_owned(kind: Kind) {
     assert_eq!(direct.read("own/b").await, None);
 }
 
-async fn what_is_owned_is_given_up_at_the_end(kind: Kind) {
+async fn owned_keys_are_released_on_shutdown(kind: Kind) {
     let server = Server::start(kind).await;
     let (mut proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let client = proxy.client();
@@ -410,7 +411,7 @@ async fn what_is_owned_is_given_up_at_the_end(kind: Kind) {
     within("a write that waits for nobody", other.client().write("a", "2")).await;
 }
 
-async fn users_are_told_what_members_tell_them(kind: Kind) {
+async fn users_get_the_same_answers_as_from_members(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = owner(kind, &server).await;
     let nobody = proxy.client();
@@ -435,7 +436,7 @@ async fn users_are_told_what_members_tell_them(kind: Kind) {
     let perm = pb::AuthRoleGrantPermissionRequest { name: "user".into(), perm: Some(perm) };
     nobody.role_grant_permission(perm).await.unwrap();
     nobody.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    // From now on nobody is anybody.
+    // From now on no user is authenticated.
     assert!(nobody.range(key("a/secret")).await.is_err());
     let root = proxy.client().log_in("root", "p").await.unwrap();
     let user = proxy.client().log_in("user", "p").await.unwrap();
@@ -443,7 +444,7 @@ async fn users_are_told_what_members_tell_them(kind: Kind) {
     let text_of = "etcdserver: permission denied";
     refused(user.range(key("a/secret")).await, Code::PermissionDenied, text_of);
     refused(user.put(put("a/secret", "x")).await, Code::PermissionDenied, text_of);
-    // He need not have a right to leasing keys.
+    // The user needs no permission for leasing keys.
     user.write("b/own", "1").await;
     assert_eq!(user.read("b/own").await, text("1"));
     assert_eq!(user.delete_range(delete("b/", "b0")).await.unwrap().deleted, 1);
@@ -461,7 +462,7 @@ async fn users_are_told_what_members_tell_them(kind: Kind) {
     .await;
 }
 
-async fn owned_keys_are_not_told_for_long_after_authentication_was_turned_on_elsewhere(kind: Kind) {
+async fn owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = owner(kind, &server).await;
     let nobody = proxy.client();
@@ -475,14 +476,14 @@ async fn owned_keys_are_not_told_for_long_after_authentication_was_turned_on_els
     let role = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
     direct.user_grant_role(role).await.unwrap();
     direct.auth_enable(pb::AuthEnableRequest {}).await.unwrap();
-    // The session is renewed every 15 seconds only.
+    // The session is renewed only every 15 seconds.
     eventually_within(Duration::from_secs(5), "a refusal without a user", async || {
         nobody.range(key("secret")).await.err()
     })
     .await;
 }
 
-async fn large_transactions_are_carried_out(kind: Kind) {
+async fn large_transactions_are_executed(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let (client, of_other) = (proxy.client(), other.client());
@@ -509,13 +510,13 @@ async fn large_transactions_are_carried_out(kind: Kind) {
     refused(client.txn(txn(puts(129))).await, Code::InvalidArgument, text);
 }
 
-async fn the_keys_of_locks_are_told_as_they_are(kind: Kind) {
+async fn the_keys_of_locks_are_never_stale(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let (client, of_other) = (proxy.client(), other.client());
     let lease = client.grant(0, 100).await;
     let name = format!("lock/{lease:x}");
-    // Both ask before it is there.
+    // Both requests come before the key exists.
     assert_eq!(own(&server, &client, &name).await, None);
     assert_eq!(of_other.read(&name).await, None);
     let lock = quorate_api::v3lockpb::LockRequest { name: bytes("lock"), lease };

@@ -75,7 +75,7 @@ fn read_to_its_end(stream: &mut TcpStream) {
 }
 
 /// Whether the other side has not ended the connection.
-fn goes_on(stream: &mut TcpStream) -> bool {
+fn stays_open(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut piece = [0; 4096];
     loop {
@@ -104,7 +104,7 @@ async fn peers_that_say_nothing_are_given_up(kind: Kind) {
     let mut short_stream = accept(&short_peer, STREAM);
     read_to_its_end(&mut short_stream);
     assert!(begun.elapsed() >= Duration::from_secs(5));
-    assert!(goes_on(&mut long_stream));
+    assert!(stays_open(&mut long_stream));
 }
 
 async fn peers_that_take_nothing_are_given_up(kind: Kind) {
@@ -185,7 +185,7 @@ async fn a_registry_that_answers_no_ping_is_given_up(kind: Kind) {
     while next_frame(&mut short_stream).expect("it asks before it goes") != PING {}
     read_to_its_end(&mut short_stream);
     while next_frame(&mut long_stream).expect("it waits for an answer") != PING {}
-    assert!(goes_on(&mut long_stream));
+    assert!(stays_open(&mut long_stream));
     // And one that is never to ask has a stream without such a question.
     let ((silent_registry, silent), rest) = (listener(), listener());
     let _silent = founder_at(kind, &silent, &[]);

@@ -8,7 +8,7 @@ use quorate_tests::{Client, Kind, Server, eventually, on_both_servers};
 on_both_servers! {
     alone:
     requests_and_streams_go_through,
-    what_it_cannot_do_it_says,
+    unsupported_calls_are_refused_with_a_reason,
 }
 
 struct Gateway(Child);
@@ -44,7 +44,7 @@ async fn requests_and_streams_go_through(kind: Kind) {
     assert_eq!(server.client().read("through").await.as_deref(), Some(&b"the gateway"[..]));
 }
 
-async fn what_it_cannot_do_it_says(kind: Kind) {
+async fn unsupported_calls_are_refused_with_a_reason(kind: Kind) {
     let run = |flags: &[&str]| -> Output {
         let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
         gateway(kind, &flags).output().unwrap()

@@ -42,7 +42,7 @@ impl Held {
     }
 
     /// Writes over the connection, and sees it on the stream that is open since the start.
-    async fn goes_on(&mut self) {
+    async fn still_serves(&mut self) {
         let key = format!("k{}", self.seen);
         self.client.write(&key, "v").await;
         loop {
@@ -77,10 +77,10 @@ async fn who_is_revoked_stays_connected_and_does_not_come_again(kind: Kind) {
     // Whose list it is does not matter; the numbers do.
     replace(&list, &files.authority.revoke(&[99, Leaf::new("").serial]));
     assert!(!is_let_in(&server).await);
-    held.goes_on().await;
+    held.still_serves().await;
     replace(&list, &files.authority.revoke(&[99]));
     assert!(is_let_in(&server).await);
-    held.goes_on().await;
+    held.still_serves().await;
 }
 
 async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
@@ -104,12 +104,12 @@ async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
     for (step, take) in steps {
         take();
         assert!(is_let_in(&server).await, "{step}");
-        held.goes_on().await;
+        held.still_serves().await;
     }
     // Who was signed by the old one is a stranger.
     trust(&[&old]);
     assert!(!is_let_in(&server).await);
-    held.goes_on().await;
+    held.still_serves().await;
 }
 
 /// How often the log says something, and something else of a file in the same line.
