@@ -1,12 +1,13 @@
-//! File descriptors: how many the process may open, and who gets how many.
+//! File descriptors: the limit of the process and its division among files and connections.
 //!
 //! ```text
-//! limit = kept back (log, snapshots, backend, runtimes, what is dialed) + peers' connections + clients' connections
+//! limit = reserved (log, snapshots, backend, runtimes, outgoing connections) + peers' connections + clients' connections
 //! ```
 //!
-//! All client listeners share one budget, and the peer listener has its own, so that neither clients nor strangers
-//! on the peer port can take what the cluster or the files need. Whoever comes beyond a budget waits until somebody
-//! leaves: one connection at each listener, which is of what is kept back, the others in the kernel's queue.
+//! All client listeners share one budget, and the peer listener has its own. Neither clients nor unknown
+//! hosts on the peer port can therefore use descriptors that the cluster or the files need. A connection
+//! beyond a budget waits until another one closes: one connection at each listener, with a reserved
+//! descriptor, and the others in the kernel's queue.
 //!
 //! # Not here
 //!
@@ -19,42 +20,43 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::listen::Places;
 use quorate_telemetry::log;
 
-/// What is kept back at least, as etcd does: with no more than this it does not start.
+/// The minimum reserve, as in etcd. The member does not start with a lower limit.
 const KEPT_BACK_MIN: u64 = 150;
 
-/// Files of the log, the backend and snapshots, the standard streams, listeners with a connection that waits for
-/// its place at each, and connections that are dialed.
+/// Files of the log, the backend and snapshots, the standard streams, listeners with one waiting connection
+/// each, and outgoing connections.
 const FILES_AND_DIALED: u64 = 64;
 
-/// Kept back besides, where there are more: what a member of seven dials when all goes wrong at once. To each other
-/// member two streams, four posts, a probe for each stream and a question of its own; sixteen snapshots, thirty-two
-/// connections that are kept for the next question, look-ups of names.
+/// A further reserve, if the limit permits: the connections that a member of seven opens in the worst case.
+/// These are, for each other member, two streams, four pipeline workers, a probe for each stream and one
+/// request; sixteen snapshots; thirty-two pooled connections; and name lookups.
 const DIALED_MORE: u64 = 128;
 
-/// What a runtime holds, its thread's wake-ups included.
+/// The descriptors of a runtime, including the wake-up of its thread.
 const PER_RUNTIME: u64 = 3;
 
-/// Connections of peers that there is room for however low the limit. Some ten of each other member.
+/// The minimum number of peer connections, at any limit. Another member uses about ten.
 const PEER_CONNECTIONS_MIN: u64 = 64;
 
-/// Connections of clients however high the limit: some 100 KiB each, with what they may have on its way.
+/// The maximum number of client connections, at any limit. Each may use about 100 KiB, including data in
+/// transit.
 const CLIENT_CONNECTIONS_MAX: u64 = 1 << 16;
 
-/// Connections of peers however high the limit.
+/// The maximum number of peer connections, at any limit.
 const PEER_CONNECTIONS_MAX: u64 = 4096;
 
-/// Of what is not kept back, so much may be connections of peers as well.
+/// Of the descriptors that are not reserved, one in this many may be used by peer connections.
 const PEER_SHARE: u64 = 8;
 
-/// The usual limit of a shell. Below it the log says what it comes to.
+/// The usual limit of a shell. With a lower limit, the division is logged.
 const COMFORTABLE: u64 = 1024;
 
-/// Who may hold how many connections.
+/// The connections that clients and peers may hold.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// A place for each connection of a client.
+    /// A permit for each client connection.
     pub clients: Arc<Places>,
-    /// A place for each connection on the peer port.
+    /// A permit for each connection on the peer port.
     pub peers: Arc<Places>,
 }
 
@@ -64,13 +66,13 @@ pub struct Budget {
     "the limit is {limit}, and the files and one connection need {needed}: see ulimit -n, or LimitNOFILE of systemd"
 )]
 pub struct TooFew {
-    /// What the process may have.
+    /// The limit of the process.
     pub limit: u64,
-    /// What it needs at least.
+    /// The minimum that the process needs.
     pub needed: u64,
 }
 
-/// How many connections there may be.
+/// The numbers of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     clients: u64,
@@ -95,11 +97,11 @@ impl Plan {
     }
 }
 
-/// Takes all descriptors that the process may have, as a Go program does: the soft limit is for programs that
-/// could not live with more.
+/// Raises the soft limit to the hard limit, as Go programs do: the soft limit exists for programs that cannot
+/// handle large descriptors.
 pub fn raise_limit() {
     let limits = getrlimit(Resource::Nofile);
-    // None is no limit at all.
+    // `None` means unlimited.
     if limits.current.is_none_or(|soft| limits.maximum.is_some_and(|hard| soft >= hard)) {
         return;
     }
@@ -109,7 +111,7 @@ pub fn raise_limit() {
     }
 }
 
-/// Divides the process's descriptors among a member with so many runtimes and its connections.
+/// Divides the process's descriptors between a member with this many runtimes and its connections.
 pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let plan = Plan::of(limit, runtimes as u64)?;
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn too_few_for_one_connection_is_a_refusal() {
         assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
-        // Each processor has a runtime, which has descriptors of its own.
+        // There is a runtime for each processor, and each runtime has descriptors.
         let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
         assert_eq!(Plan::of(300, 66), Err(TooFew { limit: 300, needed }));
     }

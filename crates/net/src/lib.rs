@@ -1,9 +1,9 @@
-//! Connections: how many there may be, how they are accepted and told apart, and the threads that
-//! serve them. Both ports of a member stand on this, the clients' and the peers'.
+//! Network connections: their limits, accepting them, protocol detection, and the threads that serve them.
+//! The client port and the peer port both use this crate.
 //!
 //! # Not here
 //!
-//! What is said on a connection: services are handed in.
+//! The services, which the caller passes in.
 
 pub mod descriptors;
 pub mod listen;

@@ -1,23 +1,23 @@
-//! Whether a body that is held as it comes keeps coming.
+//! Checks that a body that is being buffered keeps arriving.
 //!
-//! What has come of a body takes memory, or a place, until the rest is there, and its sender may take its time. So
-//! each [`PERIOD`] has to bring [`PERIOD_BYTES_MIN`] of it: whoever holds what others need pays for it in traffic.
+//! The received part of a body occupies memory or a permit until the rest arrives. Therefore each [`PERIOD`]
+//! must bring [`PERIOD_BYTES_MIN`], so that a sender can hold shared resources only by sending data.
 //!
 //! # Not here
 //!
-//! What happens to a body that does not keep up, and who looks after it: timers are the caller's.
+//! The reaction to a body that is too slow, and the timers: both belong to the caller.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a body may bring too little.
+/// The length of a period.
 pub const PERIOD: Duration = Duration::from_secs(20);
 
-/// What has to come in each of them: 13 kbit/s, which any link between machines carries.
+/// The bytes that must arrive in each period: 13 kbit/s, which any link between machines supports.
 pub const PERIOD_BYTES_MIN: u64 = 32 << 10;
 
-/// A body on its way; see the module.
+/// The state of a body that is arriving.
 #[derive(Debug)]
 pub struct Pace {
     period_end: Instant,
@@ -25,22 +25,22 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A body that has begun to be held.
+    /// Starts the check of a body.
     pub fn new(now: Instant) -> Self {
         Self { period_end: now + PERIOD, period_bytes: 0 }
     }
 
-    /// More of it has come.
+    /// Records received bytes.
     pub const fn received(&mut self, bytes: u64) {
         self.period_bytes = self.period_bytes.saturating_add(bytes);
     }
 
-    /// When to look again.
+    /// Returns when to check next.
     pub const fn period_end(&self) -> Instant {
         self.period_end
     }
 
-    /// Whether it keeps coming. A period that is over is judged, and the next one begins.
+    /// Returns whether the body keeps arriving. If the period is over, the next one starts.
     pub fn is_kept(&mut self, now: Instant) -> bool {
         if now < self.period_end {
             return true;

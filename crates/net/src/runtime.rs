@@ -1,8 +1,9 @@
-//! The connection runtimes: one single-threaded tokio runtime per core, connections dealt among them.
+//! The connection runtimes: one single-threaded tokio runtime per core. Connections are distributed over
+//! them.
 //!
-//! A current-thread runtime was measured at two thirds of the multi-threaded scheduler's CPU per call.
-//! What is lost, work stealing, matters little where every task is short. Each runtime has a queue of
-//! what the core threads complete, which is its resident.
+//! A current-thread runtime was measured to use two thirds of the multi-threaded scheduler's CPU per call. It
+//! has no work stealing, which matters little because every task is short. Each runtime runs a resident task
+//! that delivers the results of the core threads.
 
 use std::future::Future;
 use std::io;
@@ -16,15 +17,15 @@ use tokio::sync::oneshot;
 /// The threads of a set of runtimes.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads<'a> {
-    /// What they are called, before a hyphen and their number.
+    /// The prefix of the thread names, before a hyphen and a number.
     pub name: &'a str,
-    /// How many.
+    /// The number of threads.
     pub count: usize,
-    /// Room for the deepest call that a request can cause.
+    /// The stack size, enough for the deepest call of any request.
     pub stack_bytes: usize,
 }
 
-/// A running set of runtimes. Dropping it lets the threads end, tasks and all.
+/// A running set of runtimes. Dropping it ends the threads and their tasks.
 #[derive(Debug)]
 pub struct Runtimes {
     workers: Vec<Worker>,
@@ -39,7 +40,7 @@ struct Worker {
 }
 
 impl Runtimes {
-    /// Starts runtimes on threads of their own; each runs its `resident` until the set is dropped.
+    /// Starts runtimes on their own threads. Each runs its `resident` until the set is dropped.
     pub fn start<F, R>(threads: Threads<'_>, mut resident: R) -> io::Result<Self>
     where
         R: FnMut(usize) -> F,
@@ -54,12 +55,12 @@ impl Runtimes {
         Ok(Self { workers, next: AtomicUsize::new(0) })
     }
 
-    /// The runtime that also carries the member's own periodic tasks.
+    /// Returns the runtime that also runs the member's periodic tasks.
     pub fn first(&self) -> &Handle {
         &self.workers[0].handle
     }
 
-    /// The runtimes in turn.
+    /// Returns the runtimes in turn.
     pub fn deal(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         &self.workers[turn % self.workers.len()].handle
@@ -72,10 +73,10 @@ impl Worker {
         stack_bytes: usize,
         resident: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Self> {
-        // Threads of its own, for blocking work.
+        // The separate threads for blocking work inherit the subscriber.
         let listener = Listener::of_this_thread();
         let mut runtime = Builder::new_current_thread();
-        // Blocking work handles requests too, and needs the same room for its calls.
+        // Blocking work also handles requests and needs the same stack size.
         runtime.thread_stack_size(stack_bytes);
         let runtime = runtime.enable_all().on_thread_start(move || listener.take_on()).build()?;
         let handle = runtime.handle().clone();
@@ -85,7 +86,7 @@ impl Worker {
             runtime.block_on(async {
                 tokio::select! {
                     () = resident => {}
-                    // Resolves also when the sender is gone.
+                    // This also resolves when the sender is dropped.
                     _ = stopped => {}
                 }
             });
@@ -104,20 +105,20 @@ impl Drop for Runtimes {
             if let Some(thread) = worker.thread.take()
                 && thread.thread().id() != std::thread::current().id()
             {
-                // A panicked runtime has already said so on stderr.
+                // A panic of a runtime is already reported on stderr.
                 drop(thread.join());
             }
         }
     }
 }
 
-/// Runs blocking work off the connection threads and hands its result back.
+/// Runs blocking work outside the connection threads and returns its result.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going down; nobody is left to care about the result.
+            // The runtime is shutting down, so the result is not needed.
             Err(_) => std::future::pending().await,
         },
     }

@@ -1,11 +1,12 @@
-//! How many connections one address may hold, where there is a limit: those beyond are closed as they come.
+//! A limit on connections per address: connections beyond it are closed at once.
 //!
-//! An IPv6 address counts as the network of 64 bits that it is in, which is what a host is given at least. Who comes by
-//! a socket's file is on this machine, and is not counted.
+//! An IPv6 address counts as its /64 network, which is the smallest that a host usually gets. Connections
+//! over a Unix socket come from this machine and are not counted.
 //!
 //! # Bound
 //!
-//! Addresses are remembered for as long as they hold connections, so there are no more of them than places.
+//! An address is remembered only while it has connections, so there are at most as many entries as
+//! connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,14 +17,14 @@ use parking_lot::Mutex;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Counter;
 
-/// Between two lines about connections that were closed.
+/// The shortest time between two log lines about closed connections.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// See the module. Shared by all listeners for which the limit counts.
+/// The limit per address, shared by all listeners to which it applies.
 #[derive(Debug)]
 pub struct AddressLimit {
     most: u32,
-    /// Connections that were closed.
+    /// The number of closed connections.
     refused: Arc<Counter>,
     state: Mutex<State>,
 }
@@ -34,7 +35,7 @@ struct State {
     told: Option<Instant>,
 }
 
-/// The right of a connection to be there, until it is dropped.
+/// The permit of a connection, released when dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     limit: Arc<AddressLimit>,
@@ -42,12 +43,12 @@ pub(super) struct Held {
 }
 
 impl AddressLimit {
-    /// So many connections for each address. Those beyond are counted.
+    /// Creates a limit of `most` connections per address. Refused connections are counted.
     pub fn new(most: u32, refused: Arc<Counter>) -> Self {
         Self { most, refused, state: Mutex::default() }
     }
 
-    /// Counts one connection more, unless there are too many.
+    /// Counts one more connection, unless the limit is reached.
     pub(super) fn take(limit: &Arc<Self>, from: IpAddr) -> Option<Held> {
         let address = network_of(from);
         let is_due = {

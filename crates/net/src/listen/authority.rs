@@ -1,19 +1,19 @@
-//! An HTTP/2 connection whose requests may name any authority.
+//! An HTTP/2 connection that accepts requests with any authority.
 //!
-//! The HTTP library resets a stream whose authority is not that of a URI. Nothing in this program asks for the
-//! authority, and Go's clients of etcd before 3.6, those that dial a unix socket and some proxies put other
-//! things there. So requests are looked through on their way from the socket, and such an authority is replaced
-//! (see `field_section`).
+//! The HTTP library resets a stream whose `:authority` is invalid in a URI. This program does not use the
+//! authority, but Go clients of etcd before 3.6, clients of Unix sockets and some proxies send invalid ones.
+//! Therefore requests are inspected on the way from the socket, and an invalid authority is replaced (see
+//! `field_section`).
 //!
 //! # Cost
 //!
-//! Frames other than a request's head are passed over by their length. A head that is whole in what one read
-//! brought, and in order, is looked at where it is; only one that has to be changed, or that comes in pieces,
-//! is copied. At most one frame is held back, of at most [`FRAME_BYTES_MAX`] bytes.
+//! Frames other than HEADERS are skipped by their length. If one read contains the whole header block, it is
+//! inspected in place; it is copied only if it must be changed or arrives in pieces. At most one frame is
+//! buffered, of at most [`FRAME_BYTES_MAX`] bytes.
 //!
 //! # Not here
 //!
-//! The rest of a head that is longer than a frame: it passes as it is.
+//! Header blocks longer than a frame: their rest passes unchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -25,36 +25,36 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::field_section;
 use super::write_through::write_to_inner;
 
-/// Largest payload of a frame; the library takes no larger ones.
+/// The largest payload of a frame that the library accepts.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// A frame's head: the payload's length in three bytes, kind, flags, the stream in four.
+/// The length of a frame header: payload length in three bytes, type, flags, stream id in four bytes.
 const HEAD_BYTES: usize = 9;
-/// The kind of the frame that opens a request.
+/// The type of the frame that opens a request.
 const HEADERS: u8 = 1;
 const PADDED: u8 = 0x08;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
 
-/// Wraps a connection; see the module.
+/// A connection whose invalid authorities are replaced.
 #[derive(Debug)]
 pub(super) struct AnyAuthority<T> {
     inner: T,
     frames: Frames,
-    /// The beginning of a frame that has to be looked at whole.
+    /// The start of a frame that must be inspected as a whole.
     held: Vec<u8>,
-    /// What has been looked at and was not read yet.
+    /// Inspected data that is not read yet.
     ready: BytesMut,
 }
 
 impl<T> AnyAuthority<T> {
-    /// Wraps a connection whose frames begin after so many bytes.
+    /// Wraps a connection whose frames start after `preface_bytes`.
     pub(super) fn new(inner: T, preface_bytes: usize) -> Self {
         let frames = Frames { passing: preface_bytes };
         Self { inner, frames, held: Vec::new(), ready: BytesMut::new() }
     }
 
-    /// Looks at what is held, and makes ready what can pass.
+    /// Inspects the buffered data and releases what may pass.
     fn release(&mut self) {
         let mut at = 0;
         loop {
@@ -90,7 +90,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for AnyAuthority<T> {
             ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
             let fresh = &buf.filled()[start..];
             if fresh.is_empty() {
-                // The client has gone; what it began is the library's to judge.
+                // The client has disconnected. The library handles the incomplete frame.
                 this.ready.extend_from_slice(&std::mem::take(&mut this.held));
                 if this.ready.is_empty() {
                     break;
@@ -118,26 +118,26 @@ impl<T: AsyncRead + Unpin> AsyncRead for AnyAuthority<T> {
 
 write_to_inner!(AnyAuthority);
 
-/// Where in the stream of frames the connection is.
+/// The position in the stream of frames.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes that are still to pass before the next frame's head.
+    /// Bytes before the next frame header.
     passing: usize,
 }
 
-/// Why looking stopped.
+/// Why the inspection stopped.
 #[derive(Debug)]
 enum Stop {
-    /// There is no more.
+    /// The data ends.
     End,
-    /// A frame begins here that has to be looked at whole, or its head is cut.
+    /// The frame that starts here must be inspected as a whole, or its header is incomplete.
     Incomplete,
-    /// A frame of so many bytes begins here, and this takes its place.
+    /// The frame of `found_bytes` bytes that starts here is replaced by `frame`.
     Mended { found_bytes: usize, frame: Vec<u8> },
 }
 
 impl Frames {
-    /// Looks at the next bytes, and says how many may pass as they are.
+    /// Inspects the next bytes. Returns how many may pass unchanged.
     fn look(&mut self, bytes: &[u8]) -> (usize, Stop) {
         let mut at = 0;
         loop {
@@ -170,7 +170,7 @@ fn payload_bytes(head: &[u8; HEAD_BYTES]) -> usize {
     usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])
 }
 
-/// A frame that opens a request with another authority in it, if the one in it would be refused.
+/// Returns the frame with a valid authority, if it opens a request with an invalid one.
 fn mend(frame: &[u8]) -> Option<Vec<u8>> {
     let (flags, mut start, mut end) = (frame[4], HEAD_BYTES, frame.len());
     if flags & PADDED != 0 {
@@ -200,7 +200,7 @@ mod tests {
 
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
-    /// A socket that brings one piece at a time.
+    /// A socket that delivers one piece at a time.
     struct Pieces(VecDeque<Vec<u8>>);
 
     impl AsyncRead for Pieces {
@@ -230,7 +230,7 @@ mod tests {
         [b"\x83\x86\x41", &[length][..], authority, b"\xbe"].concat()
     }
 
-    /// Everything that comes out when the bytes come in pieces, and are read in pieces.
+    /// Returns the output for bytes that arrive in pieces and are read in pieces.
     async fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let pieces = Pieces(bytes.chunks(piece).map(<[u8]>::to_vec).collect());
         let mut connection = AnyAuthority::new(pieces, PREFACE.len());

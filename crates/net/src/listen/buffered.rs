@@ -1,17 +1,17 @@
-//! A connection whose writes are gathered and go out once each time it is polled.
+//! A connection that collects its writes and sends them once per poll.
 //!
-//! The HTTP/2 layer issues one write for every DATA frame of 256 bytes or more, and flushes after each. A
-//! write costs more than all that the layer itself does for a small request. So a flush hands nothing to
-//! the kernel: frames gather until the connection's task has done all it could, and leave together. A get of a
-//! value of 256 bytes takes one write instead of two, and many answers to one connection take one instead of
-//! one each.
+//! The HTTP/2 library issues one write for every DATA frame of 256 bytes or more, and flushes after each. A
+//! write costs more than all other work of the library for a small request. Therefore a flush does not call
+//! the kernel: frames accumulate until the connection's task has done all its work, and are then sent
+//! together. A get of a value of 256 bytes takes one write instead of two, and the answers to several
+//! requests of one connection take one write together.
 //!
 //! # Invariants
 //!
-//! * Bytes leave in the order they were written, and before the task that polls the connection sleeps:
-//!   [`Sending`] sees to it. A shutdown waits until all of them have been handed to the kernel.
-//! * At most [`GATHERED_BYTES_MAX`] bytes are held back; beyond that a write waits for the socket, so a
-//!   peer that does not read holds its own stream up and nothing else.
+//! * Bytes are sent in the order in which they were written, and before the connection's task sleeps:
+//!   [`Sending`] ensures this. A shutdown waits until all of them are passed to the kernel.
+//! * At most [`GATHERED_BYTES_MAX`] bytes are buffered. Beyond that a write waits for the socket, so a peer
+//!   that does not read blocks only its own streams.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -25,15 +25,15 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that wait for a flush.
+/// The most bytes that wait for a flush.
 const GATHERED_BYTES_MAX: usize = 256 * 1024;
 
-/// Buffers that a thread keeps for the next connection that needs one.
+/// How many buffers a thread keeps for reuse.
 const SPARE_COUNT_MAX: usize = 16;
 
 thread_local! {
-    /// A connection holds a buffer only from a write to its flush. Handing it on, instead of allocating and
-    /// freeing it each time, saves a large reply most of its page faults.
+    /// A connection holds a buffer only between a write and its flush. Reusing buffers, instead of allocating
+    /// and freeing them, avoids most page faults of a large reply.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,8 +50,8 @@ fn keep_spare(mut buffer: Vec<u8>) {
     });
 }
 
-/// Wraps a socket of which `prefix` has already been read; it is read again first. The first of the pair is
-/// for the protocol, the second for whoever polls it.
+/// Wraps a socket from which `prefix` was already read; it is read first. The first result is for the
+/// protocol, the second for the task that polls it.
 pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     let socket = Socket {
         inner,
@@ -65,32 +65,32 @@ pub(super) fn wrap<T>(inner: T, prefix: Vec<u8>) -> (Buffered<T>, Outlet<T>) {
     (Buffered { socket: Arc::clone(&socket) }, Outlet { socket })
 }
 
-/// A socket for a protocol to read from and write to; see the module.
+/// The socket for the protocol.
 #[derive(Debug)]
 pub(super) struct Buffered<T> {
-    /// Shared with the outlet, which belongs to the same task: the lock is never waited for.
+    /// Shared with the outlet in the same task, so the lock is never contended.
     socket: Arc<Mutex<Socket<T>>>,
 }
 
-/// Where gathered bytes leave.
+/// The sending side of the buffer.
 #[derive(Debug)]
 pub(super) struct Outlet<T> {
     socket: Arc<Mutex<Socket<T>>>,
 }
 
 impl<T> Outlet<T> {
-    /// Has the bytes that leave first changed before they do.
+    /// Registers a function that edits the first bytes before they are sent.
     pub(super) fn edit_first(&self, edit: fn(&mut Vec<u8>)) {
         self.socket.lock().edit_first = Some(edit);
     }
 
-    /// Bytes that the kernel has taken so far.
+    /// Returns how many bytes the kernel has accepted so far.
     pub(super) fn sent(&self) -> u64 {
         self.socket.lock().sent_in_all
     }
 }
 
-/// A connection that sends what it has gathered whenever it was polled.
+/// A connection that sends its buffered data after each poll.
 #[derive(Debug)]
 pub(super) struct Sending<'a, C, T> {
     pub(super) connection: Pin<&'a mut C>,
@@ -107,7 +107,8 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.connection.as_mut().poll(cx);
-        // What does not fit into the socket now leaves when there is room: that wakes this task too.
+        // Data that does not fit in the socket now is sent when the socket is writable, which also wakes this
+        // task.
         let sent = self.outlet.socket.lock().poll_drain(cx);
         match (done, sent) {
             (Poll::Ready(done), _) => Poll::Ready(done.map_err(Into::into)),
@@ -120,14 +121,14 @@ where
 #[derive(Debug)]
 struct Socket<T> {
     inner: T,
-    /// What was read from the socket before it was wrapped.
+    /// Data that was read from the socket before it was wrapped.
     prefix: Bytes,
     gathered: Vec<u8>,
-    /// How much of `gathered` the kernel has taken.
+    /// How much of `gathered` the kernel has accepted.
     sent: usize,
-    /// How much it has taken since the connection began.
+    /// How much the kernel has accepted since the start.
     sent_in_all: u64,
-    /// What is done to the first bytes that go out, if anything.
+    /// The function that edits the first bytes, if any.
     edit_first: Option<fn(&mut Vec<u8>)>,
 }
 
@@ -148,7 +149,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
             self.sent_in_all += count as u64;
         }
         if !self.gathered.is_empty() {
-            // TLS may hold some of it back; a socket holds nothing.
+            // TLS may buffer data itself; a plain socket does not.
             ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
         }
         self.sent = 0;
@@ -158,7 +159,7 @@ impl<T: AsyncWrite + Unpin> Socket<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// The buffer, with a place to gather in.
+    /// Returns the buffer, after allocating it if necessary.
     fn gathering(&mut self) -> &mut Vec<u8> {
         if self.gathered.capacity() == 0 {
             self.gathered = take_spare();
@@ -216,7 +217,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Buffered<T> {
         true
     }
 
-    /// Leaves what was gathered to [`Sending`].
+    /// Leaves the buffered data to [`Sending`].
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -277,7 +278,7 @@ mod tests {
             assert_eq!(outlet.sent(), 0);
             io.write_all(b"cd").await?;
             io.flush().await?;
-            // Sleeps until it was sent, as a connection without requests does.
+            // The task sleeps until the data is sent, like a connection without requests.
             assert_eq!(far.read(&mut byte).await?, 4);
             assert_eq!(&byte[..4], b"abcd");
             assert_eq!(outlet.sent(), 4);

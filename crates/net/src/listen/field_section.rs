@@ -1,16 +1,16 @@
-//! The field section of a request (RFC 7541), read just far enough to find the authority in it.
+//! Parses the field section of a request (RFC 7541) as far as needed to find the authority.
 //!
-//! The HTTP library parses an authority as that of a URI and resets the stream if it is none. Clients put
-//! other things there: a list of endpoints, a path of a socket, nothing. [`mend`] finds such a one and says
-//! what to put in its place.
+//! The HTTP library parses the authority as part of a URI and resets the stream if it is invalid. Some
+//! clients send a list of endpoints, the path of a socket, or an empty string. [`mend`] finds such an
+//! authority and returns its replacement.
 //!
 //! # Invariants
 //!
-//! * What takes its place is as long as what was there once decoded. Both ends keep a table of what was sent
-//!   before and drop its oldest entries by length, so that the client's and the library's stay in step, and the
-//!   client may refer to the authority later by its place in the table: those references need no mending.
-//! * Nothing is kept between sections. An authority whose name is given by a place in the client's own part of
-//!   the table is not seen; encoders take the name from the part that all share, where it comes first.
+//! * The decoded replacement has the same length as the original. Both ends keep a dynamic table of recent
+//!   fields and evict the oldest by length, so the tables of the client and the library stay in step. The
+//!   client may later refer to the authority by its index in the table; such references need no change.
+//! * No state is kept between sections. An authority whose name is an index into the client's dynamic table
+//!   is not recognized; encoders use the static table, which has the name first.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,19 +19,19 @@ use std::sync::LazyLock;
 use http::uri::Authority;
 
 const AUTHORITY: &[u8] = b":authority";
-/// The same in the section's code.
+/// The name in Huffman code.
 const AUTHORITY_CODED: &[u8] = b"\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
 
-/// A whole line that says: the authority, empty.
+/// A field of the static table: an empty authority.
 const EMPTY_AUTHORITY: u8 = 0x81;
-/// The place of the authority's name in the table that all share.
+/// The index of the authority's name in the static table.
 const AUTHORITY_INDEX: usize = 1;
 
-/// Remembered under a name and with a value that are together as long as the authority's name alone.
+/// A field to be added to the table whose name and value are together as long as the authority's name.
 const AS_LONG_AS_EMPTY: &[u8] = b"\x40\x02te\x08trailers";
 
-/// Finds an authority that the HTTP library would refuse: where it is in the section, and what is to take its
-/// place.
+/// Finds an authority that the HTTP library would refuse. Returns its range in the section and its
+/// replacement.
 pub(super) fn mend(section: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     let mut reader = Reader { section, at: 0 };
     loop {
@@ -41,9 +41,9 @@ pub(super) fn mend(section: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
             return Some((start..start + 1, Vec::new()));
         }
         match first {
-            // A line of the table.
+            // An indexed field.
             0x80.. => drop(reader.integer(7)?),
-            // The table's size.
+            // A change of the table size.
             0x20..0x40 => drop(reader.integer(5)?),
             _ => {
                 let is_remembered = first & 0x40 != 0;
@@ -63,7 +63,7 @@ pub(super) fn mend(section: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     }
 }
 
-/// A line in place of a refused authority that is so long.
+/// Returns the replacement for a refused authority of this length.
 fn stand_in(name: &[u8], length: usize, is_remembered: bool) -> Vec<u8> {
     if length == 0 {
         return if is_remembered { AS_LONG_AS_EMPTY.to_vec() } else { Vec::new() };
@@ -74,7 +74,7 @@ fn stand_in(name: &[u8], length: usize, is_remembered: bool) -> Vec<u8> {
     line
 }
 
-/// The length of a string that is not in code.
+/// Appends the length of a string that is not Huffman-coded.
 fn put_length(length: usize, line: &mut Vec<u8>) {
     let Some(mut rest) = length.checked_sub(0x7f) else {
         return line.push(length.to_le_bytes()[0]);
@@ -87,7 +87,7 @@ fn put_length(length: usize, line: &mut Vec<u8>) {
     line.push(rest.to_le_bytes()[0]);
 }
 
-/// Reads a section; nothing is read past its end.
+/// A reader of a section, which never reads past its end.
 struct Reader<'a> {
     section: &'a [u8],
     at: usize,
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Some(byte)
     }
 
-    /// A number that begins in the last bits of a byte.
+    /// Reads an integer that starts in the last bits of a byte.
     fn integer(&mut self, bits: u32) -> Option<usize> {
         let mask = (1 << bits) - 1;
         let mut number = usize::from(self.byte()? & mask);
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
                 return Some(number);
             }
         }
-        // Longer than any section.
+        // The value is longer than any section.
         None
     }
 
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A string of a section.
+/// A string in a section.
 struct Text<'a> {
     bytes: &'a [u8],
     is_coded: bool,
@@ -138,8 +138,8 @@ impl Text<'_> {
         self.bytes == if self.is_coded { AUTHORITY_CODED } else { AUTHORITY }
     }
 
-    /// The length of an authority that the HTTP library would refuse, once decoded. A string in a code that is
-    /// none is left for the library to refuse.
+    /// Returns the decoded length of an authority that the HTTP library would refuse. A string with an
+    /// invalid code is left for the library to refuse.
     fn refused_length(&self) -> Option<usize> {
         let text =
             if self.is_coded { decode(self.bytes)?.into() } else { Cow::Borrowed(self.bytes) };
@@ -147,8 +147,8 @@ impl Text<'_> {
     }
 }
 
-/// The length in bits of each byte's code, and of the end's (RFC 7541, appendix B). The code is canonical:
-/// codes of one length follow each other in the order of their bytes.
+/// The length in bits of the code of each byte and of the end marker (RFC 7541, appendix B). The code is
+/// canonical: codes of the same length are assigned in the order of their bytes.
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
@@ -174,17 +174,17 @@ const CODE_LENGTH_MAX: usize = 30;
 /// The bytes of each code length, in the order of their codes.
 static BYTES_BY_LENGTH: LazyLock<[Vec<u8>; CODE_LENGTH_MAX + 1]> = LazyLock::new(|| {
     std::array::from_fn(|length| {
-        // The end's code is the last of its length, and no byte's.
+        // The code of the end marker is the last of its length and represents no byte.
         (0..=u8::MAX)
             .filter(|byte| usize::from(CODE_LENGTHS[usize::from(*byte)]) == length)
             .collect()
     })
 });
 
-/// Decodes a string, or nothing if there is more at its end than a code that was cut.
+/// Decodes a string. Returns `None` if its end is more than an incomplete code.
 fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(coded.len() * 8 / 5);
-    // The bits of a code so far, the first code of that length, and how many bits.
+    // The bits of the current code, the first code of its length, and the number of bits.
     let (mut code, mut first, mut length) = (0, 0, 0);
     for bit in coded.iter().flat_map(|byte| (0..8).rev().map(move |shift| byte >> shift & 1)) {
         code = code << 1 | usize::from(bit);
@@ -210,7 +210,7 @@ mod tests {
         [line, value.to_vec()].concat()
     }
 
-    /// What a section is after it was mended, if it was.
+    /// Returns the section after the replacement, if there was one.
     fn mended(section: &[u8]) -> Option<Vec<u8>> {
         let (place, line) = mend(section)?;
         Some([&section[..place.start], &line, &section[place.end..]].concat())
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn in_code_too() {
-        // "a:b:c".
+        // The text "a:b:c".
         let coded = b"\x41\x84\x1d\xc8\xee\x13";
         assert_eq!(decode(&coded[2..]).unwrap(), b"a:b:c");
         assert_eq!(mended(coded).unwrap(), b"\x41\x05xxxxx");
@@ -265,7 +265,7 @@ mod tests {
     fn an_empty_authority_is_left_out() {
         assert_eq!(mended(b"\x83\x81\x86").unwrap(), b"\x83\x86");
         assert_eq!(mended(b"\x83\x01\x00\x86").unwrap(), b"\x83\x86");
-        // What both ends remember takes as much room as what the client remembers.
+        // The table entry of the library is as long as that of the client.
         let remembered = mended(b"\x83\x41\x00").unwrap();
         assert_eq!(remembered, [&b"\x83"[..], AS_LONG_AS_EMPTY].concat());
         assert_eq!(b"te".len() + b"trailers".len(), AUTHORITY.len());
@@ -282,10 +282,10 @@ mod tests {
         ] {
             assert_eq!(mend(&line(b"\x41", good)), None);
         }
-        // Other names with such values.
+        // Other names with the same values.
         assert_eq!(mend(&line(b"\x44", LIST)), None);
         assert_eq!(mend(&line(b"\x00\x03abc", LIST)), None);
-        // Cut anywhere.
+        // Sections cut at every position.
         let section = [&b"\x3f\xe1\x1f\x83\xff\x00\x44\x02/x"[..], &line(b"\x41", LIST)].concat();
         for end in 0..section.len() {
             assert_eq!(mend(&section[..end]), None);

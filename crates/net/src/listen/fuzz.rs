@@ -1,4 +1,4 @@
-//! Targets of the fuzzer: heads of requests on their way to the HTTP library.
+//! Fuzz targets: the headers of requests before they reach the HTTP library.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::authority::AnyAuthority;
 use super::field_section;
 
-/// A field section of any bytes: what is put in place of an authority is one that is left alone.
+/// Replaces authorities in arbitrary bytes, and checks that a replacement is not replaced again.
 pub fn field_section(data: &[u8]) {
     let mut section = data.to_vec();
-    // Each round mends one line of those that there are.
+    // Each round replaces one field.
     for _ in 0..=data.len() {
         let Some((place, line)) = field_section::mend(&section) else { return };
         assert!(place.start < place.end, "a line is some bytes");
@@ -21,8 +21,8 @@ pub fn field_section(data: &[u8]) {
     panic!("mending comes to an end");
 }
 
-/// A connection of any bytes comes out the same in whatever pieces it came in. The first two bytes say how long the
-/// pieces are, and how much is read at a time.
+/// Passes arbitrary bytes through a connection and checks that the output does not depend on how they are
+/// split. The first two bytes select the size of the pieces and of the reads.
 pub fn authority(data: &[u8]) {
     let [piece, room, bytes @ ..] = data else { return };
     let whole = pass(bytes, bytes.len().max(1), 1 << 17);
@@ -30,7 +30,7 @@ pub fn authority(data: &[u8]) {
     assert!(whole == pieces, "{whole:x?}: {pieces:x?}");
 }
 
-/// A socket that brings so many bytes at a time.
+/// A socket that delivers this many bytes at a time.
 struct Pieces<'a> {
     rest: &'a [u8],
     piece: usize,
@@ -50,7 +50,7 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-/// Everything that comes out.
+/// Returns the whole output.
 fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
     let mut connection = AnyAuthority::new(Pieces { rest: bytes, piece }, 0);
     let mut read = vec![0; room];
@@ -72,9 +72,9 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
 mod tests {
     use quorate_test_support::mutate::bounded;
 
-    /// A section with an authority that is none, in plain text.
+    /// A section with an invalid authority in plain text.
     const SECTION: &[u8] = b"\x83\x86\x44\x02/x\x41\x13unix:/run/etcd.sock\x5f\x01t";
-    /// In code, under a name of its own.
+    /// A section in Huffman code, with a literal name.
     const CODED: &[u8] = b"\x83\x40\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f\x84\x1d\xc8\xee\x13\x81";
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {

@@ -1,13 +1,13 @@
-//! Noticing that an HTTP/1 client has gone while it waits for an answer.
+//! Detects that an HTTP/1 client has disconnected while it waits for an answer.
 //!
-//! The HTTP library reads nothing between a request and its answer where clients may shut their sending side down, as
-//! some do that are answered still. But an answer that never ends, or that waits for others, has to end with its client.
-//! So a service may ask for that ([`EndsWithClient`]), and then one byte is read ahead: it is the next request's, or there
-//! is none because the client has shut down, and the connection is broken off.
+//! The HTTP library does not read between a request and its answer, because some clients close their sending
+//! side and still expect the answer. But an answer that is endless, or that waits for other events, must end
+//! when its client disconnects. A service can request this ([`EndsWithClient`]). One byte is then read ahead:
+//! it belongs to the next request, or the client has closed its side and the connection is closed.
 //!
 //! # Not here
 //!
-//! HTTP/2, which tells of streams that are given up.
+//! HTTP/2, where clients reset cancelled streams.
 
 use std::io;
 use std::pin::Pin;
@@ -17,17 +17,17 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// An extension of requests, by which a service asks that the answer ends with its client.
+/// A request extension by which a service requests that the answer ends when the client disconnects.
 #[derive(Clone, Debug, Default)]
 pub struct EndsWithClient(Arc<AtomicBool>);
 
 impl EndsWithClient {
-    /// Asks for it, for this request.
+    /// Requests this for the current request.
     pub fn ask(&self) {
         self.set(true);
     }
 
-    /// Service and connection are one task's.
+    /// Service and connection run in the same task.
     pub(super) fn set(&self, asked: bool) {
         self.0.store(asked, Ordering::Relaxed);
     }
@@ -37,12 +37,12 @@ impl EndsWithClient {
     }
 }
 
-/// A connection that is looked at as long as an answer is to end with its client.
+/// A connection that detects disconnects while a service requests it.
 #[derive(Debug)]
 pub(super) struct HangUp<T> {
     inner: T,
     asked: EndsWithClient,
-    /// Read ahead.
+    /// The byte that was read ahead.
     ahead: Option<u8>,
 }
 
@@ -51,14 +51,14 @@ impl<T> HangUp<T> {
         Self { inner, asked, ahead: None }
     }
 
-    /// The connection, and what was read ahead of it.
+    /// Returns the connection and the byte that was read ahead.
     pub(super) fn into_parts(self) -> (T, Option<u8>) {
         (self.inner, self.ahead)
     }
 }
 
 impl<T: AsyncRead + Unpin> HangUp<T> {
-    /// Fails if the client has gone.
+    /// Returns an error if the client has disconnected.
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if !self.asked.is_asked() || self.ahead.is_some() {
             return Ok(());
@@ -90,7 +90,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HangUp<T> {
             && let Some(byte) = self.ahead.take()
         {
             buf.put_slice(&[byte]);
-            // With what is behind it: a read of one byte costs as much as any. What has failed fails again.
+            // The byte is returned together with the data after it, because a one-byte read costs as much as
+            // any. A failed read fails again.
             drop(Pin::new(&mut self.inner).poll_read(cx, buf));
             return Poll::Ready(Ok(()));
         }
@@ -119,7 +120,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HangUp<T> {
         self.inner.is_write_vectored()
     }
 
-    /// The library flushes each time it is polled, whether or not there is anything to flush.
+    /// The library flushes at each poll, even if there is no data.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Err(gone) = self.look(cx) {
             return Poll::Ready(Err(gone));

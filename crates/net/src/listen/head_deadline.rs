@@ -1,8 +1,8 @@
 //! A deadline for the head of an HTTP/1 request, from its first byte on.
 //!
-//! A connection may be idle between two requests for minutes; one that is in the middle of a head is not. The HTTP
-//! library has one timer for both, so this watches the reads: the deadline begins with the first byte that comes
-//! while a head is expected, and ends when the service is called.
+//! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP
+//! library has one timer for both cases. This wrapper therefore observes the reads: the deadline starts with
+//! the first byte while a head is expected, and ends when the service is called.
 
 use std::future::Future;
 use std::io;
@@ -24,14 +24,14 @@ use super::socket::Ends;
 use super::takeover::Takeover;
 use super::write_through::write_to_inner;
 
-/// How often requests have begun and ended on a connection, told by the service to the connection: an odd number
-/// is the middle of one.
+/// The number of starts and ends of requests on a connection, shared by service and connection. It is odd
+/// during a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns(Arc<AtomicUsize>);
 
 impl Turns {
     fn turn(&self) {
-        // Service and connection are one task's.
+        // Service and connection run in the same task.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -46,7 +46,7 @@ pub(super) struct HeadDeadline<T> {
     inner: T,
     turns: Turns,
     patience: Duration,
-    /// Runs while a head is incomplete: the one of this turn.
+    /// The timer while a head is incomplete, with the turn it belongs to.
     timer: Option<(usize, Pin<Box<Sleep>>)>,
 }
 
@@ -55,7 +55,7 @@ impl<T> HeadDeadline<T> {
         Self { inner, turns, patience, timer: None }
     }
 
-    /// The connection, without a deadline.
+    /// Returns the connection without the deadline.
     pub(super) fn into_inner(self) -> T {
         self.inner
     }
@@ -89,7 +89,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// A service that tells the connection when a head is complete, when the next may come, and when an answer has left.
+/// A service that notifies the connection when a head is complete, when the next head may arrive, and when an
+/// answer is sent.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,

@@ -1,7 +1,8 @@
-//! HTTP/2 where it carries gRPC and everything else: over TLS, where clients of both agree on it.
+//! HTTP/2 over TLS, which carries both gRPC and plain HTTP requests.
 //!
-//! What a request says that it brings decides, as in etcd: `application/grpc` goes to gRPC, anything else to the HTTP
-//! endpoints, if the listener has both. Requests also learn here who asks, if the connection's certificate told.
+//! As in etcd, the content type decides: `application/grpc` requests go to gRPC, and others to the HTTP
+//! endpoints, if the listener has both. Requests also get the client's certificate of the connection here, if
+//! there is one.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,16 +21,16 @@ use super::{Activity, Ends, Http1Service, Http2Service, HttpService};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An extension of requests that came encrypted, for HTTP alone.
+/// A request extension that marks requests over TLS, for the HTTP endpoints only.
 #[derive(Clone, Copy, Debug)]
 pub struct Encrypted;
 
-/// A service whose requests say what is known of their connection.
+/// A service whose requests carry the properties of their connection.
 #[derive(Clone, Debug)]
 pub(super) struct Told<S> {
     pub(super) inner: S,
     pub(super) client: Option<Arc<ClientCertificate>>,
-    /// Whether they say that it is encrypted.
+    /// Whether requests are marked as encrypted.
     pub(super) is_marked: bool,
 }
 
@@ -53,7 +54,7 @@ impl<S: Http1Service> Http1Service for Told<S> {
     const ANSWERS_HALF_CLOSED: bool = S::ANSWERS_HALF_CLOSED;
 }
 
-/// See the module.
+/// A service that separates gRPC from other requests.
 #[derive(Clone, Debug)]
 pub(super) struct Mixed<G, H> {
     pub(super) grpc: Option<Told<G>>,
@@ -123,7 +124,7 @@ fn brings_grpc(request: &Request<Incoming>) -> bool {
 
 const GRPC: &str = "application/grpc";
 
-/// The answer of one of the two.
+/// The body of an answer of either service.
 #[derive(Debug)]
 pub(super) enum MixedBody<G, H> {
     Grpc(G),

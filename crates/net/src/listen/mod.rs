@@ -1,20 +1,21 @@
-//! Listeners: accepting connections, telling HTTP/1 from gRPC, serving both on one port.
+//! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
-//! A connection's first bytes decide: the HTTP/2 preface goes to gRPC, by way of `authority`, anything else to
-//! the HTTP endpoints. Accepted connections are dealt among the connection runtimes.
+//! The first bytes of a connection decide: the HTTP/2 preface means gRPC, through `authority`; anything else
+//! means the HTTP endpoints. Accepted connections are distributed over the connection runtimes.
 //!
 //! # Bound
 //!
-//! Connections are bounded by the budget they are given (`descriptors`): further ones wait, and idle ones are asked to
-//! leave ([`Places`]); those of one address by [`AddressLimit`], if there is one. Streams of one connection are bounded by [`STREAMS_HELD_MAX`], whether the flags announce a
-//! limit or not. What a stream holds is bounded for what is sent ([`STREAM_SEND_BYTES_MAX`]); what is received and not
-//! looked at by the connection's window, which is small where too many have large ones; what is looked at is for the
-//! services to count.
-//!
-//! The time that a connection may take to say what it wants is bounded by [`Patience`]: until its first bytes tell
-//! the protocol, and for each head of HTTP/1. A head that was sent together with the request before it has the time
-//! of an idle connection, and HTTP/2 has none: there a connection may stay for as long as it answers pings and its
-//! place is not wanted.
+//! * The number of connections is limited by their budget (`descriptors`): further connections wait, and idle
+//!   ones are asked to close ([`Places`]). [`AddressLimit`] limits the connections of one address, if it is
+//!   configured.
+//! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
+//! * The data of a stream is limited by [`STREAM_SEND_BYTES_MAX`] in the sending direction. Received data
+//!   that no service has read is limited by the connection's window, which is small when too many connections
+//!   have large ones. Services count the data that they have read.
+//! * [`Patience`] limits the time until a connection's first bytes identify its protocol, and the time of
+//!   each HTTP/1 head. A head that arrives together with the request before it has the time of an idle
+//!   connection. An idle HTTP/2 connection has no time limit: it remains while it answers pings and its
+//!   permit is not needed.
 
 mod addresses;
 mod authority;
@@ -70,78 +71,78 @@ use quorate_tls::{Accepted, Acceptor};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Streams that one connection may hold when the flags set no limit. More than any client has, which opens one
-/// for all its watchers.
+/// Streams per connection if the flags set no limit. No real client reaches this, because clients use one
+/// stream for all watches.
 const STREAMS_HELD_MAX: u32 = 1 << 15;
 
-/// Between two lines that say that connections wait for a place.
+/// The shortest time between two log lines about waiting connections.
 const FULL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Receive windows. Large enough that a maximal request is not held up by round trips.
+/// Receive windows, large enough that a request of the largest size is not delayed by round trips.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
-/// What clients may have on its way before it is looked at, over all connections with large windows.
+/// Data that clients may send before it is read, over all connections with large windows.
 const WINDOW_BYTES_MAX: usize = 1 << 30;
 
-/// Both windows of a connection for which there is no more of [`WINDOW_BYTES_MAX`]: HTTP/2's own.
+/// Both windows of a connection after [`WINDOW_BYTES_MAX`] is used up: the defaults of HTTP/2.
 const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 
-/// What a stream may have encoded ahead of a client that does not read: a few chunks of a large reply.
+/// Encoded data of a stream whose client does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
 
-/// What the field lines of one request may come to. Tokens take a few thousand bytes; a library's default
-/// would cut the connection of a client that sends 64 kB.
+/// The headers of one request. Tokens have a few thousand bytes. The library's default would close the
+/// connection of a client that sends 64 kB.
 const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 
-/// Streams that a client may open and give up before they were looked at. Many calls that are cancelled
-/// together are no attack.
+/// Streams that a client may open and reset before they are processed. Many calls that are cancelled together
+/// are not an attack.
 const STREAMS_GIVEN_UP_MAX: usize = 1024;
 
-/// What the flags say about connections.
+/// The limits of connections, from the flags.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] is in force.
+    /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] then applies.
     pub max_concurrent_streams: Option<u32>,
-    /// How long a connection may take to say what it wants.
+    /// The time limits of a connection.
     pub patience: Patience,
-    /// Each connection takes one of them, for as long as it lives.
+    /// The permits: each connection holds one.
     pub places: Arc<Places>,
-    /// How many of them one address may take; `None` for all.
+    /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,
-    /// Ping an idle connection after `.0`, close it when no answer came within `.1`.
+    /// Pings an idle connection after `.0`, and closes it if no answer arrives within `.1`.
     pub keepalive: Option<(Duration, Duration)>,
-    /// A client with a request under way may not ping more often than this.
+    /// The shortest allowed time between a client's pings while a request is in progress.
     pub ping_floor: Duration,
 }
 
-/// How long a connection may take to say what it wants.
+/// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Until the first byte of a request.
     pub idle: Duration,
-    /// From there until its head is complete, if it is HTTP/1's.
+    /// From the first byte until the head is complete, for HTTP/1.
     pub head: Duration,
 }
 
 impl Patience {
-    /// With clients: connections that wait for their next request are welcome.
+    /// The limits for clients, whose idle connections may wait long for the next request.
     pub const WITH_CLIENTS: Self =
         Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
-/// What a listener serves. `None` answers nothing on that protocol.
+/// The services of a listener. `None` does not answer on that protocol.
 #[derive(Clone, Debug)]
 pub struct Services<G, H> {
-    /// For connections that begin with the preface of HTTP/2.
+    /// The service for connections with the HTTP/2 preface.
     pub grpc: Option<G>,
-    /// For all others.
+    /// The service for all other connections.
     pub http: Option<H>,
 }
 
 impl Listener {
-    /// Serves from now on, until `stop` says so. Connections then finish what they are doing; `alive` is
-    /// held until the last of them is gone.
+    /// Serves until `stop` becomes true. Connections then finish their requests; `alive` is held until the
+    /// last one has ended.
     pub fn spawn<G: Http2Service, H: Http1Service>(
         self,
         runtimes: &Arc<Runtimes>,
@@ -166,7 +167,7 @@ impl Listener {
     }
 }
 
-/// What accepted connections are served with.
+/// The data that serving a connection needs.
 struct Connections<G, H> {
     runtimes: Arc<Runtimes>,
     services: Services<G, H>,
@@ -186,7 +187,8 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let Ok(arrived) = accepted else {
-                // The connection was gone already, or descriptors are short: neither ends the listener.
+                // The connection was already closed, or descriptors are exhausted. Neither error ends the
+                // listener.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             };
@@ -197,7 +199,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 },
                 (None, _) | (_, None) => None,
             };
-            // Taken for a connection that is there: a listener to which nobody comes keeps no place from others.
+            // The permit is taken for a connection that exists: an idle listener holds no permit.
             let place = tokio::select! {
                 place = self.take_place(&mut full_told) => place,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -206,7 +208,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             let (stop, alive) = (self.stop.clone(), self.alive.clone());
             let security = security.clone();
             self.runtimes.deal().spawn(async move {
-                // A broken connection is the peer's affair.
+                // Errors of a connection concern its peer only.
                 drop(serve_arrived(arrived, security, services, limits, stop).await);
                 drop((place, held, alive));
             });
@@ -215,7 +217,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
 }
 
 impl<G, H> Connections<G, H> {
-    /// Waits until there is a place for the connection that came.
+    /// Waits for a permit for the new connection.
     async fn take_place(&self, full_told: &mut Option<Instant>) -> OwnedSemaphorePermit {
         if let Some(place) = self.limits.places.try_take() {
             return place;
@@ -231,7 +233,7 @@ impl<G, H> Connections<G, H> {
     }
 }
 
-/// A service that both protocols can carry.
+/// A service for either protocol.
 pub trait HttpService:
     Service<
         Request<Incoming>,
@@ -243,7 +245,7 @@ pub trait HttpService:
     + Sync
     + 'static
 {
-    /// What it answers with.
+    /// The body of its answers.
     type ResponseBody: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Unpin
         + Send
@@ -269,19 +271,19 @@ where
     type ResponseBody = B;
 }
 
-/// A service for HTTP/2, which tells what its connection is used for.
+/// An HTTP/2 service, which reports the use of its connection.
 pub trait Http2Service: HttpService {
-    /// The same for another connection, which is between these.
+    /// Returns the service for a connection with these addresses.
     #[must_use]
     fn for_connection(&self, ends: Ends) -> Self;
 
-    /// What has been asked for on this one.
+    /// Returns the activity of this connection.
     fn activity(&self) -> Activity;
 }
 
-/// A service for HTTP/1, where the end of what a requester sends may mean two things.
+/// An HTTP/1 service, which defines what it means when a client closes its sending side.
 pub trait Http1Service: HttpService {
-    /// Whether it still waits for its answer then. Otherwise it is gone, and so is its connection.
+    /// Whether the client still waits for its answer then. Otherwise the connection is closed.
     const ANSWERS_HALF_CLOSED: bool;
 }
 
@@ -330,7 +332,7 @@ async fn serve_arrived<G: Http2Service, H: Http1Service>(
     }
 }
 
-/// Waits until it is clear whether a connection begins TLS.
+/// Waits for the first byte and returns whether it starts a TLS handshake.
 async fn begins_tls(
     wire: &impl Wire,
     limits: &ConnectionLimits,
@@ -473,10 +475,10 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     end(ending, patience, activity).await
 }
 
-/// What HTTP/1 reads from and writes to.
+/// The wrapped socket of an HTTP/1 connection.
 type Watched<S> = TokioIo<HangUp<HeadDeadline<Buffered<S>>>>;
 
-/// The socket of a connection that is HTTP/1's no more, and what was read of it.
+/// Returns the socket of a connection that leaves HTTP/1, and the data that was read from it.
 fn taken_apart<S, H: Http1Service>(
     connection: http1::Connection<Watched<S>, Announcing<H>>,
 ) -> (Buffered<S>, Bytes)
@@ -485,13 +487,13 @@ where
 {
     let parts = connection.into_parts();
     let (io, ahead) = parts.io.into_inner().into_parts();
-    // It was read before what the library has.
+    // This byte was read before the data in the library's buffer.
     let read_ahead = ahead.into_iter().chain(parts.read_buf).collect();
     (io.into_inner(), read_ahead)
 }
 
-/// Waits until a connection has ended that was asked to. With patience it is cut where its client does not end it, has
-/// nothing under way and takes nothing.
+/// Waits for the end of a connection that was asked to close. The connection is cut after the timeout if its
+/// client does not close it, has no request in progress and accepts no data.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     patience: Option<Duration>,
@@ -512,7 +514,8 @@ async fn end<T>(
     }
 }
 
-/// The right to large receive windows, for as long as the connection lives: HTTP/2 has no way to take them back.
+/// Takes a permit for large receive windows for the life of the connection, because HTTP/2 cannot shrink a
+/// window.
 fn take_window(places: &Places) -> Option<OwnedSemaphorePermit> {
     let window = places.try_take_window();
     if window.is_none() && places.is_first_small_window() {
@@ -530,7 +533,7 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        // As grpc-go: the date is of HTTP, not of gRPC.
+        // As in grpc-go: the date header belongs to HTTP, not to gRPC.
         .auto_date_header(false)
         .max_concurrent_streams(limits.max_concurrent_streams.unwrap_or(STREAMS_HELD_MAX))
         .max_pending_accept_reset_streams(STREAMS_GIVEN_UP_MAX)
@@ -550,8 +553,8 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
     builder
 }
 
-/// Reads until it is clear whether the peer speaks HTTP/2. Returns what was read. Whoever says nothing takes the
-/// place of somebody who would.
+/// Reads until it is clear whether the peer uses HTTP/2. Returns the data read. The time is limited, because
+/// a silent connection holds a permit.
 async fn sniff(stream: &mut impl Stream, patience: Patience) -> io::Result<(Vec<u8>, bool)> {
     let mut first = Vec::with_capacity(HTTP2_PREFACE.len());
     let mut deadline = tokio::time::Instant::now() + patience.idle;

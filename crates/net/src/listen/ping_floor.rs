@@ -1,14 +1,14 @@
-//! A connection on which the client may not ping more often than a floor allows.
+//! Limits how often an HTTP/2 client may ping.
 //!
-//! Clients ping to learn whether the server is there. Those that do it all the time cost as much as requests do, and
-//! grpc-go has rules against them, which its clients know: who breaks them is told `too_many_pings`, and pings half
-//! as often from then on. The rules: a ping is too early when it comes within the floor after the one before it, or
-//! within two hours where no request is under way; the third early one ends the connection; whatever the server has
-//! sent of an answer since the last ping forgives the early ones.
+//! Clients ping to check that the server is alive. Pings that are too frequent cost as much as requests, and
+//! grpc-go has rules against them that its clients know: a client that violates them gets `too_many_pings`
+//! and halves its ping rate. A ping is too early within the floor after the previous one, or within two hours
+//! if no request is in progress. The third early ping closes the connection. Any part of an answer that the
+//! server sends resets the count of early pings.
 //!
 //! # Cost
 //!
-//! Of each frame in either direction the nine bytes of its head are looked at, where they are.
+//! The nine header bytes of each frame are inspected in place, in both directions.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The floor where no request is under way.
+/// The floor if no request is in progress.
 const IDLE_FLOOR: Duration = Duration::from_secs(2 * 60 * 60);
-/// Early pings that are let pass.
+/// Early pings that are tolerated.
 const EARLY_MAX: u32 = 2;
 
 const HEAD_BYTES: usize = 9;
@@ -31,7 +31,7 @@ const ACK: u8 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const TOO_MANY_PINGS: &[u8] = b"too_many_pings";
 
-/// Wraps a connection; see the module. `A` says how many requests are under way.
+/// A connection with a ping limit. `A` returns how many requests are in progress.
 #[derive(Debug)]
 pub(super) struct PingFloor<T, A> {
     inner: T,
@@ -41,11 +41,11 @@ pub(super) struct PingFloor<T, A> {
     outgoing: FrameHeads,
 }
 
-/// Nothing is ever pinned to what says how many requests there are.
+/// The counting function is never pinned.
 impl<T: Unpin, A> Unpin for PingFloor<T, A> {}
 
 impl<T, A> PingFloor<T, A> {
-    /// Wraps a connection of which the client's frames begin after so many bytes.
+    /// Wraps a connection whose client frames start after this many bytes.
     pub(super) fn new(
         inner: T,
         preface_bytes: usize,
@@ -63,11 +63,11 @@ impl<T, A> PingFloor<T, A> {
 }
 
 impl<T, A: Fn() -> u64> PingFloor<T, A> {
-    /// Looks at what was read; says whether the client may go on.
+    /// Inspects the data that was read. Returns whether the client may continue.
     fn admits(&mut self, bytes: &[u8]) -> bool {
         let Self { rules, incoming, requests_under_way, .. } = self;
         let mut admits = true;
-        // A request that was read just now is under way, although nobody knows of it yet.
+        // A request that was read just now is in progress, although the service has not counted it yet.
         let mut has_request = false;
         incoming.walk(bytes, |head| match head.kind {
             HEADERS => has_request = true,
@@ -81,13 +81,13 @@ impl<T, A: Fn() -> u64> PingFloor<T, A> {
     }
 }
 
-/// How often pings came, and whether they may.
+/// The rules and the state of the ping count.
 #[derive(Debug)]
 struct Rules {
     floor: Duration,
     last_ping: Option<Instant>,
     early_count: u32,
-    /// Whether a part of an answer was sent since the last ping.
+    /// Whether part of an answer was sent since the last ping.
     has_answered: bool,
 }
 
@@ -106,27 +106,27 @@ impl Rules {
     }
 }
 
-/// What the head of a frame says, as far as it matters here.
+/// The relevant parts of a frame header.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     kind: u8,
     flags: u8,
 }
 
-/// Where in a stream of frames one direction is.
+/// The position of one direction in its stream of frames.
 #[derive(Debug, Default)]
 struct FrameHeads {
-    /// Bytes that are still to pass before the next frame's head.
+    /// Bytes before the next frame header.
     passing: usize,
-    /// The beginning of a head that came in pieces.
+    /// The first bytes of a header that arrived in pieces.
     partial: [u8; HEAD_BYTES],
     partial_bytes: usize,
-    /// The highest stream that a frame was of.
+    /// The highest stream id of any frame.
     last_stream: u32,
 }
 
 impl FrameHeads {
-    /// Goes through bytes, and shows each head that they complete.
+    /// Processes bytes and passes each complete header to `show`.
     fn walk(&mut self, mut bytes: &[u8], mut show: impl FnMut(Head)) {
         loop {
             let count = self.passing.min(bytes.len());
@@ -159,13 +159,13 @@ impl FrameHeads {
         }
     }
 
-    /// Whether a frame may begin here.
+    /// Returns whether a frame may start here.
     const fn is_between_frames(&self) -> bool {
         self.passing == 0 && self.partial_bytes == 0
     }
 }
 
-/// The frame that tells a client to ping less often.
+/// Returns the GOAWAY frame that asks a client to ping less often.
 fn go_away(last_stream: u32) -> Vec<u8> {
     let payload_bytes = u8::try_from(8 + TOO_MANY_PINGS.len()).expect("a few words");
     let mut frame = vec![0, 0, payload_bytes, GO_AWAY, 0, 0, 0, 0, 0];
@@ -189,7 +189,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, A: Fn() -> u64> AsyncRead for PingFloor<
         }
         if this.outgoing.is_between_frames() {
             let frame = go_away(this.incoming.last_stream);
-            // A client that takes nothing is not told.
+            // A client that does not read does not get the frame.
             let _outcome = Pin::new(&mut this.inner).poll_write(cx, &frame);
         }
         let reason = "got too many pings from the client";
@@ -198,7 +198,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin, A: Fn() -> u64> AsyncRead for PingFloor<
 }
 
 impl<T: AsyncWrite + Unpin, A> PingFloor<T, A> {
-    /// Looks at the first `count` bytes of these.
+    /// Inspects the first `count` bytes.
     fn note_written(&mut self, bufs: &[IoSlice<'_>], mut count: usize) {
         let Self { rules, outgoing, .. } = self;
         for buf in bufs {
@@ -271,7 +271,7 @@ mod tests {
         for (secs, admitted) in pings {
             assert_eq!(rules.admit(after(secs), true), admitted, "{secs}");
         }
-        // Without a request the floor is two hours, whatever the flag says.
+        // Without a request the floor is two hours, regardless of the flag.
         let mut idle = self::rules(Duration::ZERO);
         let pings = [(0, true), (3600, true), (7199, true), (14_399, true), (21_000, false)];
         for (secs, admitted) in pings {

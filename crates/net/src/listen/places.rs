@@ -1,13 +1,15 @@
-//! Places for connections, and who gives one up when there is none.
+//! Permits for connections, and the choice of idle connections to close when none is left.
 //!
-//! Most connections are idle at any moment, and welcome to be. When somebody waits for a place, connections on which
-//! nothing has been asked for since a look at least [`ASKED_EVERY`] ago, and nothing is under way, are asked to leave,
-//! the one that was looked at longest ago first: gRPC clients connect again when they have something to ask. No more
-//! are asked than wait, those that are still leaving included.
+//! Most connections are usually idle and may stay. When a new connection waits for a permit, idle ones are
+//! asked to close. A connection is idle if it has no request in progress and has started none since it was
+//! last checked, at least [`ASKED_EVERY`] ago. The connection that was checked longest ago is asked first;
+//! gRPC clients reconnect when they need to. The number of connections that are closing never exceeds the
+//! number that wait.
 //!
 //! # Bound
 //!
-//! As many connections as there are places. Further ones wait: one at each listener, the others in the kernel's queue.
+//! There are as many connections as permits. Further connections wait: one at each listener, and the others
+//! in the kernel's queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,16 +20,16 @@ use tokio::time::Instant;
 
 use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
-/// How often who waits for a place asks for one.
+/// How often a waiting connection requests a permit.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
-/// Connections that are looked at each time, at most.
+/// The most connections that are checked each time.
 const LOOKED_AT_MAX: usize = 64;
 
 /// Connections with large receive windows.
 const LARGE_WINDOWS_MAX: usize = WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as usize;
 
-/// See the module.
+/// The permits of one budget.
 #[derive(Debug)]
 pub struct Places {
     free: Arc<Semaphore>,
@@ -36,27 +38,27 @@ pub struct Places {
     window_count: usize,
     small_windows_told: AtomicBool,
     wanted: Notify,
-    /// Connections that are still to be looked at, this time.
+    /// How many connections are still to be checked in this round.
     looks_left: AtomicUsize,
     waiting: AtomicUsize,
-    /// Connections that were asked to leave and have not left yet.
+    /// Connections that were asked to close and are still open.
     leaving: AtomicUsize,
     waited: AtomicU64,
     given_up: AtomicU64,
 }
 
-/// What has been going on at a connection.
+/// The activity of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Requests so far.
+    /// Requests that have started.
     pub begun: u64,
-    /// Requests under way.
+    /// Requests in progress.
     pub under_way: u64,
-    /// Bytes that have left, where nothing but answers does: somebody may still be taking the last one.
+    /// Bytes sent, on connections that send only answers: the client may still be receiving the last one.
     pub sent: u64,
 }
 
-/// The places, for metrics.
+/// The use of the permits, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacesLoad {
     /// Connections.
@@ -65,17 +67,17 @@ pub struct PlacesLoad {
     pub large_windows: usize,
     /// Connections that had to wait.
     pub waited: u64,
-    /// Idle connections that were asked to leave.
+    /// Idle connections that were asked to close.
     pub given_up: u64,
 }
 
 impl Places {
-    /// So many places.
+    /// Creates this many permits.
     pub fn new(count: u64) -> Self {
         Self::with_windows(count, LARGE_WINDOWS_MAX)
     }
 
-    /// So many places, and so many large receive windows.
+    /// Creates this many permits, for this many large receive windows.
     pub(super) fn with_windows(count: u64, window_count: usize) -> Self {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self {
@@ -93,7 +95,7 @@ impl Places {
         }
     }
 
-    /// How they are taken.
+    /// Returns the use of the permits.
     pub fn load(&self) -> PlacesLoad {
         let taken = |of: &Semaphore, count: usize| count - of.available_permits().min(count);
         PlacesLoad {
@@ -104,22 +106,22 @@ impl Places {
         }
     }
 
-    /// A place, if there is one.
+    /// Takes a permit, if there is one.
     pub(super) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.free).try_acquire_owned().ok()
     }
 
-    /// The right to large receive windows, if there are not too many that have it.
+    /// Takes the right to large receive windows, if there is one.
     pub(super) fn try_take_window(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.windows).try_acquire_owned().ok()
     }
 
-    /// Whether it is still to be told that there are connections without that right.
+    /// Returns whether connections with small windows are still to be logged.
     pub(super) fn is_first_small_window(&self) -> bool {
         !self.small_windows_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Waits until there is a place, and sees to it that there will be.
+    /// Waits for a permit, and asks idle connections to close meanwhile.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
         let _waiting = Counted::one_more(&self.waiting);
@@ -139,13 +141,13 @@ impl Places {
         let one_less = |left: usize| left.checked_sub(1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         if self.looks_left.fetch_update(set, fetch, one_less).is_ok() {
-            // Whoever has waited longest.
+            // Wakes the connection that has waited longest.
             self.wanted.notify_one();
         }
     }
 
-    /// Waits until the connection's place is wanted and the connection is idle. What is returned is held until it has
-    /// left.
+    /// Waits until the connection is idle and its permit is needed. The returned value is held until the
+    /// connection has closed.
     pub(super) async fn is_wanted_from(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
         let mut last_change: Option<(Instant, Activity)> = None;
         loop {
@@ -165,7 +167,7 @@ impl Places {
     }
 }
 
-/// Counts its owner for as long as it is held.
+/// Counts its owner while it exists.
 #[derive(Debug)]
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 
@@ -241,7 +243,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // In this order they are looked at.
+            // The order in which they are checked.
             biased;
             () = slow => {}
             _ = places.is_wanted_from(Activity::default) => panic!("one place was enough"),

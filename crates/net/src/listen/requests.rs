@@ -1,7 +1,7 @@
-//! The requests of one HTTP/1 connection, for who has to know whether it is idle.
+//! Counts the requests of an HTTP/1 connection, to determine whether it is idle.
 //!
-//! A request is under way until the body of its answer is dropped, not until the answer's head is ready: what members
-//! send one another are answers that begin at once and never end.
+//! A request is in progress until the body of its answer is dropped, not only until the head is ready: the
+//! streams between members are answers that start at once and never end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Counts them.
+/// The counter.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Requests(Arc<Counts>);
 
@@ -21,7 +21,7 @@ struct Counts {
 }
 
 impl Requests {
-    /// One begins.
+    /// Counts a request that starts.
     pub(super) fn begin(&self) -> UnderWay {
         self.0.begun.fetch_add(1, Ordering::Relaxed);
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Requests {
     }
 }
 
-/// A request that is under way until this is dropped.
+/// A request that is in progress until this is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay(Arc<Counts>);
 
@@ -47,7 +47,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The body of an answer, and its request with it.
+/// The body of an answer together with its request.
 #[derive(Debug)]
 pub(super) struct AnswerBody<B> {
     inner: B,

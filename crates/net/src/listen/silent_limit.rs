@@ -1,16 +1,16 @@
-//! A limit of streams that is in force without being announced.
+//! A limit on streams that is enforced without being announced.
 //!
-//! By default etcd announces no limit of concurrent streams, and its clients open as many as they like. The HTTP/2
-//! library enforces what it announces and nothing else, so the limit is taken out of the announcement on its way:
-//! clients see etcd's settings, and one that holds more streams than any client does has the next refused
-//! (REFUSED_STREAM, which clients retry).
+//! By default etcd announces no limit of concurrent streams, and its clients open as many as they need. The
+//! HTTP/2 library enforces only the limit that it announces. Therefore the limit is removed from the
+//! announcement before it is sent: clients see etcd's settings, and a client with more streams than any real
+//! client has gets REFUSED_STREAM, which clients retry.
 
 const HEAD_BYTES: usize = 9;
 const SETTINGS: u8 = 4;
 const SETTING_BYTES: usize = 6;
 const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
 
-/// Takes the limit out of the SETTINGS frame that the first bytes of a server begin with.
+/// Removes the limit from the SETTINGS frame at the start of the server's data.
 pub(super) fn take_out(first: &mut Vec<u8>) {
     let Some((head, _)) = first.split_first_chunk::<HEAD_BYTES>() else { return };
     let [high, middle, low, kind, ..] = *head;

@@ -1,12 +1,12 @@
-//! A connection that leaves HTTP/1 for another protocol, as a request asked for (`Upgrade`).
+//! A connection that leaves HTTP/1 for another protocol, requested with `Upgrade`.
 //!
-//! A service that agrees answers with 101 and leaves behind what is to be done with the connection ([`Takeover`]). When
-//! the answer has been sent, the connection's own task does it: place, share of the address and all that ends
-//! with the connection stay taken until then.
+//! A service that accepts answers with 101 and registers a function for the connection ([`Takeover`]). After
+//! the answer is sent, the connection's own task runs the function. The connection's permits are held until
+//! it returns.
 //!
 //! # Not here
 //!
-//! Which protocols there are (`edge`), and HTTP/2, which has no such way.
+//! The protocols (`edge`), and HTTP/2, which has no upgrade.
 
 use std::fmt;
 use std::future::Future;
@@ -19,17 +19,17 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-/// Bytes in both directions.
+/// A stream in both directions.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection that was HTTP/1's.
+/// A connection that has left HTTP/1.
 pub struct TakenOver {
-    /// What was written leaves whenever whoever has it waits.
+    /// The stream. Written data is sent when the task waits.
     pub io: Box<dyn Duplex>,
-    /// What was read from it already.
+    /// Data that was already read.
     pub read_ahead: Bytes,
-    /// When this says so, it is to end.
+    /// Becomes true when the connection must end.
     pub stop: watch::Receiver<bool>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for TakenOver {
 type Ending = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 type Session = Box<dyn FnOnce(TakenOver) -> Ending + Send>;
 
-/// An extension of requests of HTTP/1, by which a service takes the connection over.
+/// A request extension by which a service takes over an HTTP/1 connection.
 #[derive(Clone, Default)]
 pub struct Takeover(Arc<Mutex<Option<Session>>>);
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Takeover {
 }
 
 impl Takeover {
-    /// Has this done with the connection once the answer has been sent, which has to be 101.
+    /// Registers the function that runs after the answer, which must be 101, was sent.
     pub fn begin<F>(&self, session: impl FnOnce(TakenOver) -> F + Send + 'static)
     where
         F: Future<Output = io::Result<()>> + Send + 'static,

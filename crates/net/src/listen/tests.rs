@@ -1,4 +1,4 @@
-//! Connections by hand: what is announced, what is refused, and how long a listener waits.
+//! Connections with hand-written bytes: announcements, refusals and timeouts.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::runtime::Threads;
 
 mod secured;
 
-/// Never answers what comes for it.
+/// A service that never answers.
 #[derive(Clone)]
 struct Silent;
 
@@ -40,7 +40,7 @@ impl Http2Service for Silent {
     }
 }
 
-/// Answers at once, or after twice the patience with a head if the path says so.
+/// A service that answers at once, or after twice the head timeout if the path says so.
 #[derive(Clone)]
 struct Answering;
 
@@ -66,7 +66,7 @@ impl Http1Service for Answering {
 const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
-/// Limits with so many places.
+/// Limits with this many permits.
 fn limits(places: u64) -> ConnectionLimits {
     ConnectionLimits {
         max_concurrent_streams: None,
@@ -78,7 +78,7 @@ fn limits(places: u64) -> ConnectionLimits {
     }
 }
 
-/// The client's end of a connection that is being served.
+/// Returns the client's end of a connection that is being served.
 async fn connect(max_concurrent_streams: Option<u32>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_head_that_does_not_end_ends_the_connection() {
         let mut stream = connect(None).await;
         stream.write_all(part.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // Long before the patience with connections that say nothing ends.
+        // Long before the idle timeout.
         let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest));
         drop(ended.await.expect("the connection ends"));
     }
@@ -131,7 +131,7 @@ async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         read_answer(&mut stream).await;
-        // What is measured is that time may pass here.
+        // The test requires that this time may pass here.
         tokio::time::sleep(PATIENCE.head * 2).await;
     }
 }
@@ -166,7 +166,7 @@ async fn read_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
     (kind, u32::from_be_bytes(id), payload)
 }
 
-/// Says hello as a client, and returns the limit of streams that the server announces.
+/// Sends the client's preface and returns the limit of streams that the server announces.
 async fn greet(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -177,9 +177,9 @@ async fn greet(stream: &mut TcpStream) -> Option<u32> {
     limit.map(|limit| u32::from_be_bytes(limit.try_into().unwrap()))
 }
 
-/// Opens streams, all with the same head, and leaves them open.
+/// Opens streams with identical headers and leaves them open.
 async fn open_streams(stream: &mut TcpStream, count: u32) {
-    // :method POST, :scheme http, :path /, all from the static table; END_HEADERS.
+    // `:method POST`, `:scheme http`, `:path /`, all from the static table; END_HEADERS.
     let frames: Vec<u8> = (0..count)
         .flat_map(|number| {
             let [a, b, c, d] = (2 * number + 1).to_be_bytes();
@@ -189,7 +189,7 @@ async fn open_streams(stream: &mut TcpStream, count: u32) {
     stream.write_all(&frames).await.unwrap();
 }
 
-/// The first stream that the server refuses.
+/// Returns the first stream that the server refuses.
 async fn first_refused(stream: &mut TcpStream) -> u32 {
     loop {
         let (kind, id, payload) = read_frame(stream).await;
@@ -213,9 +213,10 @@ async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
     assert_eq!(first_refused(&mut stream).await, 2 * STREAMS_HELD_MAX + 1);
 }
 
-/// Opens a stream with a field of so many bytes in its head, and leaves it open.
+/// Opens a stream with a header of this many bytes and leaves it open.
 async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
-    // The head of `open_streams`, and a field that nobody is to remember: "x", with a length in seven bits and more.
+    // The headers of `open_streams`, and a field that is not added to the table: "x", with a length of more
+    // than seven bits.
     let mut block = vec![0x83, 0x86, 0x84, 0, 1, b'x', 0x7f];
     let mut length = bytes - 0x7f;
     while length >= 0x80 {
@@ -240,7 +241,7 @@ async fn a_head_beyond_its_bytes_is_refused_and_the_connection_goes_on() {
     let mut stream = connect(None).await;
     greet(&mut stream).await;
     let most = HEADER_LIST_BYTES_MAX as usize;
-    // Nobody answers those that get to the service. A list is counted with 32 bytes for each of its four fields.
+    // The service does not answer. The list counts 32 bytes for each of its four fields.
     for (id, bytes) in [(1, most - 1_000), (3, most + 1), (5, most - 1_000), (7, most + 20_000)] {
         open_with_field(&mut stream, id, bytes).await;
     }
@@ -254,7 +255,7 @@ async fn a_head_beyond_its_bytes_is_refused_and_the_connection_goes_on() {
     assert_eq!(answered, [3, 7]);
 }
 
-/// An answer without an end, which counts what is taken of it.
+/// An endless answer that counts the data taken from it.
 struct Endless(Arc<AtomicU64>);
 
 impl Endless {
@@ -274,7 +275,7 @@ impl Body for Endless {
     }
 }
 
-// Time goes on when nobody has anything to do any more.
+// With paused time, the clock advances when all tasks are idle.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
     const WIRE_BYTES: usize = 64 << 10;
@@ -287,7 +288,7 @@ async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
     });
     let builder = http2_builder(&limits(1), true);
     tokio::spawn(builder.serve_connection(TokioIo::new(server), service));
-    // The windows of the stream and of the connection are no bound, and nobody reads.
+    // The windows of the stream and of the connection are large, and the client does not read.
     client.write_all(HTTP2_PREFACE).await.unwrap();
     client.write_all(&[0, 0, 6, SETTINGS, 0, 0, 0, 0, 0, 0, 4]).await.unwrap();
     client.write_all(&WINDOW).await.unwrap();
@@ -297,11 +298,11 @@ async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
     let mut read = 0;
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // A piece is taken whole, and one frame is on its way into the wire.
+        // A piece is taken as a whole, and one frame is being written.
         let most = STREAM_SEND_BYTES_MAX + WIRE_BYTES + 2 * Endless::PIECE.len();
         let ahead = usize::try_from(taken.load(Ordering::Relaxed)).unwrap() - read;
         assert!((STREAM_SEND_BYTES_MAX..=most).contains(&ahead), "{ahead} bytes ahead");
-        // What the client takes makes room for as much.
+        // The data that the client reads makes space for as much.
         let mut piece = vec![0; 100_000];
         client.read_exact(&mut piece).await.unwrap();
         read += piece.len();
@@ -331,7 +332,7 @@ async fn listeners_share_a_last_place() {
     }
 }
 
-/// The receive window of each stream, of a server's first frame.
+/// Returns the receive window of each stream, from the server's first frame.
 async fn stream_window(stream: &mut TcpStream) -> Option<u32> {
     stream.write_all(HTTP2_PREFACE).await.unwrap();
     stream.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
@@ -366,7 +367,7 @@ async fn windows_are_small_where_others_have_large_ones() {
     assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
     assert_eq!(limits.places.load().large_windows, 1);
     let mut second = TcpStream::connect(address).await.unwrap();
-    // What is HTTP/2's own is not announced.
+    // HTTP/2's default is not announced.
     assert!(matches!(stream_window(&mut second).await, None | Some(SMALL_WINDOW_BYTES)));
     drop(first);
     while limits.places.load().large_windows > 0 {
@@ -394,11 +395,11 @@ async fn whoever_is_idle_leaves_when_a_place_is_wanted() {
     }
 }
 
-/// Begins an answer at once, and does not end it.
+/// A service that starts an answer at once and never ends it.
 #[derive(Clone)]
 struct Streaming;
 
-/// Something, and then nothing any more.
+/// One piece of data, and then none.
 struct EndlessBody(Option<Bytes>);
 
 impl Body for EndlessBody {
@@ -443,7 +444,7 @@ async fn whoever_is_being_answered_stays_when_a_place_is_wanted() {
     };
     let mut streaming = begin().await;
     let mut idle = TcpStream::connect(address).await.unwrap();
-    // Whoever came first is looked at first.
+    // The first connection is checked first.
     tokio::select! {
         _ = streaming.read_u8() => panic!("a connection in use was closed"),
         _ = begin() => {}
@@ -452,7 +453,7 @@ async fn whoever_is_being_answered_stays_when_a_place_is_wanted() {
     assert_eq!(limits.places.load().given_up, 1);
 }
 
-/// The end of a connection that takes so long.
+/// Expects the end of a connection after this many timeouts.
 async fn ends_after(patiences: u32) -> Result<(), ()> {
     tokio::time::sleep(PATIENCE.head * patiences).await;
     Err(())

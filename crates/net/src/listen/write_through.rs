@@ -1,6 +1,6 @@
-//! Wrappers of a connection that look at what is read: what is written passes as it is.
+//! Writes of connection wrappers that inspect only reads: written data passes unchanged.
 
-/// Has a wrapper with a field `inner` write to that.
+/// Implements `AsyncWrite` by forwarding to the field `inner`.
 macro_rules! write_to_inner {
     ($wrapper:ident) => {
         impl<T: tokio::io::AsyncWrite + Unpin> tokio::io::AsyncWrite for $wrapper<T> {

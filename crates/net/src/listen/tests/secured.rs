@@ -1,4 +1,4 @@
-//! Listeners with TLS and on sockets' files: which protocol goes where.
+//! Listeners with TLS and on Unix sockets: the choice of the protocol.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use tower_service::Service as _;
 
 use super::*;
 
-/// Says which of the two it is, whether it knows of the encryption, and who asks.
+/// A service that answers with its name, whether the request is encrypted, and the caller.
 #[derive(Clone)]
 struct Naming(&'static str);
 
@@ -44,7 +44,7 @@ impl Http2Service for Naming {
     }
 }
 
-/// A listener of both protocols; it serves until this is dropped.
+/// A listener for both protocols, which serves until this is dropped.
 struct Serving {
     place: Place,
     cert: PathBuf,
@@ -109,7 +109,7 @@ impl Serving {
         .unwrap()
     }
 
-    /// Asks over a connection of its own.
+    /// Sends a request over a new connection.
     async fn ask(&self, is_secured: bool, http2: bool, kind: &str) -> Result<String, String> {
         let tls = is_secured.then(|| self.connector(http2));
         let mut connector = ChannelConnector::new(self.place.clone(), tls);
@@ -178,7 +178,7 @@ async fn a_socket_file_comes_and_goes_with_its_listener() {
     assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
     let path = serving.dir.path().join("another");
     let first = Listener::bind_file(&path).unwrap();
-    // An earlier process was killed and has left it.
+    // A file that a killed process has left.
     drop(std::os::unix::net::UnixListener::bind(serving.dir.path().join("left")).unwrap());
     drop(Listener::bind_file(&serving.dir.path().join("left")).unwrap());
     assert!(!serving.dir.path().join("left").exists());
