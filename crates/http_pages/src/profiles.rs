@@ -1,18 +1,19 @@
-//! `/debug/pprof/`: profiles of this process for `go tool pprof` and its like, where they are asked for by
+//! `/debug/pprof/`: profiles of this process for `go tool pprof` and similar tools, enabled by
 //! `--enable-pprof` or `--log-level=debug`.
 //!
-//! Paths, queries, headers and errors are those of Go's `net/http/pprof`; what has no counterpart in a program that is
-//! not Go's is answered with the reason.
+//! Paths, queries, headers and errors are those of Go's `net/http/pprof`. Pages that exist only for Go
+//! programs answer with the reason.
 //!
 //! # Invariants
 //!
-//! * One profile of CPU time at a time, for at most [`PROFILE_SECONDS_MAX`], and it ends when its client has gone.
-//! * One look at symbols, threads or the heap at a time: whoever comes next waits.
-//! * A profile of the heap over a span ends like one of CPU time.
+//! * Only one CPU profile runs at a time, for at most [`PROFILE_SECONDS_MAX`]. It ends when its client
+//!   disconnects.
+//! * Only one request for symbols, threads or the heap runs at a time; the others wait.
+//! * A heap profile over a period ends like a CPU profile.
 //!
 //! # Not here
 //!
-//! How a profile is taken (`profiler`).
+//! Taking profiles (`profiler`).
 
 use std::time::Duration;
 
@@ -31,41 +32,41 @@ use crate::query;
 use crate::reply::{self, Reply};
 use crate::unread_body::read_short;
 
-/// The longest profile of CPU time.
+/// The longest CPU profile.
 const PROFILE_SECONDS_MAX: u64 = 600;
 
-/// How long it is where the client does not say.
+/// The default length of a CPU profile.
 const PROFILE_SECONDS: u64 = 30;
 
-/// Addresses whose names are asked for at one time.
+/// The most addresses in one symbol request.
 const ADDRESSES_MAX: usize = 4096;
 
-/// How long a list of addresses may be that is posted.
+/// The longest list of addresses in a POST.
 const POSTED_BYTES_MAX: usize = 128 << 10;
 
-/// Before the names of the pages.
+/// The prefix of the pages.
 const PREFIX: &str = "/debug/pprof/";
 
-/// By this, clients know that an error's text is for people.
+/// The header that marks the text of an error as readable.
 const IS_PPROF: HeaderName = HeaderName::from_static("x-go-pprof");
 
-/// The body of a request for names of functions, as an extension.
+/// The body of a symbol request, as an extension.
 #[derive(Clone, Debug)]
 struct Posted(Bytes);
 
-/// Whether the answer to a request depends on its body, which [`read_body`] has to read first.
+/// Returns whether the answer to a request depends on its body, which [`read_body`] must read first.
 pub fn takes_body<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == "/debug/pprof/symbol"
 }
 
-/// Reads the body of a request that [`takes_body`]; [`Profiles::answer`] finds it in the result.
+/// Reads the body of a request for which [`takes_body`] is true. [`Profiles::answer`] finds it in the result.
 pub async fn read_body(request: Request<Incoming>) -> Request<()> {
     let (mut head, body) = request.into_parts();
     head.extensions.insert(Posted(read_short(body, POSTED_BYTES_MAX).await));
     Request::from_parts(head, ())
 }
 
-/// A page, and what stands in the list of pages.
+/// A page and its row in the index.
 struct Page {
     name: &'static str,
     about: &'static str,
@@ -97,7 +98,7 @@ const PAGES: &[Page] = &[
     },
 ];
 
-/// Pages of Go's that have no counterpart, and why.
+/// Go's pages without a counterpart, with the reason.
 const ABSENT: &[(&str, &str)] = &[
     (
         "block",
@@ -113,12 +114,12 @@ const ABSENT: &[(&str, &str)] = &[
 /// The profile pages of this process.
 #[derive(Debug, Default)]
 pub struct Profiles {
-    /// Held by whoever looks symbols, threads or the heap up.
+    /// Held while symbols, threads or the heap are read.
     looking: Mutex<()>,
 }
 
 impl Profiles {
-    /// The answer at a path, if it is one of the pages'; the arguments are those of the process.
+    /// Returns the answer if the path is one of the pages. The arguments are those of the process.
     pub async fn answer<B>(
         &self,
         path: &str,
@@ -218,7 +219,7 @@ impl Profiles {
             }
             return reply::typed(reply::PLAIN_TEXT, text);
         }
-        // In the words of Go's profiles, by which readers tell them apart.
+        // In the words of Go's profiles, by which tools identify them.
         let (what, name_between) = match page {
             "goroutine" => ("goroutine", "goroutine-delta"),
             _ => ("threadcreate", "threadcreate-delta"),
@@ -234,7 +235,7 @@ impl Profiles {
     }
 }
 
-/// How long the span is that a profile is wanted of instead of the moment; or why not, in Go's words.
+/// Returns the length of the requested period, if a difference over a period is requested; the error is Go's.
 fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
     let refused = |text: &str| Err(text.to_owned());
     let asked = query::values(query, "seconds");
@@ -247,7 +248,7 @@ fn seconds_between(query: Option<&str>) -> Result<Option<u64>, String> {
     }
 }
 
-/// Lets time pass, unless the client leaves.
+/// Waits, unless the client disconnects.
 async fn wait<B>(request: &Request<B>, seconds: u64) {
     if let Some(client) = request.extensions().get::<EndsWithClient>() {
         client.ask();
@@ -259,7 +260,7 @@ fn too_long() -> String {
     format!("profile duration exceeds the longest there is: {PROFILE_SECONDS_MAX}s")
 }
 
-/// Whether text is wanted.
+/// Returns whether text is requested.
 fn is_for_people(query: Option<&str>) -> bool {
     let debug = query::values(query, "debug");
     debug.first().and_then(|level| level.parse::<i64>().ok()).is_some_and(|level| level != 0)
@@ -286,7 +287,7 @@ async fn cpu_profile<B>(request: &Request<B>, query: Option<&str>) -> Reply {
     }
 }
 
-/// In Go's words.
+/// Returns Go's error for a profile that cannot be taken.
 fn not_enabled(error: &dyn std::error::Error) -> Reply {
     let text = format!("Could not enable CPU profiling: {error}");
     refusal(StatusCode::INTERNAL_SERVER_ERROR, &text)

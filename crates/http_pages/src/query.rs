@@ -1,8 +1,8 @@
-//! Paths and queries of request targets, taken apart as Go's router does.
+//! Parses paths and queries of request targets like Go's router.
 
 use std::borrow::Cow;
 
-/// The values of a name in a query, in order; entries that are not well formed do not count.
+/// Returns the values of a name in a query, in order. Malformed entries are ignored.
 pub fn values(query: Option<&str>, name: &str) -> Vec<String> {
     query
         .unwrap_or_default()
@@ -17,7 +17,7 @@ pub fn values(query: Option<&str>, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The path of a target with its escapes resolved; as it is where they are wrong.
+/// Decodes the percent-escapes in a path. Returns the path unchanged if they are invalid.
 pub fn decode_path(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
@@ -25,7 +25,7 @@ pub fn decode_path(path: &str) -> Cow<'_, str> {
     decode(path).map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
-/// The path without empty, `.` and `..` parts; a slash at its end stays.
+/// Removes empty, `.` and `..` parts from a path. A trailing slash is kept.
 pub fn clean_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

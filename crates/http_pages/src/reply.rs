@@ -1,4 +1,4 @@
-//! Responses as Go's HTTP server makes them: status, headers and body byte for byte.
+//! Responses as Go's HTTP server sends them: status, headers and body byte for byte.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
@@ -8,24 +8,24 @@ use http_body_util::Full;
 /// A response with its whole body.
 pub type Reply = Response<Full<Bytes>>;
 
-/// The type of texts.
+/// The content type of texts.
 pub const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
-/// A response without a body.
+/// Returns a response without a body.
 pub fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
 }
 
-/// A good answer of that type.
+/// Returns a 200 response with this content type.
 pub fn typed(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 
-/// An error: the text, a line break, and a header that keeps browsers from guessing a type.
+/// Returns an error: the text, a line break, and a header that stops browsers from guessing the content type.
 pub fn error(status: StatusCode, text: &str) -> Reply {
     let mut reply = typed(PLAIN_TEXT, format!("{text}\n"));
     *reply.status_mut() = status;
@@ -33,19 +33,19 @@ pub fn error(status: StatusCode, text: &str) -> Reply {
     reply
 }
 
-/// The answer at a path that does not exist.
+/// Returns the answer for a path that does not exist.
 pub fn not_found() -> Reply {
     error(StatusCode::NOT_FOUND, "404 page not found")
 }
 
-/// Only GET is allowed.
+/// Returns the answer if only GET is allowed.
 pub fn method_not_allowed() -> Reply {
     let mut reply = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed");
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     reply
 }
 
-/// Sends the client to the clean form of its path.
+/// Redirects the client to the clean form of its path.
 pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     let mut location = encode_path(path);
     if let Some(query) = request.uri().query() {
@@ -68,7 +68,7 @@ pub fn redirect<B>(request: &Request<B>, path: &str) -> Reply {
     reply
 }
 
-/// HTTP/1.1 demands a `Host` header.
+/// Refuses an HTTP/1.1 request without a `Host` header.
 pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     let has_host =
         request.headers().contains_key(http::header::HOST) || request.uri().authority().is_some();
@@ -82,7 +82,7 @@ pub fn refuse_without_host<B>(request: &Request<B>) -> Option<Reply> {
     Some(reply)
 }
 
-/// A JSON string with the escapes of Go's encoder, which keeps HTML out of it.
+/// Returns a JSON string with the escapes of Go's encoder, which also escapes HTML.
 pub fn json(text: &str) -> String {
     let plain = serde_json::Value::from(text).to_string();
     plain.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")

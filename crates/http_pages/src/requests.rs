@@ -1,17 +1,17 @@
-//! `/debug/requests`: what is asked of this member at this moment, by method, and what waits, by queue; a page for people.
+//! `/debug/requests`: an HTML page with the current requests by method and the length of each queue.
 //!
-//! Everything on it is counted anyway, so that the page costs a call nothing, and names no client, key or user. etcd's page of
-//! this name lists the calls themselves, of late, at log-level debug; here the log does, at that level, line by line
-//! (`request stats`), and for clients with names the audit log.
+//! All its numbers are counted anyway, so the page adds no cost to calls. It names no client, key or user.
+//! etcd's page with this name lists recent calls if the log level is debug. Quorate logs them at that level
+//! instead (`request stats`), and the audit log has clients and names.
 
 use std::fmt::Write as _;
 
 use quorate_telemetry::metrics::{CallCounts, Metrics, Waiting};
 
-/// Where the page is.
+/// The path of the page.
 pub const PATH: &str = "/debug/requests";
 
-/// The page, as HTML.
+/// Returns the page as HTML.
 #[must_use]
 pub fn page(metrics: &Metrics) -> String {
     let mut calls = String::new();

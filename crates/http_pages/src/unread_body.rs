@@ -1,8 +1,8 @@
-//! Bodies of requests that are answered without them, or with no more of them than a few words.
+//! Reads the bodies of requests that are answered without them, or with only a short body.
 //!
-//! Clients lose an answer that comes before they have sent all: the connection is closed behind it, over HTTP/1, and
-//! what arrives then resets it; over HTTP/2 some are not prepared for it. So the body is read first, and let go of as it
-//! comes, unless it is very long or slow.
+//! A client loses an answer that is sent before its request is complete: over HTTP/1 the connection is closed
+//! after the answer, and data that arrives then resets it; over HTTP/2 some clients do not support it.
+//! Therefore the body is read and discarded first, unless it is very long or slow.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, Limited};
 use hyper::body::Incoming;
 
-/// What is read of a body that nobody wants.
+/// How much of an unneeded body is read.
 const PASSED_OVER_BYTES_MAX: usize = 16 << 20;
 
-/// For how long it is waited for.
+/// How long an unneeded body is read.
 const PASSED_OVER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Reads a body that nobody wants, unless it is very long.
+/// Reads and discards a body, up to the limits.
 pub async fn pass_over(mut body: Incoming) {
     let read = async {
         let mut passed = 0;
@@ -26,11 +26,11 @@ pub async fn pass_over(mut body: Incoming) {
             passed += frame.data_ref().map_or(0, Bytes::len);
         }
     };
-    // Whatever came of it, the answer is sent.
+    // The answer is sent in any case.
     drop(tokio::time::timeout(PASSED_OVER_WITHIN, read).await);
 }
 
-/// Reads a body that is short, and nothing of one that is not, or does not come.
+/// Reads a short body. Returns no bytes if the body is too long or does not arrive.
 pub async fn read_short(body: Incoming, bytes_max: usize) -> Bytes {
     let read = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(PASSED_OVER_WITHIN, read).await {

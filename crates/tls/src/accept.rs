@@ -1,10 +1,10 @@
-//! The server's side: handshakes of connections that were accepted.
+//! The server side: handshakes of accepted connections.
 //!
-//! A handshake has [`HANDSHAKE_TIME_MAX`], whoever waits meanwhile; each is its connection's own task's affair. One that
-//! fails is told in the log in etcd's words, a line a second at most, with how many were left out; one whose client just
-//! went away only to who debugs.
+//! A handshake may take up to [`HANDSHAKE_TIME_MAX`] and runs in its connection's own task. A failed
+//! handshake is logged in etcd's words, at most one line per second with the number of omitted lines. A
+//! client that disconnects during the handshake is logged at debug level.
 //!
-//! Sessions are not resumed: that would pass over what has become of the client's certificate since.
+//! Sessions are not resumed, because that would skip the verification of the client's certificate.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -35,74 +35,75 @@ use crate::verify::ClientVerifier;
 /// How long a handshake may take.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Between two lines about handshakes that failed.
+/// The shortest time between two log lines about failed handshakes.
 const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Which clients are let in.
+/// The rules for clients' certificates.
 #[derive(Clone, Debug)]
 pub struct ClientCheck {
-    /// Whose signatures count.
+    /// The trusted authorities.
     pub trust: Trust,
-    /// Who, of those with a certificate that is in order.
+    /// The names that are allowed in valid certificates.
     pub allowed: Allowed,
-    /// A file of revoked serials.
+    /// A file with revoked serial numbers.
     pub revocations: Option<PathBuf>,
-    /// Whether the certificate's names have to fit where the connection comes from.
+    /// Whether the certificate's names must match the connection's address.
     pub checks_origin: bool,
-    /// Whether services get the client's certificate: its common name is a user's, or its names are a member's.
+    /// Whether services get the client's certificate, because its common name is a user or its names identify
+    /// a member.
     pub names_users: bool,
 }
 
-/// How a listener does TLS.
+/// The TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub struct AcceptorSettings {
-    /// What is shown to clients.
+    /// The server's certificate and key.
     pub pair: Pair,
-    /// Versions and suites.
+    /// Versions and cipher suites.
     pub protocols: Protocols,
-    /// `None` asks clients for no certificate.
+    /// `None` requests no client certificate.
     pub clients: Option<ClientCheck>,
-    /// Whether HTTP/2 can be agreed on.
+    /// Whether HTTP/2 can be negotiated.
     pub http2: bool,
-    /// Whose port it is, for the log: `client` or `peer`.
+    /// The port's name in the log: `client` or `peer`.
     pub endpoint: &'static str,
 }
 
-/// The verified certificate of a client. All requests of the connection share it.
+/// The verified certificate of a client, shared by all requests of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The subject's common name; empty where it has none.
+    /// The subject's common name; empty if it has none.
     pub common_name: Arc<str>,
     certificate: CertificateDer<'static>,
 }
 
 impl ClientCertificate {
-    /// A certificate with this common name, and its encoding.
+    /// Creates a certificate with this common name and encoding.
     pub fn new(common_name: &str, encoded: Vec<u8>) -> Self {
         Self { common_name: common_name.into(), certificate: CertificateDer::from(encoded) }
     }
 
-    /// Whether an alternative name of the certificate stands for this host name or address.
+    /// Returns whether an alternative name of the certificate matches this host name or address.
     pub fn stands_for(&self, host: &str) -> bool {
         stands_for(&self.certificate, host)
     }
 }
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 #[derive(Debug)]
 pub struct Accepted<S> {
-    /// What was said on it since.
+    /// The decrypted stream.
     pub stream: TlsStream<S>,
-    /// Whether HTTP/2 was agreed on.
+    /// Whether HTTP/2 was negotiated.
     pub is_http2: bool,
-    /// Who asks, if the listener is to tell.
+    /// The client's certificate, if services get it.
     pub client: Option<Arc<ClientCertificate>>,
 }
 
-/// See the module.
+/// Makes the handshakes of a listener.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     shared: Arc<Shared>,
@@ -112,7 +113,7 @@ pub struct Acceptor {
 struct Shared {
     config: Arc<ServerConfig>,
     identity: Arc<Identity>,
-    /// Of clients, where they have to show a certificate.
+    /// The verifier, if clients must present a certificate.
     verifier: Option<Arc<ClientVerifier>>,
     checks_origin: bool,
     names_users: bool,
@@ -120,7 +121,7 @@ struct Shared {
     warnings: LogThrottle,
 }
 
-/// Why a connection is not accepted.
+/// Why a connection was rejected.
 #[derive(Debug, thiserror::Error)]
 enum Rejection {
     #[error("{}", told(.0))]
@@ -138,7 +139,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// One of them cannot be used, or the suites cannot be.
+    /// A file or the selection of cipher suites is invalid.
     pub fn new(settings: AcceptorSettings) -> Result<Self, SetupError> {
         let AcceptorSettings { pair, protocols, clients, http2, endpoint } = settings;
         let provider = protocols.provider()?;
@@ -174,7 +175,7 @@ impl Acceptor {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Looks at all files, so that what is wrong with one is told before somebody connects, and says when they expire.
+    /// Checks all files, so that errors are reported before a client connects, and returns when they expire.
     pub fn look(&self) -> Vec<Expiry> {
         let Shared { identity, verifier, .. } = &*self.shared;
         let revocations = verifier.as_ref().and_then(|check| check.revocations.as_ref());
@@ -183,9 +184,9 @@ impl Acceptor {
         identity.expiry().into_iter().chain(authorities).chain(revocations).collect()
     }
 
-    /// Does the handshake. `from` is where the connection comes from, if that is a host.
+    /// Makes the handshake. `from` is the remote address, if there is one.
     ///
-    /// Returns nothing where the connection was rejected, which has been told then.
+    /// Returns `None` if the connection was rejected, after logging the reason.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,

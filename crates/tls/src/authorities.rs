@@ -1,7 +1,7 @@
-//! Whose signatures count: the certificates of a file, or those that the system trusts.
+//! The trusted authorities: the certificates of a file, or those of the system.
 //!
-//! The file is read again when it changes, for the handshakes from then on. A file that cannot be read keeps in force
-//! what it said before.
+//! The file is read again when it changes, for later handshakes. If it becomes unreadable, the previous
+//! certificates stay in force.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::expiry::{Expiry, Part};
 use crate::material::{self, MaterialError};
 use crate::watched::Watched;
 
-/// Certificates that are trusted, and what verifies others by them.
+/// Trusted certificates and the verifier that uses them.
 #[derive(Debug)]
 pub(crate) struct Trusted {
     roots: Vec<CertificateDer<'static>>,
@@ -32,7 +32,7 @@ impl Trusted {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, String> {
         let mut store = RootCertStore::empty();
-        // As in Go, what cannot be read among others is passed over.
+        // As in Go, certificates that cannot be read are skipped.
         let roots: Vec<_> =
             found.into_iter().filter(|root| store.add(root.clone()).is_ok()).collect();
         let store = Arc::new(store);
@@ -46,38 +46,38 @@ impl Trusted {
         Ok(Self { roots, of_clients, of_servers })
     }
 
-    /// Whether a certificate is itself one of those that are trusted.
+    /// Returns whether a certificate is itself trusted.
     pub(crate) fn has(&self, certificate: &CertificateDer<'_>) -> bool {
         self.roots.iter().any(|root| root == certificate)
     }
 }
 
-/// Where trust comes from.
+/// The source of trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// PEM: certificates of authorities.
+    /// A PEM file with certificates of authorities.
     File(PathBuf),
-    /// What the system trusts, as of the start.
+    /// The authorities that the system trusted at the start.
     System,
 }
 
-/// How a client verifies the certificate of a server.
+/// The verification of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerCheck {
-    /// A trusted CA has signed it, for the host that is dialed.
+    /// A trusted CA must have signed it for the host that is dialed.
     Verify(Trust),
-    /// Any certificate is accepted. Only for flags that ask for that.
+    /// Any certificate is accepted. Only for flags that request this.
     Skip,
 }
 
 impl ServerCheck {
-    /// Skips the verification where a flag says so.
+    /// Skips the verification if a flag requests that.
     pub fn by(trust: Trust, skips_verification: bool) -> Self {
         if skips_verification { Self::Skip } else { Self::Verify(trust) }
     }
 }
 
-/// See the module.
+/// Trusted authorities that are kept up to date.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     source: Source,
@@ -90,7 +90,7 @@ enum Source {
 }
 
 impl Authorities {
-    /// A file has to be right now.
+    /// Loads the authorities. A file must be valid now.
     pub(crate) fn load(
         trust: &Trust,
         provider: &Arc<CryptoProvider>,
@@ -108,7 +108,7 @@ impl Authorities {
         Ok(authorities)
     }
 
-    /// Those in force.
+    /// Returns the certificates in force.
     pub(crate) fn trusted(&self) -> Result<Arc<Trusted>, MaterialError> {
         match &self.source {
             Source::System(trusted) => Ok(Arc::clone(trusted)),
@@ -119,7 +119,7 @@ impl Authorities {
         }
     }
 
-    /// When the first of them expires; the system's are not ours to watch.
+    /// Returns when the first of them expires; `None` for those of the system.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         match &self.source {
             Source::System(_) => None,
@@ -130,7 +130,7 @@ impl Authorities {
     }
 }
 
-/// Whether two sources of trust have a CA certificate in common.
+/// Returns whether two sources of trust have a CA certificate in common.
 ///
 /// # Errors
 ///

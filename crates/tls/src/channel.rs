@@ -1,4 +1,4 @@
-//! The way to a server for channels of gRPC: TCP or a socket's file, with or without TLS.
+//! Connections of gRPC channels: TCP or Unix sockets, with or without TLS.
 
 use std::future::Future;
 use std::io;
@@ -18,52 +18,53 @@ use tower_service::Service;
 use crate::connect::Connector;
 use crate::greeting::{Greeting, greeted};
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// `host:port`.
     Host(String),
-    /// A socket's file.
+    /// The path of a Unix socket.
     File(PathBuf),
 }
 
-/// The host that a certificate for a socket's file has to stand for, as in etcd: what the file is called, up to a colon.
+/// Returns the host that a certificate for a Unix socket must be valid for: as in etcd, the file name up to a
+/// colon.
 pub fn host_of_file(path: &std::path::Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?;
     Some(name.split(':').next().unwrap_or(name))
 }
 
-/// A connection, whatever it is made of.
+/// A connection of any kind.
 pub type ChannelStream = Pin<Box<dyn ChannelIo>>;
 
-/// What a channel reads and writes.
+/// The stream of a channel.
 pub trait ChannelIo: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> ChannelIo for S {}
 
-/// Connects a channel to one place, whatever URI it is asked for.
+/// Connects a channel to a fixed address, regardless of the URI.
 #[derive(Clone, Debug)]
 pub struct ChannelConnector {
     place: Place,
     tls: Option<Connector>,
-    /// Where the first connection reports the server's greeting.
+    /// The first connection reports the server's greeting here.
     report: Option<Arc<Mutex<Option<Report>>>>,
 }
 
 type Report = oneshot::Sender<io::Result<()>>;
 
 impl ChannelConnector {
-    /// To that place; in plaintext without a connector.
+    /// Connects to this address, in plaintext if there is no TLS connector.
     pub const fn new(place: Place, tls: Option<Connector>) -> Self {
         Self { place, tls, report: None }
     }
 
-    /// Where it leads.
+    /// Returns the address.
     pub const fn place(&self) -> &Place {
         &self.place
     }
 
-    /// A copy whose first connection for a channel reports whether an HTTP/2 server has greeted it.
+    /// Returns a copy whose first connection reports whether an HTTP/2 server has sent its greeting.
     pub fn greeted(&self) -> (Self, Greeting) {
         let (report, greeting) = oneshot::channel();
         let report = Some(Arc::new(Mutex::new(Some(report))));
@@ -74,7 +75,7 @@ impl ChannelConnector {
     ///
     /// # Errors
     ///
-    /// Nobody is there, or the two do not accept one another.
+    /// The connection or the handshake fails.
     pub async fn connect(&self) -> io::Result<ChannelStream> {
         match &self.place {
             Place::Host(authority) => {

@@ -1,6 +1,6 @@
-//! The client's side: connections that are secured before anything is said on them.
+//! The client side: makes the handshake before any data is sent.
 //!
-//! HTTP/2 is offered only where it is wanted: members speak HTTP/1 to one another.
+//! HTTP/2 is offered only if it is requested, because members use HTTP/1 between each other.
 
 use std::io;
 use std::sync::Arc;
@@ -22,41 +22,41 @@ use crate::protocols::{Protocols, SetupError};
 use crate::told::told;
 use crate::verify::ServerVerifier;
 
-/// Whom a server is taken for where its address is not a host's.
+/// The server name for addresses that are not hosts.
 const LOCAL_NAME: &str = "localhost";
 
-/// How servers are dialed.
+/// The TLS settings for connections to servers.
 #[derive(Clone, Debug)]
 pub struct ConnectorSettings {
-    /// What is shown to servers that ask.
+    /// The client's certificate and key, for servers that request one.
     pub pair: Option<Pair>,
-    /// Versions and suites.
+    /// Versions and cipher suites.
     pub protocols: Protocols,
-    /// How the server's certificate is verified.
+    /// The verification of the server's certificate.
     pub check: ServerCheck,
-    /// Which names a server's certificate must have, verified or not.
+    /// The names that are allowed in the server's certificate, with or without verification.
     pub allowed: Allowed,
-    /// Whether HTTP/2 is what will be spoken.
+    /// Whether the connection uses HTTP/2.
     pub http2: bool,
-    /// The name to find in the certificate, if it is not the host's.
+    /// The name that the certificate must have, if it is not the host's.
     pub server_name: Option<String>,
 }
 
-/// Why a server was not reached.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No certificate could stand for such a host.
+    /// The host name is invalid in a certificate.
     #[error("tls: {0:?} is no name of a host")]
     Name(String),
-    /// It failed.
+    /// The handshake failed.
     #[error("{}", told(.0))]
     Handshake(#[source] io::Error),
-    /// It did not end.
+    /// The handshake exceeded its time limit.
     #[error("net/http: TLS handshake timeout")]
     Timeout,
 }
 
-/// See the module.
+/// Makes the handshakes of a client.
 #[derive(Clone, Debug)]
 pub struct Connector {
     config: Arc<ClientConfig>,
@@ -70,7 +70,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// One of them cannot be used, or the suites cannot be.
+    /// A file or the selection of cipher suites is invalid.
     pub fn new(settings: ConnectorSettings) -> Result<Self, SetupError> {
         let ConnectorSettings { pair, protocols, check, allowed, http2, server_name } = settings;
         let provider = protocols.provider()?;
@@ -90,7 +90,7 @@ impl Connector {
             None => builder.with_no_client_auth(),
             Some(identity) => builder.with_client_cert_resolver(Arc::<Identity>::clone(identity)),
         };
-        // A session that goes on would pass over what has become of the certificates since.
+        // Resuming a session would skip the verification of the current certificates.
         config.resumption = Resumption::disabled();
         if http2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
@@ -98,18 +98,19 @@ impl Connector {
         Ok(Self { config: Arc::new(config), identity, verifier, server_name })
     }
 
-    /// Looks at all files, so that what is wrong with one is told before somebody is dialed, and says when they expire.
+    /// Checks all files, so that errors are reported before a connection is made, and returns when they
+    /// expire.
     pub fn look(&self) -> Vec<Expiry> {
         let own = self.identity.as_ref().and_then(|identity| identity.expiry());
         let authorities = self.verifier.authorities.as_ref().and_then(Authorities::expiry);
         own.into_iter().chain(authorities).collect()
     }
 
-    /// Secures a connection to a host, whose name or address it is; `None` where it is a socket's file.
+    /// Makes the handshake with a server. `host` is its name or address; `None` for a Unix socket.
     ///
     /// # Errors
     ///
-    /// The server is not accepted, or does not accept this client.
+    /// Either side rejects the other.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: Option<&str>,

@@ -1,7 +1,7 @@
-//! When certificates that are in force expire, and lists of revoked ones are out of date.
+//! The expiry times of certificates and revocation lists in force.
 //!
-//! Of several in one file the first to go counts: of a chain because it breaks there, of authorities because those
-//! whom it has signed are refused from then on.
+//! Of several certificates in a file, the first to expire counts: a chain is invalid from then on, and
+//! certificates signed by an expired authority are refused.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -9,25 +9,25 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
-/// What a file is to a connection.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The certificate that is shown.
+    /// The own certificate.
     Certificate,
-    /// The authorities that are trusted.
+    /// The trusted authorities.
     Authorities,
-    /// Who is revoked. Its time is that at which a newer list was promised.
+    /// The revocation lists. Their time is that of the promised next update.
     Revocations,
 }
 
-/// Until when a file is good.
+/// The expiry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// What it is.
+    /// The role.
     pub part: Part,
-    /// Where it lies.
+    /// The path.
     pub path: PathBuf,
-    /// When the first of its certificates expires, or of its lists is out of date.
+    /// When the first of its certificates expires or the first of its lists becomes outdated.
     pub not_after: SystemTime,
 }
 
@@ -42,13 +42,13 @@ impl Expiry {
     }
 }
 
-/// `None` for a certificate that cannot be read, or whose time no clock shows.
+/// Returns `None` if the certificate is unreadable or its time is not representable.
 fn not_after(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     time_of(&parsed.validity().not_after)
 }
 
-/// `None` for a time that no clock shows.
+/// Returns `None` if the time is not representable.
 pub(crate) fn time_of(time: &ASN1Time) -> Option<SystemTime> {
     let secs = u64::try_from(time.timestamp()).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(secs))

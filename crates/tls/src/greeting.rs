@@ -1,8 +1,9 @@
-//! Whether an HTTP/2 server has answered on a new connection: its first frame has to be SETTINGS.
+//! Detects whether a new connection has reached an HTTP/2 server: the server's first frame must be SETTINGS.
 //!
-//! A channel counts as connected once its handshake is written. A server that accepts connections and closes them, or speaks
-//! another protocol, would be found out only by the first request, and nobody could tell then whether the request was carried
-//! out. [`greeted`] reports the server's first frame, so that a client can wait for it before it sends anything.
+//! A channel counts as connected once it has written its own preface. A server that accepts connections and
+//! closes them, or uses another protocol, would be detected only by the first request, and the client would
+//! not know whether the request was executed. [`greeted`] reports the server's first frame, so that a client
+//! can wait for it before sending a request.
 
 use std::io;
 use std::pin::Pin;
@@ -11,17 +12,17 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-/// Length of a frame's header.
+/// The length of a frame header.
 const HEADER_BYTES: usize = 9;
-/// Where a frame's header has the frame's type.
+/// The position of the type in a frame header.
 const TYPE_AT: usize = 3;
 /// The type of SETTINGS.
 const SETTINGS: u8 = 4;
 
-/// Receives the outcome: nothing if the first frame was SETTINGS, or why no such frame came.
+/// Receives the result: success if the first frame is SETTINGS, or the error.
 pub type Greeting = oneshot::Receiver<io::Result<()>>;
 
-/// Reports the first frame that is read from this stream, which is otherwise as it was.
+/// Wraps a stream and reports its first frame. The data passes unchanged.
 pub(crate) fn greeted<S>(stream: S, report: oneshot::Sender<io::Result<()>>) -> Greeted<S> {
     Greeted { stream, header: Vec::with_capacity(HEADER_BYTES), report: Some(report) }
 }
@@ -29,9 +30,9 @@ pub(crate) fn greeted<S>(stream: S, report: oneshot::Sender<io::Result<()>>) -> 
 /// A stream whose first frame is reported.
 pub(crate) struct Greeted<S> {
     stream: S,
-    /// What has been read of the first frame's header.
+    /// The received part of the first frame header.
     header: Vec<u8>,
-    /// Gone once the outcome is reported.
+    /// `None` after the result is reported.
     report: Option<oneshot::Sender<io::Result<()>>>,
 }
 
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// What is reported of a server that sends these pieces and closes the connection.
+    /// Returns the report for a server that sends these pieces and closes the connection.
     async fn outcome(pieces: &[&[u8]]) -> String {
         let (mut server, client) = duplex(1);
         let (report, greeting) = oneshot::channel();
@@ -131,7 +132,7 @@ mod tests {
         let mut read = Vec::new();
         let (_, ended) = tokio::join!(sending, client.read_to_end(&mut read));
         ended.unwrap();
-        // Nothing is lost on the way.
+        // All data passes unchanged.
         assert_eq!(read, pieces.concat());
         match greeting.await.unwrap() {
             Ok(()) => "greeted".to_owned(),

@@ -1,7 +1,7 @@
-//! The certificate that is shown, and the key to it: those that the files hold at each handshake.
+//! The own certificate and key, which are read from their files at each handshake.
 //!
-//! Files that are gone, broken or do not belong together change nothing: the pair that was read before is shown until
-//! they are whole, so that nobody has to replace two files in one moment.
+//! If the files are missing, invalid or do not match, the previous pair stays in use until they are valid.
+//! The two files therefore need not be replaced at the same moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::names::Names;
 use crate::observed::note;
 use crate::watched::Watched;
 
-/// Of a certificate whose names are not to be made out.
+/// The text for a certificate whose names cannot be parsed.
 const UNREADABLE: &str = "x509: malformed certificate";
 
 /// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// PEM: the certificate and those that lead to an authority.
+    /// PEM: the certificate and its chain up to an authority.
     pub cert: PathBuf,
     /// PEM: the private key.
     pub key: PathBuf,
 }
 
 impl Pair {
-    /// These files.
+    /// Names the files.
     pub fn new(cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
         Self { cert: cert.as_ref().to_owned(), key: key.as_ref().to_owned() }
     }
 
-    /// The common name of the certificate; empty where it has none.
+    /// Returns the common name of the certificate; empty if it has none.
     ///
     /// # Errors
     ///
-    /// The file cannot be used.
+    /// The file is invalid.
     pub fn common_name(&self) -> Result<String, MaterialError> {
         let certificates = material::certificates(&self.cert)?;
         let names = certificates.first().and_then(Names::of);
@@ -49,7 +49,7 @@ impl Pair {
     }
 }
 
-/// Which side shows it; that is told in the log.
+/// The side that presents the certificate, for the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Server,
@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// See the module.
+/// A certificate and key that are kept up to date.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pair: Pair,
@@ -74,7 +74,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The files have to be right now.
+    /// Loads the pair. The files must be valid now.
     pub(crate) fn load(
         pair: Pair,
         side: Side,
@@ -86,18 +86,18 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The pair in force.
+    /// Returns the pair in force.
     fn current(&self) -> Result<Arc<CertifiedKey>, MaterialError> {
         let Pair { cert, key } = &self.pair;
         self.kept.get(|| material::certified_key(cert, key, &self.provider))
     }
 
     fn for_handshake(&self) -> Option<Arc<CertifiedKey>> {
-        // The files were right once, at the start.
+        // The files were valid at the start, so there is always a pair.
         self.current().ok()
     }
 
-    /// When the first certificate of the chain expires.
+    /// Returns when the first certificate of the chain expires.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
         let pair = self.current().ok()?;
         Expiry::first(Part::Certificate, &self.pair.cert, &pair.cert)
@@ -114,7 +114,7 @@ impl ResolvesServerCert for Identity {
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        // Whichever authorities the server names: it knows best what it accepts.
+        // The authorities that the server names are ignored; the server decides what it accepts.
         self.for_handshake()
     }
 

@@ -1,20 +1,19 @@
-//! TLS, on both sides of a connection: with which certificate a listener serves, whose certificates it accepts, and how
-//! servers are dialed.
+//! TLS for both sides of a connection: the certificates that listeners present, the client certificates that
+//! they accept, and the connections to servers.
 //!
-//! The rules are etcd's, as are the words for what goes wrong. Certificates, keys, authorities and revocation lists are
-//! files; each handshake goes by what they hold then, or held last while they could be used. Connections that are made
-//! stay whatever becomes of the files.
+//! The rules and the error texts are etcd's. Certificates, keys, authorities and revocation lists are files.
+//! Each handshake uses their current contents, or their last valid contents. Changed files do not affect
+//! existing connections.
 //!
 //! # Invariants
 //!
-//! * TLS 1.2 and 1.3, nothing older.
-//! * A client that has to show a certificate is verified in each handshake; there is no way around, none by resuming a
-//!   session either.
-//! * No key stands in an error, a log line or a `Debug` output.
+//! * Only TLS 1.2 and 1.3 are supported.
+//! * A client that must present a certificate is verified in every handshake. Sessions are never resumed.
+//! * Private keys never appear in errors, log lines or `Debug` output.
 //!
 //! # Not here
 //!
-//! Flags (`config`), sockets (`net`, `peer`), and what the name in a certificate entitles to.
+//! Flags (`config`), sockets (`net`, `peer`), and the permissions of the name in a certificate.
 
 mod accept;
 mod authorities;

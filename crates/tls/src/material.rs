@@ -1,6 +1,6 @@
-//! Certificates, keys and revocation lists as files hold them.
+//! Reads certificates, keys and revocation lists from files.
 //!
-//! Every failure names its file. What is in a key never stands in an error or a log.
+//! Every error names its file. Errors and log lines never contain key material.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,36 +12,36 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-/// Why a file is of no use.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("open {}: {}", path.display(), go_reason(source))]
     Read {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It does not hold what it should.
+    /// The content is invalid.
     #[error("{}: {reason}", path.display())]
     Content {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// Certificate and key do not belong together, or cannot be used.
+    /// Certificate and key do not match or are not supported.
     #[error("tls: {}, {}: {reason}", cert.display(), key.display())]
     Pair {
-        /// The certificate's file.
+        /// The certificate's path.
         cert: PathBuf,
-        /// The key's file.
+        /// The key's path.
         key: PathBuf,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// The system's trusted certificates cannot be found.
+    /// The system's trusted certificates are not found.
     #[error("the system has no trusted CA certificates ({0})")]
     System(String),
 }
@@ -54,7 +54,7 @@ pub(crate) fn content(path: &Path, reason: impl ToString) -> MaterialError {
     MaterialError::Content { path: path.to_owned(), reason: reason.to_string() }
 }
 
-/// All certificates of a file, at least one.
+/// Returns all certificates of a file; at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
     let bytes = read(path)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
@@ -72,7 +72,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// A chain of certificates, the own one first, and the key to it, in PKCS#1, SEC1 or PKCS#8.
+/// Returns a chain of certificates, own certificate first, and its key in PKCS#1, SEC1 or PKCS#8.
 pub(crate) fn certified_key(
     cert: &Path,
     key: &Path,

@@ -1,4 +1,4 @@
-//! Whom a certificate names: its common name and its alternative names.
+//! The names in a certificate: the common name and the alternative names.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use rustls::server::ParsedCertificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The names of a certificate.
+/// The names in a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// Empty where there is none.
+    /// Empty if there is none.
     pub(crate) common: String,
     pub(crate) dns: Vec<String>,
     pub(crate) ips: Vec<IpAddr>,
 }
 
 impl Names {
-    /// Reads them; a certificate that cannot be read names nobody.
+    /// Returns the names; `None` if the certificate cannot be parsed.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-        // Of several, Go takes the last.
+        // Of several common names, Go uses the last.
         let common = parsed.subject().iter_common_name().last();
         let common = common.map_or(Ok(""), |name| name.as_str()).ok()?.to_owned();
         let mut names = Self { common, ..Self::default() };
@@ -44,20 +44,20 @@ fn to_ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
 }
 
-/// Whose certificates are accepted, of those that are in order.
+/// The names that are allowed in valid certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Allowed {
-    /// Everybody's.
+    /// Any.
     #[default]
     All,
-    /// Those with one of these common names.
+    /// One of these common names.
     CommonNames(Vec<String>),
-    /// Those with an alternative name that stands for one of these hosts or addresses.
+    /// An alternative name that matches one of these hosts or addresses.
     Hosts(Vec<String>),
 }
 
 impl Allowed {
-    /// Whether a certificate is among them.
+    /// Returns whether a certificate is allowed.
     pub(crate) fn allows(&self, certificate: &CertificateDer<'_>) -> bool {
         match self {
             Self::All => true,
@@ -69,7 +69,7 @@ impl Allowed {
     }
 }
 
-/// Whether an alternative name of a certificate stands for a host or an address.
+/// Returns whether an alternative name of a certificate matches a host or an address.
 pub(crate) fn stands_for(certificate: &CertificateDer<'_>, host: &str) -> bool {
     let (Ok(parsed), Ok(host)) =
         (ParsedCertificate::try_from(certificate), ServerName::try_from(host))

@@ -1,11 +1,11 @@
-//! What is learned of the other side during a handshake, for the error and the log of one that fails.
+//! Records facts about the other side during a handshake, for the error and the log line if it fails.
 //!
-//! The library returns only an error for a handshake that failed, and has callbacks for certificates that do not know which
-//! connection they are called for. They are called by the task of the connection, so they note what they find in a value that
-//! belongs to the task for as long as the handshake takes.
+//! For a failed handshake the library returns only an error, and its certificate callbacks do not get the
+//! connection. The callbacks run in the connection's task, so they store the facts in a task-local value for
+//! the duration of the handshake.
 //!
-//! A certificate that is refused for a reason of ours is refused by [`refuse`]: the other side gets the alert
-//! `bad_certificate`, as from Go, and the reason is kept here for the error of this side.
+//! A certificate that is refused for a reason of this crate is refused by [`refuse`]: the other side gets the
+//! alert `bad_certificate`, as from Go, and the reason is stored for this side's error.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,19 +19,19 @@ tokio::task_local! {
     static OBSERVED: RefCell<Observed>;
 }
 
-/// What one handshake has shown so far.
+/// The facts about one handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    /// The name that the client asked for; empty where it named none.
+    /// The server name that the client requested; empty if none.
     pub(crate) server_name: String,
-    /// The names of the certificate that the other side showed.
+    /// The names in the other side's certificate.
     pub(crate) names: Names,
     /// Why this side refused the certificate.
     refusal: Option<OtherError>,
 }
 
 impl Observed {
-    /// The error of a handshake, with the reason of this side in the place of the library's.
+    /// Returns the error of a handshake, with this side's reason instead of the library's.
     pub(crate) fn explain(&mut self, error: io::Error) -> io::Error {
         match self.refusal.take() {
             None => error,
@@ -43,7 +43,7 @@ impl Observed {
     }
 }
 
-/// Does a handshake, and returns what it has shown.
+/// Runs a handshake and returns its facts.
 pub(crate) async fn observe<T>(handshake: impl Future<Output = T>) -> (T, Observed) {
     let observing = async {
         let outcome = handshake.await;
@@ -52,15 +52,15 @@ pub(crate) async fn observe<T>(handshake: impl Future<Output = T>) -> (T, Observ
     OBSERVED.scope(RefCell::default(), observing).await
 }
 
-/// Notes something of the handshake that this task does, if it does one.
+/// Records a fact about the handshake of the current task, if there is one.
 pub(crate) fn note(notes: impl FnOnce(&mut Observed)) {
-    // Without a handshake, as in tests of a verifier alone, there is nothing to note it for.
+    // There is no handshake in tests that use a verifier alone.
     OBSERVED.try_with(|observed| notes(&mut observed.borrow_mut())).unwrap_or_default();
 }
 
-/// The error that refuses a certificate for this reason.
+/// Returns the error that refuses a certificate for this reason.
 pub(crate) fn refuse(reason: impl std::error::Error + Send + Sync + 'static) -> Error {
     note(|observed| observed.refusal = Some(OtherError(Arc::new(reason))));
-    // Of the library's reasons, one with the alert that is wanted.
+    // A reason of the library that sends the required alert.
     CertificateError::NotValidForName.into()
 }

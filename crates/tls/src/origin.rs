@@ -1,19 +1,20 @@
-//! Whether a client comes from where its certificate says.
+//! Checks that a client's address matches its certificate.
 //!
-//! Members of etcd check that of one another, unless they are told not to: a certificate with addresses has to have the
-//! one that the connection comes from; else a certificate with host names one that the resolver knows the address by,
-//! or one that leads to the address. A certificate without either may come from anywhere.
+//! Members of etcd check this for each other, unless a flag turns it off. If the certificate has IP
+//! addresses, one of them must be the connection's. Otherwise, if it has host names, one of them must be a
+//! name of the address by reverse lookup, or resolve to the address. A certificate with neither is valid from
+//! any address.
 //!
 //! # Cost
 //!
-//! A certificate with host names costs look-ups at each handshake, on a thread where waiting is allowed, within the
-//! handshake's time.
+//! A certificate with host names needs lookups at each handshake. They run on a blocking thread within the
+//! handshake's time limit.
 
 use std::net::IpAddr;
 
 use crate::names::Names;
 
-/// It comes from elsewhere; in etcd's words.
+/// The address does not match. The text is etcd's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ElsewhereError {
     #[error("x509: certificate is valid for {valid}, not {from}")]
@@ -22,16 +23,16 @@ pub(crate) enum ElsewhereError {
     Host { from: IpAddr, names: Vec<String> },
 }
 
-/// What the resolver says.
+/// A resolver.
 pub(crate) trait Resolver {
-    /// The names of an address.
+    /// Returns the names of an address.
     fn names_of(&self, address: IpAddr) -> Vec<String>;
 
-    /// The addresses of a name.
+    /// Returns the addresses of a name.
     fn addresses_of(&self, name: &str) -> Vec<IpAddr>;
 }
 
-/// The system's.
+/// The system's resolver.
 pub(crate) struct SystemResolver;
 
 impl Resolver for SystemResolver {
@@ -44,12 +45,12 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// Whether these names need a look-up to be compared with an address.
+/// Returns whether comparing these names with an address needs a lookup.
 pub(crate) fn needs_lookup(names: &Names, from: IpAddr) -> bool {
     !names.ips.contains(&from) && !names.dns.is_empty()
 }
 
-/// Checks the names of a certificate against where it comes from.
+/// Checks the names in a certificate against the connection's address.
 pub(crate) fn check(
     names: &Names,
     from: IpAddr,

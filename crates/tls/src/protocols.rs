@@ -1,4 +1,4 @@
-//! Versions and suites together, and what can be wrong with how TLS is set up.
+//! TLS versions and cipher suites, and the errors of the TLS setup.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::material::MaterialError;
 use crate::suites::{SuiteError, Suites};
 use crate::versions::Versions;
 
-/// How the two sides may speak.
+/// The versions and cipher suites of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protocols {
-    /// Of the protocol.
+    /// The versions.
     pub versions: Versions,
-    /// Of TLS 1.2.
+    /// The suites of TLS 1.2.
     pub suites: Suites,
 }
 
@@ -23,16 +23,16 @@ impl Protocols {
     }
 }
 
-/// Why TLS cannot be done as asked.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A file cannot be used.
+    /// A file is invalid.
     #[error(transparent)]
     Material(#[from] MaterialError),
-    /// The suites cannot.
+    /// The selection of cipher suites is invalid.
     #[error(transparent)]
     Suites(#[from] SuiteError),
-    /// They do not go together.
+    /// The library refuses the combination.
     #[error(transparent)]
     Library(#[from] rustls::Error),
 }

@@ -1,10 +1,11 @@
-//! Certificates that were revoked: a file that lists their serial numbers.
+//! Revoked certificates: a file with their serial numbers.
 //!
-//! The file holds one list in DER, as for etcd, or any number in PEM. As in etcd, whose list it is does not matter, nor
-//! whether it is still up to date: a certificate is refused if its serial, or that of any it was presented with, stands
-//! there. To refuse everybody once a list is out of date would end a cluster whose authority is late; when that is, is
-//! told instead (`expiry`). A file that can no longer be read leaves those revoked who were; one that never could refuses everybody, for
-//! who was revoked is not known.
+//! As for etcd, the file holds one DER list, or any number of PEM lists. As in etcd, the issuer of the list
+//! and its age are ignored: a certificate is refused if its serial number, or that of any certificate in its
+//! chain, is listed. Refusing all clients once a list is outdated would end a cluster whose authority is
+//! late; instead the outdated list is reported (`expiry`). If the file becomes unreadable, the previous list
+//! stays in force. If it was never readable, all certificates are refused, because the revoked ones are
+//! unknown.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,19 +31,19 @@ pub(crate) enum RevocationError {
     Certificate(String),
 }
 
-/// See the module.
+/// Revocation lists that are kept up to date.
 #[derive(Debug)]
 pub(crate) struct Revocations {
     path: PathBuf,
     listed: Watched<Listed>,
 }
 
-/// What the lists of a file say.
+/// The contents of the lists in a file.
 #[derive(Debug, Default)]
 struct Listed {
-    /// Without leading zeros.
+    /// Serial numbers without leading zeros.
     serials: BTreeSet<Vec<u8>>,
-    /// When the first of them is to be replaced; not all lists say.
+    /// When the first list is to be replaced, if the lists say so.
     next_update: Option<SystemTime>,
 }
 
@@ -52,9 +53,9 @@ impl Revocations {
         Self { path: path.to_owned(), listed }
     }
 
-    /// Reads the file if it has changed; what is wrong with it is told. Says when it is out of date, if it does.
+    /// Reads the file if it has changed, and logs errors. Returns when it becomes outdated, if known.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        // Whom a file concerns that cannot be read is told in each handshake.
+        // An unreadable file is reported in each handshake.
         let not_after = self.current().ok()?.next_update?;
         Some(Expiry { part: Part::Revocations, path: self.path.clone(), not_after })
     }
@@ -83,7 +84,7 @@ impl Revocations {
     }
 }
 
-/// A number's bytes without leading zeros.
+/// Returns a number's bytes without leading zeros.
 fn significant(serial: &[u8]) -> &[u8] {
     let zeros = serial.iter().take_while(|byte| **byte == 0).count();
     &serial[zeros..]

@@ -1,7 +1,7 @@
-//! Certificates that a member makes for itself (`--auto-tls`, `--peer-auto-tls`), as etcd makes them.
+//! Self-signed certificates of a member (`--auto-tls`, `--peer-auto-tls`), made like etcd's.
 //!
-//! They lie in a folder of the data directory and are used again as long as both files are there, expired or not; so
-//! either program goes on with what the other has made.
+//! They are stored in a folder of the data directory and reused while both files exist, even if expired.
+//! Quorate and etcd therefore continue with each other's certificates.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -22,23 +22,23 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfSignedError {
-    /// A time of no years.
+    /// The validity is zero.
     #[error("selfSignedCertValidity is invalid,it should be greater than 0")]
     Validity,
     /// A file cannot be written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be made.
+    /// The certificate cannot be created.
     #[error("cannot generate x509 certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// The certificate that lies in this folder, made for these hosts if none does.
+/// Returns the certificate in this folder, or creates one for these hosts.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ fn write(path: &Path, mode: u32, text: &str) -> io::Result<()> {
 
 fn make(hosts: &[&str], validity: Duration) -> Result<(String, String), SelfSignedError> {
     let now = SystemTime::now();
-    // The furthest that a certificate can say is the end of the year 9999.
+    // The latest time that a certificate can contain is the end of the year 9999.
     let until = now.checked_add(validity).ok_or(SelfSignedError::Validity)?;
     log::warn!(
         "automatically generate certificates",

@@ -1,19 +1,19 @@
-//! Cipher suites by the names that etcd's flag takes: those of IANA, as Go knows them.
+//! Cipher suites, by the IANA names that etcd's flag accepts.
 //!
-//! The choice is one of TLS 1.2: the suites of 1.3 are not for choosing, and their names have no effect. A name that Go
-//! does not know is refused with etcd's text; one that Go knows and rustls does not speak (those without forward
-//! secrecy or with CBC) is refused as well, by name: a server must not quietly speak other suites than were asked for.
+//! Only suites of TLS 1.2 can be selected; the names of TLS 1.3 suites have no effect. A name unknown to Go
+//! is refused with etcd's text. A suite that Go supports and rustls does not (without forward secrecy, or
+//! with CBC) is refused too, because a server must not silently use other suites than requested.
 //!
 //! # Not here
 //!
-//! An order: the peers find a common suite by the server's own preference, as in Go.
+//! The order: the server's own preference decides, as in Go.
 
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 
 use crate::versions::{Version, Versions};
 
-/// Suites of TLS 1.2 that both programs speak. Two of them have older names.
+/// TLS 1.2 suites that both programs support. Two of them have older names.
 const SPOKEN: &[(&str, CipherSuite)] = &[
     (
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -43,11 +43,11 @@ const SPOKEN: &[(&str, CipherSuite)] = &[
     ),
 ];
 
-/// Suites of TLS 1.3, which are always spoken with that version.
+/// TLS 1.3 suites, which are always available with that version.
 const NOT_FOR_CHOOSING: &[&str] =
     &["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
 
-/// Suites that Go speaks, most of them only when asked to, and rustls does not.
+/// Suites that Go supports, most of them only on request, and rustls does not.
 const NOT_SPOKEN: &[&str] = &[
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -67,19 +67,19 @@ const NOT_SPOKEN: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// Suites of which HTTP/2 over TLS 1.2 demands one.
+/// HTTP/2 over TLS 1.2 requires one of these suites.
 const HTTP2_SUITES: [CipherSuite; 2] = [
     CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
     CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
 ];
 
-/// A choice of suites that cannot be.
+/// An invalid selection of suites.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SuiteError {
-    /// Nobody knows the name.
+    /// The name is unknown.
     #[error("unexpected TLS cipher suite {0:?}")]
     Unknown(String),
-    /// etcd speaks it, this program does not.
+    /// etcd supports the suite, Quorate does not.
     #[error(
         "TLS cipher suite {0:?} is not supported: leave it out, or choose one with ECDHE and GCM or CHACHA20"
     )]
@@ -89,7 +89,7 @@ pub enum SuiteError {
         "none of the TLS cipher suites can be chosen with TLS1.2; choose one of it, or set the least version to TLS1.3"
     )]
     Nothing,
-    /// HTTP/2 could not be served.
+    /// HTTP/2 cannot be served.
     #[error(
         "http2: TLSConfig.CipherSuites is missing an HTTP/2-required AES_128_GCM_SHA256 cipher (need at least one of \
          TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)"
@@ -97,7 +97,7 @@ pub enum SuiteError {
     NoneForHttp2,
 }
 
-/// Suites of TLS 1.2 that were chosen; none chosen are all that are spoken.
+/// The selected TLS 1.2 suites; an empty selection means all supported ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suites {
     chosen: Vec<CipherSuite>,
@@ -105,11 +105,11 @@ pub struct Suites {
 }
 
 impl Suites {
-    /// Reads names.
+    /// Parses names.
     ///
     /// # Errors
     ///
-    /// A name is unknown, or the suite is not spoken.
+    /// A name is unknown, or the suite is not supported.
     pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SuiteError> {
         let mut suites = Self::default();
         for name in names {
@@ -125,18 +125,18 @@ impl Suites {
         Ok(suites)
     }
 
-    /// Checks that HTTP/2 can be served with these.
+    /// Checks that HTTP/2 can be served with these suites.
     ///
     /// # Errors
     ///
-    /// Suites were chosen, and none of those that it demands.
+    /// Suites were selected, and none of those that HTTP/2 requires.
     pub fn check_http2(&self, versions: Versions) -> Result<(), SuiteError> {
         let is_choice = self.are_named && versions.include(Version::Tls12);
         let demanded = HTTP2_SUITES.iter().any(|suite| self.chosen.contains(suite));
         if is_choice && !demanded { Err(SuiteError::NoneForHttp2) } else { Ok(()) }
     }
 
-    /// The provider of cryptography with these suites only, and those of TLS 1.3.
+    /// Returns the crypto provider restricted to these suites and those of TLS 1.3.
     pub(crate) fn provider(&self, versions: Versions) -> Result<CryptoProvider, SuiteError> {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         if self.are_named {

@@ -1,4 +1,4 @@
-//! Handshakes over a pipe, with certificates made here.
+//! Handshakes over a pipe with certificates made here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use crate::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Files in a folder of their own, signed by one authority.
+/// Files in a temporary folder, signed by one authority.
 struct Files {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// What a certificate says.
+/// The content of a certificate.
 struct Said<'a> {
     name: &'a str,
     hosts: &'a [&'a str],
@@ -88,12 +88,12 @@ impl Files {
         pair
     }
 
-    /// A list of revoked serials.
+    /// Returns a list with this revoked serial number.
     fn revoke(&self, serial: u64) -> rcgen::CertificateRevocationList {
         self.revoke_until(serial, SystemTime::now() + DAY)
     }
 
-    /// The same, with when a newer one was promised.
+    /// Returns a list with this revoked serial number and the time of the promised next update.
     fn revoke_until(&self, serial: u64, next: SystemTime) -> rcgen::CertificateRevocationList {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
@@ -143,8 +143,8 @@ fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
     AcceptorSettings { pair, protocols, clients, http2: true, endpoint: "client" }
 }
 
-/// One connection; returns what each side makes of it. A byte goes back, for the client of TLS 1.3 hears only then
-/// that it was refused.
+/// Makes one connection and returns the result of each side. The server sends a byte, because with TLS 1.3 a
+/// client learns of its refusal only when it reads.
 async fn meet(
     acceptor: &Acceptor,
     connector: &Connector,
@@ -284,7 +284,7 @@ async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
     let pem = format!("{}{}", files.revoke(0xff).pem().unwrap(), files.revoke(0xfe).pem().unwrap());
     std::fs::write(&list, pem).unwrap();
     assert!(!is_let_in().await, "the second list counts too");
-    // What cannot be read, or is not whole, leaves things as they were.
+    // Invalid or incomplete content changes nothing.
     let whole = files.revoke(0xfe).pem().unwrap();
     for broken in ["nonsense", "", &whole[..whole.len() / 2]] {
         std::fs::write(&list, broken).unwrap();
@@ -317,7 +317,7 @@ async fn refusals_of_ours_have_the_alert_of_go_and_keep_their_reason() {
         let error = connected.unwrap_err();
         assert!(error.contains("BadCertificate"), "{error}");
     }
-    // The other way around: a server that is not among those that are allowed.
+    // The opposite direction: a server whose name is not allowed.
     let allowed = Allowed::CommonNames(vec!["other".to_owned()]);
     let connector = ConnectorSettings { allowed, ..files.connector(None) };
     let connector = Connector::new(connector).unwrap();
@@ -362,7 +362,7 @@ async fn a_server_has_to_be_who_was_dialed() {
         let trusting = ConnectorSettings { check: ServerCheck::Skip, ..files.connector(None) };
         assert!(passes(acceptor(pair, None), trusting).await, "{why}");
     }
-    // Skipping the verification does not skip the list of allowed names.
+    // Skipping the verification does not skip the check of allowed names.
     for (names, is_right) in [(vec![], false), (vec!["member".to_owned()], true)] {
         let named = Said { name: "member", ..Said::default() };
         let settings = ConnectorSettings {
@@ -395,7 +395,7 @@ async fn a_certificate_made_for_itself_is_trusted_by_itself() {
     let elsewhere =
         ConnectorSettings { server_name: Some("example.com".to_owned()), ..connector.clone() };
     assert!(!passes(acceptor(pair.clone(), None), elsewhere).await);
-    // It is one for servers.
+    // It is a server certificate.
     let files = Files::new();
     let check = ClientCheck { trust: Trust::File(pair.cert.clone()), ..files.check() };
     let shown = ConnectorSettings { pair: Some(pair.clone()), ..connector };
@@ -413,7 +413,7 @@ async fn pairs_are_replaced_while_serving_and_broken_ones_are_not_taken() {
     let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
     let shown = files.pair("client", &client("one"));
     let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
-    // What the server shows, and whom it takes the client for.
+    // The certificate that the server presents, and the name of the client.
     let met = async || {
         let (accepted, connected) = meet(&acceptor, &connector).await;
         connected.unwrap();
@@ -426,7 +426,7 @@ async fn pairs_are_replaced_while_serving_and_broken_ones_are_not_taken() {
     for pair in [&pair, &shown] {
         let (cert, key) = (std::fs::read(&pair.cert).unwrap(), std::fs::read(&pair.key).unwrap());
         let strange = files.pair("strange", &client("three"));
-        // A key without its certificate, halves of files, and files that are gone.
+        // A key that does not match its certificate, incomplete files, and missing files.
         std::fs::copy(&strange.key, &pair.key).unwrap();
         assert_eq!(&*met().await, "two");
         std::fs::write(&pair.key, &key[..key.len() / 2]).unwrap();
@@ -460,7 +460,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     assert!(is_let_in().await, "what cannot be read changes nothing");
     trust(&[&old[..old.len() / 2]]);
     assert!(is_let_in().await, "nor what is not whole");
-    // The way of a rotation: trust both, show the new ones, trust only the new one.
+    // The steps of a CA rotation: trust both, present the new certificates, trust only the new CA.
     trust(&[&old, &new]);
     assert!(is_let_in().await);
     for (pair, said) in [(&server, Said::default()), (&shown, client("one"))] {
@@ -488,7 +488,7 @@ async fn a_look_says_when_lists_of_revoked_certificates_are_out_of_date() {
     let found = |part| acceptor.look().into_iter().find(|expiry| expiry.part == part);
     let told = found(Part::Revocations).unwrap();
     assert_eq!(told.path, list);
-    // It says so in seconds, of the first list to go.
+    // The time is in seconds and belongs to the first list to become outdated.
     let before = (soon - DAY).duration_since(told.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();
@@ -509,7 +509,7 @@ async fn a_look_says_when_files_expire() {
     assert_eq!(parts(acceptor.look()), both);
     assert_eq!(parts(connector.look()), both);
     let certificate = |found: Vec<Expiry>| found[0].not_after;
-    // A certificate says it in seconds.
+    // A certificate's time is in seconds.
     let difference = |time: SystemTime| soon.duration_since(time).unwrap();
     assert!(difference(certificate(acceptor.look())) < Duration::from_secs(1));
     files.pair("server", &Said { until: soon - DAY, ..Said::default() });

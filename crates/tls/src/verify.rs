@@ -1,11 +1,12 @@
-//! Whether a certificate that the other side shows is accepted.
+//! Verifies the other side's certificate.
 //!
-//! It has to lead to a trusted authority, be valid now, and be meant for the purpose; a server's has to stand for the
-//! host that was dialed; and if only some are allowed, it has to be one of those. Clients' certificates may also have
-//! been revoked.
+//! It must have a chain to a trusted authority, be valid now, and permit the purpose. A server's certificate
+//! must be valid for the host that was dialed. If the allowed names are limited, it must have one of them.
+//! Clients' certificates must not be revoked.
 //!
-//! A certificate that is itself trusted needs no other, authority or not: those that members make for themselves are
-//! both, and Go takes them. The library refuses an authority's certificate in that place.
+//! A certificate that is itself trusted needs no chain, whether or not it is an authority. Members'
+//! self-signed certificates are of this kind, and Go accepts them. The library alone would refuse them,
+//! because they are authorities' certificates used by a server.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -23,12 +24,12 @@ use crate::names::{Allowed, Names};
 use crate::observed::{note, refuse};
 use crate::revocation::Revocations;
 
-/// Not one of those that are allowed; in etcd's words for both sides.
+/// The name is not allowed. The text is etcd's for both sides.
 #[derive(Debug, thiserror::Error)]
 #[error("client certificate authentication failed")]
 struct NotAllowed;
 
-/// Checks a trusted certificate by itself: now, and for this purpose.
+/// Checks a trusted certificate without chain: its validity period and purpose.
 fn check_alone(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
@@ -64,7 +65,7 @@ pub(crate) struct ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // None named is any: authorities change while this stays.
+        // An empty list permits any authority, because the authorities may change later.
         &[]
     }
 
@@ -117,7 +118,7 @@ impl ClientCertVerifier for ClientVerifier {
 /// Verifies servers.
 #[derive(Debug)]
 pub(crate) struct ServerVerifier {
-    /// `None` accepts the certificate of any CA, if its name is allowed.
+    /// `None` accepts certificates of any CA, if the name is allowed.
     pub(crate) authorities: Option<Authorities>,
     pub(crate) allowed: Allowed,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
@@ -158,7 +159,7 @@ impl ServerCertVerifier for ServerVerifier {
                 )?;
             }
         }
-        // Skipping the verification does not skip the list of allowed names.
+        // Skipping the verification does not skip the check of allowed names.
         if !self.allowed.allows(end_entity) {
             return Err(refuse(NotAllowed));
         }

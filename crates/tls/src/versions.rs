@@ -1,23 +1,23 @@
-//! Versions of the protocol: 1.2 and 1.3, and what an operator may narrow them to.
+//! TLS versions: 1.2 and 1.3, and the range that an operator may select.
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
-/// A version of TLS. Older ones are not spoken.
+/// A TLS version. Older ones are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// 1.2, whose suites can be chosen.
+    /// 1.2, whose suites can be selected.
     Tls12,
     /// 1.3.
     Tls13,
 }
 
-/// The versions between two, both included.
+/// An inclusive range of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The lowest.
+    /// The lowest version.
     pub min: Version,
-    /// The highest.
+    /// The highest version.
     pub max: Version,
 }
 

@@ -1,13 +1,13 @@
-//! Something made of files, made anew when one of them has changed.
+//! A value that is built from files and rebuilt when a file changes.
 //!
-//! The files are looked at on every use, which takes a system call each, and read when they look different. A file that
-//! was written a moment ago is read again on the next use: a second write could look the same.
+//! The files are checked at each use, which takes one system call per file, and are read if they seem
+//! different. A file that was written a moment ago is read again at the next use, because a second write
+//! could leave the same timestamp and size.
 //!
 //! # Invariants
 //!
-//! * What was made once stays in force until the files say something else that can be used: a file that is gone, half
-//!   written or broken changes nothing. That is told once for each reason, not on each use, and so is that all is
-//!   well again.
+//! * A value stays in force until the files contain another valid one: a missing, incomplete or invalid file
+//!   changes nothing. Each reason is logged once, not at each use, and so is the recovery.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -20,16 +20,16 @@ use quorate_telemetry::log;
 
 use crate::material::MaterialError;
 
-/// Clocks of files are no finer than this anywhere that matters.
+/// The coarsest resolution of file timestamps that must be supported.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// What tells one state of a file from another: where it lies, its size, and when it changed.
+/// Identifies a version of the files: inode, size and modification time.
 type Stamp = Vec<(u64, u64, u64, i64, i64)>;
 
-/// See the module.
+/// A value built from files.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
-    /// What the files are for, for the log.
+    /// The purpose of the files, for the log.
     purpose: &'static str,
     paths: Vec<PathBuf>,
     kept: Mutex<Kept<T>>,
@@ -37,11 +37,11 @@ pub(crate) struct Watched<T> {
 
 #[derive(Debug)]
 struct Kept<T> {
-    /// Of the files as they were read last; none if they must be read again.
+    /// The version of the files that was read last; `None` if they must be read again.
     stamp: Option<Stamp>,
-    /// What was made last.
+    /// The value in force.
     value: Option<Arc<T>>,
-    /// What has been told to be wrong with the files.
+    /// The error that was logged about the files.
     told: Option<String>,
 }
 
@@ -50,11 +50,11 @@ impl<T> Watched<T> {
         Self { purpose, paths, kept: Mutex::new(Kept { stamp: None, value: None, told: None }) }
     }
 
-    /// What the files say now, or what they said last.
+    /// Returns the value of the current files, or the previous value.
     ///
     /// # Errors
     ///
-    /// They cannot be used, and never could.
+    /// The files are invalid and always were.
     pub(crate) fn get(
         &self,
         load: impl FnOnce() -> Result<T, MaterialError>,
@@ -123,13 +123,13 @@ impl<T> Watched<T> {
         self.paths.iter().map(|path| path.display().to_string()).collect()
     }
 
-    /// `None` when a file is not there or has just been written.
+    /// Returns `None` if a file is missing or was just written.
     fn stamp(&self) -> Option<Stamp> {
         let now = SystemTime::now();
         let stamp = |path: &PathBuf| {
             let found = std::fs::metadata(path).ok()?;
             let age = now.duration_since(found.modified().ok()?);
-            // A time to come is the affair of a clock elsewhere.
+            // A timestamp in the future comes from another machine's clock.
             let is_settled = age.is_err() || age.is_ok_and(|age| age >= SETTLED_AFTER);
             is_settled.then(|| identity(&found))
         };
@@ -154,7 +154,7 @@ mod tests {
     use std::cell::Cell;
     use std::fs::File;
 
-    /// Reads the file, and counts how often.
+    /// Reads the file and counts the reads.
     struct Reader {
         path: PathBuf,
         watched: Watched<String>,
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(file.loads.get(), 2);
         file.write("two", 99);
         assert_eq!(file.get().unwrap(), "two");
-        // Just written: read each time.
+        // A file that was just written is read each time.
         file.write("six", 0);
         assert_eq!((file.get().unwrap().as_str(), file.get().unwrap().as_str()), ("six", "six"));
         assert_eq!(file.loads.get(), 5);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(file.get().unwrap(), "one");
         let told = file.told().unwrap();
         assert!(told.ends_with("broken"), "{told}");
-        // It is not even read again, and so cannot be told again.
+        // The file is not read again, so the error is not logged again.
         assert_eq!((file.get().unwrap().as_str(), file.loads.get()), ("one", 2));
         std::fs::remove_file(&file.path).unwrap();
         assert_eq!(file.get().unwrap(), "one");

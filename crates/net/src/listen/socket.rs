@@ -1,9 +1,9 @@
-//! Where connections come from: a TCP port or a socket's file, and how they are secured.
+//! Listening sockets: TCP ports and Unix sockets, and their security.
 //!
 //! # Invariants
 //!
-//! * A socket's file is gone when its listener is. One that an earlier process has left is taken away before; anything
-//!   else of that name stays, and the listener does not come to be.
+//! * The file of a Unix socket is removed with its listener. A file that an earlier process has left is
+//!   removed before binding. Any other file with that name stays, and binding fails.
 
 use std::fmt;
 use std::io;
@@ -16,30 +16,30 @@ use quorate_tls::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Connections that the kernel lets wait.
+/// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 4096;
 
-/// Between two signs of life that the kernel asks an idle connection for.
+/// The interval of TCP keep-alive probes on an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// What a handshake of TLS begins with.
+/// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Which sharing of addresses the flags ask for, beyond what is always set.
+/// The address-sharing options that the flags request, beyond those that are always set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reuse {
     /// Whether other sockets may listen on the same port.
     pub port: bool,
 }
 
-/// Whether what is said on connections is encrypted.
+/// Whether connections are encrypted.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// It is not.
+    /// Plaintext.
     Plain,
-    /// It is.
+    /// TLS.
     Tls(Acceptor),
-    /// As each connection begins.
+    /// Either, detected for each connection.
     Both(Acceptor),
 }
 
@@ -50,33 +50,33 @@ pub struct Listener {
     pub(super) security: Security,
 }
 
-/// What is listened on.
+/// The listening socket.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(std::net::TcpListener, SocketAddr),
     Unix(std::os::unix::net::UnixListener, SocketFile),
 }
 
-/// Removes its file when dropped.
+/// The file of a Unix socket, removed when dropped.
 #[derive(Debug)]
 pub(super) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever has taken it away already has done the same.
+        // The file may already have been removed.
         drop(std::fs::remove_file(&self.0));
     }
 }
 
 impl Listener {
-    /// Binds the address; nobody is accepted yet, but the kernel lets them wait.
+    /// Binds the address. Connections wait in the kernel's queue until they are accepted.
     pub fn bind(address: SocketAddr, reuse: Reuse) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
             socket2::Type::STREAM,
             None,
         )?;
-        // As Go does for every listener: a restart must not wait for old connections to fade.
+        // As Go does for every listener: a restart must not wait for old connections in TIME_WAIT.
         socket.set_reuse_address(true)?;
         if reuse.port {
             socket.set_reuse_port(true)?;
@@ -89,7 +89,7 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(socket, address), security: Security::Plain })
     }
 
-    /// The same for a socket's file.
+    /// Binds a Unix socket.
     pub fn bind_file(path: &Path) -> io::Result<Self> {
         let is_socket = |found: &std::fs::Metadata| found.file_type().is_socket();
         if std::fs::symlink_metadata(path).as_ref().is_ok_and(is_socket) {
@@ -104,25 +104,26 @@ impl Listener {
         Ok(Self { socket: Socket::Unix(socket, file), security: Security::Plain })
     }
 
-    /// Secures the connections.
+    /// Sets the security of the connections.
     #[must_use]
     pub fn secured(self, security: Security) -> Self {
         Self { security, ..self }
     }
 
-    /// Gives connections up whose other end takes nothing of what was sent for so long.
+    /// Closes connections whose peer does not acknowledge sent data for this long.
     pub fn give_up_after(&self, patience: Duration) -> io::Result<()> {
         match &self.socket {
-            // Accepted connections have it from the listening socket.
+            // Accepted connections inherit the option from the listening socket.
             Socket::Tcp(socket, _) => {
                 socket2::SockRef::from(socket).set_tcp_user_timeout(Some(patience))
             }
-            // Whoever is on this machine is there or not.
+            // A local peer cannot become unreachable without closing the connection.
             Socket::Unix(..) => Ok(()),
         }
     }
 
-    /// The bound address, with the port the system chose if none was asked for; `None` for a socket's file.
+    /// Returns the bound address, with the port that the system chose if none was given; `None` for a Unix
+    /// socket.
     pub const fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(_, address) => Some(*address),
@@ -130,12 +131,12 @@ impl Listener {
         }
     }
 
-    /// Whether connections may be plain.
+    /// Returns whether connections may be in plaintext.
     pub const fn is_plain(&self) -> bool {
         matches!(self.security, Security::Plain | Security::Both(_))
     }
 
-    /// Whether connections may speak TLS.
+    /// Returns whether connections may use TLS.
     pub const fn is_secured(&self) -> bool {
         matches!(self.security, Security::Tls(_) | Security::Both(_))
     }
@@ -150,29 +151,29 @@ impl fmt::Display for Listener {
     }
 }
 
-/// A listener at work.
+/// A listening socket in the runtime.
 pub(super) enum Source {
     Tcp(TcpListener),
     Unix(UnixListener, #[expect(dead_code, reason = "the file goes when it does")] SocketFile),
 }
 
-/// Where a connection goes and comes from, as far as these are addresses.
+/// The addresses of a connection, if it has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// This side.
+    /// The local address.
     pub local: Option<SocketAddr>,
-    /// The other.
+    /// The remote address.
     pub remote: Option<SocketAddr>,
 }
 
-/// A connection as it comes.
+/// An accepted connection.
 pub(super) enum Arrived {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
 }
 
 impl Arrived {
-    /// Where it comes from, if that is a host.
+    /// Returns the remote host, if there is one.
     pub(super) fn host(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip()),
@@ -180,7 +181,7 @@ impl Arrived {
         }
     }
 
-    /// Between whom it is.
+    /// Returns the addresses.
     pub(super) fn ends(&self) -> Ends {
         let canonical =
             |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -210,20 +211,21 @@ impl Source {
     }
 }
 
-/// What HTTP can be spoken on.
+/// A stream that HTTP can use.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
-/// Any but a plain TCP connection, whose reads and writes are too many to be looked up each time.
+/// Any stream except a plain TCP connection, which is used directly because its reads and writes are too
+/// frequent for dynamic dispatch.
 pub(super) type OtherStream = Box<dyn Stream>;
 
-/// A connection's socket, before anything was said.
+/// The socket of a connection before any data was read.
 pub(super) trait Wire: Stream {
-    /// Where it comes from, if that is a host.
+    /// Returns the remote address, if there is one.
     fn origin(&self) -> Option<SocketAddr>;
 
-    /// Whether TLS begins, once anything does; nothing is taken out.
+    /// Waits for the first byte and returns whether TLS starts. The byte stays in the socket.
     async fn begins_tls(&self) -> io::Result<bool>;
 }
 
@@ -255,7 +257,7 @@ impl Wire for UnixStream {
     }
 }
 
-/// Takes over a TCP connection.
+/// Converts an accepted TCP connection.
 pub(super) fn take_tcp(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
