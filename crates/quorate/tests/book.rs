@@ -112,8 +112,8 @@ fn every_page_is_listed_once_in_the_book() {
 }
 
 /// A command block that no test runs says so in the comment before it, with the reason or the test of a similar
-/// block; the files that it names must exist. The commands of `running.md` and of the README have their own
-/// tests.
+/// block; the files that it names must exist. The commands of `running.md`, `tour.md` and the README have
+/// their own tests.
 #[test]
 fn command_blocks_are_tested_or_say_why_not() {
     let mut marked = 0;
@@ -124,7 +124,7 @@ fn command_blocks_are_tested_or_say_why_not() {
             let comment = at.checked_sub(1).map_or("", |before| lines[before]);
             let is_marked =
                 comment.starts_with("<!-- not run: ") || comment.starts_with("<!-- run by tests/");
-            let is_typed = page == "docs/running.md";
+            let is_typed = ["docs/running.md", "docs/tour.md"].contains(&&*page);
             assert!(is_marked || is_typed, "{page}, line {}: {line}", at + 1);
             marked += usize::from(is_marked);
             let words = comment.split([' ', ',', ':']).filter(|word| word.ends_with(".rs"));
@@ -159,7 +159,7 @@ fn commands_use_no_option_that_a_page_exports() {
     }
 }
 
-/// A test runs the downgrade in the README; the page about migration has the same commands.
+/// A test runs the downgrade of the longer tour; the page about migration has the same commands.
 #[test]
 fn the_downgrade_commands_are_equal_on_every_page() {
     let block = |page: &str| {
@@ -171,7 +171,7 @@ fn the_downgrade_commands_are_equal_on_every_page() {
             .unwrap()
             .to_owned()
     };
-    assert_eq!(block("README.md"), block("docs/migration.md"));
+    assert_eq!(block("docs/tour.md"), block("docs/migration.md"));
 }
 
 /// The flags and commands that the pages mention exist.

@@ -1,8 +1,9 @@
-//! The README and the page about running it: their commands are run as they stand there.
+//! Runs the commands of the README, of the longer tour (`tour.md`) and of `running.md` as they stand there.
 //!
-//! The blocks of a page are one session of a shell, in their order, in an empty folder. A block with a comment before it is not
-//! run: the comment gives the reason, and a file that it names exists. The ports of `running.md` are replaced by free ones. The
-//! README has a network namespace of its own, so that its ports are free.
+//! The blocks of a page are one shell session, in their order, in an empty folder; the tour continues the session of the
+//! README. A block with a comment before it is not run: the comment gives the reason, and a file that it names exists.
+//! The ports of `running.md` are replaced by free ones. The README and the tour run in a network namespace of their own,
+//! so that their ports are free.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,7 +76,7 @@ fn what_is_not_typed_is_marked() {
     }
 }
 
-/// What the reader of the README has in the first terminal: a member, which is restarted when the page asks for it.
+/// The first terminal of the README's reader: a member, which is restarted when the tour asks for it.
 const FIRST_TERMINAL: &str = r#"
 set -u
 member() { quorate "$@" >>"$log" 2>&1 & pid=$!; }
@@ -88,8 +89,8 @@ done
 wait
 "#;
 
-/// The README as a script: the first terminal, then the blocks.
-fn script_of_the_readme(page: &str) -> String {
+/// The README and the tour as a script: the first terminal, then the blocks.
+fn script_of_the_tour(page: &str) -> String {
     let blocks = blocks(page);
     let typed = blocks.iter().filter(|(comment, _)| comment.is_none());
     let typed: String = typed.map(|(_, text)| text.as_str()).collect();
@@ -104,9 +105,9 @@ fn script_of_the_readme(page: &str) -> String {
     )
 }
 
-/// The reader has exported the endpoints, as `running.md` does: no command of the page may stumble over that.
+/// The reader has exported the endpoints, as `running.md` does. No command of the pages may fail for that.
 #[test]
-fn the_commands_of_the_readme_work_in_their_order() {
+fn the_commands_of_readme_and_tour_work_in_their_order() {
     let isolated = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--net", "--pid", "--fork", "--kill-child", program]);
@@ -115,14 +116,18 @@ fn the_commands_of_the_readme_work_in_their_order() {
     };
     if !isolated("ip", &["link", "set", "lo", "up"]).output().is_ok_and(|ran| ran.status.success())
     {
-        return skipped("no network namespaces here: the README's commands are not run");
+        return skipped(
+            "no network namespaces here: the commands of the README and the tour are not run",
+        );
     }
-    let page = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let page = ["README.md", "docs/tour.md"]
+        .map(|page| std::fs::read_to_string(root().join(page)).unwrap())
+        .concat();
     let options = Options::new(Kind::Quorate).unguarded().prepare();
     let folder = options.scratch();
     std::fs::create_dir(folder.join("bin")).unwrap();
     std::os::unix::fs::symlink(Kind::Quorate.program(), folder.join("bin/quorate")).unwrap();
-    let script = script_of_the_readme(&page);
+    let script = script_of_the_tour(&page);
     let mut command = isolated("timeout", &["--kill-after=10", LIMIT_SECS, "bash", "-c", &script]);
     let path = std::env::var("PATH").unwrap();
     command.current_dir(folder).env("PATH", format!("{}:{path}", folder.join("bin").display()));
