@@ -1,8 +1,8 @@
-//! The codes of gRPC, by the names that Go gives them: clients of etcd know refusals by them.
+//! The gRPC status codes under Go's names, which clients of etcd show.
 
 use tonic::Code;
 
-/// The name of a code, as Go writes it.
+/// Returns Go's name of a code.
 #[must_use]
 pub const fn name(code: Code) -> &'static str {
     match code {

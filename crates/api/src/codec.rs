@@ -1,9 +1,8 @@
-//! The gRPC codec: protobuf messages, with decoding errors worded as etcd's clients know them.
+//! The gRPC codec: protobuf messages, with decoding errors in the words that etcd's clients expect.
 //!
-//! Both stubs use it. It differs from the stock codec in four things: a field of a type that it should
-//! not have is passed over, as [`crate::shape`] has it; a transaction is read as deep as etcd reads it; a
-//! request that cannot be decoded is answered Internal with grpc-go's text; and buffers are as large as small
-//! messages are.
+//! Servers and clients use it. It differs from the standard codec in four ways: fields with a wrong wire type
+//! are skipped (see [`crate::shape`]); transactions are decoded as deeply as in etcd; a request that cannot
+//! be decoded gets the code Internal with grpc-go's text; and buffers have the size of small messages.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -16,15 +15,15 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use crate::etcdserverpb::TxnRequest;
 use crate::{deep_txn, shape};
 
-/// What a call sets aside for its message in each direction. The stock 8 KiB are beyond what allocators
-/// keep at hand for a thread, and cost a small request a tenth of its CPU; most messages are smaller than
-/// this, and a larger one grows its buffer once, its length being known.
+/// The initial buffer of a call in each direction. The standard 8 KiB exceed the size that allocators cache
+/// per thread, and cost a small request a tenth of its CPU time. Most messages are smaller than this. A
+/// larger message grows its buffer once, because its length is known.
 const BUFFER_BYTES: usize = 512;
 
-/// Bytes of a stream's messages that are encoded ahead of the transport.
+/// How many bytes of a stream's messages are encoded before the transport accepts them.
 const AHEAD_BYTES: usize = 32 * 1024;
 
-/// Encodes `E`, decodes `D`.
+/// Encodes `E` and decodes `D`.
 #[derive(Debug)]
 pub struct Codec<E, D> {
     marker: PhantomData<fn(E) -> D>,
@@ -72,7 +71,7 @@ impl<M: Message> Encoder for Half<M> {
     type Error = Status;
 
     fn encode(&mut self, item: M, buf: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        // Known in advance, so that a large reply is not copied from buffer to larger buffer.
+        // The length is known, so a large reply is not copied between growing buffers.
         buf.reserve(item.encoded_len());
         item.encode(buf).map_err(|error| Status::internal(error.to_string()))
     }
@@ -82,7 +81,7 @@ impl<M: Message> Encoder for Half<M> {
     }
 }
 
-/// Reads what the generated decoder has given up on, if it is a transaction.
+/// Decodes a message that the generated decoder refuses, if it is a transaction.
 fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
     let mut message = M::default();
     let txn = (&mut message as &mut dyn Any).downcast_mut::<TxnRequest>()?;
@@ -90,17 +89,17 @@ fn decode_deep<M: Message + Default + 'static>(bytes: &Bytes) -> Option<M> {
     Some(message)
 }
 
-/// Reads a message.
+/// Decodes a message.
 ///
 /// # Errors
 ///
-/// The bytes are none, which is told as of a request.
+/// The bytes are invalid; the error is the one for a request.
 pub fn decode<M: Message + Name + Default + 'static>(bytes: Bytes) -> Result<M, Status> {
     let error = match shape::decode(bytes.clone()) {
         Ok(message) => return Ok(message),
         Err(error) => error.to_string(),
     };
-    // prost tells them apart only in its message.
+    // prost distinguishes these errors only by their texts.
     let reason = if error.contains("UTF-8") {
         "string field contains invalid UTF-8"
     } else if error.contains("recursion limit") {

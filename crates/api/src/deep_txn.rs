@@ -1,12 +1,12 @@
-//! Transactions that are nested deeper than the generated decoder follows.
+//! Decodes transactions that are nested more deeply than the generated decoder supports.
 //!
-//! That one gives up at a depth that suits any stack, about fifty transactions inside each other, and it
-//! has to: a message costs its sender eight bytes a level. etcd's decoder follows ten thousand messages inside
-//! each other, and whatever `--max-txn-ops` lets through is in the log. So what the generated decoder
-//! has given up on is read here, as deep as etcd reads it.
+//! The generated decoder limits the depth to about fifty nested transactions, which fits any stack. It needs
+//! a limit, because a level costs its sender only eight bytes. etcd's decoder allows ten thousand nested
+//! messages, and any transaction that `--max-txn-ops` permits may be in the log. Therefore this module
+//! decodes what the generated decoder refuses, as deeply as etcd does.
 //!
-//! Everything that is done to such a transaction goes down as deep (checks, encoding, carrying it out, even
-//! dropping it), so a thread that may meet one needs a stack of [`STACK_BYTES`].
+//! All processing of such a transaction (checks, encoding, execution, even dropping it) recurses to the same
+//! depth, so every thread that may handle one needs a stack of [`STACK_BYTES`].
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,14 +17,14 @@ use crate::etcdserverpb::{
     TxnRequest, request_op::Request,
 };
 
-/// Transactions inside each other. In the log each is two messages, and the entry around them and the innermost
-/// operation are one more each: ten thousand.
+/// The largest number of nested transactions. In the log each is two messages; the entry and the innermost
+/// operation add one each, which makes ten thousand.
 pub const DEPTH_MAX: usize = 4_999;
 
-/// Stack of a thread that handles requests. It takes memory only as far as it was ever used.
+/// The stack size of threads that handle requests. Unused stack occupies no memory.
 pub const STACK_BYTES: usize = if cfg!(debug_assertions) { 128 << 20 } else { 32 << 20 };
 
-/// Reads a transaction; `None` if the bytes are none, or too deep.
+/// Decodes a transaction; `None` if it is invalid or nested too deeply.
 #[must_use]
 pub fn decode(txn: &Bytes) -> Option<TxnRequest> {
     let mut message = TxnRequest::default();
@@ -32,7 +32,7 @@ pub fn decode(txn: &Bytes) -> Option<TxnRequest> {
     Some(message)
 }
 
-/// Reads a log entry that holds a transaction; `None` if it is something else, or not to be read.
+/// Decodes a log entry with a transaction; `None` if it contains another request or is invalid.
 #[must_use]
 pub fn decode_entry(data: &Bytes) -> Option<InternalRaftRequest> {
     let mut request = InternalRaftRequest::default();
@@ -73,7 +73,7 @@ fn merge_txn(txn: &mut TxnRequest, encoded: &Bytes, depth_left: usize) -> Option
     Some(())
 }
 
-/// Of several variants the last one counts; the same one again is merged into the one before.
+/// If there are several variants, the last one counts. A repeated variant is merged with the previous one.
 fn decode_operation(encoded: &Bytes, depth_left: usize) -> Option<RequestOp> {
     let mut operation = RequestOp::default();
     for field in Fields::new(encoded) {
@@ -127,7 +127,7 @@ mod tests {
         Request::RequestPut(PutRequest { key: key.into(), ..PutRequest::default() })
     }
 
-    /// A put inside `depth` transactions.
+    /// Returns a put nested in `depth` transactions.
     fn nested(depth: usize) -> Vec<u8> {
         let mut operation = RequestOp { request: Some(put(b"k")) }.encode_to_vec();
         for _ in 1..depth {
@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn whatever_is_done_to_the_deepest_fits_the_stack() {
-        // A part of the depth on that part of the stack: the generated code takes the square of the depth.
+        // A part of the depth with a part of the stack, because the generated code needs time quadratic in
+        // the depth.
         const PART: usize = 10;
         on_a_stack_of(STACK_BYTES / PART, || {
             let data = entry(DEPTH_MAX.div_ceil(PART));

@@ -1,4 +1,4 @@
-//! Targets of the fuzzer: the readers that are written by hand, held against the generated ones.
+//! Fuzz targets: the hand-written decoders, compared with the generated ones.
 
 use bytes::Bytes;
 use prost::{Message, Name};
@@ -10,10 +10,12 @@ use crate::etcdserverpb::{
 use crate::record::{Fields, KeyValue};
 use crate::shape;
 
-/// What is so short is nested no deeper than any stack takes: a thread for each would make the fuzzer slow.
+/// Such short data cannot be nested too deeply for any stack, so it needs no thread of its own, which would
+/// slow down the fuzzer.
 const SHALLOW_BYTES_MAX: usize = 400;
 
-/// A request of any bytes: what the generated decoder takes is taken as it is, and what is taken besides is a message.
+/// Decodes arbitrary bytes as a request. The result must equal that of the generated decoder if that
+/// succeeds, and otherwise be a valid message.
 pub fn shape(data: &[u8]) {
     fn check<M: Message + Name + Default + PartialEq>(data: &Bytes) {
         let usual = M::decode(data.clone());
@@ -33,7 +35,7 @@ pub fn shape(data: &[u8]) {
     check::<WatchRequest>(&data);
 }
 
-/// A record of any bytes reads the same however it came, and is written in one way.
+/// Decodes arbitrary bytes as a record in several ways, which must agree. A record has only one encoding.
 pub fn record(data: &[u8]) {
     let stored = KeyValue::from_encoded(Bytes::copy_from_slice(data));
     _ = stored.fields();
@@ -45,7 +47,8 @@ pub fn record(data: &[u8]) {
     assert_eq!(Fields::decode(received.encoded()), Some(fields));
 }
 
-/// A transaction of any bytes and depth: read as the generated decoder reads it, and where that one gives up for depth alone.
+/// Decodes arbitrary bytes as a transaction of any depth. The result must equal that of the generated
+/// decoder, unless that fails because of the depth alone.
 pub fn deep_txn(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     if data.len() <= SHALLOW_BYTES_MAX {
@@ -97,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Every operation, inside so many transactions.
+    /// Every operation, nested in this many transactions.
     fn txn(depth: usize) -> TxnRequest {
         let range =
             RangeRequest { key: "a".into(), range_end: "b".into(), limit: 3, ..Default::default() };

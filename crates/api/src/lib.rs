@@ -1,11 +1,11 @@
-//! Everything that Quorate says on the wire or stores as a message.
+//! All messages that Quorate sends or stores.
 //!
-//! The `.proto` files under `proto/` are the published interface: names and numbers are etcd's, the
-//! wording is ours. The Rust types in `generated/` are written from them by `cargo xtask generate`, all `bytes`
-//! fields as [`bytes::Bytes`], so that a request's keys and values are slices of the buffer it came in.
-//! One message is not generated: [`record::KeyValue`], which stays in its encoded form.
+//! The `.proto` files in `proto/` define the public interface, with etcd's names and numbers and our own
+//! comments. `cargo xtask generate` writes the Rust types in `generated/` from them. All `bytes` fields are
+//! [`bytes::Bytes`], so a request's keys and values are slices of the buffer it arrived in. One message is
+//! written by hand: [`record::KeyValue`], which stays in encoded form.
 //!
-//! Feature `grpc` adds client and server stubs. Nothing here decides anything.
+//! The feature `grpc` adds client and server stubs. This crate contains no logic beyond encoding.
 
 pub mod deep_txn;
 #[cfg(any(test, fuzzing))]
@@ -38,13 +38,13 @@ macro_rules! generated {
 generated! {
     /// Users, roles, permissions.
     authpb = "generated/authpb.rs";
-    /// The public services and the requests that travel through the log.
+    /// The public services, and the requests in the log.
     etcdserverpb = "generated/etcdserverpb.rs";
     /// gRPC health checking.
     healthpb = "generated/grpc.health.v1.rs";
     /// Stored leases.
     leasepb = "generated/leasepb.rs";
-    /// Membership facts in the log.
+    /// Membership requests in the log.
     membershippb = "generated/membershippb.rs";
     /// Events; records are [`crate::record::KeyValue`].
     mvccpb = "generated/mvccpb.rs";

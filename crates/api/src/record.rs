@@ -1,19 +1,18 @@
-//! A key's record, kept in its encoded form.
+//! A key's record in encoded form.
 //!
-//! A record is encoded once, when it is written, and those bytes are what the backend stores, what the
-//! hashes cover and what every reply carries: a reply splices them in and nobody decodes and encodes
-//! them again. [`KeyValue`] stands in for the generated message of that name, and reads single fields
-//! on demand.
+//! A record is encoded once, when it is written. The same bytes are stored in the backend, hashed, and
+//! included in replies without being decoded again. [`KeyValue`] replaces the generated message with that
+//! name and decodes single fields on demand.
 //!
 //! # Invariants
 //!
-//! * [`KeyValue::new`] writes the canonical form: fields in number order, zero values left out. Members
-//!   of a cluster compare hashes over these bytes.
+//! * [`KeyValue::new`] writes the canonical form: fields in the order of their numbers, without zero values.
+//!   Members of a cluster compare hashes of these bytes.
 //! * Cloning copies no bytes.
 //!
 //! # Not here
 //!
-//! Where records are stored (`state::mvcc`).
+//! The storage of records (`state::mvcc`).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::DecodeError;
@@ -26,33 +25,33 @@ pub struct KeyValue {
     encoded: Bytes,
 }
 
-/// The fields of one record, borrowed from its encoding.
+/// The fields of a record, borrowed from its encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Fields<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Revision at which the key's generation began.
+    /// The revision at which the key's generation began.
     pub create_revision: i64,
-    /// Revision of the last change.
+    /// The revision of the last change.
     pub mod_revision: i64,
-    /// Changes since the generation began, 1 for the creating put.
+    /// The number of changes since the generation began; 1 for the creating put.
     pub version: i64,
     /// The value.
     pub value: &'a [u8],
-    /// The lease the key is attached to, 0 for none.
+    /// The lease to which the key is attached; 0 if none.
     pub lease: i64,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads an encoded record; `None` if the bytes are no valid encoding. No bytes are the record in
-    /// which everything is zero.
+    /// Decodes a record; `None` if the encoding is invalid. Empty input is the record in which all fields are
+    /// zero.
     #[must_use]
     pub fn decode(encoded: &'a [u8]) -> Option<Self> {
         let (fields, valid) = parse(encoded);
         valid.then_some(fields)
     }
 
-    /// Length of the canonical encoding, in bytes.
+    /// Returns the length of the canonical encoding in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         bytes_len(self.key)
@@ -83,32 +82,32 @@ impl KeyValue {
         Self { encoded: encoded.freeze() }
     }
 
-    /// Takes bytes that are a record's encoding, as they were stored. Bytes that are none read as far as
-    /// they can be understood; [`Fields::decode`] tells.
+    /// Wraps a stored encoding without a check. Invalid bytes are decoded as far as possible;
+    /// [`Fields::decode`] checks them.
     #[must_use]
     pub const fn from_encoded(encoded: Bytes) -> Self {
         Self { encoded }
     }
 
-    /// The encoding.
+    /// Returns the encoding.
     #[must_use]
     pub const fn encoded(&self) -> &Bytes {
         &self.encoded
     }
 
-    /// Reads all fields. What cannot be understood reads as absent.
+    /// Decodes all fields. Fields that cannot be decoded are zero.
     #[must_use]
     pub fn fields(&self) -> Fields<'_> {
         parse(&self.encoded).0
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.fields().key
     }
 
-    /// The value.
+    /// Returns the value.
     #[must_use]
     pub fn value(&self) -> &[u8] {
         self.fields().value
@@ -139,7 +138,8 @@ impl prost::Message for KeyValue {
         buf: &mut impl Buf,
         ctx: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // The field is appended as it came, a zero too: a later value of the same field wins when read.
+        // The field is appended even if it is zero: when decoding, a later value of the same field replaces
+        // an earlier one.
         let mut out = BytesMut::from(std::mem::take(&mut self.encoded));
         match tag {
             1 | 5 => {
@@ -188,7 +188,7 @@ fn put_int64(tag: u32, value: i64, buf: &mut impl BufMut) {
     }
 }
 
-/// Reads what can be read, and says whether that was everything.
+/// Decodes as far as possible. Also returns whether everything was decoded.
 fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
     let mut fields = Fields::default();
     while !rest.is_empty() {
@@ -199,7 +199,7 @@ fn parse(mut rest: &[u8]) -> (Fields<'_>, bool) {
     (fields, true)
 }
 
-/// Takes the next field; `None` where none of a record's is. Number and wire type are compared at once.
+/// Takes the next field; `None` if it is no field of a record. Number and wire type are compared together.
 #[inline]
 fn take_field<'a>(rest: &mut &'a [u8], fields: &mut Fields<'a>) -> Option<()> {
     match take_varint(rest).ok()? {

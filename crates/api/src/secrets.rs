@@ -1,7 +1,8 @@
-//! `Debug` of the messages that hold passwords, their hashes and tokens: without them.
+//! `Debug` implementations without secrets, for messages with passwords, password hashes or tokens.
 //!
-//! What is generated would print every field, and a message is soon printed: in an assertion, in an error, with what it
-//! lies in. `quorate-codegen` names the messages; one that is named there and missing here does not compile.
+//! The generated implementation would print every field, and a message can easily be printed as part of an
+//! assertion or an error. `quorate-codegen` lists these messages; a listed message without an implementation
+//! here does not compile.
 
 use std::fmt;
 
@@ -83,7 +84,7 @@ mod tests {
         for message in messages {
             let shown = format!("{message:?} {message:#?}");
             assert!(!shown.contains("SECRET"), "{shown}");
-            // Bytes are shown as numbers, too, by some.
+            // Bytes may also be printed as numbers.
             assert!(!shown.contains("83"), "{shown}");
             assert!(shown.contains("ann") || shown.contains("AuthenticateResponse"), "{shown}");
         }

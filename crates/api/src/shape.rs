@@ -1,9 +1,9 @@
-//! Which wire types the fields of a message have, and how a message is decoded that has others.
+//! The wire types of all message fields, and the decoding of messages with wrong ones.
 //!
-//! A field that comes with a wire type it should not have is a field that is not known, and passed over:
-//! so the format's own library has it, and so etcd's clients may rely on it. The decoder here would refuse
-//! the whole message. It is asked first, because next to every message is in order; one that it refuses is
-//! copied without such fields, whatever message they are in, and tried again.
+//! A field with a wrong wire type counts as unknown and is skipped. The official protobuf library behaves
+//! this way, and etcd's clients may rely on it, but the decoder here would refuse the whole message. The
+//! decoder is tried first, because almost every message is valid. If it fails, the message is copied without
+//! such fields, at any nesting level, and decoded again.
 //!
 //! # Bound
 //!
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use prost::{DecodeError, Message, Name};
 use quorate_protobuf::{Fields, Value, WireType, begin_message};
 
-/// Messages in messages, as deep as the decoder goes.
+/// The nesting depth that the decoder supports.
 const DEPTH_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -31,10 +31,10 @@ struct Field {
 #[derive(Debug)]
 enum Kind {
     Number(WireType),
-    /// Each by itself, or all in one.
+    /// Single numbers or a packed list.
     Numbers(WireType),
     Bytes,
-    /// The message at that position in [`SHAPES`].
+    /// The message at this position in [`SHAPES`].
     Message(usize),
 }
 
@@ -44,7 +44,7 @@ mod shapes;
 
 use shapes::SHAPES;
 
-/// Decodes a message, passing over what is not known of it.
+/// Decodes a message and skips unknown fields.
 pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeError> {
     M::decode(encoded.clone()).or_else(|error| match without_mistyped(&M::full_name(), &encoded) {
         Some(known) => M::decode(Bytes::from(known)),
@@ -52,8 +52,7 @@ pub fn decode<M: Message + Name + Default>(encoded: Bytes) -> Result<M, DecodeEr
     })
 }
 
-/// Copies the fields of a message that have the wire type of their number, or nothing if the bytes are no
-/// message.
+/// Copies the fields with the right wire type; `None` if the bytes are not a message.
 #[cold]
 fn without_mistyped(name: &str, encoded: &[u8]) -> Option<Vec<u8>> {
     let shape = SHAPES.iter().find(|shape| shape.name == name)?;
@@ -109,7 +108,7 @@ mod tests {
     fn a_field_of_another_type_is_passed_over() {
         let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
         let good = put.encode_to_vec();
-        // Bytes as a number, as a double, as a group; a number as bytes, as a float.
+        // A number, a double and a group instead of bytes; bytes and a float instead of a number.
         for odd in [
             &b"\x08\x01"[..],
             b"\x09\x01\x02\x03\x04\x05\x06\x07\x08",
@@ -124,14 +123,14 @@ mod tests {
 
     #[test]
     fn inside_other_messages_too() {
-        // A comparison with a float for its key, then a put with a group for its value.
+        // A comparison with a float instead of its key, then a put with a group instead of its value.
         let compare = b"\x0a\x08\x1a\x01k\x1d\x01\x02\x03\x04";
         let put = b"\x12\x0b\x12\x09\x0a\x01k\x13\x08\x01\x14\x28\x01";
         let bytes = [&compare[..], put].concat();
         let txn = decoded::<TxnRequest>(&bytes);
         assert_eq!(txn.compare[0].key, "k");
         assert_eq!(txn.success.len(), 1);
-        // The arms of a choice: the mistyped one does not displace the other.
+        // Variants of a oneof: the one with the wrong type does not replace the other.
         let txn = decoded::<TxnRequest>(b"\x0a\x08\x1a\x01k\x20\x05\x2a\x01x");
         assert_eq!(txn.compare[0].target_union, Some(TargetUnion::Version(5)));
     }
@@ -147,7 +146,7 @@ mod tests {
         };
         let expected =
             WatchCreateRequest { key: "k".into(), filters: vec![0, 1], ..Default::default() };
-        // One by one, and packed; a double among them is not of the list.
+        // Single and packed. A double is not part of the list.
         assert_eq!(filters(b"\x0a\x09\x0a\x01k\x28\x00\x28\x01\x10\x01"), expected);
         assert_eq!(filters(b"\x0a\x09\x0a\x01k\x2a\x02\x00\x01\x10\x01"), expected);
         let odd = b"\x0a\x10\x0a\x01k\x2a\x02\x00\x01\x29\x01\x02\x03\x04\x05\x06\x07\x08";

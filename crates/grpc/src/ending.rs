@@ -1,4 +1,4 @@
-//! How calls are answered and how they end: the head of an answer, and the trailers that say how the call went.
+//! The ends of calls: the headers of an answer, and the trailers with its status.
 
 use std::task::Poll;
 
@@ -8,10 +8,10 @@ use http_body::Frame;
 use tonic::Status;
 use tonic::body::Body;
 
-/// The type of gRPC's messages.
+/// The content type of gRPC.
 pub const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// The answer to a call whose messages this body sends.
+/// Returns the answer to a call whose messages this body sends.
 #[must_use]
 pub fn answer(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
@@ -19,32 +19,32 @@ pub fn answer(body: Body) -> Response<Body> {
     response
 }
 
-/// The last frame of a body.
+/// Returns the last frame of a body.
 pub fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
     let mut trailers = HeaderMap::new();
     status.add_header(&mut trailers)?;
     Ok(Frame::trailers(trailers))
 }
 
-/// How far a body is from its end: its last frame says how the call went.
+/// The progress of a body towards its last frame, which has the status.
 #[derive(Debug)]
 pub enum Ending {
-    /// More may come.
+    /// More messages may come.
     Open,
-    /// What is gathered is still to be sent, and then this.
+    /// The buffered messages must still be sent, and then this status.
     With(Status),
-    /// All has been sent.
+    /// Everything was sent.
     Sent,
 }
 
 impl Ending {
-    /// Whether more may come.
+    /// Returns whether more messages may come.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
 
-    /// The next frame, where there is nothing else to send.
+    /// Returns the next frame, if no messages are left.
     pub fn poll_frame(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let status = match self {
             Self::Open => return Poll::Pending,

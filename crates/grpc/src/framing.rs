@@ -1,19 +1,19 @@
-//! Messages on the wire: each stands behind a flag and its length.
+//! Messages on the wire: each follows a prefix with a flag and its length.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use tonic::Status;
 
-/// The head of a message: a flag that says whether it is compressed, and the length.
+/// The prefix of a message: a flag that says whether it is compressed, and the length.
 pub const HEAD_BYTES: usize = 5;
 
-/// The largest message whose length clients can be sent.
+/// The longest message that clients accept.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
-/// The least that is reserved at a time: small messages share it, one behind the other.
+/// The smallest allocation; consecutive small messages share it.
 const BUFFER_BYTES: usize = 512;
 
-/// Adds a message of `len` bytes, which `encode` appends, to what is to be sent.
+/// Appends a message of `len` bytes, which `encode` writes.
 pub fn put_message(
     chunk: &mut BytesMut,
     len: usize,
@@ -29,7 +29,7 @@ pub fn put_message(
     Ok(())
 }
 
-/// The head of an uncompressed message of `len` bytes, unless that is more than a client may be sent.
+/// Returns the prefix of an uncompressed message of `len` bytes, unless it is too long for clients.
 pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
     let told = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
     let Some(told) = told else {
@@ -41,11 +41,11 @@ pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
     Ok([0, a, b, c, d])
 }
 
-/// A message with its head.
+/// Returns a message with its prefix.
 ///
 /// # Panics
 ///
-/// The message is longer than 2 GiB, which no message of a member is.
+/// If the message is longer than 2 GiB, which no message of a member is.
 #[must_use]
 pub fn framed(message: &impl Message) -> Bytes {
     let len = message.encoded_len();
@@ -55,7 +55,7 @@ pub fn framed(message: &impl Message) -> Bytes {
     chunk.freeze()
 }
 
-/// A message that is encoded already, with its head.
+/// Returns an encoded message with its prefix.
 ///
 /// # Panics
 ///
@@ -69,60 +69,60 @@ pub fn with_head(message: &[u8]) -> Bytes {
     chunk.freeze()
 }
 
-/// Why messages of members have heads.
+/// Why the prefix of a member's message can always be written.
 const NOT_TOO_LONG: &str = "no message of a member is longer than 2 GiB";
 
-/// Writes the head of a message that is encoded behind [`HEAD_BYTES`] which were left for it.
+/// Writes the prefix of a message that was encoded after [`HEAD_BYTES`] reserved bytes.
 pub fn fill_head(mut wire: Vec<u8>) -> Result<Bytes, Status> {
     let head = message_head(wire.len() - HEAD_BYTES)?;
     wire[..HEAD_BYTES].copy_from_slice(&head);
     Ok(wire.into())
 }
 
-/// The length of the message behind a head.
+/// Returns the message length in a prefix.
 #[must_use]
 pub fn message_len(head: &[u8; HEAD_BYTES]) -> usize {
     let [_, a, b, c, d] = *head;
     usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX)
 }
 
-/// The length of the message that these bytes are, with its head and nothing else.
+/// Returns the message length, if these bytes are exactly one message with its prefix.
 #[must_use]
 pub fn whole_message(bytes: &[u8]) -> Option<usize> {
     let (head, message) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     (message_len(head) == message.len()).then_some(message.len())
 }
 
-/// The message that stands first in these bytes, without its head, if all of it is there.
+/// Returns the first message in these bytes without its prefix, if it is complete.
 #[must_use]
 pub fn first_message(bytes: &[u8]) -> Option<&[u8]> {
     let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     rest.get(..message_len(head))
 }
 
-/// Follows messages on the wire, one behind the other, in whatever pieces they come.
+/// Tracks message boundaries in bytes that arrive in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Follower {
     head: [u8; HEAD_BYTES],
-    /// Bytes of the head that have passed.
+    /// The received bytes of the prefix.
     head_passed: usize,
-    /// Bytes of the message that have not.
+    /// The missing bytes of the message.
     missing: usize,
 }
 
-/// What has passed.
+/// The data that has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Messages whose heads have.
+    /// The number of messages whose prefixes are complete.
     pub messages: u64,
-    /// Bytes of messages without their heads.
+    /// The bytes of messages without their prefixes.
     pub bytes: u64,
 }
 
 impl Follower {
-    /// Lets the next bytes pass.
+    /// Processes the next bytes.
     pub fn pass(&mut self, mut bytes: &[u8]) -> Passed {
-        // Nearly every message passes whole and alone.
+        // Usually a piece is exactly one message.
         if self.missing == 0
             && self.head_passed == 0
             && let Some(length) = whole_message(bytes)

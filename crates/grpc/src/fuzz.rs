@@ -1,10 +1,11 @@
-//! Target of the fuzzer: the head of a gRPC request.
+//! Fuzz target: the headers of a gRPC request.
 
 use http::{HeaderName, HeaderValue, Request};
 
 use crate::head::{Encoding, Head};
 
-/// A method, a target and header lines, one in a line: a head is taken, or refused in a way that can be answered.
+/// Parses a request made of a method, a target and header lines, one per line. It must be accepted, or
+/// refused with a valid answer.
 pub fn head(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
     let (method, target) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -12,7 +13,7 @@ pub fn head(data: &[u8]) {
     for line in lines {
         let mut parts = line.splitn(2, |byte| *byte == b':');
         let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        // What is none does not pass the HTTP library.
+        // The HTTP library refuses invalid headers itself.
         if let (Ok(name), Ok(value)) =
             (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         {

@@ -1,7 +1,7 @@
-//! The head of a request, checked as grpc-go's server checks it before it looks at anything else.
+//! Checks the headers of a request like grpc-go's server, before anything else is processed.
 //!
-//! The checks come in grpc-go's order, with its codes and words, because a request may fail several: the
-//! host, the content type, the values that have a form, the method, and whether any time is left.
+//! A request may fail several checks. Therefore they are made in grpc-go's order, with its codes and texts:
+//! host, content type, values with a fixed format, method, remaining time.
 
 use std::time::Duration;
 
@@ -15,41 +15,41 @@ use quorate_gotext::quote::go_quote_bytes;
 
 use crate::methods::{Kind, Route, Service, route};
 
-// Names that are looked for in each request, made once: as text they would be read anew for each.
+// Constants for headers that are looked up in each request; strings would be parsed each time.
 
-/// The name of the field that asks for a member that has a leader.
+/// The header that requires a member with a leader.
 pub const HAS_LEADER: HeaderName = HeaderName::from_static("hasleader");
 
-/// A client that grants less has given up before its call can be looked at.
+/// A shorter timeout has expired before the call can be processed.
 const TIMEOUT_MIN: Duration = Duration::from_micros(1);
 
-/// What a field line takes besides its text.
+/// The overhead of a header besides its text.
 pub const FIELD_BYTES: usize = 128;
 
-/// A call as the head of its request describes it.
+/// A call as described by the headers of its request.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Position of the service.
+    /// The position of the service.
     pub service: usize,
-    /// Position of the method.
+    /// The position of the method.
     pub method: usize,
-    /// Which side streams.
+    /// The side that streams.
     pub kind: Kind,
-    /// How long the client waits.
+    /// The client's timeout.
     pub timeout: Option<Duration>,
     /// Whether the messages of the request may be compressed.
     pub is_compressed: bool,
-    /// Memory of the field lines of the head.
+    /// The memory of the headers.
     pub bytes: u64,
 }
 
 impl Call {
-    /// Reads the head of a request for one of these services, in grpc-go's order: what every head has to have, the
-    /// method, the compression. A field that says that nothing is compressed is removed, since the library refuses an
-    /// empty one.
+    /// Parses the headers of a request for one of these services, in grpc-go's order: the required headers,
+    /// the method, the compression. A header that says that messages are not compressed is removed, because
+    /// the library refuses an empty one.
     pub fn read<B>(services: &[Service], request: &mut Request<B>) -> Result<Self, Refusal> {
         let Head { timeout, encoding, bytes } = Head::read(request)?;
-        // A query is a part of the name, which nothing is called then.
+        // A query is part of the path, which then matches no method.
         let path = request.uri().path_and_query().map_or("", |path| path.as_str());
         let route = route(services, path);
         let Route::Method { service, method, kind } = route else {
@@ -72,42 +72,43 @@ impl Call {
     }
 }
 
-/// The name of the field that says how messages are compressed.
+/// The header with the compression of messages.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// How the messages are compressed that come with these headers, so that the library reads them.
+/// Returns the compression of messages with these headers, if the library supports it.
 #[must_use]
 pub fn compression(headers: &HeaderMap) -> Option<CompressionEncoding> {
     let is_gzip = headers.get(ENCODING).is_some_and(|value| value == "gzip");
     is_gzip.then_some(CompressionEncoding::Gzip)
 }
 
-/// Whether a member without a leader may not answer, or has to end the stream when it loses its leader.
+/// Returns whether the call requires a member with a leader, and its stream must end when the member loses
+/// its leader.
 #[must_use]
 pub fn requires_leader(headers: &HeaderMap) -> bool {
     headers.get(HAS_LEADER).is_some_and(|value| value == "true")
 }
 
-/// How the messages of a request are compressed.
+/// The compression of a request's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding<'a> {
     Unsaid,
-    /// Said to be none.
+    /// Explicitly uncompressed.
     Identity,
     Gzip,
     Unknown(&'a HeaderValue),
 }
 
-/// What the head of a gRPC request says.
+/// The relevant headers of a gRPC request.
 #[derive(Debug)]
 pub(crate) struct Head<'a> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) encoding: Encoding<'a>,
-    /// Memory of its field lines.
+    /// The memory of the headers.
     pub(crate) bytes: u64,
 }
 
-/// The answer to a request whose head is refused: over HTTP, and over gRPC.
+/// The answer to a request whose headers are refused: over HTTP and over gRPC.
 #[derive(Debug)]
 pub struct Refusal {
     code: StatusCode,
@@ -121,7 +122,7 @@ impl From<Status> for Refusal {
 }
 
 impl Refusal {
-    /// As a response.
+    /// Converts the refusal to a response.
     #[must_use]
     pub fn into_http(self) -> Response<Body> {
         let mut response = self.status.into_http();
@@ -130,19 +131,19 @@ impl Refusal {
     }
 }
 
-/// The fields that matter, as they were found.
+/// The relevant headers as found.
 struct Fields<'a> {
     content_type: Option<&'a HeaderValue>,
     host_count: usize,
     timeout: Option<Duration>,
     encoding: Encoding<'a>,
-    /// Why the last of the malformed ones is.
+    /// Why the last malformed header is malformed.
     malformed: Option<String>,
     bytes: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// Goes once over all of them, which is cheaper than looking for each.
+    /// Visits all headers once, which is cheaper than a lookup for each.
     fn of(headers: &'a HeaderMap) -> Self {
         let mut fields = Fields {
             content_type: None,
@@ -155,7 +156,7 @@ impl<'a> Fields<'a> {
         for (name, value) in headers {
             fields.bytes += FIELD_BYTES + name.as_str().len() + value.len();
             if name == CONTENT_TYPE {
-                // One that is good is enough.
+                // One valid content type is enough.
                 fields.content_type = fields.content_type.filter(|t| is_grpc(t)).or(Some(value));
             } else if name == HOST {
                 fields.host_count += 1;
@@ -184,7 +185,7 @@ impl<'a> Fields<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Reads the head of a request, or refuses it.
+    /// Parses the headers of a request, or refuses it.
     pub(crate) fn read<B>(request: &'a Request<B>) -> Result<Self, Refusal> {
         let fields = Fields::of(request.headers());
         let refuse = |code, status| Err(Refusal { code, status });
@@ -219,7 +220,7 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whether a content type is gRPC's: alone, or with more after a sign that separates it.
+/// Returns whether a content type is gRPC's, alone or with a suffix after a separator.
 fn is_grpc(content_type: &HeaderValue) -> bool {
     let rest = content_type.as_bytes().strip_prefix(b"application/grpc");
     matches!(rest, Some([] | [b'+' | b';', ..]))
@@ -240,7 +241,8 @@ fn malformed_metadata(name: &str, value: &HeaderValue, offset: usize) -> String 
     )
 }
 
-/// Where a value stops being base64, padded if its length could be that of a padded one, or `None`.
+/// Returns the position of the first error in a base64 value, which may be padded if its length permits;
+/// `None` if it is valid.
 #[must_use]
 pub fn base64_fault(value: &[u8]) -> Option<usize> {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
@@ -248,7 +250,7 @@ pub fn base64_fault(value: &[u8]) -> Option<usize> {
     let Some(end) = value.iter().position(|byte| !is_digit(byte)) else {
         return (value.len() % 4 == 1).then(|| value.len() - 1);
     };
-    // The padding makes the last four full, and nothing comes after it.
+    // Padding completes the last group of four, and no character follows it.
     let padding = match end % 4 {
         2 if may_be_padded && value[end..].starts_with(b"==") => 2,
         3 if may_be_padded && value[end] == b'=' => 1,
@@ -257,7 +259,7 @@ pub fn base64_fault(value: &[u8]) -> Option<usize> {
     (end + padding < value.len()).then_some(end + padding)
 }
 
-/// Reads a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
+/// Parses a `grpc-timeout`: up to eight digits and a unit. The error is grpc-go's text.
 pub fn parse_timeout(value: &HeaderValue) -> Result<Duration, String> {
     let text = value.as_bytes();
     let fault = |what: &str| format!("transport: timeout {what}: {}", go_quote_bytes(text));

@@ -1,19 +1,19 @@
-//! gRPC on the wire, for whoever serves, relays or generates calls.
+//! gRPC on the wire, for code that serves, relays or generates calls.
 //!
 //! ```text
-//! methods   the services and methods of etcd, and where a path leads
-//! head      the head of a request, checked as grpc-go checks it
-//! framing   messages behind a flag and a length, in whatever pieces they come
-//! ending    how a call ends: trailers, and the head of an answer
-//! observed  a body that reports what passes and how the call ended
+//! methods   the services and methods of etcd, and the routing of paths
+//! head      the headers of a request, checked like grpc-go
+//! framing   messages with their prefixes, in arbitrary pieces
+//! ending    the end of a call: trailers, and the headers of an answer
+//! observed  a body that reports the passing data and the end of the call
 //! status    names of codes, and the text of a status
-//! wording   refusals of the library, in grpc-go's words
+//! wording   errors of the gRPC library in grpc-go's words
 //! ```
 //!
 //! # Not here
 //!
-//! Which error of a member has which code (`edge::calls::status`), what a method needs where authentication is on
-//! (`edge::methods`), messages themselves (`api`), HTTP/2 (hyper, and `bench::wire`).
+//! The codes of a member's errors (`edge::calls::status`), the permissions of methods (`edge::methods`), the
+//! messages (`api`), HTTP/2 (hyper, and `bench::wire`).
 
 pub mod ending;
 pub mod framing;

@@ -1,22 +1,22 @@
-//! The services and methods of etcd, in one table, and where the path of a request leads.
+//! The table of etcd's services and methods, and the routing of request paths.
 //!
-//! Routing, metrics, permissions and the answers about unknown methods go by positions in this table.
+//! Routing, metrics, permissions and the errors for unknown methods use positions in this table.
 
 use quorate_gotext::quote::go_quote_bytes;
 
-/// Which side of a call streams.
+/// The side of a call that streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One message each way.
+    /// One message in each direction.
     Unary,
-    /// One request, many answers.
+    /// One request, a stream of answers.
     ServerStream,
-    /// Many messages each way.
+    /// A stream in each direction.
     BidiStream,
 }
 
 impl Kind {
-    /// The name the metrics use.
+    /// Returns the name in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -27,30 +27,30 @@ impl Kind {
     }
 }
 
-/// One method.
+/// A method.
 #[derive(Debug)]
 pub struct Method {
-    /// Its name, without the service's.
+    /// The name without the service.
     pub name: &'static str,
-    /// With its service, as requests have it.
+    /// The path of requests, with the service.
     pub path: &'static str,
     /// Which side streams.
     pub kind: Kind,
-    /// Whether it changes nothing, so that a call may be made a second time when the answer to the first is lost.
+    /// Whether the method changes nothing, so that a call whose answer is lost may be repeated.
     pub only_reads: bool,
 }
 
-/// One service.
+/// A service.
 #[derive(Debug)]
 pub struct Service {
-    /// Its full name.
+    /// The full name.
     pub name: &'static str,
-    /// Its methods.
+    /// The methods.
     pub methods: &'static [Method],
 }
 
 impl Service {
-    /// The methods, and the names that metrics have for their kinds.
+    /// Returns the methods with the names of their kinds in metrics.
     #[must_use]
     pub fn labels(&self) -> Vec<(&'static str, &'static str)> {
         self.methods.iter().map(|method| (method.name, method.kind.label())).collect()
@@ -74,7 +74,7 @@ macro_rules! service {
 const READS: bool = true;
 const WRITES: bool = false;
 
-/// All services. Elsewhere a service and a method are named by their positions here.
+/// All services. Other code identifies a service and a method by their positions here.
 pub const SERVICES: &[Service] = &[
     service! { "etcdserverpb.KV":
         "Range" Unary READS,
@@ -143,34 +143,34 @@ pub const SERVICES: &[Service] = &[
     },
 ];
 
-/// The services that a proxy passes on: those of etcd itself, at the same positions.
+/// The services that a proxy forwards: those of etcd itself, at the same positions.
 pub const OF_ETCD: &[Service] = match SERVICES.split_last() {
     Some((_health, of_etcd)) => of_etcd,
     None => &[],
 };
 
-/// Where a path leads.
+/// The result of routing a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
-    /// To a method.
+    /// A method.
     Method {
-        /// Position of the service.
+        /// The position of the service.
         service: usize,
-        /// Position among the service's methods.
+        /// The position among the service's methods.
         method: usize,
         /// Which side streams.
         kind: Kind,
     },
-    /// To no service; with what stands for its name.
+    /// An unknown service, with its name.
     UnknownService(&'a str),
-    /// To no method of this service.
+    /// An unknown method of a known service.
     UnknownMethod {
         /// The service.
         service: &'a str,
-        /// What stands for the method's name.
+        /// The name of the method.
         method: &'a str,
     },
-    /// It is no path of a method.
+    /// Not a path of a method.
     Malformed(&'a str),
 }
 
@@ -193,7 +193,7 @@ pub fn route<'a>(services: &[Service], path: &'a str) -> Route<'a> {
 }
 
 impl Route<'_> {
-    /// The text of the Unimplemented answer in grpc-go's words, or `None` for a known method.
+    /// Returns the text of the Unimplemented error in grpc-go's words, or `None` for a known method.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         match self {
@@ -209,11 +209,11 @@ impl Route<'_> {
     }
 }
 
-/// The method of this path. A constant of a path that is not in the table does not compile.
+/// Returns the method with this path. In a constant, a path that is not in the table does not compile.
 ///
 /// # Panics
 ///
-/// There is no such method.
+/// If there is no such method.
 #[must_use]
 pub const fn named(path: &str) -> &'static Method {
     let mut at = 0;
@@ -231,7 +231,7 @@ pub const fn named(path: &str) -> &'static Method {
     panic!("the table of methods has no such path")
 }
 
-/// Whether two texts are the same, at compile time.
+/// Compares two texts at compile time.
 #[must_use]
 pub const fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());

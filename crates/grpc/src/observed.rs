@@ -1,7 +1,7 @@
-//! A body that reports what passes, and how its call ended.
+//! A body that reports the passing data and the end of its call.
 //!
-//! The status of a gRPC call travels at its end, in the trailers, or in the head of an answer that has no messages. A
-//! client that goes away ends its call without any. In each case the end is reported once.
+//! The status of a gRPC call is in the trailers, or in the headers of an answer without messages. A client
+//! that disconnects ends the call without a status. In each case the end is reported exactly once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,10 +14,10 @@ use tonic::{Code, Status};
 
 /// Observes a body.
 pub trait Observer: Send + Unpin + 'static {
-    /// A part of the body was handed to the transport.
+    /// A part of the body was passed to the transport.
     fn passed(&mut self, _part: &[u8]) {}
 
-    /// The call has ended, with this status.
+    /// The call has ended with this status.
     fn ended(&mut self, _code: Code, _message: &str) {}
 }
 
@@ -29,12 +29,12 @@ const NO_STATUS: (Code, &str) =
 #[expect(missing_debug_implementations, reason = "a body under way prints nothing of use")]
 pub struct Observed<O: Observer> {
     inner: Body,
-    /// `None` once it was told of the end.
+    /// `None` after the end was reported.
     observer: Option<O>,
 }
 
 impl<O: Observer> Observed<O> {
-    /// Observes the body of an answer with these headers: an answer without messages has its status there.
+    /// Observes the body of an answer with these headers, which have the status if there are no messages.
     pub fn new(headers: &HeaderMap, inner: Body, observer: Option<O>) -> Self {
         let mut observed = Self { inner, observer };
         if let Some(status) = Status::from_header_map(headers) {
@@ -43,7 +43,7 @@ impl<O: Observer> Observed<O> {
         observed
     }
 
-    /// Observes a body by itself.
+    /// Observes a body without headers.
     pub fn of_body(inner: Body, observer: O) -> Body {
         Body::new(Self { inner, observer: Some(observer) })
     }

@@ -1,8 +1,8 @@
-//! Names of codes, and the text of a status as it stands in trailers.
+//! The names of codes, and the text of a status in trailers.
 
 use tonic::Code;
 
-/// A code as gRPC's own documents write it.
+/// Returns the name of a code as in gRPC's documentation.
 #[must_use]
 pub const fn code_name(code: Code) -> &'static str {
     match code {
@@ -26,7 +26,7 @@ pub const fn code_name(code: Code) -> &'static str {
     }
 }
 
-/// The text of a `grpc-message`, in which servers write some bytes as `%` and two digits.
+/// Decodes a `grpc-message`, in which servers encode some bytes as `%` and two digits.
 #[must_use]
 pub fn percent_decoded(text: &str) -> String {
     let mut decoded = Vec::with_capacity(text.len());

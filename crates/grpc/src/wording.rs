@@ -1,14 +1,14 @@
-//! The library's refusals of a message, in grpc-go's words.
+//! Rewrites the gRPC library's errors about messages in grpc-go's words.
 //!
-//! The library decides whether a message is whole, short enough and well formed, but its words and some of its codes
-//! are not those that clients of etcd know. Which those are depends on the kind of call: grpc-go reads the message of
-//! a unary call in another place than those of a stream.
+//! The library checks that a message is complete, short enough and valid, but its texts and some codes differ
+//! from those that clients of etcd expect. The expected ones depend on the kind of call, because grpc-go
+//! reads the message of a unary call in different code than those of a stream.
 
 use tonic::{Code, Status};
 
 use crate::methods::Kind;
 
-/// Gives a refusal of the library grpc-go's code and words; any other status stays as it is.
+/// Rewrites an error of the library with grpc-go's code and text. Any other status is returned unchanged.
 #[must_use]
 pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
     let is_unary = match kind {
@@ -35,7 +35,7 @@ pub fn in_grpc_gos_words(status: Status, kind: Kind) -> Status {
 }
 
 fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
-    // grpc-go hands the end of a unary call's body on as it is.
+    // grpc-go returns the end of a unary call's body unchanged.
     let ended = |text: &str| if is_unary { Status::unknown(text) } else { Status::internal(text) };
     if text == "Unexpected EOF decoding stream." {
         return Some(ended("unexpected EOF"));
@@ -75,7 +75,7 @@ fn refusal_of_a_message(text: &str, is_unary: bool) -> Option<Status> {
     (!is_unary).then(|| Status::internal(text))
 }
 
-/// The first two numbers of a text that begins like that.
+/// Returns the first two numbers in a text with this prefix.
 fn numbers_after<'a>(text: &'a str, prefix: &str) -> Option<[&'a str; 2]> {
     let rest = text.strip_prefix(prefix)?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
