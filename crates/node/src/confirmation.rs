@@ -40,6 +40,11 @@ impl Confirmation {
         self.now = self.now.max(now);
     }
 
+    /// The time, as the caller last gave it.
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
     /// Adds the time to a heartbeat that is about to be sent.
     pub(crate) fn stamp(&self, heartbeat: &mut Message) {
         let stamp = self.now.to_le_bytes();

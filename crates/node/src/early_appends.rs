@@ -27,9 +27,14 @@ pub(crate) struct EarlyAppends {
 }
 
 impl EarlyAppends {
-    /// Keeps an append of the leader of `term`, or gives it back when there is no room.
-    pub(crate) fn keep(&mut self, term: Term, message: Message) -> Option<Message> {
+    /// Keeps an append of the present leader, or returns it if there is no room.
+    pub(crate) fn keep(&mut self, message: Message) -> Option<Message> {
+        let term = message.term;
         if term != self.term {
+            assert!(
+                term > self.term,
+                "terms never fall: an append of a deposed leader would drop those of its successor"
+            );
             *self = Self { term, ..Self::default() };
         }
         let bytes = bytes_of(&message);
@@ -50,6 +55,10 @@ impl EarlyAppends {
         }
         let message = first.remove();
         self.bytes -= bytes_of(&message);
+        assert!(
+            !self.kept.is_empty() || self.bytes == 0,
+            "without kept appends no bytes are counted: otherwise none would be kept any more"
+        );
         Some(message)
     }
 
@@ -76,18 +85,18 @@ mod tests {
     use bytes::Bytes;
     use quorate_raft::{Entry, MessageKind};
 
-    fn append(index: u64, payload_bytes: usize) -> Message {
-        let index = LogIndex(index);
+    fn append(term: u64, index: u64, payload_bytes: usize) -> Message {
+        let (term, index) = (Term(term), LogIndex(index));
         let data = Bytes::from(vec![0; payload_bytes]);
-        let entries = vec![Entry { index: index.next(), term: Term(1), data, ..Entry::default() }];
-        Message { index, entries, ..Message::new(MessageKind::Append, 1) }
+        let entries = vec![Entry { index: index.next(), term, data, ..Entry::default() }];
+        Message { term, index, entries, ..Message::new(MessageKind::Append, 1) }
     }
 
     #[test]
     fn they_come_out_in_the_order_of_the_log() {
         let mut early = EarlyAppends::default();
         for index in [9, 7, 8] {
-            assert_eq!(early.keep(Term(1), append(index, 1)), None);
+            assert_eq!(early.keep(append(1, index, 1)), None);
         }
         assert_eq!(early.take_fitting(Term(1), LogIndex(6)), None);
         assert_eq!(early.take_fitting(Term(1), LogIndex(7)).unwrap().index, LogIndex(7));
@@ -100,20 +109,20 @@ mod tests {
     #[test]
     fn another_term_forgets_them() {
         let mut early = EarlyAppends::default();
-        early.keep(Term(1), append(7, 1));
+        early.keep(append(1, 7, 1));
         assert_eq!(early.take_fitting(Term(2), LogIndex(9)), None);
-        early.keep(Term(2), append(5, 1));
+        early.keep(append(2, 5, 1));
         assert_eq!(early.take_all().len(), 1);
     }
 
     #[test]
     fn they_are_bounded_in_bytes() {
         let mut early = EarlyAppends::default();
-        assert_eq!(early.keep(Term(1), append(7, 12 << 20)), None);
+        assert_eq!(early.keep(append(1, 7, 12 << 20)), None);
         assert!((12 << 20..EARLY_APPENDS_BYTES_MAX).contains(&early.bytes()));
-        assert!(early.keep(Term(1), append(8, 12 << 20)).is_some());
+        assert!(early.keep(append(1, 8, 12 << 20)).is_some());
         early.take_fitting(Term(1), LogIndex(7)).unwrap();
         assert_eq!(early.bytes(), 0);
-        assert_eq!(early.keep(Term(1), append(8, 12 << 20)), None);
+        assert_eq!(early.keep(append(1, 8, 12 << 20)), None);
     }
 }

@@ -322,6 +322,10 @@ impl Node {
         for message in self.early_appends.take_all() {
             self.step_received(message);
         }
+        assert!(
+            self.heir.is_none() || self.disk_watch.is_stalled(),
+            "a leader withholds heartbeats only while its disk is stalled: otherwise it would stay without a quorum"
+        );
         self.refusals.tick();
         self.proposals.tick();
         let overdue = self.barriers.tick();
@@ -435,7 +439,7 @@ impl Node {
             && message.term == term
             && message.term == self.matched_in
             && message.index > self.raft.last_index();
-        if is_early { self.early_appends.keep(term, message) } else { Some(message) }
+        if is_early { self.early_appends.keep(message) } else { Some(message) }
     }
 
     fn step_received(&mut self, mut message: Message) {
@@ -503,6 +507,10 @@ impl Node {
     /// A leader's snapshot is in the log, which begins after it now; the state machine is to follow.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         self.conf_state = snapshot.metadata.conf_state.clone();
+        assert!(
+            snapshot.metadata.index > self.applied,
+            "a snapshot from the leader is newer than the state machine: otherwise it would take back applied entries"
+        );
         self.last_snapshot = snapshot.metadata.index;
         // One of this member's own that is under way is older, and may be dropped.
         self.taking_snapshot = false;
@@ -519,6 +527,10 @@ impl Node {
 
     fn handle_applied(&mut self, index: LogIndex) {
         assert!(index >= self.applied, "entries are applied in order");
+        assert!(
+            index <= self.raft.commit_index(),
+            "only committed entries are applied: another leader could still replace entry {index}"
+        );
         self.applied = index;
         let responses = self.persistence.finish_applications(index);
         self.deliver(responses);
@@ -638,6 +650,10 @@ impl Node {
         let previous = self.leadership;
         let SoftState { leader, role } = soft_state;
         self.leadership = Leadership { leader, term: self.raft.term(), role };
+        assert!(
+            self.leadership.term >= previous.term,
+            "terms never fall: the member would obey a leader that was deposed"
+        );
         if self.leadership == previous {
             return;
         }

@@ -72,9 +72,19 @@ impl Persistence {
                 None => Err(order.responses),
             };
         }
+        if let (Some(snapshot), Some(first)) = (&snapshot, order.entries.first()) {
+            assert!(
+                first.index == snapshot.metadata.index.next(),
+                "entries that are written with a snapshot follow it: otherwise the log would have a hole behind it"
+            );
+        }
         self.last_token += 1;
         let hard_state = self.unwritten.take();
         if let Some(hard_state) = hard_state {
+            assert!(
+                hard_state.term >= self.written.term,
+                "the written term never falls: after a restart the member could vote again in a term in which it voted"
+            );
             self.written = hard_state;
         }
         self.writing_bytes += encoded_bytes(&order.entries);
@@ -122,8 +132,16 @@ impl Persistence {
 
     /// The oldest write up to `token`, if it is still open.
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
+        assert!(
+            token <= self.last_token,
+            "a write is reported after it was ordered: otherwise entries would count as durable that are not"
+        );
         let write = self.writes.pop_front_if(|write| write.token <= token)?;
         self.writing_bytes -= encoded_bytes(&write.entries);
+        assert!(
+            !self.writes.is_empty() || self.writing_bytes == 0,
+            "without writes under way no bytes are written: otherwise the member would refuse appends for ever"
+        );
         Some(write)
     }
 
@@ -134,6 +152,10 @@ impl Persistence {
 
     pub(crate) fn order_application(&mut self, order: Message) -> Option<Applying> {
         let last_index = order.entries.last()?.index;
+        assert!(
+            self.applications.back().is_none_or(|before| before.last_index < last_index),
+            "entries are ordered to be applied in log order: otherwise one report would cover entries that follow it"
+        );
         self.applications.push_back(Application { last_index, responses: order.responses });
         Some(Applying { entries: order.entries })
     }

@@ -90,6 +90,10 @@ impl Proposals {
         {
             self.forwarded_bytes -= encoded_bytes(&message.entries);
         }
+        assert!(
+            !self.forwarded.is_empty() || self.forwarded_bytes == 0,
+            "without forwarded requests no bytes are counted: otherwise those of other members would be dropped"
+        );
     }
 }
 

@@ -44,7 +44,12 @@ impl ReadBarriers {
         }
         let id = self.next_request_id;
         self.next_request_id += 1;
-        self.requests.insert(id, Request { rounds, ticks_left: READ_INDEX_RETRY_TICKS });
+        let request = Request { rounds, ticks_left: READ_INDEX_RETRY_TICKS };
+        let before = self.requests.insert(id, request);
+        assert!(
+            before.is_none(),
+            "a request id is used once: the answer to an older request would let newer readers read stale data"
+        );
         Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
     }
 

@@ -67,7 +67,14 @@ impl<S: Storage> Raft<S> {
     }
 
     fn become_leader(&mut self) {
-        assert!(self.role != Role::Follower, "only a candidate is elected");
+        assert!(
+            self.role == Role::Candidate,
+            "only a candidate is elected: the votes for another role are of another term"
+        );
+        assert!(
+            self.vote == self.config.id,
+            "a leader has its own vote of the term: a vote for another member could elect two leaders"
+        );
         self.reset(self.term);
         self.leader = self.config.id;
         self.role = Role::Leader;
@@ -140,6 +147,10 @@ impl<S: Storage> Raft<S> {
             self.heartbeat_elapsed = 0;
             self.broadcast_heartbeat();
         }
+        assert!(
+            self.role != Role::Leader || self.election_elapsed < self.config.election_tick,
+            "a leader looks for its quorum once in an election timeout: otherwise it would lead for ever without one"
+        );
     }
 
     /// A leader without a quorum steps down: somebody else may have one.
@@ -284,6 +295,10 @@ impl<S: Storage> Raft<S> {
         response.term = request.term;
         self.send(response);
         if request.kind == MessageKind::Vote {
+            assert!(
+                self.vote == NONE || self.vote == request.from,
+                "a member votes once in a term: two votes could elect two leaders"
+            );
             self.election_elapsed = 0;
             self.vote = request.from;
         }

@@ -29,7 +29,11 @@ impl Inflights {
     /// be full, and indexes must not go back.
     pub fn add(&mut self, last: LogIndex, bytes: u64) {
         assert!(!self.is_full(), "an append was sent beyond the flow-control window");
-        debug_assert!(self.window.back().is_none_or(|(previous, _)| *previous <= last));
+        assert!(
+            self.window.back().is_none_or(|(previous, _)| *previous <= last),
+            "appends are recorded in log order: otherwise one acknowledgement would leave older appends in the window, \
+             which then never empties"
+        );
         self.window.push_back((last, bytes));
         self.bytes += bytes;
     }
@@ -42,6 +46,10 @@ impl Inflights {
             self.window.pop_front();
             self.bytes -= bytes;
         }
+        assert!(
+            !self.window.is_empty() || self.bytes == 0,
+            "an empty window has no bytes: otherwise the window would count as full for ever"
+        );
     }
 
     /// Whether another append has to wait.

@@ -269,6 +269,10 @@ impl<S: Storage> RaftLog<S> {
     /// Records that entries up to `index`, of `bytes`, have been handed out for application.
     pub(crate) fn accept_applying(&mut self, index: LogIndex, bytes: u64, allow_unstable: bool) {
         assert!(index <= self.committed, "only committed entries are applied");
+        assert!(
+            index >= self.applying,
+            "entries are handed out once: otherwise the state machine would apply an entry twice"
+        );
         self.applying = index;
         self.applying_bytes += bytes;
         // If more could have been handed out, the limit stopped it.
@@ -282,6 +286,10 @@ impl<S: Storage> RaftLog<S> {
         assert!(index >= self.applied, "entries are applied in order");
         self.applied = index;
         self.applying = self.applying.max(index);
+        assert!(
+            self.applying <= self.committed,
+            "applied <= applying <= committed: otherwise an entry would be applied that another leader can replace"
+        );
         self.applying_bytes = self.applying_bytes.saturating_sub(bytes);
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max;
     }

@@ -62,6 +62,10 @@ impl PendingReads {
         if self.confirmed_count >= confirmed {
             return None;
         }
+        assert!(
+            confirmed <= self.newest(),
+            "a quorum confirms only reads that exist: otherwise later reads would be answered without a round"
+        );
         let read = self.unconfirmed.pop_front()?;
         self.confirmed_count += 1;
         Some(read)

@@ -109,12 +109,14 @@ impl Progress {
         self.enter(ProgressState::Probe);
         self.next_index = self.match_index.max(snapshot) + 1;
         self.limit_sent_commit();
+        self.assert_ordered();
     }
 
     /// Starts streaming after what has been acknowledged.
     pub(crate) fn become_replicate(&mut self) {
         self.enter(ProgressState::Replicate);
         self.next_index = self.match_index + 1;
+        self.assert_ordered();
     }
 
     /// Stops sending until the snapshot at `index` has been dealt with.
@@ -123,6 +125,18 @@ impl Progress {
         self.pending_snapshot = index;
         self.next_index = index + 1;
         self.sent_commit = index;
+        self.assert_ordered();
+    }
+
+    /// Both ends of the invariant: every change of `match_index` or `next_index` ends here.
+    fn assert_ordered(&self) {
+        assert!(
+            self.match_index < self.next_index,
+            "match_index {} < next_index {}: otherwise acknowledged entries would be sent again and their refusal \
+             would take the acknowledgement back",
+            self.match_index,
+            self.next_index,
+        );
     }
 
     /// Records that an append with `count` entries from `next_index` on has been sent.
@@ -163,7 +177,7 @@ impl Progress {
         }
         self.match_index = acked;
         self.next_index = self.next_index.max(acked + 1);
-        assert!(self.match_index < self.next_index, "what is acknowledged is not sent again");
+        self.assert_ordered();
         self.is_flow_paused = false;
         true
     }
@@ -186,6 +200,7 @@ impl Progress {
             self.is_flow_paused = false;
         }
         self.limit_sent_commit();
+        self.assert_ordered();
         true
     }
 

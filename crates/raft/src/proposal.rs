@@ -98,6 +98,10 @@ impl<S: Storage> Raft<S> {
 
     /// Gives entries their term and index and appends them, unless too much is uncommitted.
     pub(crate) fn append_as_leader(&mut self, mut entries: Vec<Entry>) -> bool {
+        assert!(
+            self.role == Role::Leader,
+            "only a leader gives entries a term and an index: otherwise one position would have two entries of a term"
+        );
         let bytes = payload_bytes(&entries);
         if self.would_exceed_uncommitted(bytes) {
             note!(

@@ -33,6 +33,10 @@ impl<S: Storage> Raft<S> {
     }
 
     fn confirm_leadership_for(&mut self, request: Message) {
+        assert!(
+            self.has_committed_in_term(),
+            "a leader answers reads only after a commit in its term: before that, its commit index may be stale"
+        );
         let commit = self.log.committed();
         let is_sure = self.config.read_only == ReadOnlyOption::LeaseBased
             || self.tracker.is_sole_voter(self.config.id);

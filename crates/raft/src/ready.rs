@@ -65,6 +65,11 @@ impl<S: Storage> Node<S> {
         let applies_unstable = self.applies_unstable();
         let raft = &mut self.raft;
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
+        assert!(
+            hard_state.term >= self.hard_state.term && hard_state.commit >= self.hard_state.commit,
+            "term and commit index never fall: a lower term would allow a second vote, a lower commit index would \
+             uncover the newest snapshot of the log"
+        );
         let entries = raft.log.unstable.next_entries();
         let must_sync = !entries.is_empty()
             || hard_state.vote != self.hard_state.vote

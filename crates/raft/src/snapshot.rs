@@ -39,6 +39,11 @@ impl<S: Storage> Raft<S> {
         };
         assert!(!snapshot.is_empty(), "a compacted log has a snapshot");
         let last = snapshot.last_id();
+        assert!(
+            last.index + 1 >= self.log.first_index(),
+            "a snapshot reaches the beginning of the log: otherwise the follower would need entries that nobody has, \
+             and would be sent the same snapshot for ever"
+        );
         note!(
             self,
             Debug,

@@ -16,7 +16,12 @@ impl Node {
     pub fn confirmed_at(&self) -> Option<u64> {
         let (term, own) = (self.raft.term(), self.raft.id());
         let answered = |member| self.confirmation.answered(term, own, member);
-        self.raft.is_leader().then(|| self.raft.quorum_agreed(answered))
+        let at = self.raft.is_leader().then(|| self.raft.quorum_agreed(answered));
+        assert!(
+            at.is_none_or(|at| at <= self.confirmation.now()),
+            "a confirmation lies in the past: one from the future would let a deposed leader renew leases"
+        );
+        at
     }
 
     /// Whether this leader hands over because its disk is stuck: then it sends no heartbeats.

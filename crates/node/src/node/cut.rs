@@ -36,6 +36,10 @@ impl Node {
         }
         // The core's log may have begun anew at a snapshot that the state machine has not reached.
         if forgettable > before_first {
+            assert!(
+                forgettable <= applied,
+                "the log is compacted up to the applied index at most: what follows has still to be applied"
+            );
             // Who needs what is forgotten is sent a snapshot, which is made when it is sent.
             match storage.create_snapshot(applied, self.conf_state.clone(), Bytes::new()) {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}

@@ -189,9 +189,18 @@ impl MemoryStorage {
         assert_eq!(entry.index, self.last_index() + 1, "entries are consecutive");
         self.ends.push_back(self.end() + entry.encoded_bytes());
         self.entries.push_back(entry);
+        assert_eq!(
+            self.ends.len(),
+            self.entries.len(),
+            "every entry has its size: otherwise the bounds in bytes would drop the wrong entries"
+        );
     }
 
     fn truncate_from(&mut self, index: LogIndex) {
+        assert!(
+            index > self.offset.index,
+            "entries before the beginning of the log stay: they are applied, and a snapshot covers them"
+        );
         while self.last_index() >= index {
             if self.entries.pop_back().is_none() {
                 return;
