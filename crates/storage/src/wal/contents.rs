@@ -105,6 +105,10 @@ impl Collector {
                 let data = Bytes::copy_from_slice(entry.data);
                 let (index, term, kind) = (entry.index, entry.term, entry.kind);
                 self.place(Entry { index, term, kind, data })?;
+                if let Some(before) = self.term_before_last().filter(|before| *before > term) {
+                    let path = path.to_path_buf();
+                    return Err(WalError::TermFalls { index, term, before, path, offset });
+                }
             }
             kind::STATE => {
                 let state = decode_state(record.data).ok_or_else(|| malformed("HardState"))?;
@@ -148,6 +152,13 @@ impl Collector {
                 count: entries.len(),
             }),
         }
+    }
+
+    /// The term of the entry before the last one.
+    fn term_before_last(&self) -> Option<u64> {
+        let entries = &self.contents.entries;
+        let before = entries.len().checked_sub(2)?;
+        entries.get(before).map(|entry| entry.term)
     }
 
     fn check_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {

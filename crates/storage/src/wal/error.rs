@@ -130,6 +130,24 @@ pub enum WalError {
         /// The number of entries before the hole.
         count: usize,
     },
+    /// The term falls from one entry to the next, which no log of a member has.
+    #[error(
+        "wal: the entry at index {index} has term {term}, lower than term {before} of the entry before it: in file '{}' \
+         at position: {offset}",
+        path.display()
+    )]
+    TermFalls {
+        /// The entry.
+        index: u64,
+        /// Its term.
+        term: u64,
+        /// The term of the entry before it.
+        before: u64,
+        /// The segment.
+        path: PathBuf,
+        /// Where the entry's record begins.
+        offset: u64,
+    },
     /// The damage is not at the end of the log, or was found again after a repair.
     #[error("failed to read WAL, cannot be repaired: {source}")]
     CannotRepair {

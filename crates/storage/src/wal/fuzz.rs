@@ -78,7 +78,9 @@ fn judge(dir: &Path) {
     assert_eq!(contents.hard_state, seen.hard_state);
     let index = contents.entries.len() as u64 + 1;
     let data = Bytes::from(vec![0x5a; SEGMENT_BYTES as usize]);
-    let added = Entry { index, term: contents.hard_state.term, kind: 0, data };
+    // Terms never fall along a log, and a log whose terms fall is refused.
+    let term = contents.entries.last().map_or(0, |last| last.term).max(contents.hard_state.term);
+    let added = Entry { index, term, kind: 0, data };
     let saved = wal.save(Some(&contents.hard_state), std::slice::from_ref(&added));
     assert!(saved.expect("a log that opened goes on").synced);
     wal.close().expect("a log that took an entry is closed");

@@ -292,3 +292,25 @@ fn any_bytes_are_read_or_refused() {
         }
     });
 }
+
+#[test]
+fn a_log_whose_terms_fall_is_refused_with_path_and_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("wal");
+    let mut wal = create(&dir);
+    wal.save(Some(&state(3, 1, 1)), &[entry(1, 3, b"a")]).unwrap();
+    let offset = wal.tail.written();
+    wal.save(None, &[entry(2, 2, b"b")]).unwrap();
+    wal.close().unwrap();
+    let refused = read(&RealDisk, &dir, &SnapshotMark::default()).unwrap_err();
+    let path = last_segment(&dir);
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "wal: the entry at index 2 has term 2, lower than term 3 of the entry before it: in file '{}' at \
+             position: {offset}",
+            path.display()
+        )
+    );
+    assert!(open(&dir).is_err());
+}
