@@ -49,6 +49,10 @@ impl<T> AppliedWaits<T> {
         let first = self.by_index.first_entry().filter(|first| *first.key() <= published)?;
         let waiters = first.remove();
         self.count -= waiters.len();
+        assert!(
+            !self.by_index.is_empty() || self.count == 0,
+            "waiters are counted while they wait: otherwise the bound on them would refuse readers for ever"
+        );
         Some(waiters)
     }
 

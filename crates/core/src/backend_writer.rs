@@ -310,6 +310,10 @@ impl<T, R> BackendWriter<T, R> {
     /// Does the next step; `None` when there is none, or no room for it.
     pub fn step(&mut self) -> Result<Option<Report<T, R>>, BackendError> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
+        assert!(
+            self.superseded.is_none() || !matches!(step, Step::Commit(_)),
+            "no batch is written while a snapshot supersedes batches: the file would lack the entries in between"
+        );
         let report = match step {
             Step::Commit(batch) => match self.commit(&batch) {
                 Ok(committed) => Report::Committed { committed, generation: self.generation },
@@ -340,7 +344,10 @@ impl<T, R> BackendWriter<T, R> {
     fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
         if let Some((index, _)) = batch.consistent_index() {
             let (before, _) = self.backend.read().consistent_index()?;
-            assert!(index >= before, "the file is a prefix of the log, and grows");
+            assert!(
+                index >= before,
+                "the backend file is a prefix of the log and grows: a lower index would apply entries again at a start"
+            );
         }
         self.backend.commit(batch)
     }
@@ -355,6 +362,10 @@ impl<T, R> BackendWriter<T, R> {
             return Err(error);
         }
         self.steps.push_front(step);
+        assert!(
+            self.superseded.is_none(),
+            "a batch that a snapshot supersedes waits for no room: the snapshot behind it would wait for ever"
+        );
         let is_told = std::mem::replace(&mut self.lacks_room, true);
         Ok((!is_told).then_some(Report::NoRoom(error)))
     }

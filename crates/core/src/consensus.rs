@@ -166,6 +166,10 @@ impl<R: Readers> Consensus<R> {
     /// Consensus must know what became of a change of the membership before it hears that the entry is
     /// applied; the verdict may still be on its way here.
     pub fn notice_applied(&mut self, applied: LogIndex) {
+        assert!(
+            applied <= self.node.commit_index(),
+            "only committed entries are applied: another leader could still replace entry {applied}"
+        );
         let index = self.undecided.front().map_or(applied, |first| applied.min(first.prev()));
         if index > self.applied {
             self.applied = index;

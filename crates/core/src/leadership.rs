@@ -151,7 +151,7 @@ impl LeadershipState {
 
     /// A quorum has answered what this leader sent at this time.
     pub(crate) fn confirm(&mut self, at: Millis) {
-        assert!(self.leads(), "only a leader is confirmed: anybody else would renew leases");
+        assert!(self.leads(), "only a leader is confirmed: any other member would renew leases");
         self.confirmed_at = self.confirmed_at.max(at);
     }
 }

@@ -80,11 +80,18 @@ impl Log {
     /// [`Log::sync`].
     pub fn append(&mut self, persist: &Persist) -> Result<u64, LogError> {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
-        assert!(is_next, "orders to persist come one after the other");
+        assert!(
+            is_next,
+            "orders to persist come in order: otherwise one sync would acknowledge an order that is not written"
+        );
         if let Some(snapshot) = &persist.snapshot {
             self.begin_at(snapshot)?;
         }
         let hard_state = persist.hard_state.map(to_wal_state);
+        assert!(
+            hard_state.as_ref().is_none_or(|state| state.commit >= self.wal.hard_state().commit),
+            "the commit index never falls: a start would pass over the newest snapshot, whose log is released"
+        );
         let entries = persist.entries.iter().map(to_wal_entry);
         let appended = self.wal.append(hard_state.as_ref(), entries)?;
         self.unsynced = Some(persist.token);
@@ -135,6 +142,10 @@ impl Log {
     }
 
     fn write_mark(&mut self, mark: &SnapshotMark) -> Result<(), WalError> {
+        assert!(
+            LogIndex(mark.index) > self.marked,
+            "marks of snapshots rise: a start goes by the last one and would need segments that are purged"
+        );
         self.wal.save_snapshot(mark)?;
         self.wal.release_to(mark.index);
         self.marked = LogIndex(mark.index);

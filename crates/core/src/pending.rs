@@ -167,5 +167,9 @@ impl<W> Pending<W> {
         );
         self.load.count -= 1;
         self.load.bytes -= hold.bytes;
+        assert!(
+            self.load.count > 0 || self.load.bytes == 0,
+            "without proposals no bytes are counted: otherwise new proposals would be refused for ever"
+        );
     }
 }

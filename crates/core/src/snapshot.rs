@@ -33,6 +33,10 @@ impl SnapshotOrder {
     pub fn new(index: LogIndex, term: Term, members: &Members, versions: &Versions) -> Self {
         let membership =
             V2Membership { members: members.clone(), cluster_version: versions.cluster() };
+        assert!(
+            index > LogIndex::ZERO,
+            "a snapshot stands at an entry: one at index 0 would be no snapshot to the member that receives it"
+        );
         let data = membership.to_json().into();
         // As etcd writes it, with the flag spelled out.
         let conf_state = ConfState { auto_leave: Some(false), ..members.conf_state() };

@@ -133,6 +133,17 @@ pub enum ApplyError {
     /// A leader's state cannot be taken over.
     #[error("failed to take over a snapshot: {0}")]
     Install(#[from] RecoverError),
+    /// The image that was installed contains other entries than its snapshot. It was checked when it arrived.
+    #[error(
+        "the image of the snapshot at index {snapshot} is at index {index}; the file has changed since it was \
+         received: check the disk"
+    )]
+    ImageIndex {
+        /// The last entry that the image contains.
+        index: LogIndex,
+        /// The last entry that the snapshot contains.
+        snapshot: LogIndex,
+    },
     /// The same for its members.
     #[error("failed to take over the members of a snapshot: {0}")]
     Members(#[from] V2Error),
@@ -228,7 +239,10 @@ impl<T> StateMachine<T> {
         now: Now,
         outlet: &mut O,
     ) -> Result<Next, ApplyError> {
-        assert!(self.installing.is_none(), "nothing is done while an image is being put in place");
+        assert!(
+            self.installing.is_none(),
+            "no job is done while an image is installed: its changes would be lost with the file that is replaced"
+        );
         match job {
             Job::Apply(entries) => self.apply(entries, now, outlet)?,
             Job::TakeSnapshot => self.take_snapshot(outlet),
@@ -265,6 +279,11 @@ impl<T> StateMachine<T> {
     ) -> Result<(), ApplyError> {
         let Some(last) = entries.last() else { return Ok(()) };
         let (last_index, last_term) = (last.index, last.term);
+        assert!(
+            self.verdicts.is_empty() && self.accepted.is_empty(),
+            "outcomes leave with the batch of their entries: otherwise a client would be answered before the change \
+             can be read"
+        );
         let file_bytes = self.backend.size_bytes();
         let meta = |entry: &Entry, reply_wanted| EntryMeta {
             index: entry.index.get(),

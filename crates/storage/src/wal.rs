@@ -181,14 +181,20 @@ impl Wal {
             // A log without its beginning does not know its last index.
             let last = self.last_index;
             let follows = last == 0 || entry.index <= last.saturating_add(1);
-            assert!(follows, "an entry follows the last one, or replaces what was there");
+            assert!(
+                follows,
+                "an entry follows the last one or replaces an entry: otherwise the log has a hole and cannot be read"
+            );
             self.encoder.push_entry(entry);
             self.last_index = entry.index;
             sync_needed = true;
         }
         if let Some(state) = hard_state.filter(|state| !state.is_empty()) {
             let known = self.hard_state;
-            assert!(state.term >= known.term, "a member never goes back to an earlier term");
+            assert!(
+                state.term >= known.term,
+                "the term never falls: after a restart the member could vote again in a term in which it voted"
+            );
             sync_needed |= state.vote != known.vote || state.term != known.term;
             self.encoder.push_state(state);
             self.hard_state = *state;
@@ -263,6 +269,10 @@ impl Wal {
             .position(|segment| segment.name.index >= index)
             .map_or(self.held.len() - 1, |position| position.saturating_sub(1));
         self.held.drain(..keep_from);
+        assert!(
+            !self.held.is_empty(),
+            "the last segment stays locked: otherwise it could be purged while it is written"
+        );
     }
 
     /// Does part of the work that later saves would have to wait for: reserves the next segment,
@@ -277,6 +287,10 @@ impl Wal {
             self.next = Some(next);
             return Ok(true);
         }
+        assert!(
+            self.tail.written() <= self.tail.reserved_to(),
+            "records lie in reserved space: otherwise a full disk would be noticed in the middle of a record"
+        );
         let lead = self.options.zero_lead_bytes;
         let step = bytes_max.max(1);
         let wanted = self.tail.zeros_wanted(lead);
@@ -416,6 +430,10 @@ impl Wal {
     /// The new segment gets its name only when its head is durable. The head repeats what a reader
     /// needs to begin there: checksum, metadata, hard state.
     fn cut(&mut self) -> Result<Option<PathBuf>, WalError> {
+        assert!(
+            self.encoder.buffer.is_empty(),
+            "a segment ends with whole records: buffered ones would stand before the head of the next segment"
+        );
         let end = self.tail.written();
         self.tail.file().set_len(end).map_err(|e| self.tail_error("truncate", e))?;
         self.written_unsynced = true;
@@ -433,6 +451,10 @@ impl Wal {
         if self.options.sync {
             self.disk.sync_dir(&self.dir).map_err(WalError::io("sync", &self.dir))?;
         }
+        assert!(
+            self.tail_segment().name.precedes(&name),
+            "segments are numbered without a gap: otherwise the next start refuses the log"
+        );
         self.held.push(Segment { name, path: path.clone(), file: next.file });
         self.tail = next.tail;
         Ok(Some(path))

@@ -15,12 +15,14 @@
 //! * Every crate is drawn in `ARCHITECTURE.md`, and has what is named as its own there.
 //! * The simulator leaves the decisions of a member to production, and has no copy of them.
 //! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
+//! * The crates that hold a member's data and decide for it do not lose asserts.
 //! * Stilted sentences and headings that are sentences do not get more.
 //! * Nothing is left unfinished, and no file names a path of somebody's machine.
 //!
 //! Tests of the pure crates are free to use the environment; what counts as a test is said at
 //! [`production`]. The rules also run as a test of this crate.
 
+mod asserts;
 mod bounds;
 mod circles;
 mod decisions;
@@ -37,6 +39,7 @@ mod unused;
 
 use crate::workspace::root;
 use crate::{Outcome, plants, say};
+use asserts::check_asserts;
 use bounds::check_bounds;
 use circles::check_circles;
 use decisions::check_decisions;
@@ -343,6 +346,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         _ => return Err("usage: cargo xtask tidy [--lower | --prose [GROUP]]".to_owned()),
     }
     let mut complaints = check(&sources);
+    check_asserts(&sources, &mut complaints);
     complaints.extend(plants::check(&root()));
     for complaint in &complaints {
         say(complaint);

@@ -68,6 +68,10 @@ impl<T, R> BackendWriter<T, R> {
         };
         current.has_gained |= step.moved_pages > 0 || step.truncated_bytes > 0;
         let goes_on = if step.done {
+            assert!(
+                current.passes_left > 0,
+                "a reclamation ends after its last pass: otherwise its callers would wait for ever"
+            );
             current.passes_left -= 1;
             let goes_on = current.has_gained && current.passes_left > 0;
             current.has_gained = false;

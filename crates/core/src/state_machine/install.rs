@@ -18,6 +18,10 @@ impl<T> StateMachine<T> {
         self.generation += 1;
         self.commit_at = None;
         self.state.install(&self.backend)?;
+        let (index, _) = self.applied();
+        if index != snapshot.metadata.index {
+            return Err(ApplyError::ImageIndex { index, snapshot: snapshot.metadata.index });
+        }
         self.repair_members(&snapshot)?;
         let is_compacting = !self.state.store().is_compaction_idle();
         let over = self.compaction.begin_anew(is_compacting, now.instant);

@@ -36,7 +36,10 @@ impl Batch {
     /// Sets a key. Records are put with [`Batch::put_record`].
     pub fn put(&mut self, bucket: Bucket, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         let (key, value) = (key.into(), value.into());
-        assert!(bucket != Bucket::Key, "records are put by revision");
+        assert!(
+            bucket != Bucket::Key,
+            "records are put by revision: another key in their bucket would stop the next start"
+        );
         self.byte_count += key.len() + value.len();
         self.operations.push(Operation::Put(bucket, key, value));
     }
@@ -44,7 +47,10 @@ impl Batch {
     /// Removes a key, if it exists.
     pub fn delete(&mut self, bucket: Bucket, key: impl Into<Bytes>) {
         let key = key.into();
-        assert!(bucket != Bucket::Key, "records are deleted by revision");
+        assert!(
+            bucket != Bucket::Key,
+            "records are deleted by revision: otherwise deletions would not be sorted for the commit"
+        );
         self.byte_count += key.len();
         self.operations.push(Operation::Delete(bucket, key));
     }
@@ -52,6 +58,10 @@ impl Batch {
     /// Adds a record.
     pub fn put_record(&mut self, key: RecordKey, value: Bytes) {
         self.byte_count += RecordKey::ENCODED_LEN_MAX + value.len();
+        assert!(
+            self.last_revision.is_none_or(|before| before <= key.revision.main),
+            "records are put in the order of their revisions: otherwise the window would drop records that the file lacks"
+        );
         self.last_revision = Some(key.revision.main);
         self.operations.push(Operation::PutRecord(key, value));
     }
@@ -64,6 +74,10 @@ impl Batch {
 
     /// Sets the index of the entry that the changes so far complete. Index 0 is never stored.
     pub fn set_consistent_index(&mut self, index: u64, term: u64) {
+        assert!(
+            self.consistent_index.is_none_or(|(before, _)| before <= index),
+            "the index of a batch never falls: otherwise a restart would apply entries again that the file contains"
+        );
         self.consistent_index = Some((index, term));
     }
 
@@ -109,6 +123,10 @@ impl Batch {
     }
 
     pub(crate) fn put_compaction(&mut self, name: &'static [u8], revision: i64) {
+        assert!(
+            revision >= 0,
+            "a compaction is at a revision: a negative one would be read as beyond every revision"
+        );
         let value = Bytes::copy_from_slice(&Revision::new(revision, 0).encode());
         self.put(Bucket::Meta, name, value);
     }

@@ -166,7 +166,11 @@ impl Lessor {
     pub fn revoke(&mut self, id: LeaseId) -> bool {
         let Some(keys) = self.leases.remove(id) else { return false };
         for key in keys {
-            self.attached.remove(&key);
+            let held = self.attached.remove(&key);
+            assert!(
+                held == Some(id),
+                "a key is attached to the lease that lists it: otherwise the end of one lease would delete keys of another"
+            );
         }
         true
     }

@@ -230,11 +230,17 @@ impl Leases {
         while let Some(key) = lease.keys.range::<[u8], _>((unchecked, Bound::Unbounded)).next() {
             unchecked = match check(key)? {
                 Bound::Excluded(end) => {
-                    assert!(end > &key[..], "a range that holds a key ends after it");
+                    assert!(
+                        end > &key[..],
+                        "a range that holds a key ends after it: otherwise the check never ends"
+                    );
                     Bound::Included(end)
                 }
                 Bound::Included(last) => {
-                    assert!(last >= &key[..], "a range that holds a key ends after it");
+                    assert!(
+                        last >= &key[..],
+                        "a range that holds a key ends after it: otherwise the check never ends"
+                    );
                     Bound::Excluded(last)
                 }
                 Bound::Unbounded => return Ok(()),
@@ -285,6 +291,10 @@ impl Leases {
                 if !lease.expiry_slot.take(at) {
                     continue;
                 }
+                assert!(
+                    at <= now,
+                    "a lease is looked at when its deadline is due: otherwise every look would go through all leases"
+                );
                 if expiry <= now {
                     expired.push(id);
                     expiries.schedule(&mut lease.expiry_slot, id, again);
@@ -322,6 +332,10 @@ impl Leases {
                     continue;
                 };
                 let remaining_secs = left.div_ceil(1000).cast_signed();
+                assert!(
+                    remaining_secs >= 0,
+                    "a checkpoint is no negative time: members would take it for the full lifetime"
+                );
                 if remaining_secs > 0 && remaining_secs < lease.ttl_secs {
                     due.push(Checkpoint { id, remaining_secs });
                 }
@@ -469,6 +483,10 @@ fn spread(order: &mut [(Millis, LeaseId)]) {
         let earliest = order[position - EXPIRIES_PER_SECOND].0.plus_secs(1);
         let expiry = &mut order[position].0;
         *expiry = earliest.max(*expiry);
+        assert!(
+            order[position - 1].0 <= order[position].0,
+            "expiries stay ascending: otherwise a second could have more of them than can be revoked in it"
+        );
     }
 }
 

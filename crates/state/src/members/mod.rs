@@ -317,17 +317,29 @@ impl Members {
     pub fn apply(&mut self, change: MemberChange, batch: &mut Batch) {
         match change {
             MemberChange::Add(member) => {
+                assert!(
+                    !self.removed.contains(&member.id),
+                    "a removed id never comes back: its old process would take part again"
+                );
                 put(&member, batch);
                 self.members.insert(member.id, member);
             }
             MemberChange::Promote(id) => {
+                assert!(
+                    self.members.get(&id).is_some_and(|member| member.is_learner),
+                    "only a learner is promoted: consensus would count a voter twice"
+                );
                 self.update(id, batch, |member| member.is_learner = false);
             }
             MemberChange::UpdatePeerUrls(id, peer_urls) => {
                 self.update(id, batch, |member| member.peer_urls = peer_urls);
             }
             MemberChange::Remove(id) => {
-                self.members.remove(&id);
+                let removed = self.members.remove(&id);
+                assert!(
+                    removed.is_some(),
+                    "only a member is removed: the id of a later member would be lost"
+                );
                 self.removed.insert(id);
                 batch.delete(Bucket::Members, id.to_string());
                 batch.put(Bucket::MembersRemoved, id.to_string(), &b"removed"[..]);

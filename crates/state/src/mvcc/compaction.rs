@@ -78,6 +78,10 @@ impl Compactor {
     }
 
     pub(super) fn schedule(&mut self, revision: i64) {
+        assert!(
+            self.jobs.back().is_none_or(|last| last.revision < revision),
+            "compactions are accepted in ascending order: otherwise a later one would find its garbage deleted"
+        );
         self.jobs.push_back(Job { revision, stage: Stage::Gather { runs: Vec::new() } });
     }
 
@@ -108,7 +112,10 @@ impl Compactor {
                 && let Some(mut run) = runs.peek_mut()
             {
                 let due = run.0.next.revision.main <= revision;
-                assert!(due, "a compaction deletes nothing beyond its revision");
+                assert!(
+                    due,
+                    "a compaction deletes nothing beyond its revision: clients may still read what follows"
+                );
                 batch.delete_record(run.0.next);
                 step.deleted_count += 1;
                 match run.0.rest.pop() {

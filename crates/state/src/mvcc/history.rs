@@ -116,6 +116,10 @@ impl History {
         let segment = self.view.segments.last().expect("the record's segment was just added");
         segment.store(slot(offset), record);
         self.end += 1;
+        assert!(
+            record.previous < self.end,
+            "a record links to older records only: otherwise a read of the key's history would never end"
+        );
         self.end
     }
 
@@ -126,7 +130,10 @@ impl History {
 
     /// Removes the oldest record.
     pub(super) fn pop_front(&mut self) {
-        assert!(self.len() > 0, "only what is there can be forgotten");
+        assert!(
+            self.len() > 0,
+            "only records that exist are removed: otherwise chains would end before the change that a reader wants"
+        );
         self.view.base += 1;
         if self.view.base - self.view.first == SEGMENT_LEN {
             Arc::make_mut(&mut self.view.segments).remove(0);

@@ -262,6 +262,14 @@ impl Store {
 
     /// Publishes everything applied so far to readers.
     pub fn publish(&mut self) {
+        assert!(
+            self.persisted <= self.current,
+            "the file holds no revision that is not applied: otherwise readers would see half an entry"
+        );
+        assert!(
+            self.compacted <= self.current,
+            "a compaction is not beyond the newest revision: otherwise the newest value could not be read"
+        );
         self.shared.pins.trim(self.current, self.compacted);
         self.published.store(Arc::new(View {
             tree: self.tree.clone(),

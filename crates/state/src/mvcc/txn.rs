@@ -212,6 +212,10 @@ fn new_entry(
     history: &mut History,
 ) -> Entry {
     let previous = replaced.map_or(0, |entry| {
+        assert!(
+            (entry.main, i64::from(entry.sub)) < (revision.main, revision.sub),
+            "a change supersedes older changes only: otherwise a compaction would delete the newest value of the key"
+        );
         history.push(&Superseded {
             main: entry.main,
             sub: entry.sub,

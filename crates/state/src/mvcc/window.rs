@@ -228,6 +228,10 @@ impl Window {
             let start = u32::try_from(active.filled).expect("a chunk is short");
             active.chunk.starts[relative].store(start, Ordering::Relaxed);
         }
+        assert!(
+            active.filled < CHUNK_LEN,
+            "a full chunk is sealed before the next record: otherwise the record could not be read before its commit"
+        );
         let size = record.len() + size_of::<OnceLock<Bytes>>();
         self.active_bytes += size;
         self.byte_count += size;
@@ -248,6 +252,10 @@ impl Window {
         if spare > 0 {
             Arc::make_mut(&mut self.view.sealed).drain(..spare);
         }
+        assert!(
+            !self.view.sealed.is_empty() || self.byte_count == self.active_bytes,
+            "bytes are counted for chunks that exist: otherwise every chunk would be dropped at once from now on"
+        );
     }
 
     fn seal(&mut self) {
@@ -255,6 +263,11 @@ impl Window {
             Arc::make_mut(&mut self.view.sealed).push(part);
             self.sealed_bytes.push_back(std::mem::take(&mut self.active_bytes));
         }
+        assert_eq!(
+            self.sealed_bytes.len(),
+            self.view.sealed.len(),
+            "every sealed chunk has its size: otherwise the window would drop records to meet a budget that is met"
+        );
     }
 }
 

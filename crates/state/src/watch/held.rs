@@ -63,6 +63,11 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.of.used.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
+        let bytes = *self.bytes.get_mut();
+        let before = self.of.used.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(
+            before >= bytes,
+            "bytes are given back once: otherwise the bound on events in memory would count nothing"
+        );
     }
 }

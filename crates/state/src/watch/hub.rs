@@ -325,6 +325,10 @@ impl Hub {
                 bytes += watcher.bytes;
             }
             let done = closing.watchers.is_empty();
+            assert!(
+                bytes <= state.watcher_bytes,
+                "memory is given back once: otherwise the bound on watchers would count nothing"
+            );
             state.watcher_bytes -= bytes;
             for handle in groups {
                 state.drop_group(handle);
@@ -424,7 +428,10 @@ impl State {
     }
 
     fn deliver(&mut self, revision: i64, events: &[Event<'_>]) {
-        assert!(revision > self.current, "revisions are published in order, each once");
+        assert!(
+            revision > self.current,
+            "revisions are published in order, each once: otherwise a watcher would get an event twice"
+        );
         self.current = revision;
         if self.index.is_empty() {
             return;
@@ -595,11 +602,21 @@ impl State {
                 group.position = Position::Live { slot: list.len() };
                 list.push(handle);
             }
-            Position::Behind { .. } => {
+            Position::Behind { next } => {
+                assert!(
+                    next <= self.current,
+                    "a group that catches up lacks events: it would get events twice that it gets live"
+                );
                 self.behind.push_back(handle);
                 self.wakers.extend(self.catch_up_waker.take());
             }
-            Position::Parked { .. } => owner.parked.push(handle),
+            Position::Parked { next } => {
+                assert!(
+                    next <= self.current,
+                    "a parked group lacks events: it would get events twice that it gets live"
+                );
+                owner.parked.push(handle);
+            }
             Position::Reading { .. } => return,
         }
         owner.open.insert(group.key(), handle);
@@ -616,7 +633,11 @@ impl State {
         }
         if let Position::Live { slot } = position {
             let list = self.index.value_mut(entry);
-            list.swap_remove(slot);
+            let removed = list.swap_remove(slot);
+            assert!(
+                removed == handle,
+                "a live group knows its slot: otherwise another group would get no events any more"
+            );
             if let Some(&moved) = list.get(slot) {
                 let moved = self.groups.get_mut(moved).expect("the index lists groups that exist");
                 moved.position = Position::Live { slot };

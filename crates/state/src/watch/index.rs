@@ -85,6 +85,10 @@ impl<T: Default> Index<T> {
     /// Removes a user from an entry. The last user removes the entry.
     pub(super) fn release(&mut self, entry: Handle) {
         let held = self.entries.get_mut(entry).expect("an acquired entry exists");
+        assert!(
+            held.users > 0,
+            "an entry is released once for each time it was acquired: watchers would lose their key otherwise"
+        );
         held.users -= 1;
         if held.users > 0 {
             return;

@@ -156,6 +156,14 @@ impl Queue {
             | Item::Canceled { .. }
             | Item::Progress { .. } => state.control_count -= 1,
         }
+        assert!(
+            state.control_count <= state.items.len(),
+            "replies are counted while they wait: otherwise events would be refused for ever"
+        );
+        assert!(
+            !state.items.is_empty() || (state.bytes, state.event_count) == (0, 0),
+            "an empty queue counts nothing: otherwise it would refuse events for ever"
+        );
         let room_again = state.refused && self.takes_history(&state);
         if room_again {
             state.refused = false;

@@ -31,6 +31,10 @@ impl<T> Slab<T> {
     pub(super) fn insert(&mut self, value: T) -> Handle {
         if let Some(position) = self.free.pop() {
             let place = &mut self.places[position as usize];
+            assert!(
+                place.value.is_none(),
+                "a slot is reused after its value was removed: two handles would name one value"
+            );
             place.value = Some(value);
             return Handle { position, generation: place.generation };
         }

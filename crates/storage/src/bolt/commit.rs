@@ -177,6 +177,10 @@ fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usiz
             continue;
         }
         let count = tree.nodes[node].page_bytes().div_ceil(page_bytes) as u64;
+        assert!(
+            page_bytes * (count as usize) >= tree.nodes[node].page_bytes(),
+            "a node fits its pages: otherwise it would overwrite the next page"
+        );
         let start = free.allocate(count);
         ids[node] = start;
         layout.placed.push(Placed { tree: index, node, run: Run { start, count } });
@@ -314,7 +318,16 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     };
     layout.placed.sort_unstable_by_key(|placed| placed.run.start);
     let mut end = PageId(0);
+    assert!(
+        meta.image_bytes() <= tx.writer.reserved_bytes,
+        "pages are written into reserved space: otherwise a full disk would poison the writer"
+    );
     for placed in &layout.placed {
+        assert!(placed.run.start >= end, "two nodes never share a page: one of them would be lost");
+        assert!(
+            placed.run.end() <= meta.high_water,
+            "pages lie below the high-water mark: otherwise the next start would take the file for damaged"
+        );
         if placed.run.start != end || buffer.len() >= WRITE_BYTES {
             flush(&mut buffer, end)?;
         }
@@ -329,6 +342,15 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     if !layout.placed.is_empty() {
         sync(0)?;
     }
+    assert!(
+        tx.writer.meta_in_flight.is_none(),
+        "at most one meta page is in flight: otherwise a power cut could damage both and lose the file"
+    );
+    assert!(
+        meta.txid > tx.source.snapshot.meta.txid,
+        "a meta page is newer than the durable one: otherwise the next start would not choose it"
+    );
+    tx.writer.meta_in_flight = Some(meta.txid);
     let slot = PageId(meta.txid.0 % 2);
     meta.put(&mut buffer, slot);
     flush(&mut buffer, PageId(slot.0 + 1))?;
@@ -336,6 +358,7 @@ fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
         // Without the mark, the next start would rely on this page although only the system has it.
         sync_failure::note(&*shared.disk, &failure_mark(&shared.path));
     })?;
+    tx.writer.meta_in_flight = None;
     if buffer.capacity() <= BUFFER_BYTES_KEPT {
         tx.writer.buffer = buffer;
     }
@@ -366,7 +389,10 @@ fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, 
             put_branch(out, run.start, overflow, entries);
         }
     }
-    debug_assert!(out.len() <= end && out.len() > end - page_bytes.max(HEADER_BYTES));
+    assert!(
+        out.len() <= end && out.len() > end - page_bytes.max(HEADER_BYTES),
+        "a node takes the pages that it was given: otherwise it would overwrite the next page"
+    );
     out.resize(end, 0);
 }
 
@@ -379,6 +405,10 @@ fn publish(
 ) -> CommitStats {
     let writer = &mut *tx.writer;
     let txid = snapshot.meta.txid;
+    assert!(
+        writer.meta_in_flight.is_none(),
+        "a state is published when its meta page is durable: otherwise a client could read what a power cut takes back"
+    );
     writer.superseded.clear();
     let allocated: Vec<Run> = layout.placed.iter().map(|placed| placed.run).collect();
     let stats = CommitStats {

@@ -111,6 +111,7 @@ impl Db {
             file_bytes,
             // A hole may follow.
             reserved_bytes: needed,
+            meta_in_flight: None,
             superseded: reach.stored_list.into_iter().collect(),
             pass: None,
             buffer: Vec::new(),

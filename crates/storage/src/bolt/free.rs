@@ -72,7 +72,11 @@ impl FreePages {
             self.extend_free(start + count);
             start
         });
-        assert!(start >= 2, "the meta pages are never given out");
+        assert!(start >= 2, "the meta pages are never given out: a commit would destroy the file");
+        assert!(
+            self.is_free(PageId(start)) && self.is_free(PageId(start + count - 1)),
+            "only free pages are given out: a page that a reader needs would be overwritten"
+        );
         let run = Run { start: PageId(start), count };
         self.clear(run);
         self.searched(count, run.end().0);
@@ -106,6 +110,10 @@ impl FreePages {
             self.high_water = mark;
             self.words.truncate(in_memory(mark.div_ceil(WORD_BITS)));
         }
+        assert!(
+            self.free_count <= self.high_water,
+            "free pages are counted once: otherwise a reclamation would look for pages that do not exist"
+        );
     }
 
     fn find(&mut self, count: u64) -> Option<u64> {
@@ -264,6 +272,10 @@ impl PendingPages {
         for run in allocated {
             self.allocated_by.insert(run.start, by);
         }
+        assert!(
+            self.batches.last().is_none_or(|last| last.freed_by < by),
+            "transactions are noted in order: otherwise pages would be given out that a snapshot still reads"
+        );
         if !runs.is_empty() {
             self.batches.push(Batch { freed_by: by, runs, looked_through: false });
         }
@@ -295,6 +307,10 @@ impl PendingPages {
             });
         }
         self.batches.retain(|batch| !batch.runs.is_empty());
+        assert!(
+            !self.batches.is_empty() || self.count == 0,
+            "pending pages are counted while they wait: otherwise the size in use would be reported too low"
+        );
         if older.is_empty() {
             // Later snapshots see every page allocated so far.
             self.allocated_by.clear();

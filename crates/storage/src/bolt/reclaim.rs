@@ -106,6 +106,10 @@ fn truncate(shared: &Shared) -> Result<u64> {
         (published.older_states(), published.snapshot.meta)
     };
     let reach = older.into_iter().fold(meta.high_water, |reach, (_, mark)| reach.max(mark));
+    assert!(
+        reach >= meta.high_water,
+        "the file is cut behind the durable state: otherwise committed pages would be lost"
+    );
     let len = reach.0 * u64::from(meta.page_bytes);
     let cut = writer.file_bytes.saturating_sub(len);
     if cut == 0 {
@@ -153,6 +157,10 @@ impl Pass {
         next.after_fruitless = !fruitful;
         next.high_water_min = next.high_water_min.min(self.high_water_min);
         next.boundary_min = next.boundary_min.min(self.boundary_min);
+        assert!(
+            next.boundary_min <= self.boundary_min && next.high_water_min <= self.high_water_min,
+            "a pass is measured against the best one before: otherwise a reclamation might never end"
+        );
         (joined || !full && !stuck).then_some(next)
     }
 

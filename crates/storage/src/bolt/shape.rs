@@ -101,6 +101,10 @@ impl Shaper<'_> {
             }
         }
         let packed = self.pack(&children, edge);
+        assert!(
+            packed.is_empty() == children.is_empty(),
+            "packing keeps the children: otherwise all keys below them would be lost"
+        );
         let node = &mut self.tree.nodes[branch];
         node.shrunk |= packed.len() < count_before;
         node.body = Body::Branch(packed);
@@ -228,6 +232,10 @@ impl Shaper<'_> {
     ) {
         let mut start = 0;
         for &end in ends {
+            assert!(
+                start < end,
+                "no node is empty but a lone root: a search would end in a page without keys"
+            );
             let piece = &all[start..end];
             let mut node = Node::new(body(piece.to_vec()));
             node.shaped = true;

@@ -96,6 +96,8 @@ pub(super) struct Writer {
     pub(super) file_bytes: u64,
     /// Up to this offset, the file's space is reserved; a hole may follow.
     pub(super) reserved_bytes: u64,
+    /// The transaction whose meta page is being written.
+    pub(super) meta_in_flight: Option<TxId>,
     /// Pages to which the durable state refers outside of its trees: the next commit frees them.
     pub(super) superseded: Vec<Run>,
     pub(super) pass: Option<Pass>,
@@ -106,6 +108,10 @@ pub(super) struct Writer {
 impl Published {
     /// Makes `snapshot` the state that new readers get.
     pub(super) fn publish(&mut self, snapshot: Snapshot, pin: &Arc<Pin>) {
+        assert!(
+            snapshot.meta.txid.0 == self.snapshot.meta.txid.0 + 1,
+            "transactions are numbered without a gap: otherwise two in a row would overwrite the same meta page"
+        );
         self.snapshot = Arc::new(snapshot);
         self.tracked.push(Tracked::new(&self.snapshot, pin));
     }
@@ -113,6 +119,10 @@ impl Published {
     /// The live states before the current one, oldest first, with their high-water marks.
     pub(super) fn older_states(&mut self) -> Vec<(TxId, PageId)> {
         let current = self.snapshot.meta.txid;
+        assert!(
+            self.tracked.last().is_some_and(|last| last.txid == current),
+            "the current state is tracked: otherwise its pages would be written while it is read"
+        );
         self.tracked.retain(|state| state.txid == current || state.pin.strong_count() > 0);
         // For a count that reached zero: the last owner's reads happened before this point.
         fence(Ordering::Acquire);
@@ -156,6 +166,10 @@ pub(super) fn release_pages(shared: &Shared, writer: &mut Writer) -> Arc<Snapsho
     let older: Vec<TxId> = published.older_states().into_iter().map(|(txid, _)| txid).collect();
     let snapshot = Arc::clone(&published.snapshot);
     drop(published);
+    assert!(
+        older.is_sorted(),
+        "older states are in order: otherwise pages that one of them reads would be given out"
+    );
     writer.pending.release(&older, &mut writer.free);
     writer.free.drop_tail();
     snapshot

@@ -52,6 +52,11 @@ impl<'db> WriteTx<'db> {
             let (path, cause) = (Arc::clone(&shared.path), Arc::clone(cause));
             return Err(BoltError::Poisoned { path, cause });
         }
+        assert!(
+            writer.meta_in_flight.is_none(),
+            "a transaction begins when the meta page of the one before is durable: otherwise a power cut could damage \
+             both meta pages"
+        );
         let snapshot = release_pages(shared, &mut writer);
         let root = Tree::on_page(snapshot.meta.root);
         let source = Source::new(snapshot);

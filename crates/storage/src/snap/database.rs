@@ -84,6 +84,10 @@ impl IncomingDatabase {
     /// An existing file with that name is kept: it is the same snapshot, and may be in use. On
     /// failure, no file remains.
     pub fn finish(self, index: u64) -> Result<PathBuf, SnapError> {
+        assert!(
+            self.unsynced_bytes <= self.bytes,
+            "bytes are counted once: otherwise the image would not be synced while it arrives"
+        );
         let target = database_path(&self.dir, index);
         match self.publish(&target) {
             Ok(true) => {}

@@ -104,7 +104,20 @@ impl Tail {
             self.file.write_all_at(bytes, self.written)?;
         }
         self.written = end;
+        self.assert_ordered();
         Ok(())
+    }
+
+    /// Both ends of the invariant: every change of one of the three positions ends here.
+    fn assert_ordered(&self) {
+        assert!(
+            self.written <= self.zeroed_to,
+            "records end in blocks that were written: otherwise old bytes could be read as records behind them"
+        );
+        assert!(
+            self.zeroed_to <= self.reserved_to,
+            "zeros are written into reserved space: otherwise they would take the room of the backend file"
+        );
     }
 
     /// Writes `bytes`. If there is no room, the written part is cut off: the next start would have
@@ -157,6 +170,7 @@ impl Tail {
             Err(e) if is_no_room(&e) => self.give_back(self.zeroed_to)?,
             Err(e) => return Err(e),
         }
+        self.assert_ordered();
         Ok(())
     }
 

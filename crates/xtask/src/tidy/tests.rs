@@ -10,8 +10,30 @@ fn complaints(path: &str, text: &str) -> Vec<String> {
 fn the_repository_is_tidy() {
     let sources = read_all(&root()).unwrap();
     assert!(sources.len() > 20, "found only {} files", sources.len());
-    let complaints = check(&sources);
+    let mut complaints = check(&sources);
+    check_asserts(&sources, &mut complaints);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn an_assert_that_is_gone_is_noticed() {
+    let (folder, floor) = asserts::ASSERTS[0];
+    let with = |asserts: usize, rest: &str| {
+        let text =
+            format!("//! X.\n{}{rest}", "    assert!(true, \"it holds\");\n".repeat(asserts));
+        let mut complaints = Vec::new();
+        check_asserts(&[Source { path: format!("{folder}x.rs"), text }], &mut complaints);
+        complaints.len()
+    };
+    assert_eq!(with(floor, ""), 0);
+    assert_eq!(with(floor - 1, ""), 1);
+    assert_eq!(with(floor - 1, "    debug_assert!(true);\n"), 1);
+    assert_eq!(with(floor - 1, "#[cfg(test)]\nmod tests {\n    assert!(true);\n}\n"), 1);
+    assert_eq!(
+        with(floor, &"let x = 1;\n".repeat(1000 * floor / 4)),
+        1,
+        "too few for so many lines"
+    );
 }
 
 #[test]

@@ -295,6 +295,10 @@ fn insert_entry(
     };
     half.keys = half.keys.insert(position, key);
     half.entries.insert(position, entry);
+    assert!(
+        !left.entries.is_empty() && !right.entries.is_empty(),
+        "no node is empty after a split: otherwise a search would end in a leaf without the key"
+    );
     let separator = separator(left.keys.key(left.entries.len() - 1), right.keys.key(0)).into();
     let right = Child { live: right.live(), node: Node::Leaf(Arc::new(right)) };
     *leaf = Arc::new(left);
@@ -308,6 +312,10 @@ fn insert_child(
     separator: &[u8],
     child: Child,
 ) -> Option<(Box<[u8]>, Child)> {
+    assert!(
+        position < inner.children.len(),
+        "a child is added behind the one that was split: otherwise its keys would not be found"
+    );
     inner.separators = inner.separators.insert(position, separator);
     inner.children.insert(position + 1, child);
     let count = inner.children.len();
@@ -319,6 +327,10 @@ fn insert_child(
     let separator = inner.separators.key(middle - 1).into();
     let right = Inner { separators: inner.separators.slice(middle..count - 1), children };
     inner.separators = inner.separators.slice(0..middle - 1);
+    assert!(
+        !inner.children.is_empty() && !right.children.is_empty(),
+        "no node is empty after a split: otherwise a search would find no child to go on with"
+    );
     let right = Child { live: right.live(), node: Node::Inner(Arc::new(right)) };
     Some((separator, right))
 }
