@@ -1,8 +1,8 @@
 //! The map of the architecture shows what is there.
 //!
-//! In [`PAGE`], every crate stands in the drawing of the code map. What stands between backticks as `storage::wal` is
-//! in that crate: a file, a module, or something that it declares. So is what an entry of the code map names, which is
-//! a line that begins with the names of crates in bold; an entry may name other crates too.
+//! In [`PAGE`], the drawing has every crate, and every crate has a heading of the third level, alone or with others. A
+//! name such as `storage::wal` between backticks is a file, a module or a declared item of that crate. So is every plain
+//! name between backticks below the heading of a crate; other crates may be named there, too.
 
 use std::collections::BTreeMap;
 
@@ -26,17 +26,20 @@ pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
     let drawn: Vec<&str> = drawing.split(|letter| !is_letter(letter)).collect();
     let missing = crates.keys().filter(|name| !drawn.contains(name));
     complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not drawn")));
+    let headings = page.text.lines().filter_map(|line| line.strip_prefix("### "));
+    let headed: Vec<&str> =
+        headings.flat_map(|heading| heading.split('`').skip(1).step_by(2)).collect();
+    let missing = crates.keys().filter(|name| !headed.is_empty() && !headed.contains(name));
+    complaints.extend(missing.map(|name| format!("{PAGE}: {name} has no heading")));
     let mut is_drawing = false;
     let mut entry: Vec<&str> = Vec::new();
     for (number, line) in (1..).zip(page.text.lines()) {
         if line.starts_with("```") {
             is_drawing = !is_drawing;
         }
-        if line.starts_with("- **`") {
-            entry =
-                line.split("**").skip(1).step_by(2).map(|name| name.trim_matches('`')).collect();
-        } else if !line.starts_with(' ') {
-            entry.clear();
+        if line.starts_with('#') {
+            let names = line.strip_prefix("### `").unwrap_or_default();
+            entry = names.split('`').step_by(2).filter(|name| !name.is_empty()).collect();
         }
         if !is_drawing {
             let unknown = line.split('`').skip(1).step_by(2).filter_map(|name| {
@@ -131,9 +134,12 @@ mod tests {
 
     #[test]
     fn an_entry_names_what_its_crates_have() {
-        let good = "- **`core`**, **`log`**: `step` and `Frame`,\n  with `put`, for `core`; `--flag`\n\n`thing`";
+        let good = "### `core`, `log`\n`step` and `Frame`,\nwith `put`, for `core`; `--flag`\n\n## Other\n`thing`";
         assert_eq!(complaints(DRAWING, good), [""; 0]);
-        let bad = "- **`core`**: `step`\n  and `Frame`";
-        assert_eq!(complaints(DRAWING, bad), [format!("{PAGE}:8: there is no Frame")]);
+        let bad = "### `core`\n`step` and `Frame`";
+        assert_eq!(
+            complaints(DRAWING, bad),
+            [format!("{PAGE}: log has no heading"), format!("{PAGE}:8: there is no Frame")]
+        );
     }
 }
