@@ -1,12 +1,12 @@
-//! The gate as calls pass it when their head has arrived: what the table says of a method, and what is left to the
-//! services. When the message has been decoded, `authorized` checks the same again.
+//! Access control when the headers of a call have arrived: checks the requirement of the method (`methods`).
+//! When the message is decoded, `authorized` makes the same check again.
 //!
-//! The caller is left beside the request ([`client_of`]). Where nothing is found, authentication was off when the
-//! call came: then it is the head of the request that tells, should it be on by now.
+//! The caller is stored in the request ([`client_of`]). If it is missing, authentication was off when the
+//! call arrived. If authentication has been turned on since, the caller is read from the request's headers.
 //!
-//! Who shows no token is who the verified certificate of his connection names, where `--client-cert-auth` asks for one.
-//! etcd's gateway speaks for others with a certificate that is not theirs, and says so in the head: its calls, as
-//! proxies pass them on, are nobody's.
+//! A caller without a token is the user named in the connection's verified certificate, if
+//! `--client-cert-auth` requires one. etcd's gateway sends its clients' calls with its own certificate and
+//! marks them with a header; these calls, also when proxies forward them, have no user.
 
 use std::sync::Arc;
 
@@ -21,26 +21,26 @@ use quorate_net::listen::ClientCertificate;
 use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::CallTrace;
 
-/// The metadata key by which a call shows that a gateway makes it for a client.
+/// The metadata key that marks a call from a gateway.
 const OF_GATEWAY: &str = "grpcgateway-accept";
 
-/// What spans and the audit log record of a call.
+/// The records of a call in traces and in the audit log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Noted {
-    /// If it is followed.
+    /// The trace, if the call is traced.
     pub(crate) trace: Option<Arc<CallTrace>>,
-    /// If there is an audit log.
+    /// The audit record, if there is an audit log.
     pub(crate) account: Option<Arc<CallAccount>>,
 }
 
 impl Noted {
-    /// The call of who shows this.
+    /// Returns the client with these credentials and these records.
     pub(crate) fn of(self, shown: Shown) -> Client {
         Client { shown, trace: self.trace, source: Source::default(), account: self.account }
     }
 }
 
-/// Checks what a method needs, and leaves who asks beside the request.
+/// Checks the requirement of a method and stores the caller in the request.
 pub(crate) fn admit<B>(
     gate: &Gate,
     needs: Needs,
@@ -55,7 +55,7 @@ pub(crate) fn admit<B>(
     Ok(())
 }
 
-/// Checks what a method needs, as far as its line in the table says.
+/// Checks the requirement of a method as far as it does not depend on the message.
 pub(crate) fn check(gate: &Gate, needs: Needs, shown: &Shown) -> Result<(), RequestError> {
     match needs {
         Needs::Nothing | Needs::Judged | Needs::Message => Ok(()),
@@ -64,19 +64,19 @@ pub(crate) fn check(gate: &Gate, needs: Needs, shown: &Shown) -> Result<(), Requ
     }
 }
 
-/// Whom the certificate of its connection makes the sender of a call, if anybody.
+/// Returns the user in the connection's certificate, if the certificate identifies the caller.
 pub(crate) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Option<&'a Arc<str>> {
     let certificate = extensions.get::<Arc<ClientCertificate>>()?;
     (!headers.contains_key(OF_GATEWAY)).then_some(&certificate.common_name)
 }
 
-/// Leaves who asks beside a request of which nothing is checked, and something told.
+/// Stores the caller in a request that is recorded but not checked.
 pub(crate) fn leave<B>(request: &mut Request<B>, noted: Noted) {
     let shown = in_head(request.headers(), request.extensions());
     request.extensions_mut().insert(noted.of(shown));
 }
 
-/// The client that sent a request. What the request asks for is noted for the audit log.
+/// Returns the client that sent a request, and adds the request to its audit record.
 pub(crate) fn client_of<T: Asks>(request: &tonic::Request<T>) -> Client {
     let client = found(request.extensions(), request.metadata().as_ref());
     if let Some(account) = &client.account {
@@ -85,7 +85,7 @@ pub(crate) fn client_of<T: Asks>(request: &tonic::Request<T>) -> Client {
     client
 }
 
-/// Who began a stream, by the head of its request.
+/// Returns the client that opened a stream, from the headers of its request.
 pub(crate) fn client_by(head: &http::request::Parts) -> Client {
     found(&head.extensions, &head.headers)
 }

@@ -1,4 +1,4 @@
-//! What requests ask for, as the audit log has it: keys and names, and never a value, a password or a token.
+//! The operations of requests for the audit log: keys and names, but never values, passwords or tokens.
 
 use quorate_api::authpb::Permission;
 use quorate_api::etcdserverpb as pb;
@@ -11,13 +11,13 @@ use quorate_telemetry::audit::{Asked, CallAccount};
 
 use super::contended_name::Name;
 
-/// A request of which it can be said what it asks for.
+/// A request whose operations can be recorded.
 pub(crate) trait Asks {
-    /// Notes it. A request that says no more than the name of its method notes nothing.
+    /// Records the operations. A request without parameters records none.
     fn note(&self, account: &CallAccount);
 }
 
-/// Requests that ask for one thing.
+/// Implements the trait for requests with one operation.
 macro_rules! asks {
     ($($request:ty: |$it:ident| $asked:expr;)*) => {
         $(impl Asks for $request {
@@ -29,7 +29,7 @@ macro_rules! asks {
     };
 }
 
-/// Requests that say no more than their method's name.
+/// Implements the trait for requests without parameters.
 macro_rules! asks_nothing {
     ($($request:ty,)*) => {
         $(impl Asks for $request {
@@ -116,7 +116,7 @@ asks! {
 }
 
 asks_nothing! {
-    // The service notes the name, if it is a user's.
+    // The service records the name, if it is a user's.
     pb::AuthenticateRequest,
     pb::MemberListRequest,
     pb::StatusRequest,
@@ -140,7 +140,7 @@ impl Asks for pb::TxnRequest {
                 Some(Operation::RequestRange(it)) => account.note_asked(range(it)),
                 Some(Operation::RequestPut(it)) => account.note_asked(put(it)),
                 Some(Operation::RequestDeleteRange(it)) => account.note_asked(delete_range(it)),
-                // As deep as the reader of requests follows them, on a stack that is made for that.
+                // The recursion is as deep as that of the decoder, on a stack of sufficient size.
                 Some(Operation::RequestTxn(it)) => it.note(account),
                 None => {}
             }
@@ -161,12 +161,12 @@ fn delete_range(it: &pb::DeleteRangeRequest) -> Asked {
     Asked::new("delete_range").of_keys(&it.key, &it.range_end)
 }
 
-/// About a lease. Which keys are attached to it the request does not say.
+/// An operation on a lease. The request does not name the keys that are attached to it.
 fn of_lease(operation: &'static str, lease: i64) -> Asked {
     Asked::new(operation).of_unknown_keys().number("lease", lease)
 }
 
-/// About a name that clients contend for, with the range that the keys of all contenders are in.
+/// An operation on a contended name, with the range of all contenders' keys.
 fn contend(operation: &'static str, name: &[u8]) -> Asked {
     let Name { prefix, end } = Name::new(name);
     Asked::new(operation).of_keys(&prefix, &end)
@@ -180,12 +180,12 @@ fn of_leader(operation: &'static str, leader: Option<&LeaderKey>) -> Asked {
     }
 }
 
-/// A watcher that is asked for.
+/// The creation of a watcher.
 pub(crate) fn watch(it: &pb::WatchCreateRequest) -> Asked {
     Asked::new("watch").of_keys(&it.key, &it.range_end).number("from", it.start_revision)
 }
 
-/// A login. A name that is nobody's may be anything, a password among it, and is left out.
+/// A login. A name that is not a user's is omitted, because it may be a password that was entered by mistake.
 pub(crate) fn login(name: Option<&str>) -> Asked {
     Asked::new("login").text("name", name.unwrap_or_default())
 }

@@ -1,18 +1,19 @@
-//! Authorization of decoded requests, immediately before they act.
+//! Authorization of decoded requests, immediately before they are executed.
 //!
-//! A call is authorized twice. When its head arrives (`access::admit`), so that a caller who is refused need not send a
-//! message; and here, when its message has been decoded. The client decides how much time passes in between, and
-//! meanwhile its user may have been deleted or authentication enabled.
+//! A call is authorized twice: when its headers arrive (`access::admit`), so that a refused caller need not
+//! send a message, and here, when its message is decoded. The client decides how much time passes in between,
+//! during which its user may be deleted or authentication turned on.
 //!
 //! # Invariant
 //!
-//! A service receives a request only as [`Authorized`], and [`authorize`] is the only way to make one.
+//! A service receives a request only as [`Authorized`], and [`authorize`] is the only function that creates
+//! one.
 //!
 //! # Not here
 //!
-//! Which method needs what (`methods`, `guarded`). Streams of the client's (`watch`, `keep_alive`), which ask the gate for
-//! each of their messages. Requests whose rights depend on the message (`Needs::Message`): their services ask the gate.
-//! Requests that the log judges (`Needs::Judged`).
+//! The requirements of methods (`methods`, `guarded`). Request streams (`watch`, `keep_alive`), which check
+//! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services
+//! check. Requests that are checked when they are applied (`Needs::Judged`).
 
 use quorate_member::access::{Client, Gate};
 use tonic::metadata::MetadataMap;
@@ -24,7 +25,7 @@ use super::request_body;
 use super::status::status;
 use crate::methods::Needs;
 
-/// A decoded request whose caller was authorized when it was decoded.
+/// A decoded request whose caller was authorized after the decoding.
 #[derive(Debug)]
 pub(crate) struct Authorized<T> {
     client: Client,
@@ -37,13 +38,13 @@ impl<T> Authorized<T> {
         &self.metadata
     }
 
-    /// The caller and the message. The rest of the request is dropped.
+    /// Returns the caller and the message.
     pub(crate) fn into_parts(self) -> (Client, T) {
         (self.client, self.message)
     }
 }
 
-/// Authorizes the caller of a decoded request. A message that arrived compressed is counted at its full size.
+/// Authorizes the caller of a decoded request. A compressed message is counted with its full size.
 pub(crate) fn authorize<T: Asks + prost::Message>(
     gate: &Gate,
     needs: Needs,

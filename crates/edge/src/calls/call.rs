@@ -1,4 +1,4 @@
-//! One call under way: its response when it is there, or the end of its deadline.
+//! A call in progress: it completes with its response or at its deadline.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,7 +22,7 @@ use quorate_member::RequestError;
 pub(crate) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// A call; see the module.
+/// A call in progress.
 #[expect(missing_debug_implementations, reason = "a response under way prints nothing of use")]
 pub struct Call {
     state: State,
@@ -35,12 +35,12 @@ enum State {
 }
 
 impl Call {
-    /// A call that never reached a method, and is not counted.
+    /// A call with an answer that no method made, which is not counted.
     pub(crate) const fn answered(response: Response<Body>) -> Self {
         Self { state: State::Answered(Some(response)), stats: None }
     }
 
-    /// A call that a common check has refused.
+    /// A call that one of the common checks has refused.
     pub(crate) fn refused(status: &Status, stats: CallStats) -> Self {
         let response = status.clone().into_http();
         Self { state: State::Answered(Some(response)), stats: Some(stats) }
@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A call whose client has gone before it was answered ends then.
+/// A call whose client disconnects before the answer ends then.
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(mut stats) = self.stats.take() {
@@ -90,7 +90,7 @@ impl Future for Call {
     }
 }
 
-/// Gives a refusal by the library the words that clients know.
+/// Rewrites an error of the library in the words that clients expect.
 fn reword(response: Response<Body>, kind: Option<Kind>) -> Response<Body> {
     let Some(kind) = kind else { return response };
     match Status::from_header_map(response.headers()) {

@@ -1,4 +1,4 @@
-//! What a request's body comes from: a client that speaks gRPC, or the gateway, which makes its messages from JSON.
+//! The source of a request's body: a gRPC client, or the gateway, which converts JSON to messages.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,13 +11,13 @@ use tokio_stream::Stream;
 use tonic::Status;
 use tonic::codegen::StdError;
 
-/// See the module.
+/// The body of a request.
 pub(crate) enum ClientBody {
-    /// As it came.
+    /// The body as received.
     Grpc(Incoming),
-    /// One message, framed as on the wire; `None` once it has been read.
+    /// One framed message; `None` after it was read.
     Message(Option<Bytes>),
-    /// As many messages as come, framed as on the wire.
+    /// A stream of framed messages.
     Messages(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>),
 }
 

@@ -1,24 +1,24 @@
-//! A name that clients contend for, with a lock or in an election, and where their keys are.
+//! A name for which clients contend in a lock or election, and the location of their keys.
 
 use bytes::Bytes;
 
-/// Where the keys of all contenders for a name are.
+/// The key range of all contenders for a name.
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) prefix: Bytes,
-    /// The first key behind them.
+    /// The end of the range.
     pub(crate) end: Bytes,
 }
 
 impl Name {
     pub(crate) fn new(name: &[u8]) -> Self {
-        /// What stands between a name and a lease, and what comes next.
+        /// The separator between name and lease, and the byte after it.
         const SEPARATOR: u8 = b'/';
         let with = |last: u8| [name, &[last]].concat().into();
         Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }
     }
 
-    /// The key of the contender that has this lease.
+    /// Returns the key of the contender with this lease.
     pub(crate) fn key(&self, lease: i64) -> Bytes {
         let sign = if lease < 0 { "-" } else { "" };
         let id = format!("{sign}{:x}", lease.unsigned_abs());

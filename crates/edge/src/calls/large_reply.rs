@@ -1,14 +1,14 @@
-//! Replies that are encoded while the client takes them.
+//! Replies that are encoded while the client reads them.
 //!
-//! The library encodes a reply whole before its first byte leaves; for a list of 100 MB those are 100 MB
-//! for as long as the slowest client likes. A large reply is taken apart instead, into its records, which
-//! are slices of what the store holds, and the few bytes around them; the transport is given a chunk at a
+//! The library encodes a whole reply before it sends the first byte. A list of 100 MB would then occupy
+//! another 100 MB until the slowest client has read it. Instead, a large reply is split into its records,
+//! which are slices of the store's data, and the few bytes between them. The transport gets one chunk at a
 //! time. The bytes on the wire are the same.
 //!
-//! The method makes its reply a [`Reply`] and has it admitted: what clients have not taken yet is bounded
-//! (`admission`), and the place that a reply gets goes with it. Replies of less than [`COUNTED_BYTES_MIN`] cost no
-//! more than their stream and are not counted. [`Reply::into_response`] leaves an empty message with the parts
-//! beside it; [`body_of`] then puts them in place of the message.
+//! A method wraps its reply in a [`Reply`] and has it admitted: data that clients have not read is limited
+//! (`admission`), and the reply holds its permit until it is sent. Replies below [`COUNTED_BYTES_MIN`] use
+//! little more memory than their stream and are not counted. [`Reply::into_response`] returns an empty
+//! message with the parts attached; [`body_of`] then sends the parts instead of the message.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, Room};
 
-/// Replies from here on are counted, and encoded piece by piece. For speed too: a buffer that is allocated for
-/// one large reply and freed again costs a page fault for every 4 KiB.
+/// Larger replies are counted and encoded in parts. This is also faster: allocating and freeing one large
+/// buffer per reply costs a page fault for every 4 KiB.
 pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
-/// Records from here on are handed to the transport as they are, between two chunks.
+/// Larger records are passed to the transport without a copy, between two chunks.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
-/// Bytes gathered before they are handed to the transport.
+/// The bytes of a chunk.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// So many records before its turn the memory of a record is fetched.
+/// How many records ahead of the current one are prefetched.
 const FETCHED_AHEAD: usize = 8;
 
-/// Of a longer record the processor finds the rest by itself.
+/// How many cache lines of a record are prefetched; the hardware prefetches the rest.
 const LINES_FETCHED_AHEAD: usize = 8;
 
 const CACHE_LINE_BYTES: usize = 64;
@@ -51,7 +51,7 @@ const CACHE_LINE_BYTES: usize = 64;
 #[derive(Debug)]
 enum Part {
     Encoded(Bytes),
-    /// Records, each under this field number.
+    /// Records, each with this field number.
     Records(u32, std::vec::IntoIter<KeyValue>),
 }
 
@@ -74,7 +74,7 @@ impl Parts {
         self.push(|encoded| message.encode_raw(encoded));
     }
 
-    /// What stands before a message under a field number.
+    /// Adds the key and length of a nested message.
     fn push_head(&mut self, field: u32, len: usize) {
         self.push(|encoded| {
             encode_key(field, WireType::LengthDelimited, encoded);
@@ -89,7 +89,7 @@ impl Parts {
 
 /// A message that may be large.
 pub(crate) trait Large: Message + Default + Sized {
-    /// Adds the message's parts, in the order of their fields.
+    /// Adds the message's parts in the order of its fields.
     fn take_apart(self, parts: &mut Parts);
 }
 
@@ -136,12 +136,12 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
     }
 }
 
-/// Parts on their way from the method to the transport. Shared, because what travels beside a response has
-/// to be clonable; taken once.
+/// The parts on the way from the method to the transport. They are shared, because response extensions must
+/// be clonable, and are taken once.
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 
-/// A reply, and the places that it holds until the client has taken it.
+/// A reply and the permits that it holds until it is sent.
 #[derive(Debug)]
 pub(crate) struct Reply<M> {
     message: M,
@@ -151,7 +151,7 @@ pub(crate) struct Reply<M> {
 }
 
 impl<M: Large> Reply<M> {
-    /// A reply with the place that was taken for it as a list, if one was.
+    /// Creates a reply with the permit of its list, if there is one.
     pub(crate) fn new(message: M, list: Option<Room>) -> Self {
         let len = message.encoded_len();
         Self { message, len, list, bytes: None }
@@ -165,8 +165,8 @@ impl<M: Large> Reply<M> {
         self.len
     }
 
-    /// Finds a place for the reply. Where there is none, says how many bytes want one; the caller lets go of
-    /// what it has read, waits, and reads again.
+    /// Takes a permit for the reply. If the limit is reached, returns the required bytes; the caller drops
+    /// the data, waits for a permit, and reads again.
     pub(crate) fn admit(mut self, replies: &Arc<Bound>) -> Result<Self, u64> {
         if self.len >= COUNTED_BYTES_MIN {
             let len = self.len as u64;
@@ -175,14 +175,14 @@ impl<M: Large> Reply<M> {
         Ok(self)
     }
 
-    /// Uses a place that was waited for.
+    /// Uses a permit for which the caller has waited.
     pub(crate) fn admit_to(mut self, mut room: Room) -> Self {
         room.resize(self.len as u64);
         self.bytes = Some(room);
         self
     }
 
-    /// Counts the reply to something that has been done and cannot be done again.
+    /// Counts a reply even beyond the limit, because its request was executed and cannot be repeated.
     pub(crate) fn admit_regardless(mut self, replies: &Arc<Bound>) -> Self {
         if self.len >= COUNTED_BYTES_MIN {
             self.bytes = Some(Bound::take_regardless(replies, self.len as u64));
@@ -190,12 +190,12 @@ impl<M: Large> Reply<M> {
         self
     }
 
-    /// The message by itself, for who makes something else of it.
+    /// Returns the message alone, for callers that convert it.
     pub(crate) fn into_message(self) -> M {
         self.message
     }
 
-    /// The response to a unary call, to be encoded at once or piece by piece.
+    /// Returns the response to a unary call, which is encoded at once or in parts.
     pub(crate) fn into_response(self) -> Result<Response<M>, Status> {
         let Self { message, len, list, bytes } = self;
         if len < COUNTED_BYTES_MIN {
@@ -219,18 +219,18 @@ impl<M: Large> Reply<M> {
     }
 }
 
-/// Places of messages that the library encodes, on their way to the frames that carry them.
+/// The permits of messages that the library encodes, until their frames are sent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamRooms(Arc<Mutex<Vec<Room>>>);
 
 impl StreamRooms {
-    /// The place of the message that is handed out next.
+    /// Adds the permit of the next message.
     pub(crate) fn push(&self, room: Room) {
         self.0.lock().push(room);
     }
 }
 
-/// A reply that the library encodes whole, and that is refused where there is no room for it.
+/// Returns a reply that the library encodes as a whole, or an error if the limit is reached.
 pub(crate) fn counted<M: Message>(
     message: M,
     replies: &Arc<Bound>,
@@ -239,14 +239,14 @@ pub(crate) fn counted<M: Message>(
     let mut response = Response::new(message);
     if len >= COUNTED_BYTES_MIN {
         let rooms = StreamRooms::default();
-        // The library's buffer may be twice as large as what is in it.
+        // The library's buffer may be twice as large as its content.
         rooms.push(Bound::take_owned(replies, 2 * len as u64)?);
         response.extensions_mut().insert(rooms);
     }
     Ok(response)
 }
 
-/// The body of a response: the one that a method has given beside the message, if it has, else the library's.
+/// Returns the body of a response: the parts that the method has attached, or the library's body.
 pub(crate) fn body_of(
     extensions: &mut http::Extensions,
     encoded: tonic::body::Body,
@@ -260,7 +260,7 @@ pub(crate) fn body_of(
     }
 }
 
-/// A body whose frames hold the places of their messages.
+/// A body whose frames hold the permits of their messages.
 struct Counted {
     inner: tonic::body::Body,
     rooms: StreamRooms,
@@ -286,22 +286,22 @@ impl Body for Counted {
 struct LargeReply {
     parts: std::vec::IntoIter<Part>,
     current: Option<Part>,
-    /// A record whose head was the end of the last chunk.
+    /// A record whose prefix was the end of the last chunk.
     apart: Option<Bytes>,
     unsent: usize,
     ending: Ending,
     places: Arc<Places>,
 }
 
-/// What a reply holds until nothing of it is left. The transport takes frames ahead of what the client reads, so
-/// each frame holds it too.
+/// The permits that a reply holds until all of it is sent. Each frame holds them too, because the transport
+/// takes frames before the client reads them.
 #[derive(Debug)]
 struct Places {
     _list: Option<Room>,
     _bytes: Option<Room>,
 }
 
-/// Bytes on their way to the client, and what is given back when they have left.
+/// Bytes that are being sent, and a value that is dropped after them.
 struct Held<T> {
     bytes: Bytes,
     _held: T,
@@ -313,7 +313,7 @@ impl<T> AsRef<[u8]> for Held<T> {
     }
 }
 
-/// Gives bytes on their way something to hold until they have left.
+/// Attaches a value to bytes, which is dropped when they are sent.
 pub(crate) fn hold<T: Send + 'static>(bytes: Bytes, held: T) -> Bytes {
     Bytes::from_owner(Held { bytes, _held: held })
 }
@@ -326,7 +326,7 @@ impl LargeReply {
     }
 
     fn gather(&mut self) -> Bytes {
-        // The last record may go beyond.
+        // The last record may exceed the chunk size.
         let capacity = (CHUNK_BYTES + RECORD_APART_BYTES).min(self.unsent);
         let mut chunk = BytesMut::with_capacity(capacity);
         while chunk.len() < CHUNK_BYTES && self.apart.is_none() {
@@ -359,14 +359,14 @@ impl LargeReply {
     }
 }
 
-/// Has the processor fetch the beginning of a record that will be copied soon. Records lie anywhere in many
-/// megabytes, and a copy that waits for each of them in turn spends most of its time waiting.
+/// Prefetches the start of a record that will be copied soon. Records are spread over many megabytes, and a
+/// copy that waits for each of them spends most of its time waiting.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "measured: a quarter of the CPU of a list of 10,000 keys")]
 fn fetch_ahead(record: &[u8]) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in record.chunks(CACHE_LINE_BYTES).take(LINES_FETCHED_AHEAD) {
-        // SAFETY: a prefetch is a hint; it reads nothing that the program could see, whatever the address.
+        // SAFETY: a prefetch is a hint; it has no effect that the program can observe, for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
 }
@@ -423,7 +423,7 @@ mod tests {
         RangeResponse { header, kvs: records(count), more: true, count: 9 }
     }
 
-    /// Sends a message and checks that the wire carries its plain encoding, in chunks.
+    /// Sends a message and checks that the wire carries its normal encoding, in chunks.
     async fn check<M: Large + Clone>(message: M) {
         let replies = Arc::new(Bound::new(u64::MAX));
         let reply = Reply::new(message.clone(), None).admit(&replies).unwrap();
@@ -441,7 +441,7 @@ mod tests {
         while let Some(frame) = body.frame().await {
             match frame.unwrap().into_data() {
                 Ok(chunk) => {
-                    // What is larger is a record by itself.
+                    // A longer chunk is a single record.
                     assert!(
                         chunk.len() < CHUNK_BYTES + RECORD_APART_BYTES
                             || Fields::decode(&chunk).is_some()

@@ -1,16 +1,16 @@
-//! What calls of several services need: their bodies, their accounts, their permissions, and the errors that end them.
+//! Code that several services share: request bodies, records of calls, access control, and errors.
 //!
 //! ```text
-//! call           a call under way, with its deadline      observe, request_stats, spans   counts, log lines, traces
-//! request_body   the request, counted and paced           access, authorized, asked       who calls, what the call needs
-//! client_body    where a request comes from               contended_name                  names of locks and elections
-//! large_reply    replies that are encoded piece by piece  streams                         streams of several messages
-//! status         the one table of errors
+//! call           a call in progress, with its deadline    observe, request_scope,         metrics, log lines,
+//! request_body   the request, counted and paced           request_stats, spans            traces
+//! client_body    the source of a request                  access, authorized, asked       caller, permissions, audit
+//! large_reply    replies that are encoded in parts        contended_name                  names of locks and elections
+//! status         the table of errors                      streams                         streams of messages
 //! ```
 //!
 //! # Not here
 //!
-//! The services themselves (`services`), and where a call leads (`router`).
+//! The services (`services`), the routing of calls (`router`).
 
 pub(crate) mod access;
 pub(crate) mod asked;

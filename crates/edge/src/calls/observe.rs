@@ -1,4 +1,4 @@
-//! Counting calls: started, messages, bytes, ended with which code.
+//! Metrics, log lines, traces and audit records of a whole call.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::metrics::MetricsLevel;
 use quorate_telemetry::trace::{Attribute, SpanEnd};
 
-/// One call's counts.
+/// The records of a call.
 #[derive(Debug)]
 pub struct CallStats {
     metrics: Arc<Metrics>,
@@ -32,25 +32,25 @@ pub struct CallStats {
     method: usize,
     pub(crate) kind: Kind,
     started: Instant,
-    /// Taking longer than this is worth a warning.
+    /// Calls that take longer are logged.
     slow: Duration,
-    /// Who is at the other end of the connection.
+    /// The remote address of the connection.
     remote: Option<SocketAddr>,
-    /// What has been sent.
+    /// Tracks the messages sent.
     sent: Follower,
-    /// `None` where there was none.
+    /// `None` if there was no permit.
     room: Option<Arc<CallRoom>>,
-    /// Only of a call of which something is told, boxed: of most it is nothing.
+    /// Set only if the call is traced or audited, and boxed because most calls are not.
     followed: Option<Box<Followed>>,
 }
 
-/// A call of which something is told.
+/// A call that is traced or audited.
 #[derive(Debug)]
 struct Followed {
     noted: Noted,
-    /// This side of its connection.
+    /// The local address of its connection.
     local: Option<SocketAddr>,
-    /// Whether a part of its answer has been sent.
+    /// Whether part of its answer was sent.
     has_sent: bool,
 }
 
@@ -81,25 +81,25 @@ impl CallStats {
         }
     }
 
-    /// Something is told of the call; it came by this address.
+    /// Attaches the trace and the audit record. `local` is the local address of the connection.
     pub(crate) fn noted(mut self, noted: &Noted, local: Option<SocketAddr>) -> Self {
         self.followed = Some(Box::new(Followed { noted: noted.clone(), local, has_sent: false }));
         self
     }
 
-    /// Counts what comes of the call's messages.
+    /// Returns the counter of the messages received.
     pub(crate) fn received(&self) -> Received {
         let (service, method) = (self.service, self.method);
         Received { metrics: Arc::clone(&self.metrics), service, method, kind: self.kind }
     }
 
-    /// The call has this place, until nothing of it is left.
+    /// The call holds this permit until all its parts are dropped.
     pub(crate) fn in_room(mut self, room: Arc<CallRoom>) -> Self {
         self.room = Some(room);
         self
     }
 
-    /// Counts the call by what the client says it is, unless it was turned away before.
+    /// Counts the call by the client's version header.
     pub(crate) fn count_client(&self, headers: &HeaderMap) {
         let call_type = if self.kind == Kind::Unary { "unary" } else { "stream" };
         let version = version_label(
@@ -111,7 +111,7 @@ impl CallStats {
         self.metrics.server.client_requests.with(&[version, call_type]).inc();
     }
 
-    /// The response is there and is about to be sent.
+    /// Records that the response is ready to be sent.
     pub(crate) fn responded(&self) {
         if self.kind == Kind::Unary
             && let Some(room) = &self.room
@@ -168,18 +168,18 @@ impl CallStats {
     }
 }
 
-/// The field with the version of the client's library. The name is made once: as text it would be read for each
+/// The header with the version of the client's library. The constant avoids parsing the name for each
 /// request.
 pub(crate) const CLIENT_API_VERSION: HeaderName = HeaderName::from_static("client-api-version");
 
-/// Clients that do not say their version, or something else.
+/// The label for clients without a valid version.
 const UNKNOWN_VERSION: &str = "unknown";
 
-/// Bytes of a version that is a label.
+/// The longest version that is used as a label.
 const VERSION_BYTES_MAX: usize = 24;
 
-/// A client's version as a label of metrics: two or three numbers, and what a release candidate has behind them. Anything else is
-/// a text of the client's choice, which may be long.
+/// Returns the metric label for a client's version: two or three numbers, and the suffix of a release
+/// candidate. Other texts are the client's choice and could be long.
 fn version_label(text: &str) -> &str {
     let (numbers, suffix) = text.split_once('-').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -192,11 +192,12 @@ fn version_label(text: &str) -> &str {
 }
 
 impl Followed {
-    /// Tells of the call: to the audit log, and to who follows it by the conventions for RPC, as etcd's library does.
+    /// Writes the audit line, and ends the span with the attributes that OpenTelemetry defines for RPC, as
+    /// etcd's library does.
     fn tell(&self, (service, method): (&str, &str), (code, message): (Code, &str), took: Duration) {
         let name = format!("{service}/{method}");
         if let Some(account) = &self.noted.account {
-            // What failed here, and how, may have been what was said to it.
+            // The text of an internal error may contain data of the request.
             let error = if code == Code::Internal { "" } else { message };
             let (code, took) = (code_name(code), Some(took));
             account.end(Outcome { method: &format!("/{name}"), code, error, took });
@@ -216,7 +217,7 @@ impl Followed {
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
     }
 
-    /// Looks for the revision in the header of an answer, which all answers have first.
+    /// Reads the revision from the header of an answer, which is the first field of all answers.
     fn look(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
@@ -229,10 +230,10 @@ impl Followed {
     }
 }
 
-/// What answers have in common: this message has nothing but a header, and passes over the rest.
+/// A message with only a header, the common part of all answers. It skips the other fields.
 type Headed = CompactionResponse;
 
-/// Whether a call that ends so has failed on this side, by the conventions.
+/// Returns whether a call with this code counts as failed by the server, according to OpenTelemetry.
 const fn is_own_fault(code: Code) -> bool {
     matches!(
         code,
@@ -245,7 +246,7 @@ const fn is_own_fault(code: Code) -> bool {
     )
 }
 
-/// Counts the messages that come on one call.
+/// Counts the messages that arrive on one call.
 #[derive(Debug)]
 pub(crate) struct Received {
     metrics: Arc<Metrics>,
@@ -255,7 +256,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// Those of a call of no matter which method, and where they are counted.
+    /// Returns the counter for a call of an arbitrary method, and its metrics.
     #[cfg(test)]
     pub(crate) fn of_any(kind: Kind) -> (Arc<Metrics>, Self) {
         let metrics = Metrics::new(&crate::methods::counted(), MetricsLevel::Basic);
@@ -263,10 +264,10 @@ impl Received {
         (Arc::clone(&metrics), Self { metrics, service: 0, method: 0, kind })
     }
 
-    /// A message of so many bytes is there, uncompressed.
+    /// Counts a message with this uncompressed size.
     pub(crate) fn message(&self, bytes: u64) {
         self.metrics.network.client_received_bytes.add(bytes);
-        // That of a unary call counts even if it never comes.
+        // The message of a unary call was counted at the start.
         if self.kind != Kind::Unary {
             self.metrics.grpc.at(self.service, self.method).received.inc();
         }

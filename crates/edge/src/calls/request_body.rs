@@ -1,18 +1,19 @@
-//! A request's body: counted, and one message long where a call takes one.
+//! A request's body: counts its bytes, and limits it to one message if the call takes only one.
 //!
-//! What has come of a message is held until the message is whole, and that of a unary call until its answer is there:
-//! it counts (`admission`), and where there is no room the call is refused. The call is also refused where the rest does
-//! not keep arriving (`pace`): half a request must not take room for good, and a call that takes one message must not
-//! stay open without it, whatever its caller was allowed when it began.
+//! The received part of a message is buffered until the message is complete, and the message of a unary call
+//! until its answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the
+//! limit is reached. The call is also refused if the rest does not keep arriving (`pace`): half a request
+//! must not occupy memory forever, and a call that takes one message must not stay open without it, because
+//! its permissions were checked when it started.
 //!
-//! One that is compressed counts as it came until it is whole, and from then on as what its last bytes say that it
-//! becomes: it is uncompressed in one go, on the connection's thread. The decoder looks at no bytes behind the end of
-//! what it decodes, so they may be anything; requests that may be large and wait are counted again when they are
-//! decoded ([`take_in`]).
+//! A compressed message counts with its received size until it is complete, and then with the uncompressed
+//! size in its last bytes, because it is decompressed at once on the connection's thread. The decompressor
+//! ignores bytes after the end of its data, so this size may be wrong. Requests that may be large and may
+//! wait are counted again after decoding ([`take_in`]).
 //!
-//! The body of a unary call ends behind its message, as grpc-go reads one message and no further: the call is answered
-//! although its caller has not ended the request, and the library does not look at what follows. On the calls that answer
-//! with a stream grpc-go waits for the end of the request, and refuses a second message.
+//! The body of a unary call ends after its message, because grpc-go reads one message and no more: the call
+//! is answered even if its caller has not ended the request, and the library ignores further data. For calls
+//! with a streaming answer, grpc-go waits for the end of the request and refuses a second message.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,10 +37,10 @@ use quorate_net::pace::Pace;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 
-/// Where gzip says how long it is uncompressed: at its end.
+/// The length of the field with the uncompressed size at the end of gzip data.
 const GZIP_LENGTH_BYTES: usize = 4;
 
-/// Wraps a request's body; see the module.
+/// A request body that is counted and limited.
 #[derive(Debug)]
 pub(crate) struct RequestBody<B> {
     inner: B,
@@ -47,10 +48,10 @@ pub(crate) struct RequestBody<B> {
     received: Received,
     message: Message,
     room: Arc<CallRoom>,
-    /// What is held besides the message: the head.
+    /// The bytes held besides the message: the headers.
     head_bytes: u64,
     message_bytes_max: u64,
-    /// Runs while the rest of the request is waited for.
+    /// The timer while the rest of the request is awaited.
     pace: Option<(Pace, Pin<Box<Sleep>>)>,
 }
 
@@ -67,7 +68,7 @@ impl<B> RequestBody<B> {
         Self { inner, kind, received, message, room, head_bytes, message_bytes_max, pace }
     }
 
-    /// Lets the next bytes pass, unless there is no room for them or they are more than the call takes.
+    /// Admits the next bytes, unless a limit is reached or the call takes no more.
     fn pass(&mut self, bytes: &[u8]) -> Result<(), Status> {
         if let Some((pace, _)) = &mut self.pace {
             pace.received(bytes.len() as u64);
@@ -75,7 +76,7 @@ impl<B> RequestBody<B> {
         let (received, bytes_max) = (&self.received, self.message_bytes_max);
         let was_whole = self.message.is_whole();
         match self.kind {
-            // Nearly all come whole, alone and as they are; nothing of those is held.
+            // Most messages arrive complete, alone and uncompressed; they need no buffer.
             Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
                 received.message((bytes.len() - HEAD_BYTES) as u64);
                 self.room.release();
@@ -107,13 +108,13 @@ impl<B> RequestBody<B> {
         self.room.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
-    /// Whether the call takes no further bytes.
+    /// Returns whether the call takes no more bytes.
     fn has_ended(&self) -> bool {
         self.kind == Kind::Unary && self.message.is_whole()
     }
 
-    /// Waits for the rest of the request, and reports when it does not keep arriving: a call that takes one message may
-    /// not stay open without it, and a stream may not leave part of a large message behind.
+    /// Waits for the rest of the request, and completes when it does not keep arriving: a call that takes one
+    /// message may not stay open without it, and a stream may not leave a large message incomplete.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
             Kind::Unary | Kind::ServerStream => true,
@@ -138,12 +139,13 @@ impl<B> RequestBody<B> {
     }
 }
 
-/// Whether these bytes are one whole message that is not compressed.
+/// Returns whether these bytes are exactly one uncompressed message.
 fn is_plain(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0) && whole_message(bytes).is_some()
 }
 
-/// Takes a decoded message, counted as what it has become if it came compressed: its room came with it then.
+/// Returns a decoded message. If it was compressed, it is counted with its real size; its permit came with
+/// it.
 pub(crate) fn take_in<M: prost::Message>(
     request: tonic::Request<M>,
 ) -> Result<(MetadataMap, M), Status> {
@@ -155,25 +157,25 @@ pub(crate) fn take_in<M: prost::Message>(
     Ok((metadata, message))
 }
 
-/// Follows a message.
+/// Tracks one message.
 #[derive(Debug, Default)]
 struct Message {
     head: [u8; HEAD_BYTES],
-    /// The last bytes of it.
+    /// Its last bytes.
     tail: [u8; GZIP_LENGTH_BYTES],
-    /// Bytes that have passed, head and all.
+    /// The bytes that have passed, including the prefix.
     passed: usize,
 }
 
 impl Message {
-    /// Lets the next bytes pass, and says whether they are still of that message.
+    /// Processes the next bytes. Returns whether they all belong to the message.
     fn pass(&mut self, bytes: &[u8]) -> bool {
         let missing = HEAD_BYTES.saturating_sub(self.passed).min(bytes.len());
         self.head[self.passed.min(HEAD_BYTES)..][..missing].copy_from_slice(&bytes[..missing]);
         let start = self.passed;
         self.passed += bytes.len();
         let end = self.end();
-        // What comes behind it is none of it. The flag comes first of all.
+        // Bytes after its end do not belong to it. The flag is the first byte.
         if self.is_compressed() {
             self.keep_tail(&bytes[..end.saturating_sub(start).min(bytes.len())]);
         }
@@ -186,11 +188,11 @@ impl Message {
         self.tail[GZIP_LENGTH_BYTES - fresh.len()..].copy_from_slice(fresh);
     }
 
-    /// Lets the next bytes of one message after the other pass, shows each that is whole, and says whether the last one
-    /// is.
+    /// Processes the next bytes of consecutive messages, calls `whole` for each complete one, and returns
+    /// whether the last one is complete.
     fn pass_all(&mut self, mut bytes: &[u8], mut whole: impl FnMut(&Self)) -> bool {
         while !bytes.is_empty() {
-            // The end is known once the head is.
+            // The end is known once the prefix is complete.
             let missing =
                 if self.passed < HEAD_BYTES { HEAD_BYTES } else { self.end() } - self.passed;
             let (now, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -204,7 +206,7 @@ impl Message {
         self.passed == 0
     }
 
-    /// Where it ends, as far as its head says already.
+    /// Returns its end, as far as the prefix has arrived.
     fn end(&self) -> usize {
         if self.passed < HEAD_BYTES {
             return HEAD_BYTES;
@@ -212,7 +214,7 @@ impl Message {
         message_len(&self.head).saturating_add(HEAD_BYTES)
     }
 
-    /// Forgets what has passed behind its end, and returns how many bytes that were.
+    /// Removes the bytes after its end, and returns their number.
     fn cut_off(&mut self) -> usize {
         let excess = self.passed.saturating_sub(self.end());
         self.passed -= excess;
@@ -227,12 +229,12 @@ impl Message {
         self.passed >= HEAD_BYTES && self.passed >= self.end()
     }
 
-    /// What it becomes that came compressed; no message of more than `bytes_max` is taken in.
+    /// Returns the uncompressed size of a compressed message, at most `bytes_max`.
     fn becomes(&self, bytes_max: u64) -> u64 {
         bytes_max.min(u32::from_le_bytes(self.tail).into())
     }
 
-    /// What has passed takes, uncompressed once it is whole.
+    /// Returns the memory of the received part, which is the uncompressed size once it is complete.
     fn held_bytes(&self, bytes_max: u64) -> u64 {
         let passed = self.passed as u64;
         if self.is_compressed() && self.is_whole() {
@@ -242,7 +244,7 @@ impl Message {
         }
     }
 
-    /// Length of one that is whole, uncompressed and without its head.
+    /// Returns the length of a complete message, uncompressed and without its prefix.
     fn payload_bytes(&self, bytes_max: u64) -> u64 {
         if self.is_compressed() {
             self.becomes(bytes_max)
@@ -372,7 +374,7 @@ mod tests {
         Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
     }
 
-    /// The head of a message of so many bytes, and this many of them.
+    /// A prefix for a message of this many bytes, followed by this many of them.
     fn part(bytes: u32, there: usize) -> Bytes {
         let mut part = vec![0];
         part.extend(bytes.to_be_bytes());
@@ -402,7 +404,7 @@ mod tests {
         assert_eq!(calls.request_bytes.used(), 0);
     }
 
-    /// A compressed message of so many bytes that becomes this many.
+    /// A compressed message of this many bytes with this uncompressed size.
     fn compressed(bytes: u32, becomes: u32) -> Bytes {
         let head = [&[1][..], &bytes.to_be_bytes()].concat();
         let mut message = [head, vec![7; bytes as usize]].concat();
@@ -490,7 +492,7 @@ mod tests {
         }
     }
 
-    /// Brings so many bytes of a large message, and then so many each second.
+    /// Delivers this many bytes of a large message at first, and then this many each second.
     struct Trickle {
         first: usize,
         each: usize,
@@ -516,7 +518,7 @@ mod tests {
         }
     }
 
-    /// What ends a body that comes like this, if something does within an hour.
+    /// Returns the error that ends such a body within an hour, if any.
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
         let calls = Arc::new(Calls::new(10, 1, 512 << 20));
         let body = Trickle { first, each, next: None };
@@ -538,7 +540,7 @@ mod tests {
             assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
             assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
             assert!(ending(kind, 100_000, 4_000).await.is_none(), "{kind:?}: slow, but it comes");
-            // So few bytes are not held. A stream may stay silent; a call that takes one message may not.
+            // So few bytes are not counted. A stream may be silent; a call that takes one message may not.
             for first in [0, 1_000] {
                 let ended = ending(kind, first, 0).await.is_some();
                 assert_eq!(ended, kind != Kind::BidiStream, "{kind:?}: {first} bytes");

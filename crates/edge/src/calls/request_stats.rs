@@ -1,12 +1,13 @@
-//! What a call of the KV service asked for and was answered, for etcd's line `request stats`.
+//! The statistics of a KV call for etcd's log line `request stats`.
 //!
-//! Only the service knows it, and only the call knows whether the line is written, once the answer is there. Both
-//! happen in one poll, on one thread, and that is how it is handed over: the service leaves it, the call takes it. It is
-//! made only where a line will be written, so that a call that is in time pays for the question alone.
+//! Only the service knows the statistics, and only the call knows, after the answer is ready, whether the
+//! line is logged. Both run in the same poll on one thread, so the service stores the statistics in a
+//! thread-local variable and the call takes them. They are created only if the line will be logged, so a call
+//! that is fast enough pays only for one check.
 //!
 //! # Not here
 //!
-//! The line (`observe`), and the texts of requests (`quorate_member::request_text`).
+//! The log line (`observe`), the texts of requests (`quorate_member::request_text`).
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -22,7 +23,7 @@ thread_local! {
     static LEFT: Cell<Option<Box<RequestStats>>> = const { Cell::new(None) };
 }
 
-/// What is told of a call, as etcd counts it; -1 for what is not counted.
+/// The statistics of a call, counted as in etcd; -1 for a value that is not counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestStats {
     pub(crate) requests: i64,
@@ -32,7 +33,7 @@ pub(crate) struct RequestStats {
     pub(crate) text: String,
 }
 
-/// Of a call that is none of the KV service's.
+/// The statistics of a call of another service.
 impl Default for RequestStats {
     fn default() -> Self {
         let text = String::new();
@@ -40,29 +41,29 @@ impl Default for RequestStats {
     }
 }
 
-/// Whether a line will be written of a call that began then and ends now.
+/// Returns whether the line will be logged for a call that began at `started` and ends now.
 pub(crate) fn is_wanted(profile: &Profile, started: Instant) -> bool {
     log::enabled(log::Level::Debug) || started.elapsed() > profile.limits().slow_unary
 }
 
-/// Leaves it for the call whose answer this thread is about to give.
+/// Stores the statistics for the call whose answer this thread is about to return.
 pub(crate) fn leave(stats: RequestStats) {
     LEFT.set(Some(Box::new(stats)));
 }
 
-/// Takes what was left on this thread.
+/// Takes the statistics that were stored on this thread.
 pub(crate) fn take() -> Option<RequestStats> {
     LEFT.take().map(|stats| *stats)
 }
 
 /// An answer to a write.
 pub(crate) trait WriteResponse: Message {
-    /// How many answers it counts for.
+    /// Returns the number of responses that it counts for.
     fn responses(&self) -> i64 {
         0
     }
 
-    /// Whether the first branch was taken, where there are branches.
+    /// Returns whether the first branch of a transaction was taken; true for other writes.
     fn has_succeeded(&self) -> bool {
         true
     }
@@ -87,7 +88,7 @@ fn count(number: usize) -> i64 {
 }
 
 impl RequestStats {
-    /// Of a range.
+    /// The statistics of a range.
     pub(crate) fn of_range(request: &RangeRequest, response: Option<&RangeResponse>) -> Self {
         Self {
             requests: 0,
@@ -98,7 +99,7 @@ impl RequestStats {
         }
     }
 
-    /// Of a write, by the data of its log entry, which is empty if it did not come to that.
+    /// The statistics of a write, from the data of its log entry, which is empty if it was not proposed.
     pub(crate) fn of_write(data: &Bytes, response: Option<&impl WriteResponse>) -> Self {
         let has_succeeded = response.is_some_and(WriteResponse::has_succeeded);
         let written = request_text::of_write(data, has_succeeded).unwrap_or_default();
@@ -111,7 +112,7 @@ impl RequestStats {
         }
     }
 
-    /// Of a transaction that only reads.
+    /// The statistics of a read-only transaction.
     pub(crate) fn of_txn(request: &TxnRequest, response: Option<&TxnResponse>) -> Self {
         let has_succeeded = response.is_some_and(|response| response.succeeded);
         let done = if has_succeeded { &request.success } else { &request.failure };

@@ -11,7 +11,7 @@ use quorate_api::etcdserverpb::{
 use quorate_member::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
-/// Watchers of one stream whose spans last until they end; those of more end at once.
+/// The most watchers of a stream whose spans last until they end. The spans of further watchers end at once.
 const WATCHED_MAX: usize = 1024;
 
 /// A request that a span describes.
@@ -179,7 +179,7 @@ pub(crate) fn watch(create: &WatchCreateRequest) -> Vec<Attribute> {
     ]
 }
 
-/// The spans of a stream's watchers: each lasts until its watcher is cancelled, or the stream has ended.
+/// The spans of a stream's watchers. Each lasts until its watcher is cancelled or the stream ends.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(BTreeMap<i64, trace::Operation>);
 

@@ -1,7 +1,7 @@
-//! The error table: which code and which words a client gets for what went wrong.
+//! The error table: the gRPC code and text for every failure.
 //!
-//! Words and codes are etcd's, because clients compare them. This is the only place in the program where
-//! a failure becomes a gRPC status.
+//! Texts and codes are etcd's, because clients compare them. This is the only place where a failure is
+//! converted to a gRPC status.
 
 use quorate_state::apply::{AuthRefusal, Refusal, RequestRefusal};
 use quorate_state::lease::LeaseRefusal;
@@ -10,14 +10,14 @@ use tonic::{Code, Status};
 
 use quorate_member::RequestError;
 
-/// What a client is told of a failure.
+/// Returns the status for a failure.
 pub(crate) fn status(error: impl Into<RequestError>) -> Status {
     let error = error.into();
     Status::new(code(&error), error.to_string())
 }
 
-/// The code of every failure. Two of them are Unknown where one would expect something else: etcd sends
-/// them so, and clients know them so.
+/// Returns the code of a failure. Two failures unexpectedly have the code Unknown, because etcd sends them so
+/// and clients rely on it.
 const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),
@@ -113,7 +113,7 @@ const fn auth_code(refusal: AuthRefusal) -> Code {
     }
 }
 
-/// The status for a proposal whose outcome is that of another kind of request, which is a bug.
+/// Returns the status for a proposal with the outcome of another kind of request, which is a bug.
 pub(crate) fn unexpected(response: &quorate_state::apply::Response) -> Status {
     Status::internal(format!("the log answered with {response:?}"))
 }

@@ -1,5 +1,5 @@
-//! What streams of several messages share: how they end from this side, and, for those whose bodies are made by
-//! hand, how requests are read and answers begin.
+//! Code that streams of messages share: ending them from the server's side, and, for hand-written bodies,
+//! reading requests and starting answers.
 
 use std::error::Error as _;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use super::status::status;
 use quorate_member::StreamEnd;
 use quorate_telemetry::metrics::Metrics;
 
-/// The messages that a client sends on its stream, and the head it began with.
+/// Returns the messages of a client's stream and the headers of its request.
 pub(crate) fn requests<M: Message + Name + Default + 'static>(
     request: Request<RequestBody<ClientBody>>,
     message_bytes_max: usize,
@@ -35,7 +35,7 @@ pub(crate) fn requests<M: Message + Name + Default + 'static>(
     (head, Streaming::new_request(decoder, body, encoding, Some(message_bytes_max)))
 }
 
-/// Whose streams fail.
+/// The API in the metrics of failed streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Watch,
@@ -51,9 +51,9 @@ impl Api {
     }
 }
 
-/// Counts a request that could not be read, unless the client or its connection has gone.
+/// Counts a request that could not be read, unless the client has disconnected.
 pub(crate) fn count_receive_failure(metrics: &Metrics, api: Api, failure: &Status) {
-    // What is a matter of the transport has its error behind it.
+    // A transport error has a source.
     if failure.code() != Code::Cancelled && failure.source().is_none() {
         metrics.network.stream_failures.with(&[api.name(), "receive"]).inc();
     }
@@ -64,14 +64,14 @@ pub(crate) fn count_send_failure(metrics: &Metrics, api: Api) {
     metrics.network.stream_failures.with(&[api.name(), "send"]).inc();
 }
 
-/// The answer to a call whose messages this body sends.
+/// Returns the answer to a call whose messages this body sends.
 pub(crate) fn respond(
     body: impl Body<Data = Bytes, Error = Status> + Send + 'static,
 ) -> ResponseFuture {
     Box::pin(std::future::ready(Ok(answer(tonic::body::Body::new(body)))))
 }
 
-/// A stream that ends when the member says so, and with why, if it has not ended before.
+/// Wraps a stream so that it ends when the member ends it, with the member's reason.
 pub(crate) fn until<T>(
     inner: impl Stream<Item = Result<T, Status>> + Send,
     end: StreamEnd,
@@ -81,7 +81,7 @@ pub(crate) fn until<T>(
 
 struct Until<S> {
     inner: Pin<Box<S>>,
-    /// `None` once it has ended the stream.
+    /// `None` after it has ended the stream.
     end: Option<StreamEnd>,
 }
 

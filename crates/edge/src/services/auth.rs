@@ -1,6 +1,7 @@
-//! The Auth service: users, roles, the switch, and logging in.
+//! The Auth service: users, roles, turning authentication on and off, and login.
 //!
-//! Everything goes through the log, and is judged there. No password and no token is told to anybody but who asked.
+//! All changes go through the log and are checked when they are applied. Passwords and tokens are returned
+//! only to the caller.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ use quorate_member::accounts::Accounts;
 use quorate_member::{Handles, Profile, Proposer};
 use quorate_telemetry::metrics::RequestKind;
 
-/// The service.
+/// The Auth service.
 #[derive(Debug)]
 pub(crate) struct AuthService {
     profile: Arc<Profile>,
@@ -55,7 +56,7 @@ impl AuthService {
         self.proposer.propose_for(client, request, kind).await.map_err(status)
     }
 
-    /// Has a change made. Its answer says when.
+    /// Proposes a change. The response has the revision.
     async fn change(
         &self,
         client: &Client,
@@ -69,7 +70,7 @@ impl AuthService {
     }
 }
 
-/// Has a change made whose answer is nothing but that it was.
+/// Proposes a change whose response has no content of its own.
 macro_rules! change {
     ($service:ident, $request:ident, $field:ident, $kind:ident, $response:ident) => {{
         let (client, message) = $request.into_parts();
@@ -80,7 +81,7 @@ macro_rules! change {
     }};
 }
 
-/// Has something looked up.
+/// Looks up users or roles.
 macro_rules! look_up {
     ($service:ident, $request:ident, $field:ident, $kind:ident) => {{
         let (client, message) = $request.into_parts();

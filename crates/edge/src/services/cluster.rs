@@ -1,4 +1,4 @@
-//! The Cluster service: who is a member, and changes of that.
+//! The Cluster service: the member list and membership changes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use quorate_member::access::Gate;
 use quorate_member::membership::Membership;
 use quorate_member::{Handles, Profile, Reader};
 
-/// The service.
+/// The Cluster service.
 #[derive(Debug)]
 pub(crate) struct ClusterService {
     profile: Arc<Profile>,
@@ -103,7 +103,7 @@ impl ClusterService {
     }
 }
 
-/// The client's token, under either of its names.
+/// Returns the client's token, which has two possible metadata keys.
 fn token_of(metadata: &MetadataMap) -> Option<&str> {
     metadata.get("token").or_else(|| metadata.get("authorization"))?.to_str().ok()
 }

@@ -1,8 +1,9 @@
-//! The Election service: whoever has the oldest key under a name leads, and the key's value is what he proclaims.
+//! The Election service: the candidate with the oldest key under a name is the leader, and the key's value is
+//! its proclamation.
 //!
 //! # Not here
 //!
-//! Keys, order and waiting (`recipes`).
+//! Keys, their order and waiting (`recipes`).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,7 +34,7 @@ use crate::calls::streams::until;
 use quorate_grpc::head::requires_leader;
 use quorate_member::access::Client;
 
-/// The service.
+/// The Election service.
 #[derive(Debug)]
 pub(crate) struct ElectionService {
     recipes: Arc<Recipes>,
@@ -44,7 +45,7 @@ impl ElectionService {
         Self { recipes }
     }
 
-    /// Puts another value on a key, if it is the one that was created at that revision.
+    /// Sets the value of a key, if it was created at that revision.
     async fn proclaim_value(
         &self,
         client: &Client,
@@ -58,7 +59,7 @@ impl ElectionService {
         if answer.succeeded { Ok(answer) } else { Err(Status::unknown("election: not leader")) }
     }
 
-    /// Enters with a value, or brings that of a candidate who is there already up to date.
+    /// Adds a candidate with a value, or updates the value of an existing candidate.
     async fn stand(
         &self,
         client: &Client,
@@ -72,14 +73,14 @@ impl ElectionService {
         if entered.value.is_some_and(|before| before != value)
             && let Err(why) = self.proclaim_value(client, &leader, value).await
         {
-            // Whatever comes of it, this is why he does not stand.
+            // The error of the failed campaign is returned, whatever the result of resigning.
             drop(self.recipes.resign(client, leader.key, leader.rev).await);
             return Err(why);
         }
         Ok((answer.header, leader))
     }
 
-    /// The leader that a request names, on a lease.
+    /// Returns the leader that a request names, with its lease.
     async fn resume(
         &self,
         client: &Client,
@@ -107,7 +108,7 @@ impl ElectionService {
         let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
         let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, room);
         let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
-        // Only who goes away himself takes his key along.
+        // The key is deleted only if the candidate's call was dropped.
         withdrawal.forget();
         won?;
         Ok(Response::new(CampaignResponse { header, leader: Some(leader) }))
@@ -161,20 +162,20 @@ impl ElectionService {
     }
 }
 
-/// Follows who leads, and what he proclaims.
+/// Observes the leader and its proclamations.
 struct Observer {
     recipes: Arc<Recipes>,
     client: Client,
     name: Name,
-    /// What is to be told still: no more than one response of the watcher.
+    /// Responses to send; at most those of one watch response.
     told: VecDeque<LeaderResponse>,
-    /// The key of who leads.
+    /// The watch of the leader's key.
     followed: Option<KeyWatch>,
 }
 
 type Step = Pin<Box<dyn Future<Output = (Observer, Option<LeaderResponse>)> + Send>>;
 
-/// What an observer tells, as a stream; nothing, once it has ended.
+/// The responses of an observer as a stream; `None` after its end.
 struct Leaders(Option<Step>);
 
 impl Stream for Leaders {
@@ -196,7 +197,7 @@ impl Observer {
         })
     }
 
-    /// What is told next; whatever fails ends it, without a reason, as in etcd.
+    /// Returns the next response. Any failure ends the stream without an error, as in etcd.
     async fn next(&mut self) -> Option<LeaderResponse> {
         loop {
             if let Some(next) = self.told.pop_front() {
@@ -218,7 +219,7 @@ impl Observer {
         }
     }
 
-    /// Who leads, or who does first.
+    /// Returns the leader, or waits for the first one.
     async fn find(&self) -> Result<LeaderResponse, Status> {
         let RangeResponse { header, mut kvs, .. } =
             self.recipes.owner(&self.client, &self.name).await?;

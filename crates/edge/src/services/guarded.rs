@@ -1,9 +1,11 @@
-//! The services as the library calls them: each method authorizes its request and hands it on.
+//! The services as the gRPC library calls them: each method authorizes its request and passes it on.
 //!
 //! # Invariants
 //!
-//! * A method that is not listed here answers "unimplemented": the library's servers take [`Guarded`] alone.
-//! * What a method needs is read from the table (`methods`) at compile time. One without a line there does not compile.
+//! * A method that is not listed here returns "unimplemented", because the library's servers accept only
+//!   [`Guarded`].
+//! * The requirement of a method is read from the table (`methods`) at compile time. A method without an
+//!   entry does not compile.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ use super::maintenance::MaintenanceService;
 use crate::calls::authorized::authorize;
 use crate::methods::{Needs, needs_of};
 
-/// A service behind the gate.
+/// A service with access control.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
     gate: Arc<Gate>,
@@ -43,7 +45,7 @@ impl<S> Guarded<S> {
     }
 }
 
-/// Implements the trait of a service for the guarded handler.
+/// Implements the trait of a service for the guarded service.
 macro_rules! guarded {
     ($list:ident: $service:literal, $trait:path, $handler:ty {
         $($name:literal $method:ident: $request:ty => $response:ty;)*
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
     use quorate_grpc::methods::{Kind, SERVICES};
 
-    /// Methods whose messages are authorized one by one, each where it is read.
+    /// Methods whose messages are authorized one by one when they are read.
     const STREAMS: [&str; 2] = ["Watch", "LeaseKeepAlive"];
 
     #[test]

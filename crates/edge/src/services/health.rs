@@ -1,7 +1,7 @@
-//! The standard gRPC health service: one service, named by the empty string, that serves from the start.
+//! The standard gRPC health service: one service with an empty name, which is "serving" from the start.
 //!
-//! With the gate `StopGRPCServiceOnDefrag` it says that it does not serve while space is given back, so that
-//! balancers go elsewhere; it answers all the same.
+//! With the feature gate `StopGRPCServiceOnDefrag`, it reports "not serving" during defragmentation, so that
+//! load balancers use other members; requests are still answered.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 
 use quorate_member::{Administrator, Handles, StreamEnds};
 
-/// The service.
+/// The health service.
 #[derive(Debug)]
 pub(crate) struct HealthService {
     administrator: Arc<Administrator>,
@@ -70,7 +70,7 @@ impl Health for HealthService {
             let end = self.streams.wait(false);
             return Ok(Response::new(Box::pin(crate::calls::streams::until(statuses, end))));
         }
-        // Services are never added, so the stream stays open without a further word.
+        // Services are never added, so the stream stays open without further messages.
         let unknown = tokio_stream::once(Ok(answer(ServingStatus::ServiceUnknown)));
         let statuses = unknown.chain(tokio_stream::pending());
         Ok(Response::new(Box::pin(crate::calls::streams::until(
@@ -90,19 +90,19 @@ impl Health for HealthService {
 
 type NextStatus = Pin<Box<dyn Future<Output = (bool, watch::Receiver<bool>)> + Send>>;
 
-/// Whether the member serves, as soon as that is something else than was told before.
+/// Waits until the status differs from the last one that was sent, and returns whether the member serves.
 fn next_status(mut serving: watch::Receiver<bool>, told: Option<bool>) -> NextStatus {
     Box::pin(async move {
         let now = serving.wait_for(|now| Some(*now) != told).await.map(|now| *now);
         match now {
             Ok(now) => (now, serving),
-            // The member is going down, and the connection with it.
+            // The member is shutting down, which also closes the connection.
             Err(_) => std::future::pending().await,
         }
     })
 }
 
-/// The status now, and each that is different from the one before.
+/// A stream of the current status and each later change.
 struct Statuses {
     next: NextStatus,
 }

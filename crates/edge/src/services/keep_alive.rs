@@ -1,12 +1,12 @@
-//! Keeping leases alive: a stream on which each request is answered in its turn.
+//! Lease keep-alive: a stream whose requests are answered in order.
 //!
-//! The response body is made by hand, as that of watches is and for the same reason: a renewal at the leader is a look
-//! at memory, and layers that a library has for streams in general cost more than it. One renewal is under
-//! way at a time; what the client sends meanwhile waits in its stream's window.
+//! As for watches, the response body is written by hand: a renewal at the leader is only a memory access, and
+//! generic stream layers would cost more. One renewal runs at a time. Meanwhile, further requests of the
+//! client wait in the stream's receive window.
 //!
 //! # Not here
 //!
-//! What a renewal is (`lease_holder`).
+//! The renewal itself (`lease_holder`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,10 +40,10 @@ use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
 
-/// Bytes gathered before they are handed to the transport.
+/// Bytes that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
 
-/// The service.
+/// The keep-alive service.
 #[derive(Debug)]
 pub(crate) struct KeepAliveService {
     profile: Arc<Profile>,
@@ -86,22 +86,22 @@ type Renewed = Result<LeaseKeepAliveResponse, Status>;
 /// One client's stream, as a response body.
 struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
-    /// Who began it; what he may is asked for each renewal.
+    /// The client that opened the stream. Its permissions are checked for each renewal.
     client: Arc<Client>,
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
-    /// The one under way, or the last one: all take the same memory, which is asked for once.
+    /// The current or the last renewal. All renewals use the same memory, which is allocated once.
     renewal: Option<ReusableBoxFuture<'static, Renewed>>,
     is_renewing: bool,
-    /// What ends the stream from this side.
+    /// Ends the stream from the server's side.
     end: StreamEnd,
     chunk: BytesMut,
     ending: Ending,
 }
 
 impl Session {
-    /// Renews and answers for as long as nothing has to be waited for.
+    /// Processes renewals until one must wait.
     fn poll_renewals(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         if let Poll::Ready(why) = self.end.as_mut().poll(cx) {
             return Poll::Ready(status(why));
@@ -136,15 +136,15 @@ impl Session {
         Poll::Pending
     }
 
-    /// Begins a renewal.
+    /// Starts a renewal.
     fn renew(&mut self, id: i64) {
         let (reader, leases) = (Arc::clone(&self.reader), Arc::clone(&self.leases));
         let client = Arc::clone(&self.client);
         let renewal = async move {
-            // The revision is that before the renewal.
+            // The header has the revision before the renewal.
             let header = Some(reader.current_header());
             let _renewal = spans::begin(&client, &LeaseKeepAliveRequest { id });
-            // A lease that is gone is told by a lifetime of nothing.
+            // A missing lease is reported with a TTL of zero.
             let ttl =
                 leases.renew(&client.shown, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })

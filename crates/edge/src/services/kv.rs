@@ -1,4 +1,4 @@
-//! The KV service: reads from the newest view, writes through the log.
+//! The KV service: reads use the newest view, and writes go through the log.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use quorate_member::{
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
 
-/// The service.
+/// The KV service.
 #[derive(Debug)]
 pub(crate) struct Kv {
     profile: Arc<Profile>,
@@ -198,7 +198,7 @@ impl Kv {
         Ok(reply)
     }
 
-    /// Waits until a read is not stale, where that is needed.
+    /// Waits until a linearizable read is not stale.
     async fn pass_barrier(
         &self,
         ready: Ready,
@@ -264,7 +264,7 @@ impl Kv {
         &self,
         request: &Arc<TxnRequest>,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        // Which of the branches it will be is not known yet.
+        // It is not known yet which branch will be taken.
         let queries: Vec<_> = request
             .success
             .iter()
@@ -283,8 +283,8 @@ impl Kv {
         Ok(Reply::new(response, room))
     }
 
-    /// A range in chunks, each read when it is asked for. What a chunk takes is counted until it has been
-    /// sent; where there is no room for it, or users and roles have changed, the stream ends.
+    /// Returns a range in chunks, each read when it is requested. A chunk counts against the limit until it
+    /// is sent. The stream ends if the limit is reached, or if users or roles have changed.
     fn chunks(
         &self,
         query: RangeQuery,
@@ -307,7 +307,7 @@ impl Kv {
             }
             let len = chunk.encoded_len();
             if len >= COUNTED_BYTES_MIN {
-                // The library's buffer may be twice as large as what is in it.
+                // The library's buffer may be twice as large as its content.
                 match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
                     Ok(room) => rooms.push(room),
                     Err(full) => return Some(Err(status(full))),
@@ -323,7 +323,7 @@ impl Kv {
         })
     }
 
-    /// The reply to something that has been done.
+    /// Returns the reply to a request that was executed.
     fn reply_regardless<M: Large>(&self, response: M) -> Result<Response<M>, Status> {
         Reply::new(response, None)
             .admit_regardless(&self.reader.admission().replies)
@@ -336,7 +336,7 @@ impl Kv {
     }
 }
 
-/// Reads on the spot, or, where that takes long, off the connection threads.
+/// Reads on the connection's thread, or on a blocking thread if the read is long.
 async fn gather<T: Send + 'static>(
     reader: &Arc<Reader>,
     weight: Weight,
@@ -347,7 +347,7 @@ async fn gather<T: Send + 'static>(
         return (read(reader), room);
     }
     let reader = Arc::clone(reader);
-    // The room goes along: the work goes on when the client has gone.
+    // The permit moves to the blocking thread, because the read continues after the client disconnects.
     blocking(move || (read(&reader), room)).await
 }
 
@@ -394,10 +394,10 @@ impl Kv {
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();
         let mut chunks = self.chunks(query, pass, rooms.clone());
-        // The first chunk is read now: its refusal is the call's.
+        // The first chunk is read now, so that its error is the call's error.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || {
-            // It lasts as long as the stream.
+            // The span lasts as long as the stream.
             let _lasting = &operation;
             first.take().map(Ok).or_else(|| chunks.next())
         });
@@ -457,7 +457,8 @@ impl Kv {
             InternalRaftRequest { compaction: Some(compaction), ..InternalRaftRequest::default() };
         let outcome = self.proposer.propose_for(&client, request, RequestKind::Compaction).await;
         if is_physical {
-            // Also when somebody else had compacted: the answer says that the history is gone.
+            // This also applies if the revision was already compacted: the answer means that the history is
+            // deleted.
             self.administrator.wait_compacted().await.map_err(status)?;
         }
         match outcome.map_err(status)? {

@@ -1,4 +1,5 @@
-//! The Lease service but for its stream (`keep_alive`): grants and revokes through the log, lookups at the leader.
+//! The Lease service without keep-alive (`keep_alive`): grants and revocations go through the log, lookups go
+//! to the leader.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Ask, Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
 
-/// The service.
+/// The Lease service.
 #[derive(Debug)]
 pub(crate) struct LeaseService {
     profile: Arc<Profile>,
@@ -122,7 +123,7 @@ impl LeaseService {
         let found = self.leases.time_to_live(&request).await.map_err(status)?;
         if request.keys {
             self.gate.confirm(pass).await.map_err(status)?;
-            // The leader may know of keys that have not come here yet.
+            // The leader may return keys that this member has not applied yet.
             let keys = found.iter().flat_map(|found| &found.keys);
             let reads: Vec<_> = keys
                 .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })

@@ -1,8 +1,8 @@
-//! The Lock service: whoever has the oldest key under a name holds the lock, until the key is gone.
+//! The Lock service: the contender with the oldest key under a name holds the lock until the key is deleted.
 //!
 //! # Not here
 //!
-//! Keys, order and waiting (`recipes`).
+//! Keys, their order and waiting (`recipes`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
 use quorate_member::access::Client;
 
-/// The service.
+/// The Lock service.
 #[derive(Debug)]
 pub(crate) struct LockService {
     recipes: Arc<Recipes>,
@@ -27,7 +27,7 @@ impl LockService {
         Self { recipes }
     }
 
-    /// Waits until the key is the oldest, and looks at it once more.
+    /// Waits until the key is the oldest, and reads it again.
     async fn wait(
         &self,
         client: &Client,

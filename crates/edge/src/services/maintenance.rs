@@ -1,4 +1,4 @@
-//! The Maintenance service: alarms, status, hashes, snapshots, giving space back, moving the lead, downgrades.
+//! The Maintenance service: alarms, status, hashes, snapshots, defragmentation, leader transfer, downgrades.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// The service.
+/// The Maintenance service.
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
     profile: Arc<Profile>,
@@ -53,8 +53,8 @@ impl MaintenanceService {
         }
     }
 
-    /// Waits until everything applied is in the backend file. The wait lasts as long as the disk has no room, so the
-    /// client is authorized again after it.
+    /// Waits until all applied entries are committed to the backend file. This may take long if the disk is
+    /// full, so the client is authorized again afterwards.
     async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
         self.administrator.commit_backend().await?;
         self.gate.check_admin(&client.shown)
@@ -229,7 +229,7 @@ fn to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// An alarm as Go prints the message on one line.
+/// Formats an alarm as Go prints the message on one line.
 fn alarm_text(alarm: Alarm) -> String {
     let kind = AlarmType::try_from(alarm.kind)
         .map_or_else(|_| alarm.kind.to_string(), |kind| kind.as_str_name().to_owned());

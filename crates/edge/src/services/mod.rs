@@ -1,11 +1,12 @@
-//! The gRPC services, one file each: from messages to the member's handles, and back.
+//! The gRPC services, one file each: convert messages to calls of the member's handles.
 //!
-//! `guarded` is what the library calls: it authorizes each request and hands it on. Locks and elections are `recipes`
-//! on top of `kv` and `lease`. The streams of `watch` and `keep_alive` authorize their messages one by one.
+//! The library calls `guarded`, which authorizes each request and passes it on. Locks and elections use
+//! `recipes`, on top of `kv` and `lease`. The streams of `watch` and `keep_alive` authorize each message
+//! themselves.
 //!
 //! # Not here
 //!
-//! What calls of several services need (`calls`).
+//! Code that several services share (`calls`).
 
 pub(crate) mod auth;
 pub(crate) mod cluster;

@@ -1,16 +1,16 @@
-//! RangeStream: a range answered in chunks of about the size of a request.
+//! RangeStream: a range that is answered in chunks of about a given size.
 //!
-//! Each chunk is read when the transport asks for it, at the revision of the first, from where the last
-//! one ended; nothing is held in between but a key. The last chunk carries what a Range would have said of
-//! the whole.
+//! Each chunk is read when the transport requests it, at the revision of the first chunk, after the last key
+//! of the previous one. Only that key is kept between chunks. The last chunk has the fields that a Range
+//! response would have for the whole range.
 //!
-//! Chunks follow each other in key order. A sort target other than the key orders the records within each chunk, ascending,
-//! as in etcd.
+//! Chunks are in key order. Another sort target orders the records within each chunk in ascending order, as
+//! in etcd.
 //!
 //! # Bound
 //!
-//! A chunk takes no further record once it has the bytes asked for, however many keys were read for it: what
-//! follows small records may be large.
+//! A chunk ends once it has the requested number of bytes, even if more keys were read for it, because the
+//! records after small ones may be large.
 
 use bytes::Bytes;
 use prost::Message;
@@ -18,35 +18,35 @@ use quorate_api::etcdserverpb::{RangeResponse, ResponseHeader};
 use quorate_api::record::{Fields, KeyValue};
 use quorate_state::mvcc::{RangeQuery, RangeResult, SortTarget};
 
-/// Keys in the first chunk.
+/// The number of keys in the first chunk.
 const FIRST_CHUNK_KEYS: i64 = 10;
 
-/// A range under way.
+/// A range that is being read in chunks.
 #[derive(Debug)]
 pub(crate) struct ChunkedRange {
-    /// What is left to be read; `None` when the last chunk has been made.
+    /// The rest of the range; `None` after the last chunk.
     rest: Option<RangeQuery>,
-    /// Keys that the client wants at most.
+    /// The limit of keys that the client requested.
     limit: i64,
-    /// Store revision when the first chunk was read.
+    /// The store's revision when the first chunk was read.
     revision: Option<i64>,
     chunk_keys: i64,
     chunk_bytes: usize,
     sent_count: i64,
-    /// What each chunk is sorted by.
+    /// The sort target of each chunk.
     sort_target: SortTarget,
     keys_only: bool,
 }
 
 impl ChunkedRange {
-    /// A range in chunks of about so many bytes.
+    /// Creates a range with chunks of about this many bytes.
     pub(crate) fn new(query: RangeQuery, chunk_bytes: usize) -> Self {
         Self {
             limit: if query.limit > 0 { query.limit } else { i64::MAX },
             sort_target: query.sort_target,
             keys_only: query.keys_only,
             rest: Some(RangeQuery {
-                // The next chunk begins after the last key of this one.
+                // The next chunk starts after the last key of this one.
                 sort_target: SortTarget::Key,
                 keys_only: query.keys_only && query.sort_target != SortTarget::Value,
                 ..query
@@ -58,8 +58,8 @@ impl ChunkedRange {
         }
     }
 
-    /// The next chunk, or `None` after the last, which alone has a header: with the revision, to be
-    /// completed.
+    /// Returns the next chunk, or `None` after the last one. Only the last chunk has a header; it contains
+    /// the revision, and the caller adds the other fields.
     pub(crate) fn next<E>(
         &mut self,
         read: impl FnOnce(&RangeQuery) -> Result<RangeResult, E>,
@@ -75,13 +75,14 @@ impl ChunkedRange {
         let RangeResult { revision, mut kvs, more: _, count } = result;
         let first_revision = *self.revision.get_or_insert(revision);
         if query.revision == 0 {
-            // Later chunks read what the first one saw.
+            // Later chunks read the same revision as the first one.
             query.revision = first_revision;
         }
         let bytes = cut(&mut kvs, self.chunk_bytes);
         let read_count = query.limit;
         let chunk_count = i64::try_from(kvs.len()).unwrap_or(i64::MAX);
-        // What was read is the rest of the range: its count, and what went before, are all.
+        // The result covers the rest of the range: together with the keys sent before, its count is the
+        // total.
         let count = self.sent_count + count;
         self.sent_count += chunk_count;
         let next_key = kvs.last().map(|last| successor(last.key()));
@@ -116,7 +117,8 @@ impl ChunkedRange {
     }
 }
 
-/// Leaves the records up to the one that reaches so many bytes. Says how many bytes those are.
+/// Truncates the records after the one that reaches this many bytes. Returns the bytes of the remaining
+/// records.
 fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     let mut bytes = 0;
     let mut kept = 0;
@@ -130,7 +132,7 @@ fn cut(kvs: &mut Vec<KeyValue>, bytes_max: usize) -> usize {
     bytes
 }
 
-/// Sorts the records of a chunk, which come in key order.
+/// Sorts the records of a chunk, which are in key order.
 fn sort(kvs: &mut [KeyValue], target: SortTarget) {
     match target {
         SortTarget::Key => {}
@@ -145,7 +147,7 @@ fn without_value(record: &KeyValue) -> KeyValue {
     KeyValue::new(&Fields { value: b"", ..record.fields() })
 }
 
-/// The smallest key above `key`.
+/// Returns the smallest key greater than `key`.
 fn successor(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -171,7 +173,7 @@ mod tests {
         sizes.iter().enumerate().map(record).collect()
     }
 
-    /// Answers as a store that holds these records.
+    /// Answers like a store with these records.
     fn read(records: &[KeyValue], query: &RangeQuery) -> Result<RangeResult, Infallible> {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn each_chunk_is_sorted_and_none_repeats_or_skips_a_key() {
-        // The larger the key, the smaller all else.
+        // The larger the key, the smaller all other fields.
         let records: Vec<KeyValue> = (0..25_u8)
             .map(|number| {
                 let (key, value) = ([number], [100 - number]);

@@ -1,25 +1,26 @@
-//! What locks and elections are made of: keys under a name, each on a lease, whose order of creation decides.
+//! The common part of locks and elections: keys under a name, each with a lease, ordered by their creation.
 //!
-//! A contender for a name writes the key `name/<lease id in hex>`. The one whose key was created first has what is
-//! contended for; every other waits for the key that was created just before its own to be deleted. So a deletion wakes
-//! one waiter, however many there are. All that happens here are ordinary transactions, reads and watches of the
-//! caller's: with his rights, within the quota, and in the log as etcd writes them, so that contenders at etcd's members
-//! and those that run the recipe in their own client take part in the same contest.
+//! A contender for a name writes the key `name/<lease id in hex>`. The contender whose key was created first
+//! owns the name. Every other contender waits until the key that was created just before its own is deleted,
+//! so a deletion wakes only one waiter. All steps are ordinary transactions, reads and watches of the caller:
+//! they use the caller's permissions, respect the quota, and are logged as in etcd. Contenders at members of
+//! etcd, and clients that run the recipe themselves, therefore take part in the same contest.
 //!
 //! # Cost
 //!
-//! A waiter is a call under way with one watcher: no thread and no timer. How much waits is bounded
-//! (`admission::WAITER_BYTES_MAX`). Who waits first asks this member alone what is before him, which is enough: his
-//! own key has been written here already, and what was deleted since is a deletion that the watcher sees.
+//! A waiter is a call in progress with one watcher; it has no thread and no timer. The number of waiters is
+//! limited (`admission::WAITER_BYTES_MAX`). A waiter first reads the keys before its own from this member
+//! only. This is sufficient, because its own key was already applied here, and the watcher sees later
+//! deletions.
 //!
 //! # Failures
 //!
-//! What goes wrong inside reaches the client as Unknown with the words of what went wrong, because that is what etcd's
-//! own client makes of it there; see [`handed_on`].
+//! A failure of an inner step is returned as Unknown with the text of the failure, because etcd's client does
+//! the same inside etcd's server; see [`handed_on`].
 //!
 //! # Not here
 //!
-//! What is done with the keys (`lock`, `election`).
+//! The use of the keys (`lock`, `election`).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -50,14 +51,14 @@ use quorate_member::access::{Client, Gate};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnds};
 
-/// For how long a contender lives that brings no lease, unless he renews the one that he is told of.
+/// The TTL of a contender without a lease of its own, unless it renews the lease that it gets.
 const TTL_SECS: i64 = 60;
 
-/// What a waiter takes besides its key and value: his call and its task, the watch of who is before him with its
-/// stream, and what the allocator adds. Measured with 1,000 of them, of which each took about as much.
+/// The memory of a waiter besides its key and value: its call and task, its watcher and stream, and the
+/// allocator's overhead. Measured with 1,000 waiters.
 const WAITER_BYTES: u64 = 40 << 10;
 
-/// The means of both services.
+/// The services that locks and elections use.
 #[derive(Debug)]
 pub(crate) struct Recipes {
     kv: Arc<Kv>,
@@ -80,8 +81,8 @@ impl Recipes {
         }
     }
 
-    /// The lease of a contender: his own, or one that is granted now. Whether his own is there shows when a key is to
-    /// be put on it.
+    /// Returns the contender's own lease, or grants one. Its own lease is checked when a key is attached to
+    /// it.
     pub(crate) async fn lease(&self, client: &Client, given: i64) -> Result<i64, Status> {
         if given != 0 {
             return Ok(given);
@@ -90,20 +91,20 @@ impl Recipes {
         Ok(self.leases.grant_for(client, grant).await.map_err(handed_on)?.id)
     }
 
-    /// A place for somebody who may have to wait, with a key and a value of so many bytes.
+    /// Takes a permit for a possible waiter, with a key and a value of this many bytes.
     pub(crate) fn take_room(&self, bytes: usize) -> Result<Room, Status> {
         let waiters = &self.reader.admission().waiters;
         let room = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
         room.map_err(|full| handed_on(status(full)))
     }
 
-    /// Refuses who may not read what the others have under the name.
+    /// Refuses a client that may not read the keys under the name.
     pub(crate) fn check_name(&self, client: &Client, name: &Name) -> Result<(), Status> {
         let checked = self.gate.check_watch(&client.shown, &name.prefix, &name.end);
         checked.map_err(|error| handed_on(status(error)))
     }
 
-    /// A transaction that may write.
+    /// Runs a transaction that may write.
     pub(crate) async fn txn(
         &self,
         client: &Client,
@@ -130,7 +131,7 @@ impl Recipes {
         Ok(reply.map_err(|error| handed_on(status(error)))?.into_message())
     }
 
-    /// The key under a name that was created first.
+    /// Returns the key under a name that was created first.
     pub(crate) async fn owner(
         &self,
         client: &Client,
@@ -139,15 +140,15 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Whether no key under the name was older than this creation at a revision that has been reached. Where that
-    /// cannot be told any more, it is not said.
+    /// Returns whether no key under the name was older than this one at an applied revision. Returns false if
+    /// the revision is compacted.
     pub(crate) fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort is a known one");
         self.reader.range(&query).is_ok_and(|found| found.kvs.is_empty())
     }
 
-    /// Waits until no key under the name is older than this creation.
+    /// Waits until no key under the name is older than this one.
     pub(crate) async fn wait_for_turn(
         &self,
         client: &Client,
@@ -194,7 +195,7 @@ impl Recipes {
     }
 }
 
-/// Whether a watched key was deleted.
+/// Returns whether the watched key was deleted.
 fn deletes(response: &WatchResponse) -> bool {
     response.events.iter().any(|event| event.r#type() == EventType::Delete)
 }
@@ -208,7 +209,7 @@ pub(crate) struct KeyWatch {
 }
 
 impl KeyWatch {
-    /// What happens next, or why nothing will be told any more.
+    /// Returns the next response, or why the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<WatchResponse, Status> {
         let frame = poll_fn(|cx| {
             let header = HeaderFields {
@@ -237,7 +238,7 @@ impl KeyWatch {
 }
 
 impl Name {
-    /// The last key that was created before that revision, as this member knows it.
+    /// The last key that was created before that revision, as far as this member has applied.
     fn last_before(&self, created: i64) -> RangeRequest {
         RangeRequest {
             max_create_revision: created - 1,
@@ -247,7 +248,7 @@ impl Name {
         }
     }
 
-    /// One key, the first by creation in that order.
+    /// The first key by creation revision, in this order.
     fn first(&self, order: SortOrder) -> RangeRequest {
         RangeRequest {
             key: self.prefix.clone(),
@@ -260,7 +261,8 @@ impl Name {
     }
 }
 
-/// A transaction that does something to a key if it was created at that revision, 0 being never.
+/// A transaction that runs an operation if the key was created at that revision; 0 means that it does not
+/// exist.
 pub(crate) fn if_created_at(
     key: &Bytes,
     revision: i64,
@@ -281,7 +283,7 @@ pub(crate) fn if_created_at(
     }
 }
 
-/// The transaction by which a contender takes his place, or finds the one that he has.
+/// The transaction that creates a contender's key, or finds the existing one.
 pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
     let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
@@ -289,12 +291,12 @@ pub(crate) fn enter(key: &Bytes, value: Bytes, lease: i64) -> TxnRequest {
     if_created_at(key, 0, Operation::RequestPut(put), Some(get))
 }
 
-/// A contender's place.
+/// A contender's key.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    /// When his key was created.
+    /// The revision at which it was created.
     pub(crate) created: i64,
-    /// What was there before, if it was.
+    /// The previous value, if the key existed.
     pub(crate) value: Option<Bytes>,
 }
 
@@ -319,23 +321,23 @@ pub(crate) fn revision(answer: &TxnResponse) -> i64 {
     answer.header.as_ref().map_or(0, |header| header.revision)
 }
 
-/// What takes a contender's key away again when he stops waiting, also when his call is simply dropped.
+/// Deletes a contender's key when the contender stops waiting, also if its call is dropped.
 ///
-/// The work is done with the caller's rights but does not end with his call. If it cannot be done, the key goes with
-/// its lease.
+/// The deletion uses the caller's permissions but continues after the call has ended. If it fails, the key is
+/// deleted with its lease.
 pub(crate) struct Withdrawal {
     recipes: Arc<Recipes>,
     client: Client,
-    /// What is to be done, in the room of who waited; `None` once there is nothing to do.
+    /// The deletion and the waiter's permit; `None` if there is nothing to delete.
     undo: Option<(Undo, Room)>,
 }
 
-/// How a key is taken away.
+/// How a key is deleted.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
-    /// Whatever it is by then.
+    /// Unconditionally.
     Delete(Bytes),
-    /// If it is still the one that was created at that revision.
+    /// Only if it was created at that revision.
     DeleteCreatedAt(Bytes, i64),
 }
 
@@ -345,13 +347,13 @@ impl Withdrawal {
         Self { recipes, client, undo: Some((undo, room)) }
     }
 
-    /// Leaves the key where it is.
+    /// Keeps the key.
     pub(crate) fn forget(mut self) {
         self.undo = None;
     }
 
-    /// Takes the key away now, unless the member is about to stop: then its owner asks again elsewhere, and finds his
-    /// place.
+    /// Deletes the key now, unless the member is stopping: the contender then retries at another member and
+    /// finds its key.
     pub(crate) async fn carry_out(mut self, why: &Status) {
         if why.message() != RequestError::Stopped.to_string()
             && let Some((undo, _)) = &self.undo
@@ -390,7 +392,7 @@ impl Recipes {
         }
     }
 
-    /// Deletes a key if it is the one that was created at that revision.
+    /// Deletes a key if it was created at that revision.
     pub(crate) async fn resign(
         &self,
         client: &Client,
@@ -403,8 +405,8 @@ impl Recipes {
     }
 }
 
-/// A failure as etcd's own client, which runs the recipes there, hands it on: it loses its code, but for those that are
-/// the call's own, and those by which a client knows that he should ask elsewhere.
+/// Converts a failure like etcd's own client, which runs the recipes in etcd: the code becomes Unknown,
+/// except for codes of the call itself and codes that tell a client to use another member.
 pub(crate) fn handed_on(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,

@@ -1,15 +1,15 @@
-//! The Watch service: one HTTP/2 stream, on which requests and responses travel independently.
+//! The Watch service: one HTTP/2 stream with independent requests and responses.
 //!
-//! The response body is made by hand, because here speed is bytes: it takes frames from the stream of the
-//! hub and encodes as many as are there into one buffer, so that ten thousand small responses are a few
-//! large writes. There is no task and no channel: the transport polls the body when the client has room,
-//! and a client that does not read is simply not polled. What piles up meanwhile is bounded by the hub.
+//! The response body is written by hand for speed: it takes frames from the hub's stream and encodes all
+//! available ones into one buffer, so that ten thousand small responses become a few large writes. There is
+//! no task and no channel. The transport polls the body when the client has flow-control credit, so a client
+//! that does not read is not polled. The hub limits the responses that accumulate meanwhile.
 //!
-//! The same poll reads the client's requests, as long as the replies to earlier ones are being taken.
+//! The same poll reads the client's requests, as long as the client reads the responses to earlier ones.
 //!
 //! # Not here
 //!
-//! What a watcher sees (`state::watch`).
+//! The events of a watcher (`state::watch`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -48,10 +48,10 @@ use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEn
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
 
-/// Bytes gathered before they are handed to the transport.
+/// Bytes that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The service.
+/// The Watch service.
 #[derive(Debug)]
 pub(crate) struct WatchService {
     gate: Arc<Gate>,
@@ -91,7 +91,7 @@ impl WatchService {
     }
 }
 
-/// Every stream has its own phase, so that a thousand of them do not tick together.
+/// Each stream has its own phase, so that a thousand streams do not tick together.
 fn progress_timer(interval: Duration) -> Interval {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -106,15 +106,16 @@ fn progress_timer(interval: Duration) -> Interval {
 /// One client's watch stream, as a response body.
 struct Session {
     stream: WatchStream,
-    /// Who began it. What he may is asked for each watcher when it is created, and never again.
+    /// The client that opened the stream. Its permissions are checked when a watcher is created, and not
+    /// again.
     client: Client,
     gate: Arc<Gate>,
-    /// `None` once the client has closed its side; events go on.
+    /// `None` after the client has closed its side; events continue.
     requests: Option<Streaming<WatchRequest>>,
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     progress: Interval,
-    /// What ends the stream from this side.
+    /// Ends the stream from the server's side.
     end: StreamEnd,
     chunk: BytesMut,
     ending: Ending,
@@ -122,7 +123,7 @@ struct Session {
 }
 
 impl Session {
-    /// Reads what the client has sent.
+    /// Reads the client's requests.
     fn take_requests(&mut self, cx: &mut Context<'_>) {
         while self.stream.accepts_requests()
             && let Some(requests) = &mut self.requests
@@ -171,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Encodes responses into the chunk until it is full or there are none.
+    /// Encodes responses into the chunk until it is full or no response is left.
     fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let header = HeaderFields {
             cluster_id: self.profile.cluster_id(),
@@ -204,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    /// Counts what has been gathered at one go, which took so long.
+    /// Counts the events that were encoded together, and the time this took.
     fn count_sent(&self, event_count: usize, took: Duration) {
         let metrics = self.profile.metrics();
         let Ok(events @ 1..) = u32::try_from(event_count) else {
@@ -216,7 +217,7 @@ impl Session {
     }
 }
 
-/// What the audit log has of a watcher that was asked for.
+/// The audit result of a request for a watcher.
 fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     let (code, error) = match (created, denied) {
         (Some(_), _) => (Code::Ok, ""),
@@ -227,7 +228,8 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
     Outcome { method, code: code_name(code), error, took: None }
 }
 
-/// Why a watcher is not created, as etcd has it: a status in words. What is none of the others is a denial.
+/// Returns the reason why a watcher was not created, as in etcd: a status as text. An error without a text of
+/// its own counts as permission denied.
 pub(crate) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
     let told = match error {

@@ -1,12 +1,12 @@
-//! Target of the fuzzer: the messages of a request's body, in pieces.
+//! Fuzz target: the messages of a request's body, in pieces.
 
 use super::{GZIP_LENGTH_BYTES, HEAD_BYTES, Message};
 
-/// More than a message may become.
+/// The largest uncompressed size.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// A body of any bytes is followed as a reader of the whole would: where its messages end, and what the last one holds.
-/// The first byte says how long the pieces are.
+/// Processes arbitrary bytes as a body. The ends of messages and the size of the last one must equal those of
+/// a reader of the whole body. The first byte selects the size of the pieces.
 pub fn body(data: &[u8]) {
     let Some((piece, body)) = data.split_first() else { return };
     let mut follower = Message::default();
@@ -26,14 +26,14 @@ pub fn body(data: &[u8]) {
     }
 }
 
-/// Where the message that these bytes begin ends, once its head says so.
+/// Returns the end of the first message in these bytes, once its prefix is complete.
 fn end(bytes: &[u8]) -> Option<usize> {
     let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>()?;
     let [_, length @ ..] = *head;
     Some(HEAD_BYTES.saturating_add(u32::from_be_bytes(length) as usize))
 }
 
-/// How many messages are whole, and what there is of the one that is not.
+/// Returns the number of complete messages, and the rest.
 fn messages(mut bytes: &[u8]) -> (usize, &[u8]) {
     let mut count = 0;
     while let Some(rest) = end(bytes).and_then(|end| bytes.get(end..)) {
@@ -43,7 +43,8 @@ fn messages(mut bytes: &[u8]) -> (usize, &[u8]) {
     (count, bytes)
 }
 
-/// What a call that takes one message holds: what has come, or what that becomes, which its last bytes say.
+/// Returns the memory of a unary call's message: the received bytes, or the uncompressed size in its last
+/// bytes.
 fn held_of_one(seen: &[u8], end: usize) -> u64 {
     let passed = seen.len() as u64;
     if seen.first().is_none_or(|flag| *flag == 0) || seen.len() < end {
@@ -51,7 +52,7 @@ fn held_of_one(seen: &[u8], end: usize) -> u64 {
     }
     let payload = &seen[HEAD_BYTES..end];
     let mut tail = [0; GZIP_LENGTH_BYTES];
-    // Of a shorter one the bytes before it count, which are no length that a client means.
+    // In a shorter message, bytes of the prefix are read as the size; no real client sends this.
     let known = &seen[end - GZIP_LENGTH_BYTES..end];
     tail.copy_from_slice(if payload.len() < GZIP_LENGTH_BYTES {
         known
