@@ -22,6 +22,7 @@ pub(crate) fn is_of_state(error: &(dyn Error + 'static)) -> bool {
             ApplyError::Entry { .. }
             | ApplyError::Other(_)
             | ApplyError::Install(_)
+            | ApplyError::ImageIndex { .. }
             | ApplyError::Members(_) => false,
         };
     }
