@@ -193,7 +193,7 @@ async fn what_the_page_says_works(kind: Kind) {
     let log =
         |name| std::fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
     assert!(said.status.success(), "{stdout}\n{stderr}\n{}", ["a", "b", "c"].map(log).concat());
-    assert!(stdout.ends_with("app/greeting\nhello, whoever you are\n"), "{stdout}");
+    assert!(stdout.ends_with("app/greeting\nhello, app\n"), "{stdout}");
     assert!(stderr.contains("permission denied"), "{stderr}");
 }
 
