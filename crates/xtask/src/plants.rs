@@ -59,6 +59,8 @@ struct Wanted {
     limit: Duration,
     first: u64,
     threads: String,
+    /// The only theme whose seeds are run, if any.
+    theme: Option<String>,
 }
 
 /// Plants all defects, or those that are named, and prints what the simulator says of each.
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     print(table::HEADER);
     for plant in &plants {
         let found = try_plant(plant, &folder, &wanted)?;
-        let row = table::row(&plant.name, wanted.first, found.as_ref());
+        let row = table::row(&plant.name, wanted.first, wanted.theme.as_deref(), found.as_ref());
         print(&row);
         table::write(&root().join(TABLE), &names, &plant.name, &row)?;
         if found.is_none() {
@@ -95,9 +97,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 fn read(args: &[String]) -> Result<Wanted, String> {
     let limit = Duration::from_secs(60 * MINUTES);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut wanted = Wanted { names: Vec::new(), limit, first: 1, threads: cores.to_string() };
+    let mut wanted =
+        Wanted { names: Vec::new(), limit, first: 1, threads: cores.to_string(), theme: None };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
+        if arg == "--theme" {
+            wanted.theme = Some(args.next().ok_or("--theme needs a name")?.clone());
+            continue;
+        }
         let mut number = || {
             let value = args.next().ok_or(format!("{arg} needs a number"))?;
             value.parse::<u64>().map_err(|_| format!("{arg}: {value} is no number"))
@@ -128,6 +135,7 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
     let mut simulator = Command::new(build.join(PROFILE).join(PROGRAM));
     simulator.args(["--first", &wanted.first.to_string(), "--seeds", SEEDS]);
     simulator.args(["--threads", &wanted.threads]);
+    simulator.args(wanted.theme.iter().flat_map(|theme| ["--theme", theme]));
     run_until_failure(&mut simulator, wanted.limit)
 }
 
@@ -259,10 +267,12 @@ mod tests {
     #[test]
     fn options_are_read() {
         let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
-        let given = args(&["a", "--minutes", "3", "--first", "9", "--threads", "1"]);
+        let given =
+            args(&["a", "--minutes", "3", "--first", "9", "--threads", "1", "--theme", "Leases"]);
         let wanted = read(&given).unwrap();
         assert_eq!(wanted.names, ["a"]);
         assert_eq!((wanted.limit.as_secs(), wanted.first, &wanted.threads[..]), (180, 9, "1"));
+        assert_eq!(wanted.theme.as_deref(), Some("Leases"));
         assert!(read(&args(&["--minutes"])).is_err());
         assert!(read(&args(&["--hours", "1"])).is_err());
     }

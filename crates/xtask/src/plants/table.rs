@@ -16,12 +16,14 @@ const SAID_MAX: usize = 110;
 const NEVER_TRIED: &str = "not tried | | |";
 
 /// What was found of a plant, in so many seeds.
-pub(super) fn row(name: &str, first: u64, found: Option<&Found>) -> String {
+pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Found>) -> String {
     let Some(found) = found else { return format!("| `{name}` | not found | | |") };
     let said: String = found.said.chars().take(SAID_MAX).collect();
     // What would end a cell.
     let said = said.replace('|', "/");
     let (seeds, time) = (found.seed - first + 1, found.time.as_secs().max(1));
+    // Only some of these seeds are of the theme, so the count says less than the seed.
+    let seeds = theme.map_or_else(|| seeds.to_string(), |theme| format!("{}, {theme}", found.seed));
     format!("| `{name}` | {seeds} | {time} s | {} |", said.trim())
 }
 
@@ -75,7 +77,7 @@ mod tests {
     fn a_row_takes_the_place_of_the_one_before() {
         let names: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
         let found = Found { seed: 12, said: "x | y".to_owned(), time: Duration::from_millis(10) };
-        let found = row("b", 3, Some(&found));
+        let found = row("b", 3, None, Some(&found));
         assert_eq!(found, "| `b` | 10 | 1 s | x / y |");
         let old = format!(
             "t\n\n{HEADER}\n| `b` | not found | | |\n| `c` | 7 | 2 s | z |\n| `d` | 1 |\n\nu\n"
