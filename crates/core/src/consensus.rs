@@ -1,23 +1,21 @@
 //! Consensus, fed in batches: many proposals become one write, and many readers share one round.
 //!
-//! It wraps [`Node`] with what the threads around it have to keep to:
+//! It wraps [`Node`] and enforces the rules for the threads around it:
 //!
-//! * Proposals that follow one another become one event; anything else keeps its place among them.
-//! * One round of the read barrier is under way at a time. Who comes meanwhile waits for the next.
-//! * The node hears that entries are applied only up to the first change of the membership whose verdict has not
-//!   come yet.
-//! * What it knows of its leadership is one value ([`LeadershipState`]), which is right whenever an effect was polled.
+//! * Consecutive proposals become one event. All events keep their order.
+//! * One round of the read barrier is under way at a time. Readers that arrive meanwhile wait for the next round.
+//! * Applied entries are reported to the node only up to the first membership change whose outcome has not arrived.
+//! * The leadership is one value ([`LeadershipState`]), which is current after each polled effect.
 //!
 //! # How it is driven
 //!
-//! Whatever has queued up is handed in, then [`Consensus::end_batch`] is called. Effects are polled until there are
-//! none, and their messages sent; only then is a log synced that belongs to the caller, so that nobody waits for
-//! this disk who need not. Its report goes in, and leads to more effects.
+//! The caller hands in all queued inputs and calls [`Consensus::end_batch`]. It polls effects until none are left and sends
+//! their messages. Only then does it sync a log that it owns, so that messages do not wait for this disk. The report of
+//! the sync is handed in and leads to more effects.
 //!
 //! # Bound
 //!
-//! What it holds back is bounded by who hands it in: readers and proposals of one batch, entries under way to the
-//! state machine.
+//! The callers bound the readers and proposals of one batch, and the entries on their way to the state machine.
 
 use std::collections::VecDeque;
 
@@ -27,9 +25,9 @@ use quorate_state::units::Millis;
 
 use crate::leadership::LeadershipState;
 
-/// A list of those who wait for a read barrier.
+/// A list of requests that wait for a read barrier.
 pub trait Readers: Default {
-    /// Whether nobody is on the list.
+    /// Whether the list is empty.
     fn is_empty(&self) -> bool;
 }
 
@@ -39,7 +37,7 @@ impl<T> Readers for Vec<T> {
     }
 }
 
-/// A member's consensus; see the module. `R` lists readers.
+/// The consensus of a member. `R` is a list of waiting requests.
 #[derive(Debug)]
 pub struct Consensus<R> {
     node: Node,
@@ -48,26 +46,26 @@ pub struct Consensus<R> {
     state: LeadershipState,
     barrier: Barrier<R>,
     proposals: Vec<Proposal>,
-    /// As the node was told.
+    /// The last applied entry that was reported to the node.
     applied: LogIndex,
-    /// Entries on their way through the state machine that change the membership.
+    /// Membership changes that the state machine has not decided yet.
     undecided: VecDeque<LogIndex>,
 }
 
-/// One round of the read barrier at a time; who comes meanwhile waits for the next.
+/// The read barrier, with one round at a time. Readers that arrive meanwhile wait for the next round.
 #[derive(Debug, Default)]
 struct Barrier<R> {
     last_round: u64,
-    /// When the round under way was begun, and in which term this member led then.
+    /// The start time of the round under way, and the term in which this member led at that time.
     begun: Option<(Millis, Term)>,
     under_way: R,
     next: R,
-    /// The round's outcome was handed out; the caller has those who waited for it.
+    /// Whether the outcome of the round was polled, so that the caller has taken the readers.
     is_over: bool,
 }
 
 impl<R: Readers> Consensus<R> {
-    /// Drives this node, which begins with everything up to `applied` carried out.
+    /// Drives this node, which starts with all entries up to `applied` applied.
     #[must_use]
     pub fn new(node: Node, applied: LogIndex, election_timeout_millis: u64) -> Self {
         Self {
@@ -81,7 +79,7 @@ impl<R: Readers> Consensus<R> {
         }
     }
 
-    /// Starts the clock: called once, before anything else.
+    /// Starts the clock. It is called once, before any other method.
     pub fn start(&mut self) {
         self.node.start();
     }
@@ -91,13 +89,14 @@ impl<R: Readers> Consensus<R> {
         self.proposals.push(proposal);
     }
 
-    /// The same for what only a leader may want: it fails unless this member leads in this term still.
+    /// Takes a request for the log that only the leader of this term may propose. It fails if this member does not lead in
+    /// the term.
     pub fn propose_as_leader(
         &mut self,
         term: Term,
         proposal: Proposal,
     ) -> Result<(), ProposalFailure> {
-        // By what the node says now: the effect that tells of it may not have been polled.
+        // The node is asked, because the effect with its last change may not have been polled yet.
         let now = self.node.leadership();
         if now.role != Role::Leader || now.term != term {
             return Err(ProposalFailure::Dropped);
@@ -106,20 +105,20 @@ impl<R: Readers> Consensus<R> {
         Ok(())
     }
 
-    /// Takes a change of the membership for the log; its id is the request's. `applied` is where the state machine
-    /// is: whoever was told that the last change is in force may propose the next.
+    /// Takes a membership change for the log, whose id is the id of the request. `applied` is the last applied entry: a
+    /// client that has seen the last change applied may propose the next one.
     pub fn propose_conf_change(&mut self, change: ConfChange, applied: LogIndex) {
         self.flush_proposals();
         self.notice_applied(applied);
         self.node.handle(Event::ProposeConfChange { request_id: change.id, change });
     }
 
-    /// Those who wait for the next round; to be added to.
+    /// The list of readers that wait for the next round, for the caller to add to.
     pub const fn next_readers(&mut self) -> &mut R {
         &mut self.barrier.next
     }
 
-    /// Those who waited for the round whose outcome was polled last; to be taken out before the next poll.
+    /// The list of readers of the round whose outcome was polled last. The caller empties it before the next poll.
     pub const fn readers(&mut self) -> &mut R {
         &mut self.barrier.under_way
     }
@@ -130,7 +129,7 @@ impl<R: Readers> Consensus<R> {
         self.node.note_time(now.0);
     }
 
-    /// Takes anything else that happens.
+    /// Takes any other event.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
         let decides_members = matches!(event, Event::ConfChangeDecided { .. });
@@ -161,10 +160,10 @@ impl<R: Readers> Consensus<R> {
         }
     }
 
-    /// The state machine has reached this index.
+    /// The state machine has applied the entries up to this index.
     ///
-    /// Consensus must know what became of a change of the membership before it hears that the entry is
-    /// applied; the verdict may still be on its way here.
+    /// The node must receive the outcome of a membership change before the report that its entry is applied, and the
+    /// outcome may still be in a queue.
     pub fn notice_applied(&mut self, applied: LogIndex) {
         assert!(
             applied <= self.node.commit_index(),
@@ -177,15 +176,15 @@ impl<R: Readers> Consensus<R> {
         }
     }
 
-    /// Everything that had queued up was handed in.
+    /// Ends a batch, after all queued inputs were handed in.
     pub fn end_batch(&mut self) {
         self.flush_proposals();
         self.start_round();
     }
 
-    /// The next thing to do, if any.
+    /// The next effect, if any.
     ///
-    /// When it is the outcome of a read barrier, those who waited for it are [`Consensus::readers`].
+    /// If it is the outcome of a read barrier, [`Consensus::readers`] lists the readers that waited for it.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if std::mem::take(&mut self.barrier.is_over) {
             self.start_round();
@@ -245,7 +244,7 @@ impl<R: Readers> Consensus<R> {
         }
     }
 
-    /// Whether this member decides alone, and so has nobody to talk to while its log is written.
+    /// Whether this member is the only voter, so that no message waits while its log is written.
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.node.is_sole_voter()
@@ -255,15 +254,15 @@ impl<R: Readers> Consensus<R> {
         self.state.note_company(self.is_alone(), self.node.commit_index());
     }
 
-    /// Whether there is nobody else, not even to learn. Then nobody hears of what is committed before this member has
-    /// applied it. A learner that does may apply it first, and acknowledge it to whom it has passed it on for.
+    /// Whether this member is the only one, learners included. A learner may apply an entry before this member does, and
+    /// acknowledge it to a client whose request it forwarded.
     fn is_alone(&self) -> bool {
         let members = self.node.status().config.conf_state();
         let has_learners = !members.learners.is_empty() || !members.learners_next.is_empty();
         self.node.is_sole_voter() && !has_learners
     }
 
-    /// What is known of this member's leadership, as of the effect that was polled last.
+    /// The leadership of this member, as of the last polled effect.
     #[must_use]
     pub fn leadership(&self) -> LeadershipState {
         let mut state = LeadershipState { gives_way: self.node.gives_way(), ..self.state };
@@ -281,47 +280,47 @@ impl<R: Readers> Consensus<R> {
         self.node.commit_index()
     }
 
-    /// A copy of what is known of the group.
+    /// A copy of the state of the group.
     #[must_use]
     pub fn status(&self) -> Status {
         self.node.status()
     }
 
-    /// Bytes of the log held in memory, what is being written included.
+    /// Bytes of the log in memory, including entries that are being written.
     #[must_use]
     pub fn log_bytes(&self) -> u64 {
         self.node.log_bytes()
     }
 
-    /// Bytes of entries that this leader has taken on and not applied yet.
+    /// Bytes of entries that this leader has appended and not applied yet.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.node.uncommitted_bytes()
     }
 
-    /// Bytes of appends that are kept until those before them come.
+    /// Bytes of append messages that are kept until earlier ones arrive.
     #[must_use]
     pub const fn early_appends_bytes(&self) -> u64 {
         self.node.early_appends_bytes()
     }
 
-    /// How many membership changes wait for the one before them.
+    /// The number of membership changes that wait for an earlier one.
     #[must_use]
     pub fn held_change_count(&self) -> usize {
         self.node.held_change_count()
     }
 
-    /// How many messages with entries, and requests, have found no room in the log since the last call.
+    /// The number of append messages and requests that were refused since the last call because the log was full.
     pub fn take_refused_for_room(&mut self) -> u64 {
         self.node.take_refused_for_room()
     }
 
-    /// What is worth a line in the log since the last call.
+    /// The notes for the log since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         self.node.take_notes()
     }
 
-    /// A hard state to be written before a clean stop.
+    /// The hard state that has to be written before a clean stop, if any.
     #[must_use]
     pub fn unwritten_hard_state(&self) -> Option<HardState> {
         self.node.unwritten_hard_state()

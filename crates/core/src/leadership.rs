@@ -1,20 +1,20 @@
 //! A member's leadership as one value, and the rules that follow from it.
 //!
-//! [`Consensus`](crate::Consensus) keeps the value, and its driver publishes copies. Everything that depends on who
-//! leads asks a copy: read barriers, renewals of leases, their end, the clocks of leases, and what is said to clients that
-//! require a leader. All times are by the clock that [`Consensus::note_time`](crate::Consensus::note_time) is given.
+//! [`Consensus`](crate::Consensus) keeps the value, and its driver publishes copies. Every decision that depends on the
+//! leader asks a copy: read barriers, the renewal and expiry of leases, the clocks of leases, and the answers to clients
+//! that require a leader. All times are on the clock of [`Consensus::note_time`](crate::Consensus::note_time).
 //!
 //! # Invariants
 //!
 //! * No other leader was elected before the time of the last confirmation, as long as this member leads.
-//! * A leader that has heard nothing from a quorum for an election timeout does not count as confirmed, whatever the
-//!   reason is: a link that is down, a disk that is stuck, a process that was suspended.
-//! * Reads need no barrier only where nobody else can have acknowledged anything.
+//! * A leader that no quorum has answered for an election timeout does not count as confirmed. The reason is irrelevant: a
+//!   broken link, a stalled disk, a suspended process.
+//! * Reads need no barrier only where no other member can have acknowledged a write.
 //!
 //! # Not here
 //!
-//! Elections (`raft`), how answers to heartbeats confirm a leader (`node::confirmation`), how the value gets to other
-//! threads (`member::Standing`).
+//! Elections (`raft`), the evaluation of heartbeat responses (`node::confirmation`), the copies for other threads
+//! (`member::Standing`).
 
 use quorate_node::Leadership;
 use quorate_raft::{LogIndex, NONE, Role, Term};
@@ -22,36 +22,36 @@ use quorate_state::units::Millis;
 
 use crate::lease_rules::{confirmed_millis_max, extension_millis};
 
-/// See the module.
+/// The leadership of a member at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeadershipState {
-    /// Who leads, in which term, and this member's part.
+    /// The leader, the term and this member's role.
     pub leadership: Leadership,
-    /// When the heartbeats, or the round of the read barrier, were sent by which a quorum last confirmed this leader.
+    /// The time at which the last heartbeats, or the last round of the read barrier, that a quorum answered were sent.
     pub confirmed_at: Millis,
-    /// Whether this member leads, and there is no other, not even one that learns.
+    /// Whether this member leads and is the only member, learners included.
     pub is_alone: bool,
-    /// What others may know to be committed from the time when there were some.
+    /// The commit index when this member became the only one. Former members may have applied the entries up to it.
     pub alone_from: LogIndex,
-    /// Whether this leader hands over because its disk is stuck. It sends no heartbeats then.
+    /// Whether this leader hands leadership over because its disk is stalled. It sends no heartbeats meanwhile.
     pub gives_way: bool,
-    /// Since when no leader is known, while that is so.
+    /// The time since which no leader is known. `None` while a leader is known.
     pub leaderless_since: Option<Millis>,
-    /// When consensus handled its last tick.
+    /// The time of the last tick.
     pub ticked_at: Millis,
     /// How long followers wait for a leader before they elect another.
     pub election_timeout_millis: u64,
 }
 
 impl Default for LeadershipState {
-    /// Of a member that never leads.
+    /// The state of a member that never leads.
     fn default() -> Self {
         Self::new(0)
     }
 }
 
 impl LeadershipState {
-    /// Of a member that has just started.
+    /// The state of a member that has just started.
     #[must_use]
     pub fn new(election_timeout_millis: u64) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl LeadershipState {
         self.leadership.role == Role::Leader
     }
 
-    /// Whether it believes that it leads in this term.
+    /// Whether this member believes that it leads in this term.
     #[must_use]
     pub fn leads_in(&self, term: Term) -> bool {
         self.leads() && self.leadership.term == term
@@ -84,17 +84,17 @@ impl LeadershipState {
         self.leadership.leader != NONE
     }
 
-    /// Whether a read of what was published up to this entry misses nothing, although nobody was asked.
+    /// Whether a read of the state at this applied entry is linearizable without a read barrier.
     ///
-    /// That is so where this member is alone, leads, and has applied an entry of its term and all that others may have
-    /// heard of while there were some, and so everything that was ever acknowledged before. Whatever it acknowledges now
-    /// it has applied first.
+    /// This holds if the member is alone, leads, and has applied an entry of its term and every entry that former members
+    /// may have applied. Then it has applied every write that was acknowledged before, and it applies each later write
+    /// before it acknowledges it.
     #[must_use]
     pub fn reads_need_no_barrier(&self, applied: LogIndex, applied_term: Term) -> bool {
         self.is_alone && self.leads_in(applied_term) && applied >= self.alone_from
     }
 
-    /// Whether this leader may answer for leases on its own: nobody else can lead, or a quorum has confirmed it lately.
+    /// Whether no other member can lead, or a quorum has confirmed this leader within the last election timeout.
     #[must_use]
     pub fn is_confirmed(&self, now: Millis) -> bool {
         let timeout = self.election_timeout_millis;
@@ -107,32 +107,32 @@ impl LeadershipState {
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
     }
 
-    /// Whether no other leader was elected before this time: nobody else can lead, or a quorum has answered what this
-    /// leader sent then or later.
+    /// Whether no other leader was elected before this time: no other member can lead, or a quorum has answered messages
+    /// that this leader sent at this time or later.
     #[must_use]
     pub fn is_confirmed_since(&self, then: Millis) -> bool {
         self.leads() && (self.is_alone || self.confirmed_at >= then)
     }
 
-    /// Whether there is no leader, and has been none for so long that it is no mere change of leaders.
+    /// Whether no leader has been known for this long. A change of leaders takes less time.
     #[must_use]
     pub fn misses_leader(&self, now: Millis, patience_millis: u64) -> bool {
         self.leaderless_since.is_some_and(|since| now >= since.plus(patience_millis))
     }
 
-    /// Whether no leader has been known at any moment since then.
+    /// Whether no leader was known at any moment since this time.
     #[must_use]
     pub fn had_no_leader_since(&self, then: Millis) -> bool {
         self.leaderless_since.is_some_and(|since| since <= then)
     }
 
-    /// Whether consensus has handled a tick within the last while.
+    /// Whether consensus has handled a tick within this last period.
     #[must_use]
     pub const fn has_ticked_within(&self, now: Millis, last_millis: u64) -> bool {
         now.0.saturating_sub(self.ticked_at.0) <= last_millis
     }
 
-    /// Consensus says who leads now.
+    /// Takes a change of leadership from consensus.
     pub(crate) fn change(&mut self, leadership: Leadership, now: Millis) {
         assert!(
             leadership.term >= self.leadership.term,
@@ -143,13 +143,13 @@ impl LeadershipState {
         self.leaderless_since = is_leaderless.then(|| self.leaderless_since.unwrap_or(now));
     }
 
-    /// Whether there is no other member, and what is committed by now, of which those who were there may have heard.
+    /// Takes a change of the membership: whether this member is the only one, and the commit index.
     pub(crate) fn note_company(&mut self, is_alone: bool, commit: LogIndex) {
         self.is_alone = is_alone && self.leads();
         self.alone_from = commit;
     }
 
-    /// A quorum has answered what this leader sent at this time.
+    /// A quorum has answered messages that this leader sent at this time.
     pub(crate) fn confirm(&mut self, at: Millis) {
         assert!(self.leads(), "only a leader is confirmed: any other member would renew leases");
         self.confirmed_at = self.confirmed_at.max(at);
@@ -176,7 +176,10 @@ mod tests {
         state.confirm(Millis(500));
         assert!(state.is_confirmed(Millis(1_500)));
         assert!(!state.is_confirmed(Millis(1_501)));
-        assert!(state.is_confirmed(Millis(400)), "it may come while the time is read");
+        assert!(
+            state.is_confirmed(Millis(400)),
+            "the confirmation may be newer than the time that was read"
+        );
         // Ticks are no confirmation.
         state.ticked_at = Millis(1_501);
         assert!(!state.is_confirmed(Millis(1_501)));
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_since_when_there_is_no_leader() {
+    fn the_time_without_a_leader_counts_from_the_last_leader() {
         let mut state = LeadershipState::new(TIMEOUT);
         assert!(state.had_no_leader_since(Millis(5)));
         state.change(Leadership { term: Term(2), ..FOLLOWS }, Millis(10));
@@ -220,23 +223,23 @@ mod tests {
         state.change(Leadership { leader: NONE, term: Term(2), ..FOLLOWS }, Millis(20));
         assert!(!state.had_no_leader_since(Millis(5)), "there was one in between");
         state.change(Leadership { leader: NONE, ..FOLLOWS }, Millis(30));
-        assert!(state.had_no_leader_since(Millis(20)), "another term is no leader");
+        assert!(state.had_no_leader_since(Millis(20)), "a new term without a leader");
         assert!(state.misses_leader(Millis(70), 50) && !state.misses_leader(Millis(69), 50));
     }
 
     #[test]
-    fn reads_need_no_barrier_where_nobody_else_can_have_acknowledged_anything() {
+    fn only_the_only_member_reads_without_a_barrier() {
         let mut state = leading();
         state.note_company(true, LogIndex(3));
         let can_read = |state: LeadershipState, index, term| {
             state.reads_need_no_barrier(LogIndex(index), Term(term))
         };
-        assert!(!can_read(state, 3, 1), "nothing of this term is applied");
+        assert!(!can_read(state, 3, 1), "no entry of this term is applied");
         assert!(can_read(state, 4, 2));
         state.note_company(false, LogIndex(4));
         assert!(!can_read(state, 4, 2), "a learner may apply first");
         state.note_company(true, LogIndex(9));
-        assert!(!can_read(state, 8, 2), "whoever was there may have applied the ninth");
+        assert!(!can_read(state, 8, 2), "a former member may have applied the ninth");
         assert!(can_read(state, 9, 2));
         state.change(FOLLOWS, Millis(0));
         assert!(!can_read(state, 9, 2), "another leads");
