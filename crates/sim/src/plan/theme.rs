@@ -96,7 +96,15 @@ impl Theme {
                 Kind::LargeValues,
             ],
             Self::Disks => &[Kind::DiskFailure, Kind::DiskFull, Kind::DiskStall, Kind::PowerCut],
-            Self::Leases => &[Kind::Leases, Kind::Kill, Kind::Pause, Kind::Transfer, Kind::Cut],
+            Self::Leases => &[
+                Kind::Leases,
+                Kind::Kill,
+                Kind::Pause,
+                Kind::Transfer,
+                Kind::Cut,
+                // While the backend stands still, leadership may change faster than entries are applied.
+                Kind::DiskStall,
+            ],
             Self::Compactions => &[
                 Kind::Compaction,
                 Kind::Kill,
@@ -183,6 +191,8 @@ impl Theme {
                 plan.clients = 6;
                 plan.delay.1 = one_of(draw, &[2, 50]) * MILLI;
                 plan.sync_max = one_of(draw, &[2, 40]) * MILLI;
+                settings.pace.batch_ops_max = one_of(draw, &[1, 10]);
+                plan.step_max = one_of(draw, &[2, 50]) * MILLI;
             }
             Self::Accounts => {
                 plan.operate_every = one_of(draw, &[100, 300]) * MILLI;

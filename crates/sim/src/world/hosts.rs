@@ -315,7 +315,9 @@ impl World {
         let until = self.hosts[at].paused_until;
         let is_paused = until > self.now;
         if is_paused {
-            self.queue.put(until, event());
+            // The threads of a resumed process run in any order, and after messages that have arrived meanwhile, too.
+            let at = until + self.draw.below(self.plan.step_max);
+            self.queue.put(at, event());
         }
         is_paused
     }
