@@ -90,7 +90,7 @@ impl<R: Readers> Consensus<R> {
     }
 
     /// Takes a request for the log that only the leader of this term may propose. It fails if this member does not lead in
-    /// the term.
+    /// the term, or hands its leadership over: the request would wait, and the next leader would append it.
     pub fn propose_as_leader(
         &mut self,
         term: Term,
@@ -98,7 +98,7 @@ impl<R: Readers> Consensus<R> {
     ) -> Result<(), ProposalFailure> {
         // The node is asked, because the effect with its last change may not have been polled yet.
         let now = self.node.leadership();
-        if now.role != Role::Leader || now.term != term {
+        if now.role != Role::Leader || now.term != term || self.node.is_handing_over() {
             return Err(ProposalFailure::Dropped);
         }
         self.proposals.push(proposal);
@@ -329,32 +329,69 @@ impl<R: Readers> Consensus<R> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use quorate_node::{Config, SnapshotPolicy};
-    use quorate_raft::{ConfState, HardState, Term};
+    use quorate_raft::{ConfState, HardState, Message, MessageKind, Term};
 
     use super::*;
+
+    fn consensus(voters: Vec<u64>, learners: Vec<u64>) -> Consensus<Vec<u64>> {
+        let node = Node::new(Config {
+            id: 1,
+            election_ticks: 10,
+            pre_vote: false,
+            initial_tick_advance: true,
+            seed: 1,
+            first_read_request_id: 1,
+            proposal_ticks_max: 70,
+            fences_stalled_disk: true,
+            snapshot_policy: SnapshotPolicy::default(),
+            hard_state: HardState::default(),
+            conf_state: ConfState { voters, learners, ..ConfState::default() },
+            snapshot_index: LogIndex(0),
+            snapshot_term: Term(0),
+            entries: Vec::new(),
+            applied: LogIndex(0),
+        });
+        Consensus::new(node.unwrap(), LogIndex(0), 1_000)
+    }
+
+    /// Polls all effects, with a disk that is done at once.
+    fn settle(consensus: &mut Consensus<Vec<u64>>) {
+        while let Some(effect) = consensus.poll_effect() {
+            if let Effect::Persist(persist) = effect {
+                consensus.handle(Event::Persisted { token: persist.token });
+            }
+        }
+    }
+
+    #[test]
+    fn a_leader_that_hands_over_takes_no_requests_of_its_term() {
+        let mut consensus = consensus(vec![1, 2], vec![]);
+        consensus.start();
+        while consensus.status().hard_state.vote != 1 {
+            consensus.handle(Event::Tick);
+            settle(&mut consensus);
+        }
+        let term = consensus.status().hard_state.term;
+        let vote = Message { from: 2, term, ..Message::new(MessageKind::VoteResponse, 1) };
+        consensus.handle(Event::Received(vec![vote]));
+        settle(&mut consensus);
+        let propose = |consensus: &mut Consensus<Vec<u64>>| {
+            let proposal = Proposal { request_id: 7, data: Bytes::from_static(b"revoke") };
+            consensus.propose_as_leader(term, proposal)
+        };
+        assert_eq!(propose(&mut consensus), Ok(()));
+        consensus.handle(Event::TransferLeadership(2));
+        settle(&mut consensus);
+        assert!(consensus.leadership().leads_in(term));
+        assert_eq!(propose(&mut consensus), Err(ProposalFailure::Dropped));
+    }
 
     #[test]
     fn a_lone_voter_with_a_learner_is_not_alone() {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
-            let node = Node::new(Config {
-                id: 1,
-                election_ticks: 10,
-                pre_vote: true,
-                initial_tick_advance: true,
-                seed: 1,
-                first_read_request_id: 1,
-                proposal_ticks_max: 70,
-                fences_stalled_disk: true,
-                snapshot_policy: SnapshotPolicy::default(),
-                hard_state: HardState::default(),
-                conf_state: ConfState { voters: vec![1], learners, ..ConfState::default() },
-                snapshot_index: LogIndex(0),
-                snapshot_term: Term(0),
-                entries: Vec::new(),
-                applied: LogIndex(0),
-            });
-            let consensus = Consensus::<Vec<u64>>::new(node.unwrap(), LogIndex(0), 1_000);
+            let consensus = consensus(vec![1], learners);
             assert!(consensus.is_sole_voter());
             assert_eq!(consensus.is_alone(), is_alone);
         }

@@ -47,7 +47,9 @@ impl Node {
         self.raft.leader() == NONE || self.is_handing_over()
     }
 
-    fn is_handing_over(&self) -> bool {
+    /// Whether this leader hands its leadership over. Requests wait meanwhile, and the next leader may get them.
+    #[must_use]
+    pub fn is_handing_over(&self) -> bool {
         self.raft.is_leader() && self.raft.transferee() != NONE
     }
 
