@@ -46,7 +46,7 @@ pub(crate) fn check(cli: &Cli) -> Result<(), BenchError> {
     }
     for (flag, given, max, unit) in asked {
         if given > max {
-            let text = format!("{flag} is {given}, and {max}{unit} is the most");
+            let text = format!("{flag} is {given}; the maximum is {max}{unit}");
             return Err(BenchError::Usage(text));
         }
     }
@@ -54,7 +54,7 @@ pub(crate) fn check(cli: &Cli) -> Result<(), BenchError> {
     if in_flight > FLIGHT_BYTES_MAX {
         let text = format!(
             "{clients} clients with keys of {key_size} and values of {value_size} bytes have {in_flight} bytes in \
-             flight, and {FLIGHT_BYTES_MAX} is the most: give fewer --clients"
+             flight; the maximum is {FLIGHT_BYTES_MAX}: use fewer --clients"
         );
         return Err(BenchError::Usage(text));
     }
@@ -103,7 +103,7 @@ mod tests {
             ("put --value-size=67108864", "bytes in flight"),
         ] {
             let told = told(line).unwrap_or_else(|| panic!("{line} is not refused"));
-            assert!(told.contains(flag) && told.contains("is the most"), "{told}");
+            assert!(told.contains(flag) && told.contains("the maximum is"), "{told}");
         }
     }
 }

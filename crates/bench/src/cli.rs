@@ -120,18 +120,15 @@ const OPTIONS: &[Flag] = &[
         short: None,
         kind: Kind::List,
         default: "127.0.0.1:2379",
-        usage: "Servers, as host:port or URLs (http, https, unix, unixs); connections are dealt among them [variable: ETCDCTL_ENDPOINTS]",
+        usage: "Servers, as host:port or URLs (http, https, unix, unixs); connections are distributed over them \
+         [variable: ETCDCTL_ENDPOINTS]",
     },
-    text(
-        "cacert",
-        "",
-        "Certificates of authorities that servers are trusted by [variable: ETCDCTL_CACERT]",
-    ),
-    text("cert", "", "Certificate to show to servers [variable: ETCDCTL_CERT]"),
+    text("cacert", "", "Certificates of trusted authorities [variable: ETCDCTL_CACERT]"),
+    text("cert", "", "Client certificate [variable: ETCDCTL_CERT]"),
     text("key", "", "Private key of the certificate [variable: ETCDCTL_KEY]"),
     Flag::bool(
         "insecure-skip-tls-verify",
-        "Trust every server that speaks TLS [variable: ETCDCTL_INSECURE_SKIP_TLS_VERIFY]",
+        "Do not verify server certificates [variable: ETCDCTL_INSECURE_SKIP_TLS_VERIFY]",
     ),
     text(
         "user",
@@ -141,7 +138,7 @@ const OPTIONS: &[Flag] = &[
     text(
         "password",
         "",
-        "Password of the user, if it does not go with the name [variable: ETCDCTL_PASSWORD]",
+        "Password of the user, if --user does not contain it [variable: ETCDCTL_PASSWORD]",
     ),
     Flag::uint("clients", "100", "Requests in flight"),
     Flag::uint("connections", "10", "Connections that the clients share"),
@@ -152,10 +149,10 @@ const OPTIONS: &[Flag] = &[
         "",
         "How long to run, such as 10s, 500ms or 2m (10s, unless --total is given)",
     ),
-    text("rate", "", "Operations per second; latency then counts from when each was due"),
-    Flag::uint("keys", "100000", "How many keys there are"),
+    text("rate", "", "Operations per second; latency then counts from the due time of each"),
+    Flag::uint("keys", "100000", "Number of keys"),
     Flag::uint("key-size", "16", "Length of a key in bytes"),
-    text("prefix", "bench/", "What keys begin with"),
+    text("prefix", "bench/", "Prefix of the keys"),
     Flag::uint("value-size", "256", "Length of a value in bytes"),
     Flag::uint("seed", "1", "Seed of keys and values"),
     Flag {
@@ -179,10 +176,10 @@ const VARIABLES: [(&str, &str); 7] = [
     ("password", "ETCDCTL_PASSWORD"),
 ];
 
-const RANDOM_ORDER: Flag = text("order", "random", "Which key comes next: random or sequential");
+const RANDOM_ORDER: Flag = text("order", "random", "Order of keys: random or sequential");
 const SEQUENTIAL_ORDER: Flag = Flag { default: "sequential", ..RANDOM_ORDER };
 const SERIALIZABLE: Flag =
-    Flag::bool("serializable", "Read what one member has, without asking the others");
+    Flag::bool("serializable", "Serializable reads: one member answers from its own state");
 const TTL: Flag = Flag { default: "60", ..Flag::int("ttl", "Seconds until a lease expires") };
 
 const fn load(
@@ -212,13 +209,13 @@ const LIST: Command<Leads> = load(
     "list",
     "Read many keys in one call",
     &[
-        Flag::uint("limit", "0", "Keys in a reply, at most; 0 for all of the range"),
+        Flag::uint("limit", "0", "Maximum number of keys in a reply; 0 for the whole range"),
         Flag::uint("span", "0", "Keys in the range; 0 for all from the start key to the last"),
         Flag::bool("walk", "Go through all keys page by page, at the revision of the first page"),
         Flag::uint("first-page", "0", "Begin the walk at this page"),
         SERIALIZABLE,
         Flag::bool("keys-only", "Leave the values out of the replies"),
-        Flag::bool("count-only", "Reply with the number of keys alone"),
+        Flag::bool("count-only", "Reply only with the number of keys"),
     ],
     list,
 );
@@ -237,23 +234,23 @@ const MIXED: Command<Leads> = load(
 );
 
 const KUBERNETES: Command<Leads> = Command {
-    long: "Ask what the API server of Kubernetes asks: objects read, changed by optimistic transactions and listed in \
-           pages at one revision, heartbeats of nodes, events with a lease, and compaction, while others watch; the \
-           report has each call by itself",
+    long: "Generate the requests of a Kubernetes API server: objects are read, updated by optimistic transactions \
+     and listed in pages at one revision; nodes send heartbeats; events have a lease; history is compacted; and \
+     watchers receive all changes. The report lists each kind of call",
     ..load(
         "kubernetes",
-        "Ask what the API server of Kubernetes asks",
+        "Generate the requests of a Kubernetes API server",
         &[
             Flag::uint(
                 "watchers",
                 "10",
-                "Watchers of everything that is written below the prefix, told of progress",
+                "Watchers of all keys below the prefix, with progress notifications",
             ),
             Flag::uint("page", "500", "Objects on a page of a list"),
             text(
                 "compact-every",
                 "5m",
-                "How often history is compacted, up to where it stood the time before",
+                "Interval of compactions, each to the revision at the previous one",
             ),
         ],
         kubernetes,
@@ -281,7 +278,7 @@ const WATCH: Command<Leads> = load(
 
 const WATCH_LATENCY: Command<Leads> = load(
     "watch-latency",
-    "One watcher, and the way of an event to it, at --rate 100 unless another is given",
+    "Measure the latency of events to one watcher, at --rate 100 by default",
     &[],
     |_| Ok(Load::WatchLatency),
 );
@@ -292,7 +289,7 @@ const LEASE_GRANT: Command<Leads> = load("lease-grant", "Grant leases", &[TTL], 
 
 const CONNECT: Command<Leads> = load(
     "connect",
-    "Make connections, each up to the server's greeting: with TLS, handshakes",
+    "Open connections, each up to the server's first frame, including TLS handshakes",
     &[],
     |_| Ok(Load::Connect),
 );
@@ -313,7 +310,7 @@ const HELP: Command<Leads> = Command {
 
 pub(crate) const ROOT: Command<Leads> = Command {
     usage: "bench",
-    short: "Puts load on an etcd-compatible server and reports latency, throughput, and what it cost the server.",
+    short: "Generates load on an etcd-compatible server, and reports latency, throughput and the cost for the server.",
     own_example: "  # 100,000 puts, 100 at a time
   quorate bench put --clients 100 --total 100000
 
@@ -458,7 +455,7 @@ fn list(matches: &Matches) -> Result<Load, String> {
         return Err("--walk needs --limit".to_owned());
     }
     if matches.bool("walk") && matches.changed("span") {
-        return Err("--walk and --span exclude each other".to_owned());
+        return Err("--walk and --span cannot be combined".to_owned());
     }
     if matches.changed("first-page") && !matches.bool("walk") {
         return Err("--first-page needs --walk".to_owned());
@@ -497,7 +494,7 @@ fn bounded(matches: &Matches, name: &str, min: u64, max: u64) -> Result<u64, Str
     if (min..=max).contains(&value) {
         return Ok(value);
     }
-    Err(invalid(name, matches.text(name), &format!("it is between {min} and {max}")))
+    Err(invalid(name, matches.text(name), &format!("it must be between {min} and {max}")))
 }
 
 fn size(matches: &Matches, name: &str) -> usize {
@@ -514,7 +511,7 @@ fn duration(matches: &Matches, name: &str) -> Result<Duration, String> {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if rate > 0.0 && f64::is_finite(rate) => Ok(rate),
-        _ => Err(invalid("rate", text, "a rate is a number above zero")),
+        _ => Err(invalid("rate", text, "a rate must be greater than zero")),
     }
 }
 
@@ -614,14 +611,14 @@ mod tests {
             ("put --order up", "an order is random or sequential"),
             ("put --duration 7x", "for \"--duration\" flag"),
             ("put --duration s", "for \"--duration\" flag"),
-            ("put --rate 0", "a rate is a number above zero"),
-            ("put --rate -1", "a rate is a number above zero"),
+            ("put --rate 0", "a rate must be greater than zero"),
+            ("put --rate -1", "a rate must be greater than zero"),
             ("put --pid 4294967296", "for \"--pid\" flag"),
             ("put --endpoints ftp://a:1", "for \"--endpoints\" flag"),
             ("mixed --reads 101", "between 0 and 100"),
             ("kubernetes --page 0", "between 1 and"),
             ("list --walk", "--walk needs --limit"),
-            ("list --walk --limit 5 --span 5", "exclude each other"),
+            ("list --walk --limit 5 --span 5", "cannot be combined"),
             ("list --first-page 5", "--first-page needs --walk"),
         ] {
             let told = mistake(line);

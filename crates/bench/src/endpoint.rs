@@ -40,14 +40,18 @@ impl FromStr for Address {
             "https" => (Some(true), false),
             "unix" => (Some(false), true),
             "unixs" => (Some(true), true),
-            _ => return Err("an endpoint is http, https, unix or unixs".to_owned()),
+            _ => {
+                return Err(
+                    "the scheme of an endpoint must be http, https, unix or unixs".to_owned()
+                );
+            }
         };
         if is_file && !rest.is_empty() {
             return Ok(Self { place: Place::File(PathBuf::from(rest)), is_secured });
         }
         let authority = rest.trim_end_matches('/');
         if is_file || authority.contains('/') || !authority.contains(':') {
-            return Err("an endpoint is host:port, a URL of such, or a socket's file".to_owned());
+            return Err("an endpoint must be host:port, a URL, or the path of a socket".to_owned());
         }
         Ok(Self { place: Place::Host(authority.to_owned()), is_secured })
     }
@@ -84,7 +88,7 @@ impl Security {
             (None, None) => None,
             (Some(cert), Some(key)) => Some(Pair::new(cert, key)),
             (Some(_), None) | (None, Some(_)) => {
-                return Err("--cert and --key go together".to_owned());
+                return Err("--cert and --key must be given together".to_owned());
             }
         };
         let trust = self.cacert.clone().map_or(Trust::System, Trust::File);

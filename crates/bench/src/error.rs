@@ -18,18 +18,18 @@ pub(crate) enum BenchError {
     Closed,
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("nothing came from the server for {0} seconds")]
+    #[error("the server sent nothing for {0} seconds")]
     Stalled(u64),
     #[error("{endpoint} could not be reached for {seconds} seconds: {source}")]
     Unreachable { endpoint: String, seconds: u64, source: Box<Self> },
-    #[error("the server does not know the token any more")]
+    #[error("the server no longer accepts the token")]
     TokenRefused,
-    #[error("the run was interrupted before the answer came")]
+    #[error("the run was interrupted before the response arrived")]
     Interrupted,
-    #[error("setting up failed: {call}: {message} (gRPC code {code})")]
+    #[error("setup failed: {call}: {message} (gRPC code {code})")]
     Refused { call: &'static str, code: u16, message: String },
-    #[error("the answer to {0} cannot be decoded: {1}")]
+    #[error("the response to {0} cannot be decoded: {1}")]
     Answer(&'static str, prost::DecodeError),
-    #[error("cannot read the figures of process {pid}: {source}")]
+    #[error("cannot read CPU time and memory of process {pid}: {source}")]
     Process { pid: u32, source: io::Error },
 }

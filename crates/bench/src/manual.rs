@@ -9,21 +9,22 @@ pub(crate) const MANUAL: Manual<Leads> = Manual {
     name: "quorate-bench",
     program: "quorate bench",
     alias: None,
-    summary: "put load on etcd, and report throughput, latency and cost",
+    summary: "generate load on etcd, and report throughput, latency and cost",
     description: &[
         "Sends requests to a server of Quorate or etcd as fast as it answers them, or at a fixed rate, and reports \
-         throughput, latencies and, for processes on the same machine, the CPU that each operation cost. Connections that \
-         are lost are dialled again, and the requests that were in flight on them count as errors.",
+         throughput, latencies and, for processes on the same machine, the CPU time of each operation. Lost \
+         connections are opened again, and the requests in flight on them count as errors.",
         "Keys are written below --prefix and stay there.",
     ],
     environment: &[
-        "ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_INSECURE_SKIP_TLS_VERIFY, ETCDCTL_USER and \
-         ETCDCTL_PASSWORD stand for the options of these names. An option that is given counts before its variable.",
+        "ETCDCTL_ENDPOINTS, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_INSECURE_SKIP_TLS_VERIFY, \
+         ETCDCTL_USER and ETCDCTL_PASSWORD set the options of these names. An option takes precedence over its \
+         variable.",
     ],
     exits: &[
         ("0", "Every operation succeeded."),
-        ("1", "Some failed, the run was cut short, or it could not be made."),
-        ("2", "The command line makes no sense."),
+        ("1", "Some operations failed, or the run ended early or was impossible."),
+        ("2", "The command line is invalid."),
     ],
     see_also: &["quorate(1)", "quorate-ctl(1)"],
     root: &ROOT,

@@ -206,7 +206,7 @@ impl Report {
             "{load}: {clients} clients on {connections} connections, values of {value_size} bytes\n"
         )?;
         if let Some(reason) = &self.cut_short {
-            writeln!(out, "  cut short   {reason}; this is what there was until then")?;
+            writeln!(out, "  cut short   {reason}; the figures cover the time until then")?;
         }
         let Part { count, errors, per_second, .. } = &self.operations;
         writeln!(
@@ -236,7 +236,10 @@ impl Report {
             writeln!(out, "  server      {server}")?;
         }
         for pid in &self.ended {
-            writeln!(out, "  server      process {pid}: has ended, and its figures with it")?;
+            writeln!(
+                out,
+                "  server      process {pid}: has ended, so its CPU time and memory are unknown"
+            )?;
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     fn new(options: &'a Options) -> Result<Self, BenchError> {
         if options.clients == 0 || options.connections == 0 || options.threads == 0 {
-            let text = "clients, connections and threads are at least 1";
+            let text = "clients, connections and threads must be at least 1";
             return Err(BenchError::Usage(text.to_owned()));
         }
         let endpoints = options.security().endpoints(&options.endpoints)?;
@@ -279,7 +279,7 @@ impl<'a> Session<'a> {
 
     fn watch(&self, name: &str, args: &WatchArgs, rate: Option<f64>) -> Result<Report, BenchError> {
         if args.watched_keys == 0 || args.watched_keys > self.keys.count || args.streams == 0 {
-            let text = "there are 1 to --keys watched keys, and 1 or more streams";
+            let text = "--watched-keys must be from 1 to --keys, and --streams at least 1";
             return Err(BenchError::Usage(text.to_owned()));
         }
         let layout = Layout {
@@ -309,7 +309,7 @@ impl<'a> Session<'a> {
     fn kubernetes(&self, args: &KubernetesArgs) -> Result<Report, BenchError> {
         let prefix = &self.options.prefix;
         if prefix.is_empty() {
-            return Err(BenchError::Usage("there is no --prefix to watch".to_owned()));
+            return Err(BenchError::Usage("--prefix must not be empty".to_owned()));
         }
         let board = Arc::new(Board::new());
         let objects = (prefix.as_str(), self.keys.count);

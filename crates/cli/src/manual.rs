@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_page_for_man() {
-        let expected = r#".\" Made from the declarations of commands and flags; a test compares it.
+        let expected = r#".\" Generated from the declarations of commands and flags; a test compares it.
 .TH "A\-TOOL" "1" "" "Quorate" "Quorate"
 .SH "NAME"
 a\-tool \- does this and that
@@ -211,7 +211,7 @@ One <line> each, `<x>`:
 .B \-\-quiet
 Say little.
 .SH "OPTIONS"
-Every command takes these.
+Every command accepts these options.
 .TP
 .BI "\-w, \-\-write\-out " "text"
 Set the format (default "simple").
@@ -232,7 +232,7 @@ other(1)
     fn the_page_in_markdown() {
         let expected = r#"# `a tool`
 
-Made from the declarations of commands and flags; a test compares it. Also called `tool`.
+Generated from the declarations of commands and flags; a test compares it. Also called `tool`.
 
 One.
 

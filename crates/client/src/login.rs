@@ -92,8 +92,12 @@ impl Client {
         let fetched =
             match self.attempts(deadline, Repeat::Safe, &login, &make, &Cell::new(0)).await {
                 Ok(reply) => {
-                    let unusable =
-                        || Status::internal("the server gave a token that no header holds");
+                    let unusable = || {
+                        Status::internal(
+                            "the server returned a token with characters that are not allowed in a \
+                         header",
+                        )
+                    };
                     Some(token(&reply.token).ok_or_else(unusable)?)
                 }
                 Err(status) if status.message() == NOT_ENABLED => None,

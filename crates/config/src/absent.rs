@@ -24,9 +24,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replaced(by) => {
-                write!(f, "no flag of etcd 3.7 any more, which has --{by} instead")
+                write!(f, "not a flag of etcd 3.7; use --{by}")
             }
-            Self::Dropped(why) => write!(f, "no flag of etcd 3.7 any more: {why}"),
+            Self::Dropped(why) => write!(f, "not a flag of etcd 3.7: {why}"),
         }
     }
 }

@@ -45,22 +45,22 @@ pub struct Jwt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthTokenFault {
     /// The type of tokens is unknown.
-    #[error("auth: invalid auth options: --auth-token begins with simple or jwt")]
+    #[error("auth: invalid auth options: --auth-token must begin with simple or jwt")]
     Type,
     /// An option has no value, or several values, or is given twice.
     #[error(
-        "auth: invalid auth options: each option of --auth-token is NAME=VALUE, and there once"
+        "auth: invalid auth options: each option of --auth-token must be NAME=VALUE, given once"
     )]
     Option,
     /// The validity is no duration.
-    #[error("auth: invalid auth options: ttl is a span of time, such as 5m")]
+    #[error("auth: invalid auth options: ttl must be a duration, such as 5m")]
     Ttl,
     /// The signing method is missing.
-    #[error("auth: invalid auth options: jwt needs sign-method")]
+    #[error("auth: invalid auth options: jwt requires sign-method")]
     NoMethod,
     /// The signing method is unknown.
     #[error(
-        "auth: invalid auth options: sign-method is RS, PS, ES or HS with 256, 384 or 512, or EdDSA"
+        "auth: invalid auth options: sign-method must be RS, PS, ES or HS with 256, 384 or 512, or EdDSA"
     )]
     Method,
 }

@@ -85,7 +85,7 @@ fn decode<'a>(
         } else if let Some(place) = nested_place(key)
             && !node.is_empty()
         {
-            return Err(Stop::Refused(format!("{key}: no key of the file; write it as {place}")));
+            return Err(Stop::Refused(format!("{key}: unknown key; write it as {place}")));
         } else if !absent::ABSENT.iter().any(|absent| absent.name.eq_ignore_ascii_case(key)) {
             unknown.push(key.clone());
         }
@@ -151,7 +151,7 @@ fn decode_section<'a>(
         } else if SECURING.contains(&section) && !value.is_empty() {
             let known = keys_of(section).join(", ");
             return Err(Stop::Refused(format!(
-                "{path}: no key of the file, and nothing that secures connections is passed over; there are: {known}"
+                "{path}: unknown key, which is refused in a section that secures connections; known keys: {known}"
             )));
         } else {
             unknown.push(path);
@@ -332,7 +332,7 @@ fn name_what_is_passed_over(
 ) {
     let former = absent::in_file(top.keys()).into_iter();
     let former = former.map(|demand| (demand.setting, demand.reason.to_string()));
-    let never = unknown.iter().map(|key| (key.clone(), "no key of the file".to_owned()));
+    let never = unknown.iter().map(|key| (key.clone(), "unknown key".to_owned()));
     lines.extend(former.chain(never).map(|(key, reason)| {
         Pending::configured(log::pending!(
             Warn,

@@ -613,7 +613,7 @@ fn the_mode_decides_how_retention_is_parsed() {
     assert_eq!(retention("revision", "1000"), Ok(Some(Retention::Revisions(1_000))));
     assert_eq!(
         retention("revision", "1h"),
-        Err("error parsing CompactionRetention: \"1h\" is no number of revisions".to_owned())
+        Err("error parsing CompactionRetention: \"1h\" is not a number of revisions".to_owned())
     );
     assert_eq!(
         retention("periodic", "x"),

@@ -74,9 +74,9 @@ pub fn told_flags() -> Vec<ToldFlag> {
 /// The reference page in Markdown, with the content of the help text.
 #[must_use]
 pub fn reference() -> String {
-    let mut text = "# Flags of a member\n\n\
-        Made from the table of flags (`config::flags`); a test compares it. Each flag is also the environment\n\
-        variable `ETCD_` and its name in capitals, and has the key of the configuration file that stands here.\n"
+    let mut text = "# Flags of a member\n\nGenerated from the table of flags (`config::flags`); a test compares it. \
+     Each flag can also be set by the\nenvironment variable `ETCD_` and its name in capitals, or by its key in \
+     the configuration file.\n"
         .to_owned();
     let mut defaults = Draft::default();
     for section in SECTIONS {

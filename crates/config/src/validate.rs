@@ -437,7 +437,7 @@ pub enum RetentionError {
     Unreadable(#[from] ParseDurationError),
     /// A duration instead of a number of revisions.
     #[error(
-        "error parsing CompactionRetention: {} is no number of revisions",
+        "error parsing CompactionRetention: {} is not a number of revisions",
         go_quote(.0)
     )]
     NotRevisions(String),

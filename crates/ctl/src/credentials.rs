@@ -13,7 +13,7 @@ pub(crate) fn of(
     let flag = |name| matches.text(name);
     let (user, password, signed) = (flag("user"), flag("password"), flag("auth-jwt-token"));
     if !signed.is_empty() {
-        let text = "--auth-jwt-token holds what no header can";
+        let text = "--auth-jwt-token contains characters that are not allowed in a header";
         return token(signed).map(Credentials::Token).ok_or_else(|| Failure::bad_args(text));
     }
     Credentials::login(user, password, ask)

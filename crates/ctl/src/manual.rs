@@ -10,25 +10,26 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-ctl",
     program: "quorate ctl",
     alias: Some("etcdctl"),
-    summary: "ask a cluster of Quorate or etcd, and look after it",
+    summary: "command-line client for clusters of Quorate and etcd",
     description: &[
-        "Reads and writes keys, watches them, holds locks and leases, and looks after members, users, roles and alarms. \
-         It asks the servers of --endpoints, another one when the first does not answer, and speaks to etcd as to Quorate.",
-        "Commands and flags, their output and their codes are those of etcdctl 3.7: scripts for it need no change. Names \
-         of commands may be shortened as long as it is clear which is meant.",
+        "Reads, writes and watches keys, holds locks and leases, and manages members, users, roles and alarms. It \
+         sends requests to the servers in --endpoints, and to the next one when one does not answer. It works \
+         with etcd and with Quorate.",
+        "Commands, flags, output and exit codes are those of etcdctl 3.7, so scripts for it need no change. Names of \
+         commands may be abbreviated as long as they are unambiguous.",
     ],
     environment: &[
-        "Every option that all commands take may be given as a variable instead: ETCDCTL_ and its name in capitals with \
-         underscores, ETCDCTL_ENDPOINTS for --endpoints. An option that is given both ways is refused.",
+        "Every global option can be set by an environment variable instead: ETCDCTL_ and its name in capitals with \
+         underscores, such as ETCDCTL_ENDPOINTS for --endpoints. An option that is given both ways is refused.",
     ],
     exits: &[
         ("0", "It is done."),
-        ("1", "The cluster refused it, or something failed that has no code of its own."),
+        ("1", "The cluster refused the request, or an error without a code of its own occurred."),
         ("2", "No connection could be made."),
-        ("3", "What was read from standard input makes no sense."),
-        ("4", "It is not to be had with these options."),
+        ("3", "Standard input is malformed."),
+        ("4", "The options cannot be combined."),
         ("5", "It was interrupted."),
-        ("128", "The command line makes no sense."),
+        ("128", "The command line is invalid."),
     ],
     see_also: &["quorate(1)", "quorate-utl(1)"],
     root: &ROOT,

@@ -364,8 +364,7 @@ fn read_env(
             Some(flag) => {
                 let is_securing = SECURITY_FLAGS.iter().any(|other| other.name == flag.name);
                 if matches.give(flag, value).is_err() && is_securing {
-                    let message =
-                        "environment variable has a value that cannot be read; nothing was sent";
+                    let message = "environment variable has an invalid value; nothing was sent";
                     log::line(errors, "fatal", None, message, &[field]);
                     return Err(Failure::silent(exit::ERROR));
                 }

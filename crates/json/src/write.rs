@@ -16,7 +16,7 @@ use crate::schema::{self, Field, Kind, Message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The wire format is invalid.
-    #[error("the bytes are no message: {0}")]
+    #[error("the bytes are not a valid message: {0}")]
     Bytes(#[from] quorate_protobuf::Malformed),
     /// A string is not valid UTF-8.
     #[error("a text is not UTF-8")]

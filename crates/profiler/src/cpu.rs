@@ -38,7 +38,7 @@ pub enum StartError {
     #[error("cpu profiling already in use")]
     InUse,
     /// The architecture is not supported.
-    #[error("stacks cannot be followed on this machine")]
+    #[error("stack unwinding is not supported on this architecture")]
     Unsupported,
     /// A system call failed.
     #[error("{0}")]

@@ -209,7 +209,7 @@ impl HeapProfile {
         }
         let value = |what, unit| ValueType { what, unit };
         let mut comments =
-            vec!["memory that is mapped, as the backend file is, is not of the heap".to_owned()];
+            vec!["mapped memory, such as the backend file, is not part of the heap".to_owned()];
         if self.left_out > 0 {
             let lost = self.left_out;
             comments.push(format!("{lost} samples were lost: too many stacks, or too much in use"));

@@ -56,14 +56,13 @@ fn server_page() -> String {
     }
     page.section("DESCRIPTION");
     page.paragraph(
-        "Runs a member: a store of keys and values that its cluster agrees on, with the interfaces, the files and the \
-         protocol between members of etcd 3.7. It may take the place of a member of etcd on the same directory, and give \
-         it back.",
+        "Runs a member of a replicated key-value store with the API, the file formats and the peer protocol of etcd \
+         3.7. It can replace a member of etcd on the same data directory, and etcd can replace it again.",
     );
     page.paragraph(
-        "Every flag may be given as a variable instead, ETCD_ and its name in capitals with underscores, or with \
-         --config-file in a file. A flag counts before a variable; beside a file neither \
-         does.",
+        "Every flag can be set by an environment variable instead: ETCD_ and its name in capitals with underscores. \
+         Setting both is an error. With --config-file all settings are read from a file, and other flags and the \
+         environment are ignored.",
     );
     let mut section = "";
     for flag in told_flags() {
@@ -76,19 +75,15 @@ fn server_page() -> String {
     }
     page.section("EXIT STATUS");
     page.item("0", None, "The member was stopped, or removed from its cluster.");
-    page.item(
-        "1",
-        None,
-        "It could not start, or could not go on; the last line of its log says why.",
-    );
-    page.item("2", None, "The command line makes no sense.");
+    page.item("1", None, "It could not start or continue; the last log line contains the reason.");
+    page.item("2", None, "The command line is invalid.");
     page.section("SEE ALSO");
     page.text("quorate-ctl(1), quorate-utl(1), quorate-bench(1)");
     page.finish()
 }
 
 fn metrics_page() -> String {
-    let mut page = Page::new("quorate-metrics", "the series of a member");
+    let mut page = Page::new("quorate-metrics", "the metrics of a member");
     page.section("DESCRIPTION");
     page.paragraph(
         "A member reports these series at /metrics, as text, OpenMetrics or protobuf. A series with labels appears with its \

@@ -283,7 +283,7 @@ impl Answer {
         let standing = match &self.status {
             Ok(_) if self.target.id != 0 && self.target.id != id => Err(Trouble {
                 is_refusal: false,
-                text: format!("another member, {id:x}, answers in its place"),
+                text: format!("another member, {id:x}, answers at this address"),
             }),
             Ok(status) => Ok(Standing::of(status)),
             Err(trouble) => Err(trouble.clone()),

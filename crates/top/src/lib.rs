@@ -66,23 +66,26 @@ const DEPTH_MAX: u64 = 32;
 
 /// The flags of `ctl top`.
 pub const FLAGS: &[Flag] = &[
-    Flag::bool("batch", "Print instead of drawing, as where standard output is no terminal"),
-    Flag::duration("interval", "2s", "How often it is refreshed"),
-    Flag::uint("iterations", "0", "How often it is printed before it ends; 0 for no end"),
+    Flag::bool(
+        "batch",
+        "Print reports instead of drawing the screen; the default if standard output is no terminal",
+    ),
+    Flag::duration("interval", "2s", "Refresh interval"),
+    Flag::uint("iterations", "0", "Number of reports to print; 0 for no limit"),
     Flag::bool("no-count", "Do not count keys"),
-    Flag::bool("no-watch", "Do not watch what is written"),
-    Flag::bool("once", "Print it once, after an interval, and end"),
-    Flag::text("prefix", "", "Look only at keys with this prefix, and at prefixes below it"),
+    Flag::bool("no-watch", "Do not watch changes, so that write rates are not shown"),
+    Flag::bool("once", "Print one report after one interval, and exit"),
+    Flag::text("prefix", "", "Show only keys with this prefix, and the prefixes below it"),
     Flag::uint(
         "prefix-depth",
         "2",
-        "How many separators make a prefix, one that keys begin with aside",
+        "Number of separators in a prefix; a leading separator does not count",
     ),
-    Flag::text("separator", "/", "What separates the parts of keys"),
+    Flag::text("separator", "/", "Separator between the parts of keys"),
     Flag::text(
         "sort",
         "bytes",
-        "What comes first: bytes, keys, writes or prefix among prefixes; name, requests, latency, db or lag among members",
+        "Sort order: bytes, keys, writes or prefix for prefixes; name, requests, latency, db or lag for members",
     ),
 ];
 
@@ -134,7 +137,7 @@ impl Settings {
         let interval = matches.duration("interval");
         if interval < INTERVAL_MIN {
             let least = gotext::duration(INTERVAL_MIN);
-            return Err(Failure::bad_args(format!("--interval is less than {least}")));
+            return Err(Failure::bad_args(format!("--interval must be at least {least}")));
         }
         let mut view = View::new(interval);
         let sort = matches.text("sort");
@@ -144,11 +147,11 @@ impl Settings {
         })?);
         let (depth, separator) = (matches.uint("prefix-depth"), matches.text("separator"));
         if !(1..=DEPTH_MAX).contains(&depth) {
-            let text = format!("--prefix-depth is not from 1 to {DEPTH_MAX}");
+            let text = format!("--prefix-depth must be from 1 to {DEPTH_MAX}");
             return Err(Failure::bad_args(text));
         }
         if separator.is_empty() {
-            return Err(Failure::bad_args("--separator is empty"));
+            return Err(Failure::bad_args("--separator must not be empty"));
         }
         let shape = Shape {
             base: matches.text("prefix").into(),

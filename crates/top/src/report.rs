@@ -47,9 +47,9 @@ impl Report {
         Some(if self.members.len() == 1 {
             "PEERS is empty: the cluster has one member"
         } else if untimed.iter().all(|row| row.gauges.is_empty()) {
-            "PEERS is empty where a member does not serve /metrics"
+            "PEERS is empty for members that do not serve /metrics"
         } else {
-            "PEERS is empty until members have timed a round trip, which they do every 30 s"
+            "PEERS is empty until members measure a round trip, which they do every 30 s"
         })
     }
 }

@@ -25,20 +25,20 @@ const KEYS: &str = "q quit  1-5 or tab panes  s sort  r reverse  / filter  p pau
 const HELP: &[&str] = &[
     "1-5, tab   overview, members, requests, watches and leases, prefixes",
     "s > <      sort by the next column, or the one before",
-    "r          turn the order around",
+    "r          reverse the order",
     "/          show only names that contain a text; escape shows all again",
-    "up, down   scroll, also by page; home leads back",
-    "+ -        refresh half as often, or twice",
-    "p, space   pause: nothing is asked meanwhile",
+    "up, down   scroll, also by page; home goes to the top",
+    "+ -        double or halve the refresh interval",
+    "p, space   pause; no requests are sent meanwhile",
     "q, ctrl-c  quit",
     "",
-    "REQ/S P50 P99  requests of clients; times by etcd 3.7 or --metrics=extensive",
-    "FSYNC COMMIT   99 of 100 writes of the log, of the backend, took at most this",
-    "PEERS ANSWER   99 of 100 round trips to members; this member's last answer",
+    "REQ/S P50 P99  client requests; latencies need 3.7 or --metrics=extensive",
+    "FSYNC COMMIT   99th percentile of WAL syncs, and of backend commits",
+    "PEERS ANSWER   99th percentile of peer round trips; time of the last answer",
     "LAG USED       entries not applied yet; share of the backend file in use",
-    "KEYS ~SIZE     counted exactly a while ago; estimated of a sample",
-    "PUT/S BYTES/S  what a watch has told of the time in which it was let",
-    "-              not to be had from this member",
+    "KEYS ~SIZE     counted exactly some time ago; estimated from a sample",
+    "PUT/S BYTES/S  from a watch, for the time in which it was active",
+    "-              not reported by this member",
 ];
 
 /// The lines of the screen.
@@ -129,9 +129,9 @@ pub(super) fn troubles(report: &Report) -> Vec<String> {
             }
             Role::Refused(reason) => {
                 let reason = escaped(reason.as_bytes());
-                troubles.push(format!("{name} does not say where it stands: {reason}"));
+                troubles.push(format!("{name} does not report its status: {reason}"));
             }
-            Role::Lost => troubles.push(format!("{name} knows of no leader")),
+            Role::Lost => troubles.push(format!("{name} has no leader")),
             Role::Leader | Role::Follower | Role::Learner => {}
         }
         let errors = member.standing.iter().flat_map(|standing| &standing.errors);

@@ -9,7 +9,7 @@ use crate::command::Command;
 
 pub(crate) const DB: Command = Command {
     usage: "db <subcommand>",
-    short: "Looks into a backend file or a snapshot, changing nothing",
+    short: "Inspects a backend file or a snapshot without changing it",
     children: &[
         &entries::BUCKETS,
         &pages::CHECK,

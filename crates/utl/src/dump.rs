@@ -21,16 +21,16 @@ use crate::words;
 
 pub(crate) const WAL: Command = Command {
     usage: "wal <subcommand>",
-    short: "Looks into a write-ahead log, changing nothing",
+    short: "Inspects a write-ahead log without changing it",
     children: &[&WAL_DUMP],
     ..Command::EMPTY
 };
 
 const WAL_DUMP: Command = Command {
     usage: "dump <data-dir or wal-dir>",
-    short: "Prints every record of a log in words",
-    long: "Prints every record of a log in words: segment and offset, kind, term, index, and what it says.\n\
-           A running member's log may be looked at, too.\n",
+    short: "Prints every record of a log as text",
+    long: "Prints every record of a log as text: segment and offset, kind, term, index, and content.\nThe log of a \
+     running member can be printed, too.\n",
     flags: &[Flag::uint("from", "0", "first index of entries to print")],
     run: Some(dump_wal),
     ..Command::EMPTY
@@ -39,7 +39,7 @@ const WAL_DUMP: Command = Command {
 /// Nested below `snapshot`, which etcdutl's users abbreviate to `snap`.
 pub(crate) const SNAP_DUMP: Command = Command {
     usage: "dump <data-dir or .snap file>",
-    short: "Prints what .snap files say",
+    short: "Prints the content of .snap files",
     run: Some(dump_snap),
     ..Command::EMPTY
 };
@@ -107,7 +107,7 @@ fn dump_wal(session: &Session) -> Result<(), Failure> {
     if is_torn {
         let path = path.display().to_string();
         let fields = [("path", path), ("offset", offset.to_string())];
-        session.log("warn", "the last record was not written to its end", &fields);
+        session.log("warn", "the last record is incomplete", &fields);
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ pub(crate) enum Failure {
         key: String,
     },
     /// A bucket inside a bucket, which no file of etcd contains.
-    #[error("{}: no file of etcd: a bucket holds another one", path.display())]
+    #[error("{}: not a file of etcd: a bucket contains another bucket", path.display())]
     Nested {
         /// The file.
         path: PathBuf,

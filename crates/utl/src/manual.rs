@@ -10,19 +10,19 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     name: "quorate-utl",
     program: "quorate utl",
     alias: Some("etcdutl"),
-    summary: "look at the files of a member, restore snapshots",
+    summary: "inspect the files of a member, restore snapshots",
     description: &[
-        "Works on files, not on servers: data directories of members that do not run, and snapshots. What Quorate and \
-         etcd have written it reads alike.",
-        "snapshot restore, recover with --yes, defrag and migrate write; every other command only reads. Commands that \
-         etcdutl 3.7 has too have its flags, output and codes.",
+        "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
+         of Quorate and of etcd.",
+        "snapshot restore, recover with --yes, defrag and migrate write; every other command only reads. Commands \
+         that etcdutl 3.7 has as well have the same flags, output and exit codes.",
     ],
     environment: &[],
     exits: &[
-        ("0", "It is done, and nothing is wrong with what was judged."),
-        ("1", "It failed, or what was judged is damaged."),
-        ("4", "It is not to be had with these options."),
-        ("128", "The command line makes no sense."),
+        ("0", "Success, and no damage was found."),
+        ("1", "An error occurred, or damage was found."),
+        ("4", "The options cannot be combined."),
+        ("128", "The command line is invalid."),
     ],
     see_also: &["quorate(1)", "quorate-ctl(1)"],
     root: &ROOT,

@@ -179,9 +179,9 @@ impl NewMember {
         if token == INITIAL_CLUSTER_TOKEN.default {
             session.log(
                 "warn",
-                "the cluster token is the default, so the restored members may have the ids of running ones; give a new \
-                 --initial-cluster-token, and restore all members. To replace one member of a running cluster, do not \
-                 restore it: remove it and add it anew with an empty data directory",
+                "the cluster token is the default, so the restored members may have the ids of running ones; give a \
+                 new --initial-cluster-token, and restore all members. To replace one member of a running \
+                 cluster, do not restore it: remove it and add it again with an empty data directory",
                 &[("initial-cluster-token", token.to_owned())],
             );
         }
@@ -352,7 +352,7 @@ fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, Restor
 fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
     let mut newest = 1;
     view.scan(Bucket::Key, |key, _| {
-        let record = RecordKey::decode(key).ok_or("the key is no revision")?;
+        let record = RecordKey::decode(key).ok_or("the key is not a revision")?;
         newest = record.revision.main;
         Ok(std::ops::ControlFlow::Continue(()))
     })?;

@@ -51,20 +51,20 @@ use crate::verify::restore_backend;
 
 pub(crate) const RECOVER: Command = Command {
     usage: "recover <data-dir>... [options]",
-    short: "Makes a new cluster of the data directories of one whose quorum is lost for good",
-    long: "\
-Makes a new cluster of the data directories of one whose quorum is lost for good. Give all of them that are left, as
-their members left them, and no older copies; where a log lies elsewhere, DATA-DIR=WAL-DIR. They are only read, and no
-member may run on them.
+    short: "Creates a new cluster from the data directories of a cluster that lost its quorum for good",
+    long: "Creates a new cluster from the data directories of a cluster that lost its quorum for good. Give all
+directories that are left, as their members left them, and no older copies. If a log is in a separate directory, write
+DATA-DIR=WAL-DIR. The directories are only read, and no member may run on them.
 
-The directory whose log is the furthest of the sound ones is chosen, and its log carried out to its end. With sound
-directories of a majority of the voters this has every write that was acknowledged. Without one it may not, and
---accept-data-loss is wanted.
+Among the sound directories, the one with the most up-to-date log is chosen, and its log is applied to the end. With
+sound directories of a majority of the voters the result has every acknowledged write. Otherwise writes may be missing,
+and --accept-data-loss is required.
 
-Shows what it comes to: each directory, what is kept, carried over, left out and dropped. Only with --yes it is made:
-one member of the new cluster, as by `snapshot restore`. Run it once for each, with the same directories and the same
---initial-cluster, and its own --name, --initial-advertise-peer-urls and --data-dir. With the same URLs as before it
-takes another --initial-cluster-token, so that members of the old cluster do not join the new one.
+The plan is printed first: each directory, and what is kept, carried over, left out and dropped. Only with --yes one
+member of the new cluster is created, as by `snapshot restore`. Run the command once for each new member, with the same
+directories and the same --initial-cluster, and with its own --name, --initial-advertise-peer-urls and --data-dir. If
+the URLs are the same as before, another --initial-cluster-token is required, so that members of the old cluster do not
+join the new one.
 ",
     flags: &[
         new_member::DATA_DIR,
@@ -75,10 +75,10 @@ takes another --initial-cluster-token, so that members of the old cluster do not
         new_member::NAME,
         new_member::BUMP_REVISION,
         new_member::MARK_COMPACTED,
-        Flag::bool("yes", "Make the member's files; without it the plan is only shown"),
+        Flag::bool("yes", "Create the member's files; without it only the plan is printed"),
         Flag::bool(
             "accept-data-loss",
-            "Go on although writes that were acknowledged may be missing",
+            "Continue although acknowledged writes may be missing",
         ),
     ],
     run: Some(run),
@@ -240,7 +240,7 @@ fn plan(
             Comparison::Contradicts { index } => {
                 if other.is_sound() {
                     contradictions.push(format!(
-                        "entry {index} of {path} is not that of the chosen log, and of the same term"
+                        "entry {index} of {path} differs from the entry of the same index and term in the chosen log"
                     ));
                 }
                 index
@@ -249,7 +249,7 @@ fn plan(
         // An unsound directory proves nothing, and may hold entries that no other directory has.
         if other.is_sound() && first <= other.committed() {
             contradictions.push(format!(
-                "entry {first} of {path} is committed there, and the chosen log has another one or none"
+                "entry {first} of {path} is committed there, but missing or different in the chosen log"
             ));
         }
         let told = told(disk, other, first, other_last)?;

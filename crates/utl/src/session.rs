@@ -22,7 +22,8 @@ pub(crate) const GLOBAL_FLAGS: &[Flag] = &[
     Flag::duration(
         "timeout",
         "0s",
-        "how long to wait for a file that a running member holds; 0s waits without a limit, and without the flag the file is refused at once",
+        "how long to wait for a file that a running member has open; 0s waits forever; without the flag the file is \
+         refused at once",
     ),
 ];
 

@@ -127,20 +127,20 @@ fn snapshot_verify_finds_damage_before_a_restore() {
     let whole = [&database[..], &Sha256::digest(&database)].concat();
     let (code, output, errors) = judged(&whole);
     assert_eq!(code, 0, "{errors}");
-    assert!(output.starts_with("ok, digest, it is that of the file\n"), "{output}");
+    assert!(output.starts_with("ok, digest, it matches the file\n"), "{output}");
     assert!(output.contains("revision 10, compacted at -1, HashKV "), "{output}");
     let (code, output, _) = judged(&database);
     assert!(code == 0 && output.starts_with("note, digest, there is none"), "{output}");
 
     let (code, output, errors) = judged(&whole[..whole.len() - 1]);
-    assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is cut off"), "{output}");
+    assert!(code == 1 && output.starts_with("DAMAGED, digest, the file is truncated"), "{output}");
     assert!(errors.contains("is damaged") && errors.contains("do not restore it"), "{errors}");
     // A change in a value leaves all pages sound, so that only the digest reveals it.
     let at = database.windows(2).rposition(|bytes| bytes == b"k9").unwrap();
     let mut changed = whole;
     changed[at + 1] = b'8';
     let (code, output, _) = judged(&changed);
-    assert!(code == 1 && output.starts_with("DAMAGED, digest, it is that of another"), "{output}");
+    assert!(code == 1 && output.starts_with("DAMAGED, digest, it does not match"), "{output}");
     // Data with a correct digest that is no backend file.
     let garbage = vec![7; database.len()];
     let (code, output, _) = judged(&[&garbage[..], &Sha256::digest(&garbage)].concat());
@@ -177,7 +177,7 @@ fn the_error_for_an_invalid_snapshot_suggests_no_flag() {
         for more in [&[][..], &["--skip-hash-check"]] {
             let words = ["snapshot", "restore", path, "--data-dir", new.to_str().unwrap()];
             let (code, _, errors) = utl(&[&words, more].concat());
-            let said = format!("Error: {path} is no snapshot: {reason}\n");
+            let said = format!("Error: {path} is not a snapshot: {reason}\n");
             assert!(code == 1 && errors.ends_with(&said), "{errors}");
         }
     }

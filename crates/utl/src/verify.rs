@@ -34,23 +34,23 @@ pub(crate) use self::snapshot::SNAPSHOT_VERIFY;
 
 pub(crate) const VERIFY: Command = Command {
     usage: "verify <data-dir>",
-    short: "Judges whether a member can be started on a data directory, changing nothing",
-    long: "Judges whether a member can be started on a data directory: reads the whole log, the snapshots and the\n\
-           backend file, and holds them against each other. Exits with 0 if a member can be started.\n",
+    short: "Checks whether a member can be started on a data directory, without changing it",
+    long: "Checks whether a member can be started on a data directory: reads the whole log, the snapshots and \
+     the\nbackend file, and compares them. Exits with 0 if a member can be started.\n",
     flags: &[Flag::text("wal-dir", "", "Path to the WAL directory (use data-dir if none given)")],
     run: Some(run),
     ..Command::EMPTY
 };
 
 /// The advice for a directory on which no member must be started.
-const ADVICE: &str = "do not start a member on it. In a cluster whose other members are well, remove this member and \
-                      add it anew with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
+const ADVICE: &str = "do not start a member on it. In a cluster whose other members are healthy, remove this member \
+ and add it again with an empty directory; otherwise restore a snapshot (`snapshot restore`)";
 
 /// The advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
-        "If it was the only member and there is no snapshot, what its backend file holds is brought back by \
-         `snapshot restore {} --skip-hash-check --data-dir NEW`; the newest writes may be missing",
+        "If it was the only member and there is no snapshot, restore the content of its backend file with `snapshot \
+         restore {} --skip-hash-check --data-dir NEW`; the newest writes may be missing",
         backend.display()
     )
 }
@@ -67,11 +67,14 @@ fn run(session: &Session) -> Result<(), Failure> {
     let Judgement { mut findings, removed, bad_state, backend: facts } =
         judge(&*files::disk(), &dirs, backend.as_ref())?;
     if let Some(id) = removed {
-        let says = format!("member {id}, whose log this is, was removed from its cluster");
+        let says = format!("the member of this log, {id}, was removed from its cluster");
         findings.damaged("members", says);
     }
     if let Some(reason) = bad_state {
-        findings.notable("mark", format!("a start fetches the state anew: {reason}"));
+        findings.notable(
+            "mark",
+            format!("the member fetches its state from others when it starts: {reason}"),
+        );
     }
     session.show(&findings.report())?;
     match findings.damage_count() {
@@ -111,8 +114,7 @@ pub(crate) fn judge(
     if let Some(reason) =
         lost_log::reason(disk, dirs).map_err(Failure::io("read it", dirs.root()))?
     {
-        findings
-            .damaged("mark", format!("the log was found to have lost entries before: {reason}"));
+        findings.damaged("mark", format!("the log is known to have lost entries: {reason}"));
     }
     let log = log::examine(disk, dirs.wal(), &mut findings);
     snapshots(disk, dirs, log.as_ref(), &mut findings);
@@ -134,7 +136,7 @@ pub(crate) fn judge(
         if removed.is_none() && members.get(own).is_none() {
             findings.notable(
                 "members",
-                format!("member {own}, whose log this is, is not among the backend's yet"),
+                format!("the member of this log, {own}, is not in the backend file yet"),
             );
         }
     }
@@ -154,15 +156,17 @@ fn snapshots(disk: &dyn Disk, dirs: &DataDir, log: Option<&LogFacts>, findings: 
     for name in &listing.snapshots {
         match snap::read(disk, &dirs.snap().join(name)) {
             Ok(snapshot) => read.push((snapshot.term, snapshot.index)),
-            Err(error) => findings.notable(PART, format!("{error}: the next start puts it aside")),
+            Err(error) => findings.notable(PART, format!("{error}: the next start moves it aside")),
         }
     }
     findings.sound(PART, format!("{} readable", read.len()));
     let Some(mark) = log.and_then(LogFacts::newest_mark) else { return };
     if mark.index > 0 && !read.contains(&(mark.term, mark.index)) {
         let index = mark.index;
-        findings
-            .notable(PART, format!("none of index {index}, where etcd 3.5 and 3.6 would begin"));
+        findings.notable(
+            PART,
+            format!("no snapshot file at index {index}, where etcd 3.5 and 3.6 would start"),
+        );
     }
 }
 
@@ -181,13 +185,15 @@ fn compare(
     if applied > last {
         findings.damaged(
             PART,
-            format!("the backend has applied entry {applied}, the log ends with {last}: it has lost entries"),
+            format!("the backend has applied entry {applied}, but the log ends with {last}: the log has lost entries"),
         );
     }
     if applied < begin && snap::find_database(disk, &dirs.snap(), begin).is_err() {
         findings.damaged(
             PART,
-            format!("the backend has applied entry {applied} only, the log begins behind {begin}"),
+            format!(
+                "the backend has applied only entry {applied}, but the log begins after {begin}"
+            ),
         );
     } else if let Some(first) =
         log.first_index.filter(|first| *first > applied.max(begin).saturating_add(1))
@@ -205,7 +211,7 @@ fn compare(
         let left = log.commit.saturating_sub(applied);
         findings.sound(
             PART,
-            format!("applied up to entry {applied} of {last}; a start applies {left} committed ones more"),
+            format!("applied up to entry {applied} of {last}; a start applies {left} more committed entries"),
         );
     }
 }

@@ -13,14 +13,14 @@ use quorate_storage::wal::EntryRef;
 /// Describes an entry.
 pub(crate) fn entry(entry: EntryRef<'_>) -> String {
     match entry.kind {
-        0 if entry.data.is_empty() => "nothing: a leader's first".to_owned(),
+        0 if entry.data.is_empty() => "empty: a leader's first entry".to_owned(),
         0 => match Request::decode_shallow(Bytes::copy_from_slice(entry.data)) {
             Ok(request) => command(&request.command),
             Err(fault) => format!("not understood: {fault}"),
         },
         1 => match ConfChange::decode(entry.data) {
             Ok(change) => conf_change(&change),
-            Err(error) => format!("conf change, not understood: {error}"),
+            Err(error) => format!("malformed conf change: {error}"),
         },
         kind => format!("of unknown kind {kind}"),
     }
@@ -45,7 +45,7 @@ pub(crate) fn conf_state(encoded: &[u8]) -> String {
     match ConfState::decode(encoded) {
         Ok(state) if state.learners.is_empty() => format!("voters {}", ids(&state.voters)),
         Ok(state) => format!("voters {} learners {}", ids(&state.voters), ids(&state.learners)),
-        Err(error) => format!("voters not understood: {error}"),
+        Err(error) => format!("malformed voters: {error}"),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let shown = entry(EntryRef { index: 1, term: 1, kind: 0, data: &data });
         assert_eq!(shown, "put \"k\" (6 bytes, lease 7b)");
         let shown = |kind, data: &[u8]| entry(EntryRef { index: 1, term: 1, kind, data });
-        assert_eq!(shown(0, &[]), "nothing: a leader's first");
+        assert_eq!(shown(0, &[]), "empty: a leader's first entry");
         assert!(shown(0, b"\xff").starts_with("not understood: "));
         assert_eq!(shown(7, &[]), "of unknown kind 7");
     }

@@ -323,7 +323,7 @@ async fn the_screen_is_drawn_and_follows_its_size(kind: Kind) {
     terminal.types("5/nodes\r");
     sees(&terminal, "only with nodes").await;
     terminal.types("h");
-    sees(&terminal, "turn the order around").await;
+    sees(&terminal, "reverse the order").await;
     terminal.types("x/");
     sees(&terminal, "show only names with: ").await;
     // While a filter is typed, that is a letter.
@@ -374,10 +374,10 @@ async fn lines_that_make_no_sense_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     for (args, code, told) in [
         (&["top", "x"][..], 128, "top command accepts no arguments"),
-        (&["top", "--interval=1ms"], 128, "--interval is less than 200ms"),
+        (&["top", "--interval=1ms"], 128, "--interval must be at least 200ms"),
         (&["top", "--sort=x"], 4, "unknown sort flag \"x\""),
-        (&["top", "--prefix-depth=0"], 128, "--prefix-depth is not from 1 to 32"),
-        (&["top", "--separator="], 128, "--separator is empty"),
+        (&["top", "--prefix-depth=0"], 128, "--prefix-depth must be from 1 to 32"),
+        (&["top", "--separator="], 128, "--separator must not be empty"),
         (&["top", "-w", "table"], 4, "table not supported as output format"),
     ] {
         let ended = of(&server).run(args);

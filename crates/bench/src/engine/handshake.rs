@@ -33,7 +33,7 @@ async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchErro
                 run.pulse.beat(now);
             }
             Ok(Err(error)) => record.add_error(error.to_string(), 1),
-            Err(_) => record.add_error("the server did not greet in time".to_owned(), 1),
+            Err(_) => record.add_error("the server sent no frame in time".to_owned(), 1),
         }
         run.pace.add_done(1);
         if run.pace.is_interrupted() {

@@ -313,7 +313,7 @@ impl<T> Connection<T> {
         let last = read_u32(payload).unwrap_or_default() & WINDOW_MAX;
         let code = payload.get(4..).and_then(read_u32).unwrap_or_default();
         let reason = String::from_utf8_lossy(payload.get(8..).unwrap_or_default());
-        let text = format!("the server goes away (HTTP/2 error {code}: {reason})");
+        let text = format!("the server sent GOAWAY (HTTP/2 error {code}: {reason})");
         self.end_above(last, &text, each);
         self.farewell = Some(text);
     }
@@ -321,10 +321,10 @@ impl<T> Connection<T> {
     fn received_settings(&mut self, payload: &[u8]) -> Result<(), WireError> {
         for setting in payload.chunks(6) {
             let &[id0, id1, ref value @ ..] = setting else {
-                return Err(WireError::Protocol("a setting was cut off"));
+                return Err(WireError::Protocol("a SETTINGS frame is truncated"));
             };
             let Some(value) = read_u32(value) else {
-                return Err(WireError::Protocol("a setting was cut off"));
+                return Err(WireError::Protocol("a SETTINGS frame is truncated"));
             };
             match u16::from_be_bytes([id0, id1]) {
                 SETTING_MAX_STREAMS => self.peer_streams_max = value,
@@ -354,7 +354,7 @@ impl<T> Connection<T> {
         let (stream, flags, joined);
         let block = if header.kind == kind::CONTINUATION {
             let Some(mut open) = self.open_block.take() else {
-                return Err(WireError::Protocol("a continuation without its headers"));
+                return Err(WireError::Protocol("a CONTINUATION frame without HEADERS"));
             };
             open.block.extend_from_slice(payload);
             if !header.has(flag::END_HEADERS) {

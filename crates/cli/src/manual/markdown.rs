@@ -8,7 +8,7 @@ impl<R> Manual<R> {
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = format!(
-            "# `{}`\n\nMade from the declarations of commands and flags; a test compares it.",
+            "# `{}`\n\nGenerated from the declarations of commands and flags; a test compares it.",
             self.program
         );
         if let Some(alias) = self.alias {

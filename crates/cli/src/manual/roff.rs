@@ -14,7 +14,9 @@ impl Page {
     #[must_use]
     pub fn new(name: &str, summary: &str) -> Self {
         let mut page = Self::default();
-        page.line(r#".\" Made from the declarations of commands and flags; a test compares it."#);
+        page.line(
+            r#".\" Generated from the declarations of commands and flags; a test compares it."#,
+        );
         page.line(&format!(r#".TH "{}" "1" "" "Quorate" "Quorate""#, inline(&name.to_uppercase())));
         page.section("NAME");
         page.line(&format!(r"{} \- {}", inline(name), inline(summary)));
@@ -148,7 +150,7 @@ impl<R> Manual<R> {
         let global = self.global_flags();
         if !global.is_empty() {
             page.section("OPTIONS");
-            page.text("Every command takes these.");
+            page.text("Every command accepts these options.");
             page.flags(&global);
         }
         if !self.environment.is_empty() {

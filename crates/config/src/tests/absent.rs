@@ -15,7 +15,7 @@ fn security_settings_of_discovery_are_not_ignored() {
         let text = format!("discovery-config: {{client: {{{section}: {{{key}: SECRET}}}}}}");
         let by_file = file(&text).unwrap_err();
         let reason = refusal(&by_file);
-        assert!(reason.contains(&format!("{key}: no key of the file, and")), "{reason}");
+        assert!(reason.contains(&format!("{key}: unknown key, which is refused")), "{reason}");
         assert!(!said(&by_file).contains("SECRET"), "{by_file:?}");
     }
     let idle = "discovery-config: {client: {secure: {server-name: ''}, auth: {token: }}}";
@@ -31,20 +31,20 @@ fn security_settings_of_discovery_are_not_ignored() {
 #[test]
 fn removed_flags_are_reported_with_their_replacement() {
     for (flag, successor) in [
-        ("experimental-watch-progress-notify-interval", "--watch-progress-notify-interval instead"),
-        ("experimental-initial-corrupt-check", "--feature-gates=InitialCorruptCheck=true instead"),
-        ("experimental-corrupt-check-time", "--corrupt-check-time instead"),
-        ("experimental-memory-mlock", "--memory-mlock instead"),
-        ("experimental-enable-distributed-tracing", "--enable-distributed-tracing instead"),
-        ("log-package-levels", "--log-level instead"),
-        ("discovery", "--discovery-endpoints instead"),
-        ("enable-v2", "any more: there is no v2 API"),
-        ("proxy", "any more: there is no v2 proxy"),
+        ("experimental-watch-progress-notify-interval", "use --watch-progress-notify-interval"),
+        ("experimental-initial-corrupt-check", "use --feature-gates=InitialCorruptCheck=true"),
+        ("experimental-corrupt-check-time", "use --corrupt-check-time"),
+        ("experimental-memory-mlock", "use --memory-mlock"),
+        ("experimental-enable-distributed-tracing", "use --enable-distributed-tracing"),
+        ("log-package-levels", "use --log-level"),
+        ("discovery", "use --discovery-endpoints"),
+        ("enable-v2", "3.7: there is no v2 API"),
+        ("proxy", "3.7: there is no v2 proxy"),
     ] {
         let exit = exit(&format!("--{flag}=1"));
         assert_eq!(exit.code, 2, "{flag}");
         let second = exit.stderr.lines().nth(1).unwrap();
-        let start = format!("--{flag}: no flag of etcd 3.7 any more");
+        let start = format!("--{flag}: not a flag of etcd 3.7");
         assert!(second.starts_with(&start) && second.contains(successor), "{second}");
         let variable = environment_name(flag);
         let parsed = World::with_environment(&[(&variable, "1")]).run("").unwrap();

@@ -34,7 +34,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("quota-headroom-bytes", Test("tests/tests/blackbox/quota.rs", "head_room_is_left_to_what_makes_room")),
     ("quota-warning-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_helps_itself_where_it_is_told_to")),
     ("quota-disarm-percent", Test("tests/tests/blackbox/quota.rs", "a_full_store_helps_itself_where_it_is_told_to")),
-    ("backend-bbolt-freelist-type", Nothing("free pages are kept in one way only, which is logged")),
+    ("backend-bbolt-freelist-type", Nothing("free pages are tracked in one way only, which is logged")),
     ("memory-mlock", Test("tests/tests/blackbox/settings.rs", "the_backend_file_is_locked_in_memory")),
     ("max-txn-ops", Test("tests/tests/blackbox/flags.rs", "values_follow_the_grammar")),
     ("max-request-bytes", Test("tests/tests/blackbox/requests.rs", "a_request_of_the_largest_size_passes")),

@@ -61,19 +61,19 @@ fn security_keys_that_etcd_ignores_in_the_file_are_refused() {
     for (text, expected) in [
         (
             "cert-file: SECRET",
-            "cert-file: no key of the file; write it as client-transport-security.cert-file",
+            "cert-file: unknown key; write it as client-transport-security.cert-file",
         ),
         (
             "Peer-Auto-TLS: true",
-            "Peer-Auto-TLS: no key of the file; write it as peer-transport-security.auto-tls",
+            "Peer-Auto-TLS: unknown key; write it as peer-transport-security.auto-tls",
         ),
         (
             "peer-transport-security: {cert_file: SECRET}",
-            "peer-transport-security.cert_file: no key of the file, and nothing that secures",
+            "peer-transport-security.cert_file: unknown key, which is refused",
         ),
         (
             "client-transport-security: {crl-file: SECRET}",
-            "client-transport-security.crl-file: no key of the file, and nothing that secures",
+            "client-transport-security.crl-file: unknown key, which is refused",
         ),
         (
             "client-transport-security: 5",

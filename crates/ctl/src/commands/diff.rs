@@ -33,7 +33,7 @@ use crate::session::Session;
 
 pub(crate) const DIFF: Command = Command {
     usage: "diff [options] [<destination endpoints>]",
-    short: "Tells which keys two clusters, or a cluster and a snapshot, do not have in common",
+    short: "Lists the keys that differ between two clusters, or a cluster and a snapshot",
     long: LONG,
     group: Some(group::UTILITY),
     flags: FLAGS,
@@ -44,24 +44,28 @@ pub(crate) const DIFF: Command = Command {
 };
 
 const LONG: &str = "\
-Compares the keys of a cluster (the source) with those of another, or of a snapshot or a member's file
-(the destination), each at one revision. A line of the answer is '-' and a key that only the source has,
-'+' and one that only the destination has, or '~' and one that differs, with what differs of it. Exits with 0
-if there is no difference, 1 if there is any, and 2 if it could not be found out.
+Compares the keys of a cluster (the source) with those of another cluster, of a snapshot, or of a member's file
+(the destination), each at one revision. Each line of the output is '-' and a key that only the source has,
+'+' and a key that only the destination has, or '~' and a key that differs, with the differences. Exits with 0
+without differences, with 1 with differences, and with 2 if the comparison failed.
 
-Values are compared and, with --metadata, revisions, versions and leases: those are the same in a member and in
-a snapshot of it, but not in a mirror. To hold a snapshot against the cluster that it was taken of, ask for the
-snapshot's revision, which the last line of the answer names.
+Values are compared and, with --metadata, also revisions, versions and leases: those are the same in a member and in
+a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, give the
+snapshot's revision, which the last line of the output contains.
 ";
 
 const FLAGS: &[Flag] = &[
-    Flag::text("prefix", "", "Compare the keys with this prefix alone"),
+    Flag::text("prefix", "", "Compare only keys with this prefix"),
     Flag::int("rev", "Revision of the source (0 for its newest)"),
     Flag::int("dest-rev", "Revision of the destination (0 for its newest)"),
-    Flag::text("snapshot", "", "Compare with this snapshot, or backend file that no member holds"),
+    Flag::text(
+        "snapshot",
+        "",
+        "Compare with this snapshot, or with a backend file that no member has open",
+    ),
     Flag::bool("metadata", "Compare revisions, versions and leases too"),
-    Flag::uint("limit", "0", "Show this many differences at most (0 for all of them)"),
-    Flag::bool("count-only", "Show only how many keys differ"),
+    Flag::uint("limit", "0", "Maximum number of differences to print (0 for all)"),
+    Flag::bool("count-only", "Print only the number of differing keys"),
     Flag {
         usage: "prefix that the keys have in the destination, instead of --prefix",
         ..destination::PREFIX
@@ -147,7 +151,12 @@ impl Shown {
         let is_json = match session.format()? {
             Format::Simple => false,
             Format::Json => true,
-            _ => return Err(Failure::new(exit::BAD_FEATURE, "diff writes simple or json")),
+            _ => {
+                return Err(Failure::new(
+                    exit::BAD_FEATURE,
+                    "diff supports only the formats simple and json",
+                ));
+            }
         };
         let limit = match matches.uint("limit") {
             _ if matches.bool("count-only") => 0,

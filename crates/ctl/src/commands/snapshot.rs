@@ -48,7 +48,7 @@ const SAVE: Command = Command {
     flags: &[Flag::uint(
         "keep",
         "0",
-        "put the date into the file's name, and keep this many of the files so named (0 does neither)",
+        "add the date to the file name, and keep this many of the dated files (0 for neither)",
     )],
     run: Some(|session| Box::pin(save(session))),
     ..Command::EMPTY
@@ -210,7 +210,7 @@ impl Checked {
         }
         if self.digest.finalize()[..] != self.end[..] {
             return Err(format!(
-                "the snapshot is damaged: its sha256 checksum is another one [bytes: {len}]; save it again"
+                "the snapshot is damaged: its sha256 checksum does not match [bytes: {len}]; save it again"
             ));
         }
         Ok(())

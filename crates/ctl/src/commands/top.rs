@@ -9,22 +9,22 @@ use quorate_top::{Host, Settings};
 
 pub(crate) const TOP: Command = Command {
     usage: "top [options]",
-    short: "Shows what members, requests and prefixes of a cluster are at, again and again",
-    long: "\
-Shows what members, requests and prefixes of a cluster are at, again and again: on the whole screen of a terminal, or as
-text without control characters where standard output is none, or as one JSON object a line with --write-out=json. Keys
-choose what is seen; h lists them. No command of etcdctl is like it; it works with etcd 3.5 and later as well.
+    short: "Shows members, requests and prefixes of a cluster, continuously refreshed",
+    long: "Shows members, requests and prefixes of a cluster, continuously refreshed: on the full screen of a terminal,
+or as text without control characters if standard output is no terminal, or as one JSON object per line with
+--write-out=json. Keys control the display; h lists them. etcdctl has no such command, but this one works with etcd 3.5
+and later as well.
 
-Members are found by the member list, of whichever member answers. Rates and latencies come from what they serve under
-/metrics where they serve clients; latencies of requests only etcd 3.7 has there, or --metrics=extensive. \"-\" is what a
-member does not tell.
+The members are read from the member list of any member that answers. Rates and latencies are computed from the
+members' /metrics, if they serve /metrics on their client URLs. Request latencies are available from etcd 3.7, or with
+--metrics=extensive. \"-\" marks a value that a member does not report.
 
-The cluster hardly feels it. A refresh asks each member where it stands, who the members are and for its metrics. Leases
-are listed every 10s, or 120s once they are more than 10000. Keys are counted by prefix, exactly, by small questions
-with pauses that are ten times as long as the answers took, and again after a pause ten times as long as all of that;
-what they take up is estimated of the keys that are seen on the way. What is written is told by a watch, until it has
-told of 5000 changes or 1 MiB within one interval; then it rests, up to 5s. A user has to be allowed to read the keys
-of --prefix for that.",
+The load on the cluster is small. A refresh asks each member for its status, the member list and its metrics. Leases
+are listed every 10s, or every 120s if there are more than 10000. Keys are counted by prefix, exactly, with small
+requests. Each pause between requests is ten times as long as the response took, and each pause between complete counts
+is ten times as long as the count. Sizes are estimated from the keys that are read on the way. Write rates come from a
+watch, until it has received 5000 changes or 1 MiB within one interval; then it pauses for up to 5s. A user needs
+permission to read the keys of --prefix for that.",
     group: Some(group::MAINTENANCE),
     flags: quorate_top::FLAGS,
     is_own: true,

@@ -179,7 +179,7 @@ fn rows_are_sorted_filtered_and_scrolled() {
 fn the_help_fits_an_ordinary_terminal() {
     let text = text(&View { shows_help: true, ..view(Pane::Overview) }, (80, 24));
     assert!(HELP.iter().all(|line| line.len() <= 80), "{text}");
-    assert!(text.contains("turn the order around"), "{text}");
+    assert!(text.contains("reverse the order"), "{text}");
 }
 
 #[test]

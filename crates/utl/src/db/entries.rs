@@ -28,7 +28,7 @@ pub(super) const BUCKETS: Command = Command {
 pub(super) const KEYS: Command = Command {
     usage: "keys <filename> <bucket>",
     short: "Lists the keys of a bucket",
-    flags: &[Flag::uint("limit", "0", "how many keys to list at most (0 lists all)")],
+    flags: &[Flag::uint("limit", "0", "maximum number of keys to list (0 for all)")],
     run: Some(keys),
     ..Command::EMPTY
 };
@@ -36,8 +36,8 @@ pub(super) const KEYS: Command = Command {
 pub(super) const GET: Command = Command {
     usage: "get <filename> <bucket> <key>",
     short: "Prints a value as it is stored",
-    long: "Prints a value as it is stored. The key is written as `db keys` lists it: main/sub for a revision,\n\
-           text or text in double quotes with Go's escapes for everything else.\n",
+    long: "Prints a value as it is stored. Write the key as `db keys` prints it: main/sub for a revision,\nand for \
+     other keys plain text or text in double quotes with Go's escapes.\n",
     run: Some(get),
     ..Command::EMPTY
 };
@@ -108,8 +108,8 @@ fn keys(session: &Session) -> Result<(), Failure> {
 
 fn record_row(entry: &Entry<'_>) -> Result<Vec<Cell>, &'static str> {
     let RecordKey { revision, tombstone } =
-        RecordKey::decode(entry.key).ok_or("the key is no revision")?;
-    let fields = Fields::decode(entry.value).ok_or("the value is no record")?;
+        RecordKey::decode(entry.key).ok_or("the key is not a revision")?;
+    let fields = Fields::decode(entry.value).ok_or("the value is not a record")?;
     let deleted = if tombstone { " deleted" } else { "" };
     Ok(vec![
         Cell::Text(format!("{revision}{deleted}")),
@@ -131,7 +131,7 @@ fn get(session: &Session) -> Result<(), Failure> {
     let candidates = if bucket.as_bytes() == Bucket::Key.name() {
         record_keys(&key).ok_or_else(|| {
             Failure::arguments(format!(
-                "{} is no revision: main/sub, or main",
+                "{} is not a revision: write main/sub or main",
                 quote(key.as_bytes())
             ))
         })?

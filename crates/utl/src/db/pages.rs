@@ -14,21 +14,21 @@ use crate::soundness::check_pages;
 
 pub(super) const PAGES: Command = Command {
     usage: "pages <filename>",
-    short: "Lists the pages of a file: what each is for, and how much is in it",
+    short: "Lists the pages of a file, each with its type and fill",
     run: Some(pages),
     ..Command::EMPTY
 };
 
 pub(super) const STATS: Command = Command {
     usage: "stats <filename>",
-    short: "Sums the pages of a file up",
+    short: "Summarizes the pages of a file",
     run: Some(stats),
     ..Command::EMPTY
 };
 
 pub(super) const CHECK: Command = Command {
     usage: "check <filename>",
-    short: "Checks every page of a file: each reached once, well-formed, in order",
+    short: "Checks that every page of a file is referenced once, well-formed and sorted",
     run: Some(check),
     ..Command::EMPTY
 };

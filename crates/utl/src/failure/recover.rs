@@ -17,7 +17,7 @@ use thiserror::Error;
 pub(crate) enum RecoveryError {
     /// Two directories belong to different clusters.
     #[error(
-        "{} is of cluster {cluster:x} and {} of cluster {other_cluster:x}: give the directories of one cluster only",
+        "{} belongs to cluster {cluster:x} and {} to cluster {other_cluster:x}: give directories of one cluster only",
         path.display(),
         other.display()
     )]
@@ -33,7 +33,7 @@ pub(crate) enum RecoveryError {
     },
     /// Two directories belong to the same member, and only the newer one is valid.
     #[error(
-        "{} and {} are both of member {member:x}: give the one that it used last, and no older copy",
+        "{} and {} both belong to member {member:x}: give only the directory that it used last, not an older copy",
         path.display(),
         other.display()
     )]
@@ -48,15 +48,15 @@ pub(crate) enum RecoveryError {
     /// The new cluster would have the cluster id of the old one, so members of the old cluster could join it by
     /// mistake.
     #[error(
-        "the new cluster would have the id of the old one, {cluster:x}, whose members must never join it: give \
-         another --initial-cluster-token"
+        "the new cluster would have the id of the old one, {cluster:x}, and its members could join it: give another \
+         --initial-cluster-token"
     )]
     SameCluster {
         /// The cluster id.
         cluster: u64,
     },
     /// The new member's files would be inside a given directory, which must not be changed.
-    #[error("{} lies in {}, in which nothing is changed", output.display(), input.display())]
+    #[error("{} is inside {}, which must not be changed", output.display(), input.display())]
     Inside {
         /// The path for the new member.
         output: PathBuf,
@@ -65,20 +65,20 @@ pub(crate) enum RecoveryError {
     },
     /// No directory is sound.
     #[error(
-        "none of the directories is sound, so there is none to go on from: restore a snapshot (`snapshot restore`){last}"
+        "no directory is sound, so none can be recovered: restore a snapshot (`snapshot restore`){last}"
     )]
     NoneSound {
         /// What else the operator can do.
         last: String,
     },
     /// The chosen directory may lack acknowledged changes.
-    #[error("{reasons}; --accept-data-loss goes on all the same")]
+    #[error("{reasons}; use --accept-data-loss to continue nevertheless")]
     MayLose {
         /// The reasons.
         reasons: String,
     },
     /// The result differs from the printed plan, so a directory has changed meanwhile.
-    #[error("{} has changed while it was read: nothing was made", .0.display())]
+    #[error("{} changed while it was read: nothing was created", .0.display())]
     Changed(PathBuf),
 }
 
@@ -86,7 +86,7 @@ pub(crate) enum RecoveryError {
 #[derive(Debug, Error)]
 pub(crate) enum ReplayError {
     /// The state cannot be read from the file.
-    #[error("the state cannot be made from the backend file: {0}")]
+    #[error("the state cannot be read from the backend file: {0}")]
     State(#[from] RecoverError),
     /// The members of a file written by 3.5 cannot be determined.
     #[error(transparent)]

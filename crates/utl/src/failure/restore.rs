@@ -51,7 +51,7 @@ pub(crate) enum RestoreError {
     #[error("open {}: no such file or directory", .0.display())]
     Missing(PathBuf),
     /// The path is no regular file, or the file is empty. No flag makes a snapshot of it.
-    #[error("{} is no snapshot: {reason}", path.display())]
+    #[error("{} is not a snapshot: {reason}", path.display())]
     NoSnapshot {
         /// The path.
         path: PathBuf,
@@ -88,7 +88,7 @@ pub(crate) enum RestoreError {
         source: io::Error,
     },
     /// The newest revision plus the bump exceeds the largest revision.
-    #[error("cannot bump revision {newest} by {by}: that is more than a revision can be")]
+    #[error("cannot bump revision {newest} by {by}: the result exceeds the largest revision")]
     Bump {
         /// The newest revision.
         newest: i64,
@@ -96,7 +96,7 @@ pub(crate) enum RestoreError {
         by: u64,
     },
     /// The file is no backend file.
-    #[error("{} is no snapshot, as its copy shows: {source}", snapshot.display())]
+    #[error("{} is not a snapshot: its copy cannot be opened: {source}", snapshot.display())]
     Image {
         /// The snapshot.
         snapshot: PathBuf,
@@ -105,8 +105,8 @@ pub(crate) enum RestoreError {
     },
     /// Some pages of the snapshot cannot be read.
     #[error(
-        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; \
-         `snapshot verify` says more",
+        "{} is damaged at offset {offset} ({first}; {count} findings): no member could start on it; `snapshot \
+         verify` shows more",
         snapshot.display()
     )]
     Unsound {

@@ -14,7 +14,7 @@ pub(crate) enum StatusError {
         told: String,
     },
     /// The file is a bbolt file, but no backend file of etcd.
-    #[error("{path}: no file of etcd: bucket {bucket} is missing")]
+    #[error("{path}: not a file of etcd: bucket {bucket} is missing")]
     Foreign {
         /// The file.
         path: String,

@@ -155,10 +155,10 @@ mod tests {
         };
         let stranger = Candidate { cluster: Some(8), ..sound(3, 1, 1) };
         let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), stranger]);
-        assert!(text.starts_with("m1 is of cluster 7 and m3 of cluster 8"), "{text}");
+        assert!(text.starts_with("m1 belongs to cluster 7 and m3 to cluster 8"), "{text}");
         let copy = Candidate { path: "copy".into(), ..unsound(2, 1, 1) };
         let text = refused(&[sound(1, 1, 1), sound(2, 1, 1), copy]);
-        assert!(text.starts_with("m2 and copy are both of member 2"), "{text}");
+        assert!(text.starts_with("m2 and copy both belong to member 2"), "{text}");
         // A log that names no member is unsound and does not count.
         let nameless = Candidate { member: None, cluster: None, ..unsound(0, 0, 0) };
         check_identities(&[sound(1, 1, 1), nameless.clone(), nameless]).unwrap();

@@ -111,8 +111,8 @@ impl Plan {
         let mut doubts = Vec::new();
         if !self.has_majority {
             doubts.push(format!(
-                "{} of the {} voters of the newest configuration are here with a sound directory, and that is no \
-                 majority: writes that were acknowledged may be missing",
+                "{} of the {} voters of the newest configuration have a sound directory here, which is no majority: \
+                 acknowledged writes may be missing",
                 self.at_hand.len(),
                 self.voters.ids().len()
             ));
@@ -194,7 +194,7 @@ fn verdict(directory: &Directory) -> &'static str {
 
 fn reason(directory: &Directory) -> String {
     if directory.damage.is_empty() && directory.is_removed {
-        return "its cluster has removed the member, which does not vote".to_owned();
+        return "its cluster has removed the member, so it does not vote".to_owned();
     }
     directory.damage.join("; ")
 }
@@ -206,7 +206,7 @@ fn sentence(directory: &Directory) -> String {
         (Some(member), Some(cluster)) => {
             says.push_str(&format!("member {member:x} of cluster {cluster:x}"));
         }
-        (None, _) | (_, None) => says.push_str("of an unknown member"),
+        (None, _) | (_, None) => says.push_str("unknown member"),
     }
     if let Some((term, index)) = directory.last {
         says.push_str(&format!(", last entry {index} of term {term}"));
@@ -233,7 +233,7 @@ fn sayings(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, String)
     says.push((
         "chosen",
         format!(
-            "{}, whose log is the furthest of the sound ones: entry {index} of term {term}",
+            "{}, which has the most up-to-date log of the sound directories: entry {index} of term {term}",
             chosen.path.display()
         ),
     ));
@@ -263,8 +263,8 @@ fn voters(plan: &Plan) -> String {
         true if !plan.contradictions.is_empty() => {
             "a majority, but the directories contradict each other: WRITES MAY BE MISSING"
         }
-        true => "a majority, so every write that was acknowledged is in the chosen log",
-        false => "no majority: WRITES THAT WERE ACKNOWLEDGED MAY BE MISSING",
+        true => "a majority, so the chosen log has every acknowledged write",
+        false => "no majority: ACKNOWLEDGED WRITES MAY BE MISSING",
     };
     format!("{voters}{joint}: {verdict}")
 }
@@ -290,10 +290,10 @@ fn left_out(directory: &Directory, other: &Other) -> String {
             format!("of {path}, {}", list(indexes, told))
         }
         Other::Unreadable => {
-            format!("of {path}, whatever is in its log, which cannot be read to its end")
+            format!("of {path}, its whole log, which cannot be read to its end")
         }
         Other::Unknown { indexes } => format!(
-            "of {path}, which ends before the chosen log begins, it cannot be told whether it is the same: {}",
+            "of {path}, which ends before the chosen log begins and so cannot be compared: {}",
             list(indexes, &[])
         ),
     }
@@ -351,9 +351,11 @@ fn new(plan: &Plan) -> String {
         by => format!(", at a revision raised by {by}"),
     };
     let next = match (is_made, plan.doubts().is_empty()) {
-        (true, _) => "is made in",
-        (false, true) => "nothing is written; --yes makes it in",
-        (false, false) => "nothing is written; --yes and --accept-data-loss make it in",
+        (true, _) => "is created in",
+        (false, true) => "nothing is written yet; use --yes to create it in",
+        (false, false) => {
+            "nothing is written yet; use --yes and --accept-data-loss to create it in"
+        }
     };
     format!("cluster {cluster:x} with the members {members}{bumped}: {next} {}", place.display())
 }

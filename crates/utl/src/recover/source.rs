@@ -63,7 +63,7 @@ impl Source {
         };
         let Judgement { findings, backend: facts, removed, bad_state } =
             judge(&*disk, &dirs, opened.as_ref())?;
-        let bad = bad_state.map(|reason| format!("mark: the state was found to be bad: {reason}"));
+        let bad = bad_state.map(|reason| format!("mark: the state is corrupt: {reason}"));
         let (outline, is_log_whole) = Outline::read(&*disk, dirs.wal());
         let mut source = Self {
             dirs,
@@ -75,7 +75,7 @@ impl Source {
             _backend: opened.ok(),
         };
         if source.outline.member.is_none() && source.damage.is_empty() {
-            source.damage.push("log: it does not say whose it is".to_owned());
+            source.damage.push("log: it names no member".to_owned());
         }
         source.image = match (&source._backend, facts) {
             (Some(_), Some(facts)) if facts.applied < source.outline.mark().index => {
@@ -114,7 +114,8 @@ impl Source {
         let facts = facts?;
         if facts.applied < wanted {
             let applied = facts.applied;
-            self.damage.push(format!("{shown}: it ends with entry {applied}, not with {wanted}"));
+            self.damage
+                .push(format!("{shown}: its last applied entry is {applied}, expected {wanted}"));
             return None;
         }
         Some(Image { path, backend, applied: facts.applied, revision: facts.revision })

@@ -122,9 +122,9 @@ fn the_replay_begins_with_a_received_image() {
         let (code, shown, said) = lost.recover(&[&path], &["--accept-data-loss"]);
         let told = shown["directories"][0]["reason"].as_str().unwrap();
         assert!(code == 1 && told.contains(reason), "{shown}");
-        assert!(said.contains("none of the directories is sound"), "{said}");
+        assert!(said.contains("no directory is sound"), "{said}");
     };
-    unsound("the backend has applied entry 0 only, the log begins behind 10");
+    unsound("the backend has applied only entry 0, but the log begins after 10");
 
     let image = path.join("member/snap/000000000000000a.snap.db");
     let commit = |index: u64| {
@@ -140,7 +140,7 @@ fn the_replay_begins_with_a_received_image() {
         backend.commit(&batch).unwrap();
     };
     commit(9);
-    unsound("000000000000000a.snap.db: it ends with entry 9, not with 10");
+    unsound("000000000000000a.snap.db: its last applied entry is 9, expected 10");
     commit(10);
     let (code, shown, said) = lost.recover(&[&path], &["--accept-data-loss", "--yes"]);
     assert_eq!(code, 0, "{said}");
@@ -160,7 +160,7 @@ fn contradicting_directories_require_a_flag() {
     let other = lost.closed(1, &[put(2, "z")], 3);
     let (code, shown, said) = lost.recover(&[&one, &other], &["--yes"]);
     assert_eq!((code, &shown["plan"]["hasMajority"]), (1, &true.into()), "{said}");
-    assert!(said.contains("entry 4 of ") && said.contains("of the same term"), "{said}");
+    assert!(said.contains("entry 4 of ") && said.contains("of the same index and term"), "{said}");
     // An entry that is committed here differs from the one in the chosen log.
     let third = lost.closed(2, &[put(1, "w")], 4);
     let (code, _, said) = lost.recover(&[&one, &third], &["--yes"]);
@@ -218,13 +218,18 @@ fn a_corrupt_state_is_not_recovered_from() {
     std::fs::write(best.join("member/rebuild"), "it differs\n").unwrap();
     let (_, shown, _) = lost.recover(&[&best, &next], &["--accept-data-loss"]);
     let directory = &shown["directories"][0];
-    assert_eq!(directory["reason"], "mark: the state was found to be bad: it differs");
+    assert_eq!(directory["reason"], "mark: the state is corrupt: it differs");
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
     // The entries that only this directory has are listed.
     assert_eq!(shown["plan"]["leftOut"][0]["says"][0], "put \"y\" (0 bytes)");
     assert_eq!(shown["plan"]["contradictions"], serde_json::json!([]));
     let (code, judged, _) = utl(&["verify", best.to_str().unwrap()]);
-    assert!(code == 0 && judged.contains("note, mark, a start fetches the state anew"), "{judged}");
+    assert!(
+        code == 0
+            && judged
+                .contains("note, mark, the member fetches its state from others when it starts"),
+        "{judged}"
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn status(view: &BackendView) -> Result<Status, Failure> {
 
 /// The revision and the user's key of a record.
 fn record<'a>(key: &[u8], value: &'a [u8]) -> Result<(RecordKey, &'a [u8]), &'static str> {
-    let revision = RecordKey::decode(key).ok_or("the key is no revision")?;
-    let fields = Fields::decode(value).ok_or("the value is no record")?;
+    let revision = RecordKey::decode(key).ok_or("the key is not a revision")?;
+    let fields = Fields::decode(value).ok_or("the value is not a record")?;
     Ok((revision, fields.key))
 }

@@ -42,7 +42,7 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
         findings.damaged(PART, error.to_string().replace('\n', "; "));
         return None;
     }
-    findings.sound(PART, "every page is reached once, well-formed and in order");
+    findings.sound(PART, "every page is referenced once, well-formed and sorted");
     let mut revision = None;
     match keyspace(backend, &view) {
         Ok(keyspace) => {
@@ -52,7 +52,7 @@ pub(crate) fn examine(backend: &Backend, findings: &mut Findings) -> Option<Back
                 let dangling = keyspace.dangling;
                 findings.notable(
                     PART,
-                    format!("{dangling} keys are attached to leases that are not there"),
+                    format!("{dangling} keys are attached to leases that do not exist"),
                 );
             }
         }
@@ -89,13 +89,13 @@ fn keyspace(backend: &Backend, view: &BackendView) -> Result<Keyspace, Failure> 
     let mut leases = HashSet::new();
     for (position, (key, value)) in view.entries(Bucket::Lease)?.into_iter().enumerate() {
         let lease = LeaseRecord::decode(&value).ok_or_else(|| {
-            view.corrupt(Bucket::Lease, position as u64, &key, "the value is no lease")
+            view.corrupt(Bucket::Lease, position as u64, &key, "the value is not a lease")
         })?;
         leases.insert(lease.id.0);
     }
     let alarms = view.entries(Bucket::Alarm)?;
     Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
-        .ok_or_else(|| view.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
+        .ok_or_else(|| view.corrupt(Bucket::Alarm, 0, b"", "a key is not an alarm"))?;
     let options = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     let (store, Recovered { leases: attached, .. }) = Store::recover(backend, options)?;
     let hash = store.reader().view().hash_kv(0)?;

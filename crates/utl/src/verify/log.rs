@@ -89,7 +89,9 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
         let (path, offset) = (ending.path.display(), ending.offset);
         findings.notable(
             PART,
-            format!("{path}: the record at offset {offset} was not written to its end; the next start cuts it off"),
+            format!(
+                "{path}: the record at offset {offset} is incomplete; the next start truncates it"
+            ),
         );
     }
     if let Some((before, behind)) = facts.hole {
@@ -97,7 +99,8 @@ pub(super) fn examine(disk: &dyn Disk, dir: &Path, findings: &mut Findings) -> O
     }
     if facts.commit > facts.last_index {
         let (commit, last) = (facts.commit, facts.last_index);
-        findings.damaged(PART, format!("entry {commit} is committed, and the last one is {last}"));
+        findings
+            .damaged(PART, format!("entry {commit} is committed, but the last entry is {last}"));
     }
     Some(facts)
 }

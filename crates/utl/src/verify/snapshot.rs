@@ -18,16 +18,16 @@ use crate::session::Session;
 
 pub(crate) const SNAPSHOT_VERIFY: Command = Command {
     usage: "verify <filename>",
-    short: "Judges whether a member can be restored from a snapshot, changing nothing",
-    long: "Judges whether a member can be restored from a snapshot: holds its digest against it and reads every page,\n\
-           record, lease and member. Exits with 0 if a member can be restored.\n",
+    short: "Checks whether a member can be restored from a snapshot, without changing it",
+    long: "Checks whether a member can be restored from a snapshot: verifies its digest and reads every \
+     page,\nrecord, lease and member. Exits with 0 if a member can be restored.\n",
     run: Some(run),
     ..Command::EMPTY
 };
 
 const PART: &str = "digest";
-const ADVICE: &str = "do not restore it. Take another snapshot of a member that is well (`snapshot save`), or go back \
-                      to an older one";
+const ADVICE: &str = "do not restore it. Take another snapshot of a healthy member (`snapshot save`), or use an \
+ older one";
 const SECTOR_BYTES: u64 = 512;
 const DIGEST_BYTES: usize = 32;
 /// The number of bytes read at a time.
@@ -64,13 +64,14 @@ fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Res
     if len % SECTOR_BYTES != DIGEST_BYTES as u64 {
         let says = match len % SECTOR_BYTES {
             0 => {
-                "there is none, as in a file that is no snapshot but a member's: `snapshot restore` needs \
-                  --skip-hash-check"
+                "there is none, as in the backend file of a member: `snapshot restore` needs --skip-hash-check"
             }
             _ => {
                 findings.damaged(
                     PART,
-                    format!("the file is cut off: {len} bytes are no whole number of sectors"),
+                    format!(
+                        "the file is truncated: {len} bytes are not a multiple of the sector size"
+                    ),
                 );
                 return Ok(());
             }
@@ -90,10 +91,10 @@ fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Res
     let mut expected = [0; DIGEST_BYTES];
     file.read_exact_at(&mut expected, image_len)?;
     if sha256.finalize()[..] == expected {
-        findings.sound(PART, "it is that of the file");
+        findings.sound(PART, "it matches the file");
     } else {
         findings
-            .damaged(PART, "it is that of another file: this one was changed after it was taken");
+            .damaged(PART, "it does not match: the file was changed after the snapshot was taken");
     }
     Ok(())
 }

@@ -184,7 +184,7 @@ fn after_goaway_accepted_calls_are_still_answered() {
     connection.receive(&reset, &mut each).unwrap();
     connection.end("the connection broke", &mut each);
     assert!(!connection.is_busy());
-    let farewell = "the server goes away (HTTP/2 error 11: too_many_pings)".to_owned();
+    let farewell = "the server sent GOAWAY (HTTP/2 error 11: too_many_pings)".to_owned();
     let reset = "the server reset the stream (HTTP/2 error 8)".to_owned();
     assert_eq!(ended, [(2, 14, farewell.clone()), (0, 14, reset), (1, 14, farewell)]);
 }

@@ -113,5 +113,5 @@ async fn fetch(session: &Session) -> Result<f64, String> {
             return value.trim().parse().map_err(|_| format!("no number: {value}"));
         }
     }
-    Err(format!("{endpoint} tells no {}", METRIC.trim()))
+    Err(format!("{endpoint} reports no {}", METRIC.trim()))
 }

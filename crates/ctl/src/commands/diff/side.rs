@@ -73,7 +73,7 @@ impl Side {
         loop {
             if let Some(record) = self.page.next() {
                 if self.last_key.as_ref().is_some_and(|last| last.key() >= record.key()) {
-                    return Err(self.failed("keys are not in their order"));
+                    return Err(self.failed("keys are out of order"));
                 }
                 self.last_key = Some(record.clone());
                 return Ok(Some(record));
