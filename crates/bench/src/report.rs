@@ -118,7 +118,7 @@ struct ServerPart {
     memory: Memory,
 }
 
-/// What a report contains besides the figures.
+/// The parts of a report besides the figures.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
     pub(crate) load: String,

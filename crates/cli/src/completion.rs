@@ -15,7 +15,7 @@ pub const ASK_NAMES: &str = "__completeNoDesc";
 /// The shells that have a script.
 pub const SHELLS: &[&str] = &["bash", "fish", "powershell", "zsh"];
 
-/// What the last line of an answer instructs the shell to do.
+/// The instruction for the shell in the last line of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Directive {
     /// File names may follow too.

@@ -57,7 +57,7 @@ pub(super) fn no_answer(reason: &str) -> String {
     unconnected(&format!("error reading from server: {reason}"))
 }
 
-/// What is wrong with `host:port`; `None` if it is valid.
+/// The error of an invalid `host:port`; `None` if it is valid.
 pub(super) fn fault_of(authority: &str) -> Option<String> {
     let address = |fault: &str| Some(format!("address {authority}: {fault}"));
     if authority.is_empty() {

@@ -177,7 +177,7 @@ struct Target {
     text: String,
     endpoint: Endpoint,
     connector: ChannelConnector,
-    /// What is wrong with the address.
+    /// The error of an invalid address.
     fault: Option<String>,
     dial_timeout: Option<Duration>,
 }

@@ -79,7 +79,7 @@ pub struct History {
     pub event_log: EventLog,
 }
 
-/// What the checker may demand of the cluster.
+/// The tolerances of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// How much earlier than its TTL a lease may end, in nanoseconds: the clocks of members are not exact.

@@ -33,7 +33,7 @@ pub enum Property {
 pub struct Violation {
     /// The property.
     pub property: Property,
-    /// What is wrong, in words.
+    /// The error, in words.
     pub description: String,
     /// The operations that prove it, as positions in the history.
     pub operations: Vec<usize>,

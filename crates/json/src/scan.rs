@@ -15,7 +15,7 @@ pub enum SyntaxError {
     Character {
         /// The first byte of the character.
         byte: u8,
-        /// What was expected or being read.
+        /// The element that was expected or being read.
         where_found: &'static str,
     },
     /// A value is nested too deeply.
@@ -39,7 +39,7 @@ fn quoted(byte: u8) -> String {
     }
 }
 
-/// What is expected next.
+/// The expected next element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Value,

@@ -1,4 +1,4 @@
-//! Samples of allocations, grouped by stack: what was allocated since sampling began, and what of it is in use.
+//! Samples of allocations, grouped by stack: the memory allocated since sampling began, and its part in use.
 //!
 //! An allocation of `size` bytes is sampled with the probability `1 - exp(-size / mean)`, and a sample counts
 //! for the inverse of that probability. The profile therefore estimates all allocations, as Go's heap profile
@@ -177,8 +177,7 @@ pub(crate) fn now() -> Option<HeapProfile> {
 }
 
 impl HeapProfile {
-    /// The difference to an earlier snapshot: what was allocated since, and the change in use, which may be
-    /// negative.
+    /// The difference to an earlier snapshot: the memory allocated since, and the change in use, which may be negative.
     #[must_use]
     pub fn since(mut self, before: &Self) -> Self {
         for (stack, sums) in &before.rows {

@@ -21,7 +21,7 @@
 //!
 //! # Not here
 //!
-//! Who may request a profile, and how (`edge::http`). The reasons for this design: decision 15.
+//! Permissions and requests for profiles (`edge::http`). The reasons for this design: decision 15.
 
 mod allocator;
 mod binaries;

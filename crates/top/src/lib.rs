@@ -14,7 +14,7 @@
 //!
 //! - `top` uses only public interfaces, so it shows Quorate and etcd alike. A value that a member does not
 //!   report is shown as missing. An unreachable member never ends the display.
-//! - The load on the cluster is bounded, whatever the cluster stores: see `collect`, `walking`, `watching` and
+//! - The load on the cluster is bounded for any amount of data: see `collect`, `walking`, `watching` and
 //!   decision 0024.
 
 mod collect;

@@ -89,7 +89,7 @@ impl Sort {
     }
 }
 
-/// What the user has chosen to see.
+/// The user's choices.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) pane: Pane,

@@ -84,7 +84,7 @@ pub(crate) enum Failure {
         path: PathBuf,
         /// The number of findings that are damage.
         count: usize,
-        /// What the operator can do.
+        /// The advice for the operator.
         advice: String,
     },
     /// The file has no such bucket.

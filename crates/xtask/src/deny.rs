@@ -63,7 +63,7 @@ fn database() -> Option<PathBuf> {
     Some(home?.join("advisory-dbs"))
 }
 
-/// What is available for the check of advisories.
+/// The available means to check advisories.
 #[derive(Clone, Copy, Debug)]
 struct Advisories {
     is_installed: bool,

@@ -178,7 +178,7 @@ impl Material {
     }
 }
 
-/// Prints what was skipped as the last lines, whatever the result is.
+/// Prints the skipped tests as the last lines, after success and failure alike.
 #[expect(clippy::print_stdout, reason = "the summary is the chore's answer")]
 fn conclude(has_passed: bool, summary: String) -> Outcome {
     if !has_passed {
@@ -247,8 +247,8 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
     }
 }
 
-/// What is asked of the code that is shipped and not of its tests, which count small things: that each number keeps its
-/// value where its type changes.
+/// Lints for shipped code only, not for tests, whose numbers are small: conversions must keep the value of each
+/// number.
 const SHIPPED_LINTS: [&str; 3] =
     ["clippy::cast_possible_truncation", "clippy::cast_possible_wrap", "clippy::cast_sign_loss"];
 

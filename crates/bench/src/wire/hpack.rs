@@ -11,7 +11,7 @@ use crate::secret::Secret;
 
 /// The size of the dynamic table on either side, the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
-/// What an entry counts besides its strings (RFC 7541, section 4.1).
+/// The size of an entry besides its strings (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD_BYTES: usize = 32;
 /// Complete fields, by their index in the static table.
 const POST: u8 = 0x83;

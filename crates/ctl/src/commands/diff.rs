@@ -137,7 +137,7 @@ async fn compare(session: &Session) -> Result<Totals, Failure> {
 /// The number of keys between two checks whether a progress update is due.
 const KEYS_BETWEEN_REPORTS: u64 = 1_000;
 
-/// What is compared and printed.
+/// The options of comparison and output.
 struct Shown {
     metadata: bool,
     is_json: bool,
