@@ -3,6 +3,9 @@
 //! In [`PAGE`], the drawing has every crate, and every crate has a heading of the third level, alone or with others. A
 //! name such as `storage::wal` between backticks is a file, a module or a declared item of that crate. So is every plain
 //! name between backticks below the heading of a crate; other crates may be named there, too.
+//!
+//! A row of the table of terms that ends with a type, such as `raft::Term`, reserves its name: no other crate declares a
+//! type of this name.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +17,9 @@ const PAGE: &str = "ARCHITECTURE.md";
 
 /// What a name may stand behind where it is declared.
 const DECLARING: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "mod", "type"];
+
+/// What declares a type.
+const TYPES: [&str; 4] = ["struct", "enum", "trait", "type"];
 
 /// The names that each crate has, by its folder's name.
 type Crates<'a> = BTreeMap<&'a str, Vec<&'a str>>;
@@ -31,6 +37,7 @@ pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
         headings.flat_map(|heading| heading.split('`').skip(1).step_by(2)).collect();
     let missing = crates.keys().filter(|name| !headed.is_empty() && !headed.contains(name));
     complaints.extend(missing.map(|name| format!("{PAGE}: {name} has no heading")));
+    check_terms(&page.text, sources, complaints);
     let mut is_drawing = false;
     let mut entry: Vec<&str> = Vec::new();
     for (number, line) in (1..).zip(page.text.lines()) {
@@ -47,6 +54,30 @@ pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
                 segments(name).find(|segment| !is_of_one(segment, &owners, &crates))
             });
             complaints.extend(unknown.map(|name| format!("{PAGE}:{number}: there is no {name}")));
+        }
+    }
+}
+
+/// Complains of types that have the name of a term in another crate than its own.
+fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
+    let (_, terms) = page.split_once("\n## Terms\n").unwrap_or_default();
+    let terms = terms.lines().take_while(|line| !line.starts_with("## "));
+    for row in terms.filter(|line| line.starts_with('|')) {
+        let path = row.rsplit('`').nth(1).unwrap_or_default();
+        let Some((owner, term)) = path.rsplit_once("::") else { continue };
+        if !term.starts_with(char::is_uppercase) {
+            continue;
+        }
+        for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
+            let folder = format!("crates/{owner}/");
+            let declares = |pair: &[&str]| TYPES.contains(&pair[0]) && pair[1] == term;
+            let is_other = source.path.starts_with("crates/") && !source.path.starts_with(&folder);
+            if is_other
+                && source.text.contains(term)
+                && tokens(&source.text).windows(2).any(declares)
+            {
+                complaints.push(format!("{}: {term} is a term of {owner} ({PAGE})", source.path));
+            }
         }
     }
 }
@@ -130,6 +161,16 @@ mod tests {
             complaints(DRAWING, "as `log::step` has it"),
             [format!("{PAGE}:7: there is no step")]
         );
+    }
+
+    #[test]
+    fn a_type_with_the_name_of_a_term_of_another_crate_is_noticed() {
+        let row = |owner: &str| {
+            format!("### `core`, `log`\n\n## Terms\n\n| frame | a frame | `{owner}::Frame` |")
+        };
+        assert_eq!(complaints(DRAWING, &row("log")), [""; 0]);
+        let taken = format!("crates/log/src/record.rs: Frame is a term of core ({PAGE})");
+        assert!(complaints(DRAWING, &row("core")).contains(&taken));
     }
 
     #[test]
