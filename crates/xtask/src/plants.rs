@@ -2,8 +2,9 @@
 //!
 //! `crates/sim/plants` holds defects: each a patch against production code, with a header that says which
 //! invariant it breaks, and who relies on it. This chore plants them one at a time in a copy of the tree,
-//! builds the simulator there, and runs seeds until one fails or the time is up. What came of each is a row of
-//! the table in `docs/testing.md`, which is written there at once.
+//! builds the simulator there, and runs seeds until one fails or the time is up. A defect in code that the simulator
+//! does not run (ports, the proxy, tokens) names the tests that find it in a line `Found by: cargo test ...`, and those are run
+//! instead. The outcome of each is a row of the table in `docs/testing.md`, which is written there at once.
 //!
 //! The copy and what is built from it stay in the target folder, so that a plant costs the crates that it
 //! touches and those above, not the whole build.
@@ -43,11 +44,15 @@ struct Plant {
     name: String,
     path: PathBuf,
     breaks: String,
+    /// The arguments of `cargo test` that select the tests which find the defect. Without them, the simulator finds it.
+    tests: Option<Vec<String>>,
 }
 
-/// What became of it.
+/// How a defect was found.
 struct Found {
-    seed: u64,
+    /// The seed of the simulator that failed. A defect that tests find has none.
+    seed: Option<u64>,
+    /// The failure that was reported, or the name of the test that failed.
     said: String,
     /// How long it took.
     time: Duration,
@@ -126,9 +131,10 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
     copy::refresh(&root(), &tree)?;
     apply(&tree, &plant.path)?;
     say(&format!("{}: building", plant.name));
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(&tree).env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "1");
+    if let Some(tests) = &plant.tests {
+        return run_tests(&plant.name, tests, (&tree, &build));
+    }
+    let mut command = cargo(&tree, &build);
     command.args(["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM]);
     // Quietly: a defect may leave something unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
@@ -137,6 +143,43 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
     simulator.args(["--threads", &wanted.threads]);
     simulator.args(wanted.theme.iter().flat_map(|theme| ["--theme", theme]));
     run_until_failure(&mut simulator, wanted.limit)
+}
+
+fn cargo(tree: &Path, build: &Path) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(tree).env("CARGO_TARGET_DIR", build).env("CARGO_INCREMENTAL", "1");
+    command
+}
+
+/// Builds the server and the tests with the defect, and runs the tests that find it. They must run, and one must fail:
+/// a filter that selects no test is an error, as is code that does not compile.
+fn run_tests(
+    name: &str,
+    tests: &[String],
+    (tree, build): (&Path, &Path),
+) -> Result<Option<Found>, String> {
+    let failed = |why| format!("{name}: {why}");
+    let server = build.join("debug").join("quorate");
+    output(cargo(tree, build).args(["build", "--workspace", "--tests"])).map_err(failed)?;
+    let start = Instant::now();
+    let run = cargo(tree, build).env("QUORATE_BIN", server).arg("test").args(tests).output();
+    let run = run.map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8_lossy(&run.stdout);
+    let Some(said) = read_failed_test(&text) else {
+        let ran = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok"));
+        return match ran.count() {
+            0 => Err(failed(format!("cargo test {} ran no test", tests.join(" ")))),
+            _ => Ok(None),
+        };
+    };
+    Ok(Some(Found { seed: None, said, time: start.elapsed() }))
+}
+
+/// Returns the name of the first test that failed, from what `cargo test` prints.
+fn read_failed_test(text: &str) -> Option<String> {
+    let mut failed = text.lines().filter_map(|line| line.strip_suffix(" ... FAILED"));
+    failed.find_map(|line| line.strip_prefix("test ")).map(str::to_owned)
 }
 
 /// Runs the simulator until it tells of a seed that failed, or the time is up.
@@ -157,7 +200,7 @@ fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<
     drop(process.kill());
     process.wait().map_err(failed)?;
     match found {
-        Ok(Some((seed, said))) => Ok(Some(Found { seed, said, time: start.elapsed() })),
+        Ok(Some((seed, said))) => Ok(Some(Found { seed: Some(seed), said, time: start.elapsed() })),
         Ok(None) => Err(format!("{PROGRAM} ended early and reported no seed that fails")),
         Err(_) => Ok(None),
     }
@@ -196,13 +239,16 @@ fn plant(path: PathBuf) -> Result<Plant, String> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
     let header = |key: &str| {
-        let line = text.lines().take_while(|line| !line.starts_with("--- "));
-        let value = line.filter_map(|line| line.strip_prefix(key)).next();
-        value.map(str::to_owned).ok_or(format!("{FOLDER}/{name}.patch: no line begins `{key}`"))
+        let mut line = text.lines().take_while(|line| !line.starts_with("--- "));
+        line.find_map(|line| line.strip_prefix(key)).map(str::to_owned)
     };
-    let breaks = header("Breaks: ")?;
-    header("Relied on by: ")?;
-    Ok(Plant { name, path, breaks })
+    let required =
+        |key: &str| header(key).ok_or(format!("{FOLDER}/{name}.patch: no line begins `{key}`"));
+    let breaks = required("Breaks: ")?;
+    required("Relied on by: ")?;
+    let tests = header("Found by: cargo test ");
+    let tests = tests.map(|tests| tests.split_whitespace().map(str::to_owned).collect());
+    Ok(Plant { name, path, breaks, tests })
 }
 
 /// Says which plants are no longer fit to be planted: they have to follow the code.
@@ -250,6 +296,13 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_test_is_read_from_the_output_of_cargo_test() {
+        let text = "running 2 tests\ntest a::good ... ok\ntest b::bad ... FAILED\n";
+        assert_eq!(read_failed_test(text), Some("b::bad".to_owned()));
+        assert_eq!(read_failed_test("test a::good ... ok\n"), None);
+    }
+
+    #[test]
     fn the_simulator_is_stopped_when_it_has_failed_or_its_time_is_up() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
@@ -258,7 +311,7 @@ mod tests {
         };
         let long = Duration::from_secs(60);
         let found = run_until_failure(&mut shell("echo 'seed 3 fails: x'; exec sleep 60"), long);
-        assert_eq!(found.unwrap().unwrap().seed, 3);
+        assert_eq!(found.unwrap().unwrap().seed, Some(3));
         let found = run_until_failure(&mut shell("exec sleep 60"), Duration::from_millis(10));
         assert!(found.unwrap().is_none());
         assert!(run_until_failure(&mut shell("exit 0"), long).is_err());

@@ -21,9 +21,13 @@ pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Fo
     let said: String = found.said.chars().take(SAID_MAX).collect();
     // What would end a cell.
     let said = said.replace('|', "/");
-    let (seeds, time) = (found.seed - first + 1, found.time.as_secs().max(1));
-    // Only some of these seeds are of the theme, so the count says less than the seed.
-    let seeds = theme.map_or_else(|| seeds.to_string(), |theme| format!("{}, {theme}", found.seed));
+    let time = found.time.as_secs().max(1);
+    let seeds = match (found.seed, theme) {
+        (None, _) => "a test".to_owned(),
+        (Some(seed), None) => (seed - first + 1).to_string(),
+        // Only some of these seeds are of the theme, so the count says less than the seed.
+        (Some(seed), Some(theme)) => format!("{seed}, {theme}"),
+    };
     format!("| `{name}` | {seeds} | {time} s | {} |", said.trim())
 }
 
@@ -76,8 +80,14 @@ mod tests {
     #[test]
     fn a_row_takes_the_place_of_the_one_before() {
         let names: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
-        let found = Found { seed: 12, said: "x | y".to_owned(), time: Duration::from_millis(10) };
+<<<<<<< HEAD
+        let found = Found { seed: Some(12), said: "x | y".to_owned(), time: Duration::from_millis(10) };
         let found = row("b", 3, None, Some(&found));
+=======
+        let found =
+            Found { seed: Some(12), said: "x | y".to_owned(), time: Duration::from_millis(10) };
+        let found = row("b", 3, Some(&found));
+>>>>>>> b161ea2b (Find planted defects of the shell by the tests that they name)
         assert_eq!(found, "| `b` | 10 | 1 s | x / y |");
         let old = format!(
             "t\n\n{HEADER}\n| `b` | not found | | |\n| `c` | 7 | 2 s | z |\n| `d` | 1 |\n\nu\n"
