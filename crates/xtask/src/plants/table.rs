@@ -80,14 +80,9 @@ mod tests {
     #[test]
     fn a_row_takes_the_place_of_the_one_before() {
         let names: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
-<<<<<<< HEAD
-        let found = Found { seed: Some(12), said: "x | y".to_owned(), time: Duration::from_millis(10) };
-        let found = row("b", 3, None, Some(&found));
-=======
         let found =
             Found { seed: Some(12), said: "x | y".to_owned(), time: Duration::from_millis(10) };
-        let found = row("b", 3, Some(&found));
->>>>>>> b161ea2b (Find planted defects of the shell by the tests that they name)
+        let found = row("b", 3, None, Some(&found));
         assert_eq!(found, "| `b` | 10 | 1 s | x / y |");
         let old = format!(
             "t\n\n{HEADER}\n| `b` | not found | | |\n| `c` | 7 | 2 s | z |\n| `d` | 1 |\n\nu\n"
