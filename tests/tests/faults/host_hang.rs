@@ -1,7 +1,7 @@
-//! Hosts that hang while they lead: their disk and their network stand still at once, or their processes do.
+//! A leader whose host hangs: its disk and its link stop at once, or its process is suspended.
 //!
-//! One cause in practice is storage behind the network. The others elect a leader, which ends the leases that nobody
-//! renews there. From then on the old leader must renew none, whatever it believes.
+//! One cause in practice is network storage. The other members elect a leader, which ends the leases that are not
+//! renewed there. From then on the old leader must grant no renewal.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,42 +15,54 @@ use quorate_tests::{
 use crate::{CALM, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
-    a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended,
-    a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended_with_tls,
-    a_suspended_leader_renews_no_lease_that_ended,
-    a_suspended_leader_renews_no_lease_that_ended_with_tls,
+    hung_leader_renews_no_ended_lease,
+    hung_leader_renews_no_ended_lease_over_tls,
+    hung_leader_without_disk_fence_renews_no_ended_lease,
+    hung_leader_without_disk_fence_renews_no_ended_lease_over_tls,
+    suspended_leader_renews_no_ended_lease,
+    suspended_leader_renews_no_ended_lease_over_tls,
 }
 
 /// Lifetime of the leases, in seconds.
 const LIFE: i64 = 2;
 /// Between two renewals at the old leader, and two writes there.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long the old leader is asked after the lease has ended. It holds connections of a link that is down for
-/// longer.
+/// How long renewals are sent to the old leader after the lease has ended. It is longer than the old leader keeps
+/// connections of a link that is down.
 const AFTERWARDS: Duration = Duration::from_secs(4);
+/// Leader changes in the long version of a test.
+const ROUNDS: i64 = 50;
 
 /// What happens to the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Its syncs do not come back, and its link is down.
-    Hang,
-    /// Its process gets no processor.
+    /// Its syncs do not return, and its link is down.
+    Hang { has_fence: bool },
+    /// Its process is stopped by a signal.
     Suspension,
 }
 
-async fn a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended(_: Kind) {
-    check(Fault::Hang, false).await;
+async fn hung_leader_renews_no_ended_lease(_: Kind) {
+    check(Fault::Hang { has_fence: true }, false).await;
 }
 
-async fn a_leader_whose_disk_and_link_hang_renews_no_lease_that_ended_with_tls(_: Kind) {
-    check(Fault::Hang, true).await;
+async fn hung_leader_renews_no_ended_lease_over_tls(_: Kind) {
+    check(Fault::Hang { has_fence: true }, true).await;
 }
 
-async fn a_suspended_leader_renews_no_lease_that_ended(_: Kind) {
+async fn hung_leader_without_disk_fence_renews_no_ended_lease(_: Kind) {
+    check(Fault::Hang { has_fence: false }, false).await;
+}
+
+async fn hung_leader_without_disk_fence_renews_no_ended_lease_over_tls(_: Kind) {
+    check(Fault::Hang { has_fence: false }, true).await;
+}
+
+async fn suspended_leader_renews_no_ended_lease(_: Kind) {
     check(Fault::Suspension, false).await;
 }
 
-async fn a_suspended_leader_renews_no_lease_that_ended_with_tls(_: Kind) {
+async fn suspended_leader_renews_no_ended_lease_over_tls(_: Kind) {
     check(Fault::Suspension, true).await;
 }
 
@@ -60,19 +72,25 @@ async fn check(fault: Fault, is_secured: bool) {
     let Some(shims) = shims else { return };
     let mut servers: Vec<Server> = (0..3)
         .map(|member| {
-            bridge.member(member, |options| shims[member].prepare(options.timing(CALM.0, CALM.1)))
+            bridge.member(member, |options| {
+                let options = shims[member].prepare(options.timing(CALM.0, CALM.1));
+                match fault {
+                    Fault::Hang { has_fence: false } => options.flag("--fence-stalled-disk=false"),
+                    Fault::Hang { has_fence: true } | Fault::Suspension => options,
+                }
+            })
         })
         .collect();
     servers.iter_mut().for_each(Server::launch);
     for server in &mut servers {
         server.ready().await.unwrap();
     }
-    let rounds = if is_long() { 20 } else { 1 };
+    let rounds = if is_long() { ROUNDS } else { 1 };
     for round in 1..=rounds {
         let leader = leader_among(&bridge, &[0, 1, 2]).await;
         let lease = Lease::hold(&bridge, leader, round).await;
         match fault {
-            Fault::Hang => {
+            Fault::Hang { .. } => {
                 shims[leader].hold(Held::Everything);
                 bridge.set_link(leader, false);
             }
@@ -115,12 +133,12 @@ async fn leader_among(bridge: &Bridge, members: &[usize]) -> usize {
     .await
 }
 
-/// A lease that its holder renews at one member all the time.
+/// A lease that its holder renews at one member until the value is dropped.
 struct Lease {
     id: i64,
-    /// When a renewal was granted for the last time.
+    /// The time of the last renewal that was granted.
     granted_last: Rc<Cell<Option<Instant>>>,
-    /// Since when it is known to have ended.
+    /// The time at which the new leader was seen to have ended it.
     ended: Cell<Option<Instant>>,
     tasks: tokio::task::JoinSet<()>,
 }
@@ -138,14 +156,14 @@ impl Lease {
         tasks.spawn_local(async move {
             let mut number = 0;
             loop {
-                // One that waits for an answer holds up no other.
+                // Each renewal is a task of its own, so that one without an answer delays no other.
                 let (granted, renewing) = (Rc::clone(&granted), client.clone());
                 tokio::task::spawn_local(async move {
                     if renewing.renew(id).await.is_ok_and(|ttl| ttl > 0) {
                         granted.set(Some(Instant::now()));
                     }
                 });
-                // The disk has something to do at every moment.
+                // Writes keep the disk busy, so that it is in a sync when it stops.
                 number += 1;
                 let writing = client.clone();
                 tokio::task::spawn_local(async move {
@@ -159,7 +177,7 @@ impl Lease {
         lease
     }
 
-    /// Waits until the lease has ended at a member that leads now.
+    /// Waits until the new leader has ended the lease.
     async fn wait_for_end(&self, client: &Client) {
         eventually_within(PATIENCE, "the lease to end", async || {
             let request = pb::LeaseTimeToLiveRequest { id: self.id, keys: false };
@@ -174,6 +192,6 @@ impl Lease {
         let (granted, ended) = (self.granted_last.get().unwrap(), self.ended.get().unwrap());
         let late = granted.saturating_duration_since(ended);
         assert!(late.is_zero(), "the old leader renewed the lease {late:?} after it had ended");
-        assert!(!self.tasks.is_empty(), "it was asked all the time");
+        assert!(!self.tasks.is_empty(), "renewals were sent during the whole test");
     }
 }
