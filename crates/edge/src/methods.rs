@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_these_answer_whoever_asks() {
+    fn only_these_methods_need_no_user() {
         let all = NEEDS.iter().flat_map(|(service, methods)| {
             methods.iter().map(move |(method, needs)| (format!("{service}/{method}"), *needs))
         });
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_methods_that_there_are() {
+    fn rules_name_existing_methods() {
         let known = |text: &str| {
             let rules = Rules::parse(&format!("exclude method={text}")).unwrap();
             rules.methods().all(is_known)

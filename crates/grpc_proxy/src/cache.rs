@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_outdates_what_is_about_it() {
+    fn a_write_invalidates_the_answers_about_its_keys() {
         let cache = Cache::default();
         keep(&cache, "a", span("a", ""), 0);
         keep(&cache, "b", span("b", ""), 0);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_a_write_has_overtaken_is_not_kept() {
+    fn an_answer_overtaken_by_a_write_is_not_cached() {
         let cache = Cache::default();
         let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
         cache.outdate(&span("b", ""));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_for_whom_they_were_given_to() {
+    fn cached_answers_are_given_to_the_same_user_only() {
         let cache = Cache::default();
         keep(&cache, "a", span("a", ""), 0);
         let mut headers = http::HeaderMap::new();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_asked_for_before_is_left_after_the_cache_was_cleared() {
+    fn clearing_the_cache_also_discards_answers_in_flight() {
         let cache = Cache::default();
         let mut headers = http::HeaderMap::new();
         headers.insert("token", http::HeaderValue::from_static("t"));

@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_says_is_handed_on_and_what_is_about_the_way_is_not() {
+    fn client_metadata_is_forwarded_and_hop_headers_are_not() {
         let lines =
             headers(&[("token", "t"), ("user-agent", "x"), ("te", "trailers"), ("other", "o")]);
         assert_eq!(forwarded(&lines), headers(&[("token", "t"), ("other", "o")]));
     }
 
     #[test]
-    fn who_asks_is_told_by_token_and_by_the_wish_for_a_leader() {
+    fn callers_are_identified_by_token_and_leader_requirement() {
         let lines = headers(&[("token", "t"), ("hasleader", "true")]);
         let asker = Asker::of(&lines);
         assert_eq!(asker.headers(), lines);

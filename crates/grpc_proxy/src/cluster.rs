@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_etcds_proxy_registers_is_read() {
+    fn the_registration_of_etcds_proxy_is_parsed() {
         let value = br#"{"Op":0,"Addr":"127.0.0.1:23790","Metadata":"{\"name\":\"host\"}"}"#;
         let proxy = Proxy { address: "127.0.0.1:23790".to_owned(), name: "host".to_owned() };
         assert_eq!(Proxy::read(value), Some(proxy));

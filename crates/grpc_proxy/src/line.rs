@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_in_etcds_words() {
+    fn invalid_flag_combinations_are_refused_in_etcds_words() {
         for (line, text) in [
             ("--resolver-prefix=a", "invalid resolver-ttl 0"),
             ("--resolver-ttl=5", "invalid resolver-prefix \"\""),

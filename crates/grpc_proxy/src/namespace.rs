@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_key_is_refused_wherever_it_stands() {
+    fn requests_without_a_key_are_refused_at_any_nesting_level() {
         let namespace = Namespace::new("n/").unwrap();
         let put = RequestOp { request: Some(Request::RequestPut(PutRequest::default())) };
         let inner = TxnRequest { success: vec![put], ..TxnRequest::default() };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_lose_the_prefix_and_nothing_else() {
+    fn only_the_prefix_is_removed_from_answers() {
         let namespace = Namespace::new("n/").unwrap();
         let fields =
             Fields { key: b"n/a", value: b"v", mod_revision: 7, lease: 3, ..Fields::default() };

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hull_has_all_and_no_more_than_it_has_to() {
+    fn a_hull_is_the_smallest_span_that_contains_both() {
         for (one, other, hull) in [
             (span("a", ""), span("a", ""), span("a", "")),
             (span("a", ""), span("c", ""), span("a", "c\0")),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_end_where_they_cannot_go_on() {
+    fn the_end_of_a_prefix_is_the_first_key_after_it() {
         assert_eq!(Span::below(&Bytes::from_static(b"n/")), span("n/", "n0"));
         assert_eq!(after(&[b'a', 0xff]), &b"b"[..]);
         assert_eq!(after(&[0xff, 0xff]), OPEN_END);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_without_a_scheme_are_secured_if_anything_is_said_about_it() {
+    fn endpoints_without_a_scheme_use_tls_if_a_flag_configures_it() {
         let connector = Connector::new(ConnectorSettings {
             pair: None,
             protocols: Protocols::default(),

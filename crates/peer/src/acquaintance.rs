@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_removed_stays_so_whatever_else_is_said() {
+    fn a_removed_member_stays_removed() {
         let known = Acquaintances::new(1);
         let of = |ids: [MemberId; 3]| ids.map(|id| known.of(id));
         use Sender::{Member, Removed, Unknown};
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_asked_now_and_then() {
+    fn unknown_senders_are_asked_at_a_limited_rate() {
         let (known, start) = (Acquaintances::new(1), Instant::now());
         assert!(known.may_ask(2, start) && known.may_ask(3, start));
         assert!(!known.may_ask(2, start + ASK_INTERVAL / 2));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_remembered_than_the_bound_says() {
+    fn the_number_of_confirmed_members_is_bounded() {
         let known = Acquaintances::new(1);
         for id in 2..1_000 {
             known.confirm(id);

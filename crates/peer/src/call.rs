@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_url_of_a_member_is_not_called() {
+    async fn invalid_peer_urls_are_not_called() {
         for base in ["ftp://127.0.0.1:1", "unix://", "nonsense"] {
             let call = Call::get(base, "/", Duration::from_secs(1));
             let answered = call.send(&Dialer::default()).await;

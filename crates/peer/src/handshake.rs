@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn another_cluster_is_told_after_another_version() {
+    fn the_version_is_checked_before_the_cluster_id() {
         let us = Introduction::new("3.5.0", 1, 0xabc, &[]);
         assert_eq!(us.check(&headers(&[(SERVER_VERSION, "3.5.0")])), Err(Mismatch::Cluster));
         let other = headers(&[(SERVER_VERSION, "3.5.0"), (CLUSTER_ID, "0abc")]);

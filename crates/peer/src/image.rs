@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_told_from_the_file_however_it_is_cut() {
+    fn the_digest_is_separated_from_the_file_regardless_of_splits() {
         let file: Vec<u8> = (0..200).collect();
         let sent = [&file[..], &Sha256::digest(&file)[..]].concat();
         for piece_bytes in [1, 31, 32, 33, 200, 1000] {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_or_changed_leaves_no_file() {
+    fn a_truncated_or_changed_image_leaves_no_file() {
         let file: Vec<u8> = (0..200).collect();
         let mut sent = [&file[..], &Sha256::digest(&file)[..]].concat();
         for cut in [0, 10, 32, 199, 231] {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_one_restore_and_those_that_say_nothing_are_listened_to() {
+    fn members_with_the_same_or_no_origin_are_accepted() {
         let restored = origin(Some("a1"), true);
         for told in [headers("a1"), HeaderMap::new()] {
             assert_eq!(restored.note(2, &told, 3), (Ok(()), None));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_was_just_restored_ends_beside_one_that_never_was() {
+    fn a_restored_member_ends_if_another_was_never_restored() {
         let (checked, end) = origin(Some("a1"), true).note(2, &headers("never"), 3);
         assert_eq!(checked, Err(Mismatch::Origin));
         let text = end.unwrap().to_string();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_ends_that_a_quorum_contradicts() {
+    fn a_member_ends_if_a_quorum_has_another_origin() {
         let odd = origin(None, false);
         assert_eq!(odd.note(2, &headers("a1"), 3).1, None);
         assert_eq!(odd.note(2, &headers("a1"), 3).1, None, "one member counts once");

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn such_a_connection_is_noticed_where_nothing_is_added() {
+    async fn a_stuck_connection_is_closed_without_a_new_message() {
         let patient = outgoing(Duration::from_secs(3600));
         let hasty = outgoing(Duration::ZERO);
         for outgoing in [&patient, &hasty] {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_once_for_each_peer_and_value() {
+    fn a_difference_is_logged_once_for_each_peer_and_value() {
         let ours = settings("1");
         let theirs = |learners| [settings(learners).header()].into_iter().collect();
         let difference = |other: &str| {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_announced_may_differ_and_is_remembered() {
+    fn announced_settings_may_differ_and_are_stored() {
         let ours = SharedSettings::new(Vec::new(), vec![("Gate", "false".to_owned())]);
         assert_eq!(ours.told_by(2, "Gate"), None);
         let theirs = |learners| [settings(learners).header()].into_iter().collect();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_passed_over() {
+    fn unreadable_settings_are_ignored() {
         let ours = settings("1");
         let long = "x".repeat(HEADER_BYTES_MAX + 1);
         for text in ["", "=", ";;", "max-learners", "learners-max=7", "\u{e9}max-learners=3", &long]

@@ -424,7 +424,7 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
 }
 
 #[test]
-fn without_streams_messages_go_one_by_one_and_are_answered_the_same_way() {
+fn without_streams_each_message_is_a_request() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     // The second member does not know the first, so it does not open streams to it.
     one.peers.set_members(&members(&[&one, &two]));
@@ -616,7 +616,7 @@ async fn next_post(listener: &TcpListener) -> (TcpStream, String) {
 }
 
 #[test]
-fn a_connection_that_was_closed_as_idle_costs_no_message() {
+fn no_message_is_lost_when_an_idle_connection_was_closed() {
     let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -662,7 +662,7 @@ fn a_connection_that_was_closed_as_idle_costs_no_message() {
 }
 
 #[test]
-fn a_stream_that_makes_no_sense_is_counted_and_dialed_again() {
+fn a_stream_with_invalid_bytes_is_counted_and_reopened() {
     let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -687,7 +687,7 @@ fn a_stream_that_makes_no_sense_is_counted_and_dialed_again() {
 }
 
 #[test]
-fn a_member_that_is_told_so_by_an_answer_is_removed() {
+fn an_answer_can_report_the_removal_of_this_member() {
     let two = TestMember::start(2);
     block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -702,7 +702,7 @@ fn a_member_that_is_told_so_by_an_answer_is_removed() {
 }
 
 #[test]
-fn somebody_who_turns_out_to_be_a_member_becomes_a_peer() {
+fn a_remote_that_is_added_to_the_cluster_becomes_a_peer() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     two.peers.table.add_remote(1, std::slice::from_ref(&one.url), Instant::now());
     two.introduce_to(&one);
@@ -734,7 +734,7 @@ fn members_are_counted_as_known_until_they_are_removed() {
 }
 
 #[test]
-fn a_member_that_cannot_keep_up_holds_its_peers_up() {
+fn an_overloaded_member_slows_down_its_peers() {
     let (one, two) = pair();
     let (payload, count) = (1 << 20, 160);
     // More than both ends together can buffer.

@@ -403,7 +403,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_release_has_its_own_heartbeat_of_a_link() {
+    fn the_link_heartbeats_of_all_releases_are_decoded() {
         let link = Message::new(MessageKind::Heartbeat, 0);
         for bytes in [
             // 3.5, with an empty snapshot.
@@ -440,7 +440,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_nobody_has_defined_is_told_apart() {
+    fn unknown_fields_and_kinds_are_handled() {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
         assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));

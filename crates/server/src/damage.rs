@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_told_from_a_machine_that_fails_whoever_reports_it() {
+    fn damage_is_distinguished_from_machine_failures() {
         let path = || -> Arc<Path> { Arc::from(Path::new("db")) };
         let corrupt = || BoltError::Corrupt { path: path(), page: 3, offset: 5, reason: "odd" };
         let unread = || BoltError::Io {

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_warned_of_from_thirty_days_before_and_once_a_day() {
+    fn expiry_is_logged_daily_from_thirty_days_before() {
         let mut warned = Warned::new();
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
         let certificate = |end| (Part::Certificate, end);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_warned_of_once_a_newer_one_is_due() {
+    fn an_outdated_revocation_list_is_logged() {
         let mut warned = Warned::new();
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
         let mut is_due_at =

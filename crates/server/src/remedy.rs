@@ -84,7 +84,7 @@ mod tests {
     struct Growing(#[source] io::Error);
 
     #[test]
-    fn a_full_disk_is_told_from_other_failures() {
+    fn a_full_disk_has_other_advice_than_other_failures() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
         assert!(full(28).starts_with("make room"), "ENOSPC");
         assert!(full(122).starts_with("make room"), "EDQUOT");

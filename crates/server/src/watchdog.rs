@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_is_kept_where_it_is_asked_for() {
+    fn the_watchdog_is_on_only_if_the_environment_asks_for_it() {
         let own = std::process::id().to_string();
         let asked = |micros: &str, process: Option<&str>, socket: &str| {
             Watchdog::asked_for(Some(micros.into()), process.map(Into::into), Some(socket.into()))
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_is_alive_gives_signs_of_life() {
+    async fn watchdog_notifications_require_progress() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();

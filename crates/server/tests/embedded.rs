@@ -123,7 +123,7 @@ impl Lines {
 }
 
 #[test]
-fn the_example_does_what_it_says() {
+fn the_example_runs() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data").display().to_string();
@@ -133,7 +133,7 @@ fn the_example_does_what_it_says() {
 }
 
 #[test]
-fn two_members_of_one_program_know_nothing_of_each_other() {
+fn two_members_of_one_program_are_independent() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let (one_ports, other_ports) = (ports(), ports());
@@ -167,7 +167,7 @@ fn two_members_of_one_program_know_nothing_of_each_other() {
 }
 
 #[test]
-fn nothing_is_left_of_one_that_is_dropped() {
+fn a_dropped_member_leaves_no_threads_and_files() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let ports = ports();
@@ -195,7 +195,7 @@ fn nothing_is_left_of_one_that_is_dropped() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why_and_leaves_the_host_alone() {
+fn a_failed_start_returns_the_reason_and_does_not_affect_the_host() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

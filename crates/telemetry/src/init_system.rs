@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_listens_is_told() {
+    fn a_listening_socket_receives_the_message() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_no_failure_and_a_missing_socket_is() {
+    fn a_missing_name_is_no_error_and_a_missing_socket_is() {
         assert!(send(b"READY=1", None).is_ok());
         assert!(send(b"READY=1", Some(OsStr::new(""))).is_ok());
         assert!(send(b"READY=1", Some(OsStr::new("/nonexistent/notify"))).is_err());

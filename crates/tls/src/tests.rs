@@ -209,7 +209,7 @@ async fn versions_and_suites_have_to_agree() {
 }
 
 #[tokio::test]
-async fn a_client_has_to_show_a_certificate_that_is_in_order() {
+async fn a_client_must_present_a_valid_certificate() {
     let (files, strangers) = (Files::new(), Files::new());
     let server = files.pair("server", &Said::default());
     let now = SystemTime::now();
@@ -227,7 +227,7 @@ async fn a_client_has_to_show_a_certificate_that_is_in_order() {
 }
 
 #[tokio::test]
-async fn the_name_in_a_clients_certificate_is_told_where_it_counts() {
+async fn the_client_certificate_is_passed_to_services_if_required() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let pair = files.pair("root", &client("root"));
@@ -247,7 +247,7 @@ async fn the_name_in_a_clients_certificate_is_told_where_it_counts() {
 }
 
 #[tokio::test]
-async fn only_the_allowed_are_let_in() {
+async fn only_allowed_names_are_accepted() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -267,7 +267,7 @@ async fn only_the_allowed_are_let_in() {
 }
 
 #[tokio::test]
-async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
+async fn revoked_certificates_are_refused_once_they_are_listed() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -297,7 +297,7 @@ async fn the_revoked_are_not_let_in_from_the_moment_the_list_says_so() {
 }
 
 #[tokio::test]
-async fn refusals_of_ours_have_the_alert_of_go_and_keep_their_reason() {
+async fn own_refusals_send_gos_alert_and_keep_their_reason() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -327,7 +327,7 @@ async fn refusals_of_ours_have_the_alert_of_go_and_keep_their_reason() {
 }
 
 #[tokio::test]
-async fn a_certificate_comes_from_where_it_says() {
+async fn a_certificate_must_match_the_clients_address() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let check = ClientCheck { checks_origin: true, ..files.check() };
@@ -342,7 +342,7 @@ async fn a_certificate_comes_from_where_it_says() {
 }
 
 #[tokio::test]
-async fn a_server_has_to_be_who_was_dialed() {
+async fn a_server_certificate_must_match_the_dialed_host() {
     let (files, strangers) = (Files::new(), Files::new());
     for (why, pair, is_right) in [
         ("right", files.pair("right", &Said::default()), true),
@@ -379,7 +379,7 @@ async fn a_server_has_to_be_who_was_dialed() {
 }
 
 #[tokio::test]
-async fn a_certificate_made_for_itself_is_trusted_by_itself() {
+async fn a_self_signed_certificate_trusts_itself() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("fixtures/client");
     let pair = find_or_make(&folder, &["127.0.0.1", "localhost"], 1).unwrap();
@@ -407,7 +407,7 @@ async fn a_certificate_made_for_itself_is_trusted_by_itself() {
 }
 
 #[tokio::test]
-async fn pairs_are_replaced_while_serving_and_broken_ones_are_not_taken() {
+async fn pairs_are_reloaded_while_serving_and_invalid_ones_are_ignored() {
     let files = Files::new();
     let pair = files.pair("server", &Said::default());
     let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
@@ -476,7 +476,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_look_says_when_lists_of_revoked_certificates_are_out_of_date() {
+async fn a_check_returns_when_revocation_lists_become_outdated() {
     let files = Files::new();
     let list = files.path("crl");
     let soon = SystemTime::now() + DAY * 3;
@@ -496,7 +496,7 @@ async fn a_look_says_when_lists_of_revoked_certificates_are_out_of_date() {
 }
 
 #[tokio::test]
-async fn a_look_says_when_files_expire() {
+async fn a_check_returns_when_certificates_expire() {
     let files = Files::new();
     let soon = SystemTime::now() + DAY * 3;
     let pair = files.pair("server", &Said { until: soon, ..Said::default() });
@@ -550,7 +550,7 @@ fn files_have_to_be_right_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_does_not_go_on_ends() {
+async fn a_stalled_handshake_times_out() {
     let files = Files::new();
     let acceptor = Acceptor::new(acceptor(files.pair("server", &Said::default()), None)).unwrap();
     for said in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"] {

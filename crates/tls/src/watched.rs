@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_changes_nothing_and_is_told_once() {
+    fn invalid_files_change_nothing_and_are_logged_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         file.write("one", 100);

@@ -19,7 +19,7 @@ on_both_servers! {
     errors_and_unknown_paths_are_messages,
     what_is_no_handshake_is_refused,
     fragments_are_joined_and_pings_answered,
-    who_breaks_the_protocol_is_told,
+    a_protocol_violation_is_reported,
     it_works_over_tls,
     there_is_none_where_there_is_no_gateway,
 }
@@ -223,7 +223,7 @@ async fn fragments_are_joined_and_pings_answered(kind: Kind) {
     assert_eq!(server.client().read("k").await.unwrap(), b"v");
 }
 
-async fn who_breaks_the_protocol_is_told(kind: Kind) {
+async fn a_protocol_violation_is_reported(kind: Kind) {
     let server = start(kind).await;
     for broken in [
         // Not masked; reserved bits; no opcode; a ping in parts; the rest of nothing.

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_is_not_who_its_certificate_says() {
+    fn a_gateways_certificate_does_not_identify_the_caller() {
         let certificate = ClientCertificate::new("root", Vec::new());
         let (mut headers, mut extensions) = (HeaderMap::new(), Extensions::new());
         assert!(named(&headers, &extensions).is_none());

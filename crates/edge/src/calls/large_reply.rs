@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reply_holds_its_place_until_it_is_taken() {
+    async fn a_reply_holds_its_permit_until_it_is_sent() {
         let replies = Arc::new(Bound::new(1));
         let first = Reply::new(range(100), None).admit(&replies).unwrap();
         let len = range(100).encoded_len() as u64;
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_frame_of_a_stream_holds_the_place_of_its_message() {
+    async fn a_frame_of_a_stream_holds_the_permit_of_its_message() {
         let replies = Arc::new(Bound::new(1));
         let rooms = StreamRooms::default();
         rooms.push(Bound::take_owned(&replies, 7).unwrap());

@@ -300,7 +300,7 @@ mod tests {
     use quorate_member::admission::{Caller, Calls};
 
     #[test]
-    fn a_second_message_is_noticed_however_the_bytes_come() {
+    fn a_second_message_is_detected_regardless_of_splits() {
         let first = [0, 0, 0, 0, 2, 7, 7];
         let two = [first, first].concat();
         for piece in 1..=two.len() {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_message_that_is_whole_is_what_it_becomes() {
+    fn a_complete_compressed_message_has_its_uncompressed_size() {
         let message = [1, 0, 0, 0, 6, 7, 7, 0x10, 0x27, 0, 0];
         for piece in 1..=message.len() {
             let mut compressed = Message::default();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_are_counted_when_they_are_whole_as_what_they_become() {
+    async fn complete_messages_are_counted_with_their_uncompressed_size() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         for (kind, messages) in [(Kind::Unary, 0), (Kind::ServerStream, 1), (Kind::BidiStream, 2)] {
             let (metrics, received) = Received::of_any(kind);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_have_come_are_counted_and_refused_where_there_is_no_room() {
+    async fn received_bytes_are_counted_and_refused_at_the_limit() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let mut rooms = Vec::new();
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compressed_requests_count_for_what_they_become() {
+    async fn compressed_requests_count_with_their_uncompressed_size() {
         let calls = Arc::new(Calls::new(10_000, 1, 512 << 20));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
         let pass = async |message| {
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoded_message_counts_whatever_its_last_bytes_said() {
+    fn a_decoded_message_counts_with_its_real_size() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let put = |room: &Arc<CallRoom>| {
             let value = vec![7; 90_000].into();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_body_of_a_unary_call_ends_behind_its_message() {
+    async fn the_body_of_a_unary_call_ends_after_its_message() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let message = part(300, 300);
         for behind in [&b""[..], b"\0\0", &message] {

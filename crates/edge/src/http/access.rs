@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_web_socket_is_opened_by_pages_of_allowed_origins_and_by_clients_that_are_no_pages() {
+    fn web_sockets_are_open_to_allowed_origins_and_non_browser_clients() {
         let access = |cors: &[&str]| {
             let cors = cors.iter().map(|origin| (*origin).to_owned()).collect();
             Access::new(&Config { cors, ..Config::default() })

@@ -138,7 +138,7 @@ mod tests {
     const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
     #[test]
-    fn text_is_for_everybody() {
+    fn the_default_format_is_text() {
         for accept in [
             "",
             "*/*",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_is_for_those_who_ask_for_it() {
+    fn protobuf_is_sent_on_request() {
         let accept = "application/vnd.google.protobuf;\
              proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;q=0.3";
         let plain = agreed(&[(ACCEPT, accept)]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_for_those_who_want_it_more_than_none() {
+    fn gzip_is_sent_if_preferred_to_no_compression() {
         for (encoding, is_gzip) in [
             ("gzip", true),
             ("gzip, deflate, br", true),

@@ -311,7 +311,7 @@ fn profiles_are_served_where_they_are_wanted() {
 }
 
 #[test]
-fn what_is_asked_at_this_moment_is_shown_with_profiles() {
+fn current_requests_are_shown_with_profiles() {
     let mut client = Client::new(Member::default());
     assert_eq!(client.get("/debug/requests").status, 404);
     client.endpoints = client.endpoints.with_profiles();

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn little_of_a_head_reaches_the_call() {
+    fn few_headers_reach_the_call() {
         let found = metadata(&[
             ("host", "x"),
             ("content-type", "text/plain"),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_form_is_refused() {
+    fn malformed_metadata_is_refused() {
         let told = "invalid binary header Grpc-Metadata-X-Bin: illegal base64 data at input byte 0";
         assert_eq!(metadata(&[("grpc-metadata-x-bin", "!!")]).unwrap_err(), told);
         assert_eq!(metadata(&[("grpc-timeout", "zz")]).unwrap_err(), "invalid grpc-timeout: zz");

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_promotions_are_told_in_the_words_of_members() {
+    async fn failed_promotions_have_the_texts_of_etcds_members() {
         for (error, status, body) in [
             (
                 RequestError::Membership(MembershipRefusal::NotFound),

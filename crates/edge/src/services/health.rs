@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_watch_tells_the_status_now_and_every_change() {
+    async fn a_health_watch_sends_the_status_and_every_change() {
         let (sender, receiver) = watch::channel(true);
         let mut statuses = Statuses { next: next_status(receiver, None) };
         let mut told = async || statuses.next().await.unwrap().unwrap();

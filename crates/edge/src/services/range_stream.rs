@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_that_of_the_whole_range_also_where_the_rest_has_as_many_as_were_sent() {
+    fn the_count_of_a_range_is_the_total_of_all_chunks() {
         check(&records(&[0; 25]), 15);
     }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn large_records_behind_many_small_ones_come_in_chunks_of_their_own() {
+    fn large_records_after_many_small_ones_get_their_own_chunks() {
         let mut sizes = vec![0; 2000];
         sizes.resize(2100, CHUNK_BYTES);
         check(&records(&sizes), 0);

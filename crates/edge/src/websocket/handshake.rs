@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_request_is_refused_or_passed_on() {
+    fn invalid_upgrade_requests_are_refused_or_ignored() {
         for missing in [0, 1] {
             let mut fields = GOOD.to_vec();
             fields.remove(missing);

@@ -105,7 +105,7 @@ async fn a_message_is_a_line_and_a_line_is_a_message() {
 }
 
 #[tokio::test]
-async fn who_closes_is_answered_with_the_same_code() {
+async fn a_close_frame_is_answered_with_the_same_code() {
     let mut client = Client::of(Vec::new(), echo);
     client.say(0x81, b"x").await;
     assert_eq!(client.hear().await, (0x81, b"x".to_vec()));
@@ -114,14 +114,14 @@ async fn who_closes_is_answered_with_the_same_code() {
 }
 
 #[tokio::test]
-async fn who_breaks_the_protocol_is_told() {
+async fn a_protocol_violation_is_reported() {
     let mut client = Client::of(Vec::new(), echo);
     client.io.write_all(&[0x81, 0x01, b'x']).await.unwrap();
     client.ends_with(1002).await;
 }
 
 #[tokio::test]
-async fn who_goes_without_a_word_ends_the_call() {
+async fn a_disconnect_ends_the_call() {
     let (ended, is_over) = tokio::sync::oneshot::channel::<()>();
     let client = Client::of(Vec::new(), async move |_lines| {
         let _held = ended;
@@ -133,7 +133,7 @@ async fn who_goes_without_a_word_ends_the_call() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_who_has_asked_for_nothing_and_waits_for_who_has() {
+async fn a_stop_ends_idle_connections_and_waits_for_requests() {
     let idle = Client::of(Vec::new(), echo_once);
     idle.stop.send_replace(true);
     idle.ends_with(1001).await;

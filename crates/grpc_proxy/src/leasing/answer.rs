@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_hold_as_members_have_it() {
+    fn conditions_are_evaluated_as_by_members() {
         use CompareResult::{Equal, Greater, Less, NotEqual};
         let value = |text: &'static str| TargetUnion::Value(Bytes::from_static(text.as_bytes()));
         let record = record();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_is_answered_if_all_is_known() {
+    fn a_transaction_is_answered_if_all_its_keys_are_owned() {
         let get = |key| RequestOp { request: Some(Request::RequestRange(of(key))) };
         let compare = when(CompareTarget::Version, CompareResult::Equal, TargetUnion::Version(2));
         let request = TxnRequest {

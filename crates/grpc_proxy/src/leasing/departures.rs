@@ -68,7 +68,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[tokio::test]
-    async fn who_waits_is_told_when_all_are_gone() {
+    async fn a_waiter_is_notified_when_all_leasing_keys_are_deleted() {
         let departures = Departures::default();
         let names = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
         let waiting = departures.watch(names.iter());

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_may_be_written_has_a_condition() {
+    fn every_key_that_may_be_written_has_a_condition() {
         let inner = TxnRequest { success: vec![put("b")], ..TxnRequest::default() };
         let txn = TxnRequest {
             compare: vec![made_at(&bytes("x"), 1)],
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn unconditional_transactions_take_no_operations_more() {
+    fn unconditional_transactions_are_flattened() {
         let puts: Vec<RequestOp> =
             ["a", "b"].into_iter().cycle().take(OPERATIONS_MAX).map(put).collect();
         let txn = TxnRequest { success: puts, ..TxnRequest::default() };

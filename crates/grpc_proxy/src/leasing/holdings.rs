@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_is_told_until_time_is_up() {
+    fn owned_keys_are_readable_until_the_lease_deadline() {
         let holdings = holdings();
         own(&holdings, &key(1), 7, 10);
         assert!(is_owned(&holdings, &key(1), NOW));
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_goes_and_is_left_alone_for_a_while() {
+    fn a_key_released_on_request_is_not_acquired_again_for_a_while() {
         let holdings = holdings();
         own(&holdings, &key(1), 7, 10);
         // An event of an earlier owner.
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_while_a_key_is_acquired_counts() {
+    fn events_during_an_acquisition_are_honoured() {
         let holdings = holdings();
         for (news, is_kept) in [(6, true), (8, false)] {
             let acquisition = holdings.begin_acquiring(&key(1), NOW).unwrap();
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_not_told_until_all_writes_have_ended() {
+    fn a_written_key_is_unreadable_until_all_writes_have_ended() {
         let holdings = holdings();
         own(&holdings, &key(1), 7, 10);
         let (one, other) = (
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_in_bytes() {
+    fn owned_keys_are_bounded_in_bytes() {
         let holdings = holdings();
         let bytes = RECORD_BYTES_MAX - 1000;
         for number in 0..20 {
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_acquired_while_too_much_waits() {
+    fn no_key_is_acquired_while_the_deletion_queue_is_full() {
         let holdings = holdings();
         for number in 0..GIVEN_UP_MAX {
             holdings.give_up(&key(number), 7, NOW);

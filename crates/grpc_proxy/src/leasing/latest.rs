@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_goes_back() {
+    fn the_latest_revision_never_goes_back() {
         let latest = Latest::default();
         for (seen, is) in [(5, 5), (3, 5), (9, 9)] {
             latest.see(Some(&header(seen)));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_from_answers_that_pass() {
+    fn the_latest_revision_is_read_from_passing_answers() {
         let answer = RangeResponse { header: Some(header(i64::MAX)), ..RangeResponse::default() };
         let frame = framed(&answer);
         let latest = Latest::default();

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn leasing_keys_are_below_the_prefix_and_nowhere_else() {
+    fn leasing_keys_have_the_prefix() {
         let names = Names::new("own/");
         assert_eq!(names.leasing_key(b"a"), &b"own/a"[..]);
         assert_eq!(names.key(&Bytes::from_static(b"own/a")).unwrap(), &b"a"[..]);

@@ -279,7 +279,7 @@ async fn run(seed: u64) -> (usize, usize, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_of_owned_keys_is_true_at_that_moment() {
+async fn answers_about_owned_keys_are_current() {
     let (mut expired, mut sessions, mut reads) = (0, 0, 0);
     for seed in 0..20 {
         let ran = run(seed).await;

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_that_are_left_end_their_watches_and_on_a_new_stream_all_are_begun() {
+    fn dropped_seats_cancel_their_watches_and_a_new_stream_creates_all_others() {
         let feed = Arc::new(Feed::default());
         let [first, second, third] = std::array::from_fn(|_| seat(&feed));
         drop(second);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_watch_that_a_member_refuses() {
+    fn a_refused_watch_leaves_no_state() {
         let (feed, rooms) = (Arc::new(Feed::default()), Rooms::new(metrics()));
         let watcher = Watcher {
             mailbox: Arc::new(Mailbox::new(Arc::new(Outbox::default()))),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_for_the_first_that_waits_for_an_answer() {
+    fn a_refusal_belongs_to_the_first_unanswered_create_request() {
         let feed = Arc::new(Feed::default());
         let seats: [Seat; 4] = std::array::from_fn(|_| seat(&feed));
         asked(&feed);

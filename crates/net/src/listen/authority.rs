@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_odd_authority_is_replaced_however_the_bytes_come() {
+    async fn an_invalid_authority_is_replaced_regardless_of_splits() {
         check(&connection(b"unix:/run/etcd.sock"), &connection(b"xxxxxxxxxxxxxxxxxxx")).await;
     }
 

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_leave_together_when_the_connection_has_done_what_it_could() {
+    async fn bytes_are_sent_together_after_a_poll() {
         let (near, mut far) = tokio::io::duplex(1000);
         let (mut io, outlet) = wrap(near, Vec::new());
         let outlet = &outlet;

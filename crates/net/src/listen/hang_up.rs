@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_has_gone_is_noticed_where_that_was_asked_for() {
+    async fn a_disconnect_is_detected_if_requested() {
         let (mut client, server) = tokio::io::duplex(64);
         let asked = EndsWithClient::default();
         let mut server = HangUp::new(server, asked.clone());
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_when_the_client_goes() {
+    async fn a_waiting_answer_is_woken_by_a_disconnect() {
         let (client, server) = tokio::io::duplex(64);
         let asked = EndsWithClient::default();
         asked.ask();

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_pings_all_the_time_is_told_and_cut_off() {
+    async fn a_client_that_pings_too_often_gets_goaway() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
         let (mut client, server) = tokio::io::duplex(1000);

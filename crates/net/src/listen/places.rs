@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_busy_stays() {
+    async fn a_busy_connection_stays() {
         let places = Arc::new(Places::new(2));
         let (first, second) = (places.try_take().unwrap(), places.try_take().unwrap());
         assert!(places.try_take().is_none());
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_looked_at_just_now_is_not_idle() {
+    async fn a_connection_that_was_just_checked_is_not_idle() {
         let places = Places::new(1);
         let only = places.try_take().unwrap();
         let started = Instant::now();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_else_is_asked_while_one_is_leaving() {
+    async fn no_other_connection_is_asked_while_one_is_closing() {
         let places = Places::new(2);
         let (first, _second) = (places.try_take().unwrap(), places.try_take().unwrap());
         let slow = async {

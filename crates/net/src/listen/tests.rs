@@ -137,7 +137,7 @@ async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_nothing_more_to_send_has_its_answer() {
+async fn a_client_that_closes_its_sending_side_gets_its_answer() {
     for path in ["/", "/slow"] {
         let mut stream = connect(None).await;
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -277,7 +277,7 @@ impl Body for Endless {
 
 // With paused time, the clock advances when all tasks are idle.
 #[tokio::test(start_paused = true)]
-async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
+async fn encoding_ahead_of_the_client_is_bounded() {
     const WIRE_BYTES: usize = 64 << 10;
     const WINDOW: [u8; 4] = (1_u32 << 30).to_be_bytes();
     let (mut client, server) = tokio::io::duplex(WIRE_BYTES);
@@ -310,7 +310,7 @@ async fn no_more_is_encoded_ahead_for_a_stream_than_the_bound_says() {
 }
 
 #[tokio::test]
-async fn listeners_share_a_last_place() {
+async fn listeners_share_the_last_permit() {
     let threads = Threads { name: "test", count: 1, stack_bytes: 1 << 20 };
     let runtimes = Arc::new(Runtimes::start(threads, |_| std::future::pending::<()>()).unwrap());
     let limits = limits(1);
@@ -378,7 +378,7 @@ async fn windows_are_small_where_others_have_large_ones() {
 }
 
 #[tokio::test]
-async fn whoever_is_idle_leaves_when_a_place_is_wanted() {
+async fn an_idle_connection_closes_when_a_permit_is_needed() {
     for said in [&b""[..], HTTP2_PREFACE, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let limits = limits(1);
         let (_listening, address) = listen(&limits, Answering);
@@ -430,7 +430,7 @@ impl Http1Service for Streaming {
 }
 
 #[tokio::test]
-async fn whoever_is_being_answered_stays_when_a_place_is_wanted() {
+async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
     let limits = limits(2);
     let (_listening, address) = listen(&limits, Streaming);
     let begin = async || {
@@ -460,7 +460,7 @@ async fn ends_after(patiences: u32) -> Result<(), ()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_was_asked_to_leave_is_cut_once_it_takes_nothing() {
+async fn a_closing_connection_that_does_not_read_is_cut() {
     let sent = AtomicU64::new(0);
     let taking = || Activity { sent: sent.fetch_add(1, Ordering::Relaxed), ..Activity::default() };
     let under_way = || Activity { under_way: 1, ..Activity::default() };
@@ -471,7 +471,7 @@ async fn whoever_was_asked_to_leave_is_cut_once_it_takes_nothing() {
 }
 
 #[test]
-fn accepted_connections_have_the_listeners_patience() {
+fn accepted_connections_inherit_the_user_timeout() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
     let patience = Duration::from_millis(1234);
     listener.give_up_after(patience).unwrap();

@@ -103,7 +103,7 @@ fn link_heartbeats_are_read_and_left_out() {
 }
 
 #[test]
-fn what_is_announced_too_long_is_refused_at_once() {
+fn a_frame_announced_too_long_is_refused_at_once() {
     let refused = |kind, text: &str| {
         let mut decoder = Decoder::new(kind, 1, 2);
         let outcome = decoder.feed(&from_hex(text), &mut Vec::new());

@@ -92,7 +92,7 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
 }
 
 #[test]
-fn a_removed_member_learns_of_it() {
+fn a_removed_member_is_notified() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     one.peers.set_members(&Members::new(members(&[&one]).iter().cloned(), [units::MemberId(2)]));
     two.peers.set_members(&members(&[&one, &two]));
@@ -188,7 +188,7 @@ fn messages_that_are_not_for_this_member_are_refused() {
 }
 
 #[test]
-fn strangers_are_not_listened_to() {
+fn messages_of_unknown_senders_are_dropped() {
     let one = TestMember::start(1);
     // The members of this cluster do not list member 9. The members of the other cluster list member 2.
     let unlisted = TestMember::start(9);
@@ -231,7 +231,7 @@ fn strangers_are_not_listened_to() {
 }
 
 #[test]
-fn strangers_keep_no_room_from_others_for_good() {
+fn silent_remotes_are_replaced_by_new_ones() {
     let one = TestMember::start(1);
     one.peers.set_members(&members(&[&one]));
     let table = &one.peers.table;
@@ -256,7 +256,7 @@ fn strangers_keep_no_room_from_others_for_good() {
 }
 
 #[test]
-fn strangers_make_no_series() {
+fn unknown_senders_share_one_series() {
     let one = TestMember::start(1);
     let second = Member::new(units::MemberId(2), vec!["http://127.0.0.1:9".to_owned()]);
     one.peers.set_members(&Members::new([second], []));

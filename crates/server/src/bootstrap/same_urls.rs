@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn differences_are_told_in_etcds_words() {
+    async fn differences_have_etcds_texts() {
         for (left, right, expected) in [
             (
                 &["http://a:1"][..],

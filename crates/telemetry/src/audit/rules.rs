@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn the_first_matching_rule_decides() {
         let rules = rules(
             "include user=ann method=KV/Range; exclude method=KV/Range,grpc.health.v1.Health; \
              exclude user=bob,; ",
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_includes_a_call_and_all_of_them_exclude_it() {
+    fn any_key_includes_a_call_and_all_keys_exclude_it() {
         let only = rules("include key=/secret/; exclude");
         let takes = |rules: &Rules, asked: &[Asked], more| rules.take("/a.B/C", "", (asked, more));
         let cases = [
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_named() {
+    fn an_invalid_rule_is_named_in_the_error() {
         let told = |text: &str| Rules::parse(text).unwrap_err().to_string();
         assert!(
             told("drop user=a").contains("\"drop user=a\" has to begin with include or exclude")

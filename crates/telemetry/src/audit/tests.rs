@@ -22,7 +22,7 @@ fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
 }
 
 #[test]
-fn a_line_says_who_asked_for_what_and_what_came_of_it() {
+fn a_line_has_the_user_the_request_and_the_result() {
     let told = lines("", |account| {
         account.note_user("root".to_owned());
         account.note_asked(Asked::new("put").of_keys(b"a\"b", b"").number("lease", 7));

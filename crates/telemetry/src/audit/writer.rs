@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_by_a_full_disk_takes_no_other_along() {
+    fn a_line_cut_by_a_full_disk_does_not_damage_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let file = File::create(&path).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_for_those_who_run_the_member() {
+    fn the_file_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");

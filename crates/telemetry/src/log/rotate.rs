@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_or_too_many_goes_and_the_rest_is_compressed() {
+    fn old_rotated_files_are_removed_and_the_rest_is_compressed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let now: Timestamp = "2006-01-10T00:00:00Z".parse().unwrap();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_set_aside_is_written_on() {
+    fn a_file_that_cannot_be_rotated_is_still_appended_to() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("inner");
         let path = inner.join("etcd.log");

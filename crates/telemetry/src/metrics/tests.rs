@@ -228,7 +228,7 @@ fn the_state_is_asked_at_each_scrape() {
 }
 
 #[test]
-fn what_is_dropped_here_is_told() {
+fn dropped_log_lines_and_series_counts_are_exposed() {
     let metrics = metrics(MetricsLevel::Basic);
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "quorate_metrics_largest_family_series").remove(0)

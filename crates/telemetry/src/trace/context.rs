@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_as_good_as_nothing() {
+    fn an_invalid_traceparent_is_ignored() {
         for text in [
             String::new(),
             "00".to_owned(),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_handed_on_whole_or_not_at_all() {
+    fn a_tracestate_is_forwarded_completely_or_not_at_all() {
         assert_eq!(&*kept_state(b"a=1,b=2"), "a=1,b=2");
         assert_eq!(&*kept_state(&[b'x'; STATE_BYTES_MAX + 1]), "");
         assert_eq!(&*kept_state(b"\xff"), "");

@@ -45,7 +45,7 @@ fn name(span: &[u8]) -> &str {
 }
 
 #[test]
-fn who_follows_a_call_decides_and_else_the_lot() {
+fn the_callers_decision_precedes_sampling() {
     for (per_million, alone) in [(0, 0), (1_000_000, 100), (2_000_000, 100)] {
         let tracer = tracer(per_million);
         let followed = |parent: Option<&[u8]>| {
@@ -62,7 +62,7 @@ fn who_follows_a_call_decides_and_else_the_lot() {
 }
 
 #[test]
-fn a_lot_is_the_same_wherever_it_is_drawn() {
+fn all_members_sample_the_same_traces() {
     let half = Sampling::per_million(500_000);
     let mut id = [0xff; 16];
     assert!(!half.takes(&id));
@@ -130,7 +130,7 @@ fn long_texts_are_cut() {
 }
 
 #[test]
-fn what_becomes_of_spans_is_counted() {
+fn sent_and_dropped_spans_are_counted() {
     let metrics = Metrics::new(&[], MetricsLevel::Basic);
     let (all, resource) = (Sampling::per_million(1_000_000), Resource::new("etcd", ""));
     let tracer = Arc::new(Tracer::new(all, resource, metrics.tracing.clone()));
@@ -155,7 +155,7 @@ fn what_becomes_of_spans_is_counted() {
 }
 
 #[test]
-fn what_a_collector_refuses_is_read_from_its_answer() {
+fn the_number_of_refused_spans_is_read_from_the_answer() {
     let (mut partial, mut answer) = (Vec::new(), Vec::new());
     put_number(1, 7, &mut partial);
     put_bytes(2, b"because", &mut partial);

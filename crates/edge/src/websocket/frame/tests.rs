@@ -86,7 +86,7 @@ fn a_client_says_why_it_closes() {
 }
 
 #[test]
-fn what_clients_may_not_send_is_named() {
+fn protocol_violations_are_named() {
     check(&[0x81, 0x05, b'h'], &Err(Violation::Unmasked));
     check(&frame(0xc1, b"a"), &Err(Violation::ReservedBits));
     for opcode in [3, 7, 11, 15] {
@@ -104,7 +104,7 @@ fn what_clients_may_not_send_is_named() {
 }
 
 #[test]
-fn a_length_is_no_reason_to_wait_or_to_hold_anything() {
+fn data_is_passed_on_before_its_frame_is_complete() {
     let mut long = vec![0x82, 0xff];
     long.extend(i64::MAX.to_be_bytes());
     long.extend([0; 4]);

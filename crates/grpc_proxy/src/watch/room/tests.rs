@@ -107,7 +107,7 @@ fn alone(entered: Entered) -> u64 {
 }
 
 #[tokio::test]
-async fn who_begins_now_joins_those_who_are_behind_by_what_is_under_way() {
+async fn a_watcher_from_now_on_joins_a_current_group_with_undelivered_events() {
     let room = room();
     let (first, second) = (Client::new(), Client::new());
     let group = alone(room.enter(first.watcher(1, 0)));
@@ -124,7 +124,7 @@ async fn who_begins_now_joins_those_who_are_behind_by_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn who_begins_in_the_past_catches_up_alone_and_then_joins() {
+async fn a_watcher_with_a_past_start_revision_catches_up_before_joining_a_group() {
     let room = room();
     let (now, past) = (Client::new(), Client::new());
     let group = alone(room.enter(now.watcher(1, 0)));
@@ -140,7 +140,7 @@ async fn who_begins_in_the_past_catches_up_alone_and_then_joins() {
 }
 
 #[tokio::test]
-async fn nobody_is_joined_who_is_still_told_of_the_past() {
+async fn no_group_is_joined_that_is_still_catching_up() {
     let room = room();
     let (past, now, later) = (Client::new(), Client::new(), Client::new());
     let group = alone(room.enter(past.watcher(1, 5)));
@@ -165,7 +165,7 @@ async fn nobody_is_joined_who_is_still_told_of_the_past() {
 }
 
 #[tokio::test]
-async fn a_new_watcher_that_a_member_refuses_is_told_nothing_of_others() {
+async fn a_refused_watcher_receives_no_events_of_other_watchers() {
     let room = room();
     let (first, refused, back) = (Client::new(), Client::new(), Client::new());
     let group = alone(room.enter(first.watcher(1, 0)));
@@ -184,7 +184,7 @@ async fn a_new_watcher_that_a_member_refuses_is_told_nothing_of_others() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_begun_again_goes_on_where_it_was() {
+async fn a_reopened_watch_continues_at_its_position() {
     let room = room();
     let client = Client::new();
     let group = alone(room.enter(client.watcher(1, 0)));
@@ -209,7 +209,7 @@ async fn a_watch_that_is_begun_again_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn who_is_slow_leaves_and_the_others_stay() {
+async fn a_slow_watcher_leaves_its_group_without_affecting_the_others() {
     let room = room();
     let (slow, quick) = (Client::new(), Client::new());
     let group = alone(room.enter(slow.watcher(1, 0)));

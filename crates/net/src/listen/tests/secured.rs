@@ -139,7 +139,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn what_a_request_brings_decides_over_tls() {
+async fn the_content_type_decides_over_tls() {
     for is_file in [false, true] {
         let serving = Serving::start(&How::Tls, is_file, true);
         for (http2, kind, expected) in [

@@ -107,7 +107,7 @@ fn founders_are_those_who_registered_first() {
 }
 
 #[test]
-fn failures_are_told_in_etcds_words() {
+fn failures_have_etcds_texts() {
     let refused = |fake: &Fake| fake.join().unwrap_err().to_string();
     assert_eq!(refused(&Fake::default()), "discovery: size key not found");
     for size in ["", "0", "-1", "x"] {

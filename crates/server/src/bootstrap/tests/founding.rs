@@ -53,7 +53,7 @@ fn every_founder_begins_with_the_same_log() {
 }
 
 #[test]
-fn founders_that_start_again_know_nothing_before_their_log_tells() {
+fn restarted_founders_learn_the_members_from_their_log() {
     let folder = tempfile::tempdir().unwrap();
     let config = founder(&folder, "n1", THREE);
     drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
@@ -87,7 +87,7 @@ fn a_founding_that_was_interrupted_is_finished() {
 }
 
 #[test]
-fn a_founding_that_was_interrupted_is_not_finished_as_another() {
+fn an_interrupted_founding_is_not_completed_with_other_flags() {
     let folder = tempfile::tempdir().unwrap();
     let config = founder(&folder, "default", "default=http://localhost:2380");
     let urls = ["http://localhost:2380".to_owned()];
@@ -185,7 +185,7 @@ fn advertised_names_and_initial_addresses_may_be_the_same() {
 }
 
 #[test]
-fn a_member_that_was_at_work_already_does_not_found_again() {
+fn a_member_that_has_run_before_does_not_found_again() {
     let own = "http://127.0.0.1:9";
     let id = members::member_id(&[own.to_owned()], "etcd-cluster", None).0;
     for (told, refused) in [

@@ -37,7 +37,7 @@ fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
 }
 
 #[test]
-fn a_joiner_is_told_who_it_is() {
+fn a_joiner_gets_its_id_from_the_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let cluster = format!("j={OWN},other={}", peer.url);
@@ -83,7 +83,7 @@ fn member_that_says(own: &'static str) -> Peer {
 }
 
 #[test]
-fn a_member_that_has_been_at_work_is_not_let_in_with_an_empty_directory() {
+fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_that_says(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
@@ -155,7 +155,7 @@ fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
 }
 
 #[test]
-fn whoever_knows_nobody_is_passed_over() {
+fn peers_that_know_no_members_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (member_of_two("3.7.0", "false"), member_of_two("3.7.0", "false"));
     let joining = Peer::new(|_| vec![("/members", "[]".to_owned())]);
@@ -200,7 +200,7 @@ fn members_are_matched_by_name_or_address() {
 }
 
 #[test]
-fn what_does_not_fit_the_cluster_is_refused_in_etcds_words() {
+fn a_mismatch_with_the_cluster_is_refused_in_etcds_words() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let url = &peer.url;

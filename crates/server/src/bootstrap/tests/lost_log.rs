@@ -58,7 +58,7 @@ fn a_backend_file_without_its_log_is_refused() {
 }
 
 #[test]
-fn what_was_cut_off_a_log_is_told_before_it_is_found_to_lack_entries() {
+fn a_log_repair_is_logged_before_missing_entries_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config);
@@ -85,7 +85,7 @@ fn what_was_cut_off_a_log_is_told_before_it_is_found_to_lack_entries() {
 }
 
 #[test]
-fn a_first_start_that_got_no_further_than_its_backend_file_is_repeated() {
+fn a_first_start_interrupted_after_creating_the_backend_file_is_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
@@ -112,7 +112,7 @@ fn check_marked(config: &Config) {
 }
 
 #[test]
-fn a_directory_that_is_marked_is_started_from_alone_only() {
+fn a_marked_directory_starts_only_with_force_new_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let config = restart::config(&folder);
     restart::lived(&config, &[]);
@@ -127,7 +127,7 @@ fn a_directory_that_is_marked_is_started_from_alone_only() {
 }
 
 #[test]
-fn a_power_cut_does_not_free_a_marked_member_of_its_mark_and_not_of_the_others() {
+fn a_power_cut_keeps_the_mark_or_completes_the_removal_of_the_others() {
     let original = tempfile::tempdir().unwrap();
     let config = restart::config(&original);
     power_cuts::prepare(&config);
@@ -156,7 +156,7 @@ fn a_power_cut_does_not_free_a_marked_member_of_its_mark_and_not_of_the_others()
 }
 
 #[test]
-fn a_marked_directory_without_a_log_to_go_on_from_is_not_started_from() {
+fn a_marked_directory_without_a_usable_log_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = Config { force_new_cluster: true, ..config(&folder) };
     DataDir::new(Path::new(&config.data_dir), None).prepare(&RealDisk).unwrap();
@@ -166,7 +166,7 @@ fn a_marked_directory_without_a_log_to_go_on_from_is_not_started_from() {
 }
 
 #[test]
-fn a_term_that_no_election_follows_is_refused_with_the_way_out() {
+fn an_impossible_term_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config);

@@ -88,7 +88,7 @@ fn consensus_starts_with_the_members_of_the_file() {
 }
 
 #[test]
-fn a_member_that_was_removed_says_so_and_does_not_start() {
+fn a_removed_member_does_not_start_and_reports_its_removal() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[remove(IDS[1])]);
@@ -106,7 +106,7 @@ fn learners_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn a_member_that_is_held_back_does_not_open_newer_files() {
+fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[]);
@@ -138,7 +138,7 @@ fn forced(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
 }
 
 #[test]
-fn a_forced_member_removes_the_others_and_stands_alone() {
+fn force_new_cluster_removes_the_other_members() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[add_learner(77), remove(IDS[2])]);
@@ -168,7 +168,7 @@ fn a_forced_member_removes_the_others_and_stands_alone() {
 }
 
 #[test]
-fn a_forced_member_that_its_log_does_not_know_adds_itself_first() {
+fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder);
     lived(&config, &[]);
@@ -235,7 +235,7 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
 }
 
 #[test]
-fn a_backend_file_that_is_none_is_named() {
+fn an_invalid_backend_file_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[]);
@@ -283,7 +283,7 @@ fn received_files_that_the_backend_has_passed_are_removed() {
 }
 
 #[test]
-fn snapshots_on_their_way_are_removed_by_a_start_that_succeeds_and_by_no_other() {
+fn only_a_successful_start_removes_partial_snapshots() {
     let folder = tempfile::tempdir().unwrap();
     let config = super::config(&folder);
     drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
