@@ -208,7 +208,7 @@ pub enum Refusal {
     LogMissing(LogIndex),
     #[error("the write-ahead log does not say whose it is")]
     NoMetadata,
-    #[error("the write-ahead log's metadata is not readable: {0}")]
+    #[error("cannot read the metadata of the write-ahead log: {0}")]
     Metadata(#[from] prost::DecodeError),
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
@@ -230,9 +230,7 @@ pub enum Refusal {
     NotInitial(String),
     #[error("member {0} has already been bootstrapped")]
     Bootstrapped(MemberId),
-    #[error(
-        "member {id} of the cluster has been at work already, as {name:?}, and its log is gone"
-    )]
+    #[error("member {id} of the cluster has run before, as {name:?}, and its log is missing")]
     Published { id: MemberId, name: String },
     #[error("cannot fetch cluster info from peer urls: {0}")]
     NoCluster(#[from] NoCluster),

@@ -76,7 +76,7 @@ pub enum Refused {
     Kind,
     #[error(transparent)]
     NotForUs(#[from] NotForUs),
-    #[error("not a snapshot that this member can take: {0}")]
+    #[error("this member cannot install the snapshot: {0}")]
     Unfit(&'static str),
     #[error("too many snapshots are being received")]
     TooMany,

@@ -47,7 +47,7 @@ pub(crate) async fn keep_asking(upstream: Arc<Upstream>, kv: Kv, leasing: Option
         let is_refused = is_refused(&upstream).await;
         if is_refused && !was_refused {
             log::info!(
-                "members ask who their clients are: dropping what was kept for clients without a user"
+                "authentication is on: dropping the cached answers and owned keys of anonymous clients"
             );
         }
         was_refused = is_refused;

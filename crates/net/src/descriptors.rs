@@ -63,7 +63,8 @@ pub struct Budget {
 /// There are too few descriptors for the files and one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit is {limit}, and the files and one connection need {needed}: see ulimit -n, or LimitNOFILE of systemd"
+    "the limit is {limit}, but the files and one connection need {needed}: raise it with ulimit -n, or \
+     LimitNOFILE of systemd"
 )]
 pub struct TooFew {
     /// The limit of the process.
@@ -117,7 +118,7 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
     let plan = Plan::of(limit, runtimes as u64)?;
     if limit < COMFORTABLE {
         log::warn!(
-            "the file descriptor limit is low; clients beyond their share of connections wait: set it higher \
+            "the file descriptor limit is low; client connections beyond their share wait: raise it \
              (ulimit -n, LimitNOFILE of systemd)",
             "limit" = limit,
             "client-connections-max" = plan.clients,

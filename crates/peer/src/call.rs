@@ -24,7 +24,7 @@ use crate::pool::{self, ConnectionPool};
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The URL is invalid.
-    #[error("{0}: not a URL that can be called")]
+    #[error("{0}: not a valid peer URL")]
     Url(String),
     /// The connection failed.
     #[error("{}", go_dial_reason(target, source))]
@@ -51,7 +51,7 @@ pub enum CallError {
         bytes_max: usize,
     },
     /// The answer is incomplete.
-    #[error("{url}: the answer breaks off: {reason}")]
+    #[error("{url}: the answer is incomplete: {reason}")]
     Body {
         /// The URL of the call.
         url: String,

@@ -25,7 +25,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Why a peer cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    #[error("{url:?}: peers are reached by http, https, unix and unixs URLs only")]
+    #[error("{url:?}: peer URLs must have the scheme http, https, unix or unixs")]
     Url { url: String },
     #[error("{}", go_dial_reason(target, source))]
     Connect { target: Target, source: io::Error },
@@ -137,7 +137,8 @@ pub(crate) async fn read_answer(body: Incoming) -> Result<String, PostError> {
 pub(crate) fn other_origin(local: &Local, contact: &Contact, mismatch: Mismatch) -> PostError {
     if contact.notices.refusals.admits().is_some() {
         log::error!(
-            "a member and this one were not restored from the same snapshot; they exchange no messages",
+            "a member was not restored from the same snapshot as this one; messages between them are \
+             refused",
             "local-member-id" = local.introduction.member,
             "remote-peer-id" = contact.name,
             "advice" = "all members of a cluster are restored from one snapshot, or none is: replace a single member \

@@ -53,7 +53,7 @@ pub enum FetchError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The member provides its state to no member, or not to this one.
-    #[error("the member answers {status}: {text}")]
+    #[error("the member answered {status}: {text}")]
     Refused {
         /// The status of the answer.
         status: StatusCode,
@@ -61,7 +61,7 @@ pub enum FetchError {
         text: String,
     },
     /// The answer is incomplete.
-    #[error("the image breaks off: {0}")]
+    #[error("the image is incomplete: {0}")]
     Body(#[from] BodyError),
     /// The digest does not match the file.
     #[error("the image does not match its digest")]

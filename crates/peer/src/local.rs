@@ -125,7 +125,7 @@ impl Local {
             Err(error) => {
                 if self.refused_messages.admits().is_some() {
                     log::warn!(
-                        "refused a forwarded proposal, which no member of this version could carry out",
+                        "refused a forwarded proposal that no member of this version could apply",
                         "from" = format!("{:x}", message.from),
                         "size-bytes" = entry.data.len(),
                         "error" = error.to_string()

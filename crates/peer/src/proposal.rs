@@ -12,11 +12,11 @@ use quorate_state::apply::{Command, Request, RequestFault};
 pub(crate) enum Unfit {
     #[error(transparent)]
     Request(#[from] RequestFault),
-    #[error("the membership change is not readable: {0}")]
+    #[error("cannot read the membership change: {0}")]
     Change(#[from] prost::DecodeError),
     #[error("it sets a password that is not hashed")]
     PlainPassword,
-    #[error("membership changes of this form are not made")]
+    #[error("membership changes of this form are not supported")]
     ChangeV2,
 }
 

@@ -40,7 +40,7 @@ pub(crate) enum ReceiveError {
     /// The sender is not known to be a member, or uses another member's id.
     #[error("error sender not found")]
     Stranger,
-    #[error("not a snapshot that this member can take: {0}")]
+    #[error("this member cannot install the snapshot: {0}")]
     Unfit(&'static str),
     #[error("failed to save KV snapshot ({0})")]
     Save(SaveError),
@@ -162,7 +162,7 @@ async fn take_in(
     let own_index = message.snapshot.as_ref().map_or(index, |one| one.metadata.index);
     if own_index != index {
         log::info!(
-            "the received database is newer than its snapshot; taking its own index and members",
+            "the received database is newer than its snapshot; using the database's index and members",
             "incoming-snapshot-index" = index.get(),
             "database-index" = own_index.get()
         );

@@ -152,7 +152,7 @@ impl Table {
         let unusable = peer_urls.iter().find_map(|url| dial::target(url).err());
         if let Some(error) = unusable {
             log::warn!(
-                "a peer cannot be dialed",
+                "invalid peer URL",
                 "remote-peer-id" = peer.contact.name,
                 "error" = error.to_string()
             );
@@ -174,7 +174,7 @@ impl Table {
             if known.is_listed(id, &url, cluster, (&local.dialer, local.dial_timeout)).await {
                 known.confirm(id);
                 log::info!(
-                    "a member that the log has not told of yet is listened to",
+                    "accepting messages of a member that is not in the log yet",
                     "remote-peer-id" = remote.contact.name,
                     "remote-peer-url" = url
                 );

@@ -136,7 +136,7 @@ fn boot_with(
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
     strangers::name_files(&**disk, &dirs);
-    log::info!("the member is in place", "known-peers" = booted.peers.len());
+    log::info!("opened the member's files", "known-peers" = booted.peers.len());
     Ok(booted)
 }
 
@@ -217,7 +217,7 @@ fn open_backend(
         }
         if !std::mem::replace(&mut has_warned, true) {
             log::warn!(
-                "another process holds this data directory; waiting until it lets go",
+                "another process uses this data directory; waiting for its lock",
                 "path" = path.display().to_string(),
                 "advice" = "stop the other process, or give this member a --data-dir of its own"
             );

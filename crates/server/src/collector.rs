@@ -51,7 +51,7 @@ const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 /// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CollectorError {
-    #[error("--distributed-tracing-address {address:?} is no address: {source}")]
+    #[error("--distributed-tracing-address {address:?} is not a valid address: {source}")]
     Address { address: String, source: tonic::transport::Error },
     #[error("failed to start the thread that sends spans: {0}")]
     Thread(#[source] std::io::Error),
@@ -186,7 +186,7 @@ impl Sender {
     fn tell_losses(&self, reason: &str) {
         if self.losses.admits().is_some() {
             log::warn!(
-                "spans are lost on their way to the collector",
+                "spans are lost because the collector does not accept them",
                 "address" = self.address,
                 "reason" = reason,
                 "lost-so-far" = self.tracer.dropped_count()

@@ -153,7 +153,8 @@ fn warn(flag: &str, Expiry { part, path, not_after }: &Expiry, now: SystemTime) 
     let path = path.display().to_string();
     match (part, not_after.duration_since(now)) {
         (Part::Revocations, _) => log::warn!(
-            "a list of revoked certificates is out of date: those in it are refused, those revoked since are not",
+            "a certificate revocation list is outdated: certificates in it are refused, but later \
+             revocations are unknown",
             "flag" = flag,
             "path" = path,
             "next-update" = *not_after

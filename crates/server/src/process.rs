@@ -28,7 +28,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         Err(exit) => return to_exit_code(exit.report()),
     };
     if config.serves_profiles() && !quorate_profiler::sample_heap() {
-        log::warn!("the heap cannot be profiled: this program has an allocator of its own");
+        log::warn!("the heap cannot be profiled: this program has its own allocator");
     }
     if let Err(error) = signals::ignore_user_signals() {
         log::warn!("failed to ignore user signals", "error" = error.to_string());
@@ -60,12 +60,12 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
         }
         Ok(Ended::Removed) => 0,
         Ok(Ended::Rebuild(reason)) => {
-            log::warn!("starting again, to fetch this member's state anew", "reason" = reason);
+            log::warn!("restarting to rebuild this member's state", "reason" = reason);
             start_again()
         }
         Ok(Ended::Damaged(fatal)) => {
             log::error!(
-                "this member's state cannot be read; starting again, to fetch it anew",
+                "this member's state cannot be read; restarting to rebuild it",
                 "task" = fatal.task,
                 "error" = log::error_chain(&*fatal.error)
             );
@@ -82,7 +82,7 @@ fn end(outcome: Result<Ended, StartError>, config: &Config) -> i32 {
         }
         Ok(Ended::LogFault { fault, member_id }) => {
             log::fatal!(
-                "the member cannot take part in its cluster any more and stops",
+                "the member can no longer take part in its cluster and stops",
                 "error" = fault.to_string(),
                 "what-to-do" = remedy::after_log_fault(&fault, member_id, &config.data_dir)
             );

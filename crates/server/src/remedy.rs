@@ -15,22 +15,22 @@ use quorate_peer::OtherOrigin;
 pub(crate) fn replace_member(id: Option<u64>) -> String {
     let id = id.map_or_else(|| "ID".to_owned(), |id| format!("{id:x}"));
     format!(
-        "remove this member from the cluster (etcdctl member remove {id}), delete its data directory and its \
-         log directory, and add it anew (etcdctl member add NAME --peer-urls=URL, then start it with \
+        "remove this member from the cluster (etcdctl member remove {id}), delete its data directory and \
+         its log directory, and add it again (etcdctl member add NAME --peer-urls=URL, then start it with \
          --initial-cluster-state=existing)"
     )
 }
 
 /// The advice if all members have lost their logs or are marked as having lost them.
-pub(crate) const GO_ON_ALONE: &str = "if no other member can go on, and no member runs, start the one with \
-    the longest log alone with --force-new-cluster, and add the others anew: writes that were acknowledged and \
-    that its log does not have are lost";
+pub(crate) const GO_ON_ALONE: &str = "if no other member can start, and no member runs, start the one with \
+    the longest log with --force-new-cluster, and add the others again: acknowledged writes that are not \
+    in its log are lost";
 
 /// Returns the advice if only the backend file is left.
 pub(crate) fn restore_backend(backend: &Path) -> String {
     format!(
-        "if it was the only member, its data is brought back by etcdutl snapshot restore {} \
-         --skip-hash-check --data-dir NEW",
+        "if it was the only member, restore its data with etcdutl snapshot restore {} --skip-hash-check \
+         --data-dir NEW",
         backend.display()
     )
 }
@@ -41,18 +41,19 @@ pub(crate) fn after_log_fault(fault: &LogFault, id: u64, data_dir: &str) -> Stri
     match fault {
         LogFault::LogLost(_) => format!("it must not vote again; {replace}"),
         LogFault::GroupLost(_) => format!(
-            "keep a copy of {data_dir}, which may be all that is left of those entries; if the cluster is to \
-             go on without them, {replace}; if not, start this member alone with --force-new-cluster, and \
-             add the others anew"
+            "keep a copy of {data_dir}, which may have the only copy of those entries; to continue the \
+             cluster without them, {replace}; otherwise start this member with --force-new-cluster, and \
+             add the others again"
         ),
     }
 }
 
 /// The advice for a member whose state comes from another snapshot than its cluster's.
-const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of a running \
-    cluster, remove it (etcdctl member remove ID), delete its data directory, and add it anew (etcdctl member add NAME \
-    --peer-urls=URL, then start it with --initial-cluster-state=existing). To go back to a snapshot, stop all members, \
-    restore each of them from the same snapshot with a new --initial-cluster-token, and start them";
+const ONE_ORIGIN: &str = "do not start this data directory beside those members. To replace one member of \
+    a running cluster, remove it (etcdctl member remove ID), delete its data directory, and add it again \
+    (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing). To go \
+    back to a snapshot, stop all members, restore each of them from the same snapshot with a new \
+    --initial-cluster-token, and start them";
 
 /// Returns the advice after a failure of this machine, as specific as the error allows.
 pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
@@ -67,11 +68,11 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
         cause = error.source();
     }
     if is_full {
-        "make room on the disk of that file, a few hundred megabytes if it can be, and start the member again: \
-         what it has acknowledged is in its log; then compact and defragment"
+        "free space on the disk of that file, a few hundred megabytes if possible, and start the member \
+         again: everything that it has acknowledged is in its log; then compact and defragment"
     } else {
-        "mend what the error names and start the member again; if its files are damaged, remove it from the \
-         cluster and add it anew"
+        "fix the cause in the error and start the member again; if its files are damaged, remove it from \
+         the cluster and add it again"
     }
 }
 
@@ -86,8 +87,8 @@ mod tests {
     #[test]
     fn a_full_disk_has_other_advice_than_other_failures() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
-        assert!(full(28).starts_with("make room"), "ENOSPC");
-        assert!(full(122).starts_with("make room"), "EDQUOT");
-        assert!(full(5).starts_with("mend"), "EIO");
+        assert!(full(28).starts_with("free space"), "ENOSPC");
+        assert!(full(122).starts_with("free space"), "EDQUOT");
+        assert!(full(5).starts_with("fix the cause"), "EIO");
     }
 }

@@ -92,7 +92,8 @@ pub(crate) fn warn_of_open_peers(config: &Config) {
     let Flags { client, peer, .. } = &config.security;
     if config.rebuild_corrupt_member && !config.authenticates_peers() {
         log::warn!(
-            "--rebuild-corrupt-member has no effect: members hand their state out only where peers show certificates",
+            "--rebuild-corrupt-member has no effect: members provide their state only to peers with \
+             certificates",
             "advice" =
                 "secure the peer URLs, with --peer-client-cert-auth and --peer-trusted-ca-file"
         );

@@ -245,7 +245,7 @@ fn wind_up(
 fn note_bad_state(core: &Core, reason: &str) {
     if let Err(error) = rebuild::order(&*core.disk, &core.dirs, reason) {
         log::error!(
-            "failed to note that this member's state is bad; it is found out again",
+            "failed to record that this member's state is bad; it will be detected again",
             "path" = rebuild::path(&core.dirs).display().to_string(),
             "error" = error.to_string()
         );
@@ -278,7 +278,7 @@ fn mark_if_lost(disk: &dyn Disk, dirs: &DataDir, fault: &LogFault) {
     if let Err(error) = lost_log::mark(disk, dirs, &fault.to_string()) {
         let path = lost_log::path(dirs);
         log::error!(
-            "failed to mark the data directory: no member may be started from it again",
+            "failed to mark the data directory as lost: do not start a member from it again",
             "path" = path.display().to_string(),
             "error" = error.to_string()
         );

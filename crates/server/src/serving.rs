@@ -44,7 +44,10 @@ pub(crate) fn serve_peers(
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.to_string());
         if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
-            log::warn!("failed to limit the patience with peers", "error" = error.to_string());
+            log::warn!(
+                "failed to set the timeout of peer connections",
+                "error" = error.to_string()
+            );
         }
         listener.spawn(&core.peer_runtimes, services.clone(), &limits, &stopping, &alive);
     }
@@ -152,7 +155,7 @@ impl Serving {
             return;
         }
         log::info!(
-            "waiting for clients: their requests in progress are finished, their connections closed",
+            "waiting for clients' requests in progress; their connections are then closed",
             "connections" = self.all_gone.sender_strong_count(),
             "at-most" = patience
         );
@@ -160,7 +163,7 @@ impl Serving {
         if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
             // They are cut when the runtimes end.
             log::warn!(
-                "cutting connections whose requests are not finished",
+                "closing connections with unfinished requests",
                 "connections" = self.all_gone.sender_strong_count()
             );
         }

@@ -82,7 +82,7 @@ impl StopSignals {
             log::info!("received signal; shutting down", "signal" = signal.name());
             let is_taken_over = taken_over.lock();
             if !*is_taken_over {
-                log::info!("the member had not started yet");
+                log::info!("the member had not finished starting");
                 signal.end_process();
             }
             drop(is_taken_over);

@@ -45,7 +45,9 @@ impl Watchdog {
                 // If a notification is lost, the next one arrives in time.
                 drop(init_system::send(b"WATCHDOG=1", Some(&self.socket_name)));
             } else {
-                log::warn!("consensus stands still; leaving it to the init daemon's watchdog");
+                log::warn!(
+                    "consensus makes no progress; the init system's watchdog will end this process"
+                );
             }
         }
     }

@@ -46,7 +46,7 @@ pub struct ConnectorSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The host name is invalid in a certificate.
-    #[error("tls: {0:?} is no name of a host")]
+    #[error("tls: {0:?} is not a valid host name")]
     Name(String),
     /// The handshake failed.
     #[error("{}", told(.0))]

@@ -86,7 +86,8 @@ pub enum SuiteError {
     NotSpoken(String),
     /// Only names without effect were given.
     #[error(
-        "none of the TLS cipher suites can be chosen with TLS1.2; choose one of it, or set the least version to TLS1.3"
+        "none of the given TLS cipher suites is one of TLS1.2; add one, or set the minimum version to \
+         TLS1.3"
     )]
     Nothing,
     /// HTTP/2 cannot be served.

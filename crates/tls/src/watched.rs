@@ -84,7 +84,7 @@ impl<T> Watched<T> {
         };
         if told.is_some() {
             log::info!(
-                "TLS files can be used again, and are in force",
+                "TLS files are valid again and are used",
                 "purpose" = self.purpose,
                 "files" = self.names()
             );
@@ -110,7 +110,7 @@ impl<T> Watched<T> {
         };
         if is_news {
             log::warn!(
-                "TLS files cannot be used; what they said before stays in force",
+                "TLS files are invalid; their previous contents stay in use",
                 "purpose" = self.purpose,
                 "files" = self.names(),
                 "error" = text

@@ -336,7 +336,7 @@ async fn lines_that_cannot_be_written_are_dropped_or_calls_are_refused(kind: Kin
     server.client().write("k", "v").await;
     eventually("lines that are lost are counted", async || {
         let dropped = server.metric("quorate_audit_lines_dropped_total").unwrap();
-        let is_told = server.log_of_this_run().contains("lines of the audit log are lost");
+        let is_told = server.log_of_this_run().contains("audit log lines are lost");
         (dropped > 0.0 && is_told).then_some(())
     })
     .await;

@@ -141,7 +141,7 @@ async fn a_wiped_member_does_not_help_to_lose_what_it_acknowledged(kind: Kind) {
     match kind {
         Kind::Quorate => {
             let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
-            assert!(said.contains("has been at work already"), "{said}");
+            assert!(said.contains("has run before"), "{said}");
             assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
         }
         Kind::Etcd => {
@@ -239,7 +239,7 @@ async fn a_backend_whose_log_is_gone_is_refused(kind: Kind) {
         let said = exit.log.lines().last().unwrap_or_default();
         assert!(said.contains(&server.backend().display().to_string()), "{said}");
         assert!(said.contains("there is no write-ahead log in"), "{said}");
-        assert!(said.contains("name its directory by --wal-dir"), "{said}");
+        assert!(said.contains("give its directory with --wal-dir"), "{said}");
         assert!(!log.exists(), "nothing is begun");
     }
     // The log was elsewhere all the time.

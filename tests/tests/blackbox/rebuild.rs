@@ -31,7 +31,7 @@ on_quorate! {
 }
 
 const REBUILD: Check = Check { ours: &["--rebuild-corrupt-member"], of_3_5: &[] };
-const REBUILT: &str = "this member has its state anew, as a quorum holds it";
+const REBUILT: &str = "rebuilt this member's state; it equals that of a quorum";
 
 /// A cluster whose peers show certificates, and the files of these.
 struct Secured {
@@ -190,7 +190,7 @@ async fn a_member_that_is_bad_again_at_once_is_not_rebuilt(ours: Kind) {
     std::fs::write(&backend, [0xff; 65536]).unwrap();
     cluster.launch(member);
     let exit = cluster.try_ready(member).await.unwrap_err();
-    assert!(exit.log.contains("minutes after it was fetched anew"), "{exit}");
+    assert!(exit.log.contains("minutes after it was rebuilt"), "{exit}");
 }
 
 async fn a_cluster_led_by_etcd_has_its_bad_member_rebuilt(ours: Kind) {
@@ -222,7 +222,10 @@ async fn nothing_is_rebuilt_where_nobody_hands_a_state_out(ours: Kind) {
     std::fs::write(&backend, [0xff; 65536]).unwrap();
     cluster.launch(2);
     let exit = cluster.try_ready(2).await.unwrap_err();
-    assert!(exit.log.contains("no other member hands one out: those of etcd do not"), "{exit}");
+    assert!(
+        exit.log.contains("no other member provides its state: members of etcd do not"),
+        "{exit}"
+    );
 }
 
 /// The status of the answer to a request for a member's state.
@@ -283,7 +286,7 @@ async fn a_state_is_handed_out_to_the_certificates_of_members_only(ours: Kind) {
     assert_eq!(told(&lines[0]), ("OK".to_owned(), "m1".to_owned(), member.clone()));
     assert_eq!(told(&lines[1]), ("UNAUTHENTICATED".to_owned(), "app".to_owned(), member));
     assert!(lines[1]["remote"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[1]);
-    assert!(cluster.server(0).log().contains("refused to hand out this member's state"));
+    assert!(cluster.server(0).log().contains("refused to provide this member's state"));
 }
 
 async fn a_state_is_handed_out_by_the_names_that_peers_may_have(ours: Kind) {

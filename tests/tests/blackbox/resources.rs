@@ -98,7 +98,7 @@ async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
     }
     held.pop();
     eventually("the place of who has left", async || connect().1.then_some(())).await;
-    let told = "an address holds as many connections";
+    let told = "an address has reached its connection limit";
     eventually("a line of it", async || server.log().contains(told).then_some(())).await;
     assert_eq!(server.log().matches(told).count(), 1, "{}", server.log());
     // Over a connection that is there already: a new one might be one too many.
@@ -146,7 +146,7 @@ async fn few_descriptors_are_enough_and_warned_of(kind: Kind) {
     let mut held: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();
     eventually("a warning", async || {
-        server.log().contains("all places for connections are taken").then_some(())
+        server.log().contains("the connection limit is reached").then_some(())
     })
     .await;
     held.clear();
@@ -158,7 +158,7 @@ async fn a_directory_that_another_process_holds_is_named_at_once(kind: Kind) {
     let mut waiting = Options::new(kind).data(holder.data()).prepare();
     waiting.launch();
     eventually("a line about the directory", async || {
-        waiting.log().contains("another process holds this data directory").then_some(())
+        waiting.log().contains("another process uses this data directory").then_some(())
     })
     .await;
     assert!(!waiting.log().contains("taking too long"), "that is said after 10 s");
@@ -201,7 +201,11 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     // Clients of etcd open the stream anew after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
-    assert!(!server.log().contains("cutting connections"), "{}", server.log());
+    assert!(
+        !server.log().contains("closing connections with unfinished requests"),
+        "{}",
+        server.log()
+    );
 }
 
 async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
@@ -224,7 +228,11 @@ async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
         assert!(message.is_some(), "the stream went on to its end");
     }
     server.stop().await;
-    assert!(!server.log().contains("cutting connections"), "{}", server.log());
+    assert!(
+        !server.log().contains("closing connections with unfinished requests"),
+        "{}",
+        server.log()
+    );
 }
 
 async fn a_member_that_waits_for_others_stops_when_told(kind: Kind) {

@@ -144,13 +144,13 @@ async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kin
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         (0..3).for_each(|_| check());
-        let told = || times_told(&server, "TLS files cannot be used", "error", &path);
+        let told = || times_told(&server, "TLS files are invalid", "error", &path);
         assert_eq!(told(), 1, "{name}: {}", server.log());
         replace(&path, &whole);
         check();
         assert_eq!(told(), 1, "{name}");
         repaired += 1;
-        assert_eq!(server.log().matches("can be used again").count(), repaired, "{name}");
+        assert_eq!(server.log().matches("are valid again").count(), repaired, "{name}");
     }
     let log = server.log();
     assert!(!log.contains("PRIVATE KEY") && !log.contains("rejected connection"), "{log}");
@@ -166,7 +166,7 @@ async fn a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays
     replace(&list, &files.authority.revoke_until(&[99], past));
     let crl = format!("--client-crl-file={}", list.display());
     let server = Options::new(kind).guarded().flag(crl).start().await;
-    let warned = || times_told(&server, "is out of date", "path", &list);
+    let warned = || times_told(&server, "is outdated", "path", &list);
     eventually("a warning", async || (warned() == 1).then_some(())).await;
     let series = "quorate_revocation_list_next_update_timestamp_seconds{file=\"client-crl-file\"}";
     let told = Duration::from_secs_f64(server.metric(series).unwrap());

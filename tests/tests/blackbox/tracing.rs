@@ -327,7 +327,7 @@ async fn a_collector_that_is_not_there_costs_spans_alone(kind: Kind) {
     eventually("a line about lost spans", async || {
         server
             .log_of_this_run()
-            .contains("spans are lost on their way to the collector")
+            .contains("spans are lost because the collector does not accept them")
             .then_some(())
     })
     .await;

@@ -54,7 +54,7 @@ fn a_snapshot_is_refused_before_its_image_is_stored() {
         |message| message.snapshot.as_mut().unwrap().metadata.conf_state.learners.clear(),
     ] {
         let unfit = of_member(change);
-        assert!(unfit.starts_with("not a snapshot that this member can take: "), "{unfit}");
+        assert!(unfit.starts_with("this member cannot install the snapshot: "), "{unfit}");
     }
 }
 

@@ -91,7 +91,9 @@ impl Messages {
         }
         let len = self.next_len().expect("the head is there");
         if !ready!(self.poll_bytes(len, cx))? {
-            return Poll::Ready(Err(Status::internal("the answer ended within a message")));
+            return Poll::Ready(Err(Status::internal(
+                "the answer ended in the middle of a message",
+            )));
         }
         let mut message = self.waiting.split_to(len).freeze();
         message.advance(HEAD_BYTES);
@@ -107,7 +109,7 @@ pub(super) async fn unary(
     patience: Duration,
 ) -> Result<Response<AnswerBody>, Status> {
     if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
-        return Err(Status::internal("a unary call was answered with nothing"));
+        return Err(Status::internal("the answer to a unary call has no message"));
     }
     let len = messages.next_len().expect("the head is there");
     let mut room = if len < COUNTED_BYTES_MIN {

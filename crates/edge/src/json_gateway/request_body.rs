@@ -45,9 +45,9 @@ impl RequestBytes {
                 })
             }),
             // A client that disconnects has not completed its request.
-            Self::Lines(lines) => lines
-                .poll_recv(cx)
-                .map(|line| Some(line.ok_or_else(|| Status::cancelled("the client has gone")))),
+            Self::Lines(lines) => lines.poll_recv(cx).map(|line| {
+                Some(line.ok_or_else(|| Status::cancelled("the client has disconnected")))
+            }),
         }
     }
 

@@ -83,7 +83,7 @@ impl PeerService {
         let room = room.map_err(unavailable)?;
         self.administrator.commit_backend().await.map_err(unavailable)?;
         log::warn!(
-            "a member asks for the state of this one, to rebuild its own",
+            "a member requests this member's state to rebuild its own",
             "local-member-id" = format!("{:x}", self.profile.id()),
             "remote-peer-id" = from.to_string(),
             "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()
@@ -105,7 +105,10 @@ impl PeerService {
         let id = named(FROM_HEADER).and_then(|id| u64::from_str_radix(id, 16).ok()).map(MemberId);
         let facts = self.profile.facts();
         let Some(member) = id.and_then(|id| facts.members.get(id)) else {
-            return Err(refuse(StatusCode::FORBIDDEN, "who asks is no member of this cluster"));
+            return Err(refuse(
+                StatusCode::FORBIDDEN,
+                "the requesting member is not in this cluster",
+            ));
         };
         check_certificate(certificate_of(request), &member.peer_urls, self.images.peers_are_named)
             .map_err(|why| refuse(StatusCode::UNAUTHORIZED, why))?;
@@ -129,7 +132,7 @@ impl PeerService {
         let certificate = certificate_of(request).map(|shown| Arc::clone(&shown.common_name));
         if code != Code::Ok && self.image_refusals.admits().is_some() {
             log::warn!(
-                "refused to hand out this member's state",
+                "refused to provide this member's state",
                 "local-member-id" = format!("{:x}", self.profile.id()),
                 "remote-addr" = remote.map(|remote| remote.to_string()).unwrap_or_default(),
                 "certificate" = certificate.as_deref().unwrap_or_default(),

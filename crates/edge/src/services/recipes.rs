@@ -386,7 +386,8 @@ impl Recipes {
         };
         if let Err(why) = undone {
             quorate_telemetry::log::debug!(
-                "a key that nobody waits for any more stays until its lease ends",
+                "failed to delete the key of a lock or election request that has ended; it remains until \
+                 its lease expires",
                 "error" = why.message()
             );
         }

@@ -60,7 +60,7 @@ pub(super) enum Violation {
     #[error("fragments are out of order")]
     Fragment,
     /// A close code that must not be sent, or an incomplete one.
-    #[error("a close frame says no code")]
+    #[error("a close frame has an invalid code")]
     CloseCode,
 }
 

@@ -267,7 +267,7 @@ impl<S: Store> Leasing<S> {
                     break;
                 }
                 if let Err(status) = self.own_txn(guard::give_up(&taken)).await {
-                    log::debug!("failed to give keys up", "error" = status.message());
+                    log::debug!("failed to release owned keys", "error" = status.message());
                     self.holdings.give_back(taken, lease);
                     sleep(RETRY_PAUSE).await;
                 }

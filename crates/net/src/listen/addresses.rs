@@ -67,7 +67,7 @@ impl AddressLimit {
         limit.refused.inc();
         if is_due {
             log::warn!(
-                "an address holds as many connections as it may; its next ones are closed",
+                "an address has reached its connection limit; its further connections are closed",
                 "remote-addr" = from.to_string(),
                 "max-connections-per-address" = limit.most,
                 "connections-closed" = limit.refused.value()

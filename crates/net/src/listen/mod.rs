@@ -225,8 +225,8 @@ impl<G, H> Connections<G, H> {
         if full_told.is_none_or(|told| told.elapsed() >= FULL_TOLD_INTERVAL) {
             *full_told = Some(Instant::now());
             log::warn!(
-                "all places for connections are taken; the next ones wait until somebody leaves, and idle ones are \
-                 asked to: set the file descriptor limit higher, or have clients hold fewer connections"
+                "the connection limit is reached; new connections wait, and idle ones are asked to close: \
+                 raise the file descriptor limit, or let clients use fewer connections"
             );
         }
         self.limits.places.take().await
@@ -520,8 +520,8 @@ fn take_window(places: &Places) -> Option<OwnedSemaphorePermit> {
     let window = places.try_take_window();
     if window.is_none() && places.is_first_small_window() {
         log::info!(
-            "from here on, connections have small receive windows while others have the large ones: large requests \
-             take more round trips on them",
+            "the limit of large receive windows is reached: further connections get small windows, on \
+             which large requests take more round trips",
             "small-window-bytes" = SMALL_WINDOW_BYTES,
             "connections-with-large-windows" = places.load().large_windows
         );

@@ -93,14 +93,15 @@ pub(crate) enum BootError {
     #[error("failed to start an asynchronous runtime: {0}")]
     Runtime(#[source] io::Error),
     #[error(
-        "member {id} of the cluster has been at work already, as {name:?}, and here are an empty data \
-         directory and no log: without what it had acknowledged it must not take part again; {}",
+        "member {id} of the cluster has run before, as {name:?}, but this data directory is empty and has \
+         no log: without the entries that it has acknowledged it must not rejoin; {}",
         remedy::replace_member(Some(id.0))
     )]
     Published { id: MemberId, name: String },
     #[error(
-        "{} has applied entries up to index {applied}, and there is no write-ahead log in {}: if the log is \
-         elsewhere, name its directory by --wal-dir; if it is lost, this member must not go on; {}; {}",
+        "{} has applied entries up to index {applied}, and there is no write-ahead log in {}: if the log \
+         is elsewhere, give its directory with --wal-dir; if it is lost, this member must not start; {}; \
+         {}",
         backend.display(),
         wal.display(),
         remedy::replace_member(None),
@@ -108,17 +109,18 @@ pub(crate) enum BootError {
     )]
     LogMissing { wal: PathBuf, backend: PathBuf, applied: LogIndex },
     #[error(
-        "{}: this member has found that its log has lost entries, and must not vote again ({reason}); {}; {}",
+        "{}: this member has found that its log has lost entries, and must not vote again ({reason}); \
+         {}; {}",
         path.display(),
         remedy::replace_member(None),
         remedy::GO_ON_ALONE
     )]
     MarkedLost { path: PathBuf, reason: String },
-    #[error("{}: cannot be looked at: {source}", path.display())]
+    #[error("{}: cannot be read: {source}", path.display())]
     Mark { path: PathBuf, source: io::Error },
     #[error(
-        "the write-ahead log says term {term}, which cannot be genuine, and no election could follow it; {}; \
-         {}",
+        "the write-ahead log contains term {term}, which is impossibly high: no election could follow it; \
+         {}; {}",
         remedy::replace_member(None),
         remedy::restore_backend(backend)
     )]
@@ -142,30 +144,30 @@ pub(crate) enum BootError {
     )]
     LogLost { path: PathBuf, backend: PathBuf, last_index: LogIndex, applied: LogIndex },
     #[error(
-        "this member's state is bad again ({reason}), minutes after it was fetched anew: its disk or its memory \
-         is not to be trusted; mend or replace the machine, or {}",
+        "this member's state is bad again ({reason}), minutes after it was rebuilt: its disk or memory is \
+         probably faulty; repair or replace the machine, or {}",
         remedy::replace_member(None)
     )]
     RebuiltBefore { reason: String },
     #[error(
-        "this member's state is bad, and cannot be fetched anew: {others} of {voters} voters are no quorum, so \
-         that nobody can say which state is right"
+        "this member's state is bad and cannot be rebuilt: the other {others} of {voters} voters are no \
+         quorum, so the right state cannot be determined"
     )]
     NoMajority { voters: usize, others: usize },
     #[error(
-        "this member's state is bad ({reason}), and no other member hands one out: those of etcd do not, \
-         others only to a certificate that they know as this member's (--peer-cert-allowed-cn, \
+        "this member's state is bad ({reason}), and no other member provides its state: members of etcd do \
+         not, and members of Quorate only to a certificate of this member (--peer-cert-allowed-cn, \
          --peer-cert-allowed-hostname, or an alternative name for the host of a peer URL); {}",
         remedy::replace_member(None)
     )]
     NoSource { reason: String },
     #[error("this member's state is bad, and the members that answer belong to another cluster")]
     OtherCluster,
-    #[error("failed to take over a state: {0}")]
+    #[error("failed to install the fetched state: {0}")]
     TakeOver(#[from] quorate_core::start::TakeOverError),
-    #[error("the write-ahead log's metadata is not readable: {0}")]
+    #[error("cannot read the metadata of the write-ahead log: {0}")]
     Metadata(#[from] prost::DecodeError),
-    #[error("the membership change at index {index} is not readable: {source}")]
+    #[error("cannot read the membership change at index {index}: {source}")]
     ConfChange { index: LogIndex, source: quorate_raft::confchange::wire::DecodeError },
     #[error(transparent)]
     OldMembers(#[from] quorate_core::old_members::OldMembersError),

@@ -42,7 +42,7 @@ pub(super) fn repair(
         // The log does not start at the first entry.
         Err(OldMembersError::Log(error)) if snapshot.is_none() => {
             log::warn!(
-                "the members of an older version cannot be checked",
+                "cannot check the members that an older version stored",
                 "error" = log::error_chain(&error)
             );
             Ok(())

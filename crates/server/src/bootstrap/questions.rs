@@ -132,11 +132,11 @@ pub(super) async fn meet_founders(
 pub(super) fn log_unlearned(unlearned: Unlearned, cluster_id: u64) {
     match unlearned {
         Unlearned::NoCluster(error) => log::warn!(
-            "no other member is known yet; waiting for the leader to call",
+            "no other member is known yet; waiting for the leader to connect",
             "error" = error.to_string()
         ),
         Unlearned::OtherCluster(other) => log::warn!(
-            "the peers of --initial-cluster belong to another cluster",
+            "the peers in --initial-cluster belong to another cluster",
             "local-member-cluster-id" = format!("{cluster_id:x}"),
             "remote-cluster-id" = format!("{other:x}")
         ),

@@ -71,19 +71,19 @@ const MEMBERS_TIMEOUT: Duration = Duration::from_secs(5);
 enum Untaken {
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    #[error("its image is of no use: {0}")]
+    #[error("its state is invalid: {0}")]
     Image(#[from] ImageFault),
-    #[error("its image is of no use: {0}")]
+    #[error("its state is invalid: {0}")]
     Backend(#[from] Fault),
-    #[error("its image is of no use: {0}")]
+    #[error("its state is invalid: {0}")]
     State(#[from] RecoverError),
-    #[error("its image cannot be hashed: {0}")]
+    #[error("its state cannot be hashed: {0}")]
     Hash(#[from] MvccError),
-    #[error("its image ends at index {index}, before this member's own snapshot at {mark}")]
+    #[error("its state ends at index {index}, before this member's own snapshot at {mark}")]
     Old { index: u64, mark: u64 },
-    #[error("its image does not know this member")]
+    #[error("its state does not list this member")]
     Stranger,
-    #[error("no quorum was found to hold what it holds at revision {revision}")]
+    #[error("no quorum has the same state at revision {revision}")]
     Unconfirmed { revision: i64 },
     #[error(transparent)]
     Store(#[from] SnapError),
@@ -114,8 +114,8 @@ pub(super) fn ordered(
         return Ok(Some(reason));
     }
     log::warn!(
-        "this member's state was found to be bad, and is not fetched anew: that takes --rebuild-corrupt-member and \
-         peer certificates (--peer-client-cert-auth)",
+        "this member's state is bad and is not rebuilt: a rebuild needs --rebuild-corrupt-member and peer \
+         certificates (--peer-client-cert-auth)",
         "path" = rebuild::path(dirs).display().to_string(),
         "reason" = reason
     );
@@ -182,7 +182,7 @@ pub(super) async fn rebuild(
     let identity = Identity::from_metadata(contents.metadata.as_deref(), &config.name)
         .map_err(|refusal| BootError::refused(refusal, dirs))?;
     log::warn!(
-        "this member's state is bad; it takes no part until it has one that a quorum of the others holds",
+        "this member's state is bad; fetching the state that a quorum of the others has",
         "local-member-id" = format!("{:x}", identity.member_id),
         "reason" = reason
     );
@@ -192,7 +192,7 @@ pub(super) async fn rebuild(
     start::take_over(disk, dirs, (wal, &contents, &mark), order)?;
     rebuild::done(&**disk, dirs, unix_secs()).map_err(mark_error)?;
     log::info!(
-        "this member has its state anew, as a quorum holds it",
+        "rebuilt this member's state; it equals that of a quorum",
         "local-member-id" = format!("{:x}", identity.member_id),
         "applied-index" = index
     );
@@ -262,7 +262,7 @@ impl Place<'_> {
                 }
                 Ok(_) => return Err(BootError::OtherCluster),
                 Err(error) => {
-                    log::warn!("no other member answers yet", "error" = error.to_string());
+                    log::warn!("no other member has answered yet", "error" = error.to_string());
                     Vec::new()
                 }
             };
@@ -276,7 +276,7 @@ impl Place<'_> {
                     Err(error) => {
                         has_source |= !error.is_refused();
                         log::warn!(
-                            "the state of a member was not taken",
+                            "the state of a member was not used",
                             "remote-peer-id" = id.to_string(),
                             "remote-peer-endpoint" = url,
                             "error" = log::error_chain(&error)

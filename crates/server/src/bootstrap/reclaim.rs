@@ -40,7 +40,7 @@ pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), 
     let started = Instant::now();
     match move_down(backend) {
         Err(Fault::Engine(error)) if error.is_no_room() => {
-            log::warn!("no room on the disk to defragment", "error" = error.to_string());
+            log::warn!("no disk space to defragment", "error" = error.to_string());
         }
         outcome => outcome?,
     }

@@ -102,7 +102,7 @@ async fn pick_up(
     };
     let peers = match decide(config, &dirs, outside, step).await? {
         Decision::Found(founding) => {
-            log::warn!("founding the cluster again: the log holds nothing but its name");
+            log::warn!("founding the cluster again: the log contains only its metadata");
             start = founding.write(&mut wal)?;
             founding.others()
         }
@@ -143,7 +143,7 @@ fn forget_lost_log(
     append_entries(wal, Some(&agreed), &[])?;
     lost_log::unmark(disk, dirs).map_err(mark_error)?;
     log::warn!(
-        "going on alone with a log that has lost entries; writes that were acknowledged may be missing",
+        "continuing as the only member with a log that has lost entries; acknowledged writes may be missing",
         "reason" = reason
     );
     Ok(())

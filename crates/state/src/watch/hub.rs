@@ -65,7 +65,7 @@ pub struct HubStats {
     pub watcher_bytes: usize,
     /// Watchers that were refused because the memory for watchers was used up.
     pub refused_watcher_count: u64,
-    /// Bytes of events that clients have not taken yet.
+    /// Bytes of events that clients have not read yet.
     pub held_bytes: usize,
     /// Events that clients have not taken yet, counted for each watcher.
     pub pending_event_count: usize,
@@ -86,7 +86,7 @@ pub(super) struct State {
     pub(super) wakers: Vec<Waker>,
     /// A scratch buffer, kept to reuse its memory.
     matched: Vec<(Handle, usize)>,
-    /// Bytes of events that clients have not taken yet.
+    /// Bytes of events that clients have not read yet.
     pub(super) held: Arc<HeldBytes>,
     watcher_bytes: usize,
     watcher_bytes_max: usize,

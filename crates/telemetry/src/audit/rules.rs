@@ -17,19 +17,19 @@ use super::line::{Asked, Keys};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// A rule starts with neither `include` nor `exclude`.
-    #[error("rule {0:?} has to begin with include or exclude")]
+    #[error("rule {0:?} must start with include or exclude")]
     Action(String),
     /// A condition is none of the three kinds.
-    #[error("condition {0:?} has to be method=, key= or user=, with values between commas")]
+    #[error("condition {0:?} must be method=, key= or user= with comma-separated values")]
     Condition(String),
     /// A percent sign is not followed by two hex digits.
-    #[error("{0:?} has a % without two hexadecimal digits behind it")]
+    #[error("{0:?} has a % that is not followed by two hexadecimal digits")]
     Escape(String),
     /// A name is not valid UTF-8.
-    #[error("{0:?} is no name")]
+    #[error("{0:?} is not valid UTF-8")]
     Name(String),
     /// A prefix is empty and would match every key.
-    #[error("condition {0:?} has an empty prefix, which fits every key: leave it out")]
+    #[error("condition {0:?} has an empty prefix, which matches every key: leave it out")]
     EmptyPrefix(String),
 }
 
@@ -309,16 +309,18 @@ mod tests {
     #[test]
     fn an_invalid_rule_is_named_in_the_error() {
         let told = |text: &str| Rules::parse(text).unwrap_err().to_string();
-        assert!(
-            told("drop user=a").contains("\"drop user=a\" has to begin with include or exclude")
-        );
-        assert!(told("exclude user").contains("\"user\" has to be method=, key= or user="));
-        assert!(told("exclude method=").contains("\"method=\" has to be"));
+        assert!(told("drop user=a").contains("\"drop user=a\" must start with include or exclude"));
+        assert!(told("exclude user").contains("\"user\" must be method=, key= or user="));
+        assert!(told("exclude method=").contains("\"method=\" must be"));
         assert!(told("exclude name=x").contains("\"name=x\""));
         assert!(told("exclude key=").contains("empty prefix"));
         assert!(told("exclude key=a,").contains("empty prefix"));
-        assert!(told("exclude key=%2").contains("% without two hexadecimal digits"));
-        assert!(told("exclude key=%zz").contains("% without two hexadecimal digits"));
-        assert!(told("exclude user=%ff").contains("no name"));
+        assert!(
+            told("exclude key=%2").contains("% that is not followed by two hexadecimal digits")
+        );
+        assert!(
+            told("exclude key=%zz").contains("% that is not followed by two hexadecimal digits")
+        );
+        assert!(told("exclude user=%ff").contains("not valid UTF-8"));
     }
 }

@@ -173,7 +173,7 @@ impl Shared {
         self.metrics.dropped.add(count);
         if self.losses.admits().is_some() {
             let lost = self.metrics.dropped.value();
-            log::warn!("lines of the audit log are lost", "reason" = reason, "lost-so-far" = lost);
+            log::warn!("audit log lines are lost", "reason" = reason, "lost-so-far" = lost);
         }
     }
 }

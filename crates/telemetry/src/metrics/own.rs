@@ -16,13 +16,13 @@ pub(super) const VIEWS: &[View<OwnSample>] = &[
     View {
         kind: Kind::Counter,
         name: "quorate_logger_lines_dropped_total",
-        help: "Lines of the log that were dropped because its outputs were too slow.",
+        help: "Log lines that were dropped because the outputs were too slow.",
         read: |own| Some(own.dropped_lines as f64),
     },
     View {
         kind: Kind::Gauge,
         name: "quorate_metrics_largest_family_series",
-        help: "Series of the metric whose labels have the most values.",
+        help: "The number of series of the metric with the most series.",
         read: |own| Some(own.largest_family_series as f64),
     },
 ];

@@ -69,11 +69,11 @@ impl ProxyMetrics {
         );
         let watchers_behind = counter(
             "quorate_grpc_proxy_watchers_behind_total",
-            "Times that a watcher was taken from a shared watch because its client was slow.",
+            "Watchers that left a shared watch because their clients were slow.",
         );
         let keep_alives_coalescing = counter(
             "quorate_grpc_proxy_keep_alives_coalescing_total",
-            "Keep-alives that were answered together with another one.",
+            "Keep-alives that were merged into another one.",
         );
         let owned_reads = counter(
             "quorate_grpc_proxy_owned_reads_total",

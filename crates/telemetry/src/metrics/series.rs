@@ -85,26 +85,26 @@ group! {
         proposals_applied: Gauge = gauge(), "etcd_server_proposals_applied_total",
             "Log index up to which entries are applied.";
         quota_warning: Gauge = gauge(), "quorate_quota_warning",
-            "Whether the backend file has come as near to its quota as --quota-warning-percent says.";
+            "Whether the backend file has reached --quota-warning-percent of its quota.";
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
             "Bytes of the log held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
-            "Bytes of entries that this member has taken on as leader and not applied yet.";
+            "Bytes of entries that this member has appended as leader and not applied yet.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
-            "Requests, and appends of a leader, for which the log had no room.";
+            "Requests and appends that were refused because the limit on log memory was reached.";
         early_appends: Gauge = gauge(), "quorate_early_appends_bytes",
-            "Bytes of a leader's appends that wait for those before them.";
+            "Bytes of a leader's appends that wait for earlier appends.";
         held_changes: Gauge = gauge(), "quorate_membership_changes_waiting",
-            "Membership changes that wait for the one before them to be applied.";
+            "Membership changes that wait until an earlier one is applied.";
         certificate_expiry: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_certificate_expiration_timestamp_seconds",
             "When the first certificate of a file expires, by the flag that names the file.";
         revocations_next_update: Labelled<Gauge> = Labelled::new(&["file"]),
             "quorate_revocation_list_next_update_timestamp_seconds",
-            "When a list of revoked certificates is out of date, by the flag that names its file.";
+            "When a certificate revocation list becomes outdated, by the flag that names its file.";
         connections_over_address_limit: Counter = counter(),
             "quorate_connections_over_address_limit_total",
-            "Connections that were closed because their address held as many as it may.";
+            "Connections that were closed because their address had reached its connection limit.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
             "Proposals that wait for their outcome.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
@@ -343,11 +343,11 @@ group! {
     /// Trace spans.
     TracingMetrics {
         exported: Counter = counter(), "quorate_tracing_spans_exported_total",
-            "Spans that the collector has taken.";
+            "Spans that the collector has accepted.";
         dropped: Counter = counter(), "quorate_tracing_spans_dropped_total",
-            "Spans that were dropped: no room for them, or the collector did not take them.";
+            "Spans that were dropped because the queue was full or the collector did not accept them.";
         waiting_bytes: Gauge = gauge(), "quorate_tracing_spans_bytes",
-            "Bytes of spans that the collector has not taken yet.";
+            "Bytes of spans that the collector has not accepted yet.";
     }
 }
 
@@ -355,11 +355,11 @@ group! {
     /// The audit log.
     AuditMetrics {
         written: Counter = counter(), "quorate_audit_lines_written_total",
-            "Lines of the audit log that were written.";
+            "Audit log lines that were written.";
         dropped: Counter = counter(), "quorate_audit_lines_dropped_total",
-            "Lines of the audit log that were lost: no room for them, or they could not be written.";
+            "Audit log lines that were lost because the queue was full or the write failed.";
         waiting_bytes: Gauge = gauge(), "quorate_audit_lines_bytes",
-            "Bytes of lines of the audit log that are not written yet.";
+            "Bytes of audit log lines that are not written yet.";
         refused: Counter = counter(), "quorate_audit_requests_refused_total",
             "Requests that were refused because the audit log could not be written fast enough.";
     }

@@ -44,77 +44,77 @@ sample! {
     Gauge auth_revision: "etcd_debugging_auth_revision",
         "Current revision of users and roles.";
     Gauge proposals: "quorate_proposals_in_progress",
-        "Requests for the log that are accepted and not yet carried out.";
+        "Proposals that are accepted and not applied yet.";
     Gauge proposals_bytes: "quorate_proposals_in_progress_bytes",
-        "Bytes of requests for the log that are accepted and not yet carried out.";
+        "Bytes of proposals that are accepted and not applied yet.";
     Counter proposals_refused: "quorate_proposals_refused_total",
-        "Requests for the log that were refused because of too many others, or too large ones.";
+        "Proposals that were refused because the limit on their number or bytes was reached.";
     Gauge reads: "quorate_reads_waiting",
-        "Reads that wait for consensus or for the state machine.";
+        "Reads that wait for the read index or for the state machine.";
     Counter reads_refused: "quorate_reads_refused_total",
         "Reads that were refused because too many others wait.";
     Gauge tokens_waiting: "quorate_tokens_waiting",
-        "Requests with a token that was given out later than what is applied here.";
+        "Requests that wait until the entry that issued their token is applied here.";
     Counter tokens_refused: "quorate_tokens_refused_total",
-        "Requests whose token was not waited for because too many others were.";
+        "Requests that were refused because too many others wait for their tokens.";
     Gauge tokens_held: "quorate_tokens_held",
-        "Tokens that the log has given out and that were not let go of.";
+        "Issued tokens that are still valid.";
     Gauge passwords_waiting: "quorate_passwords_waiting",
         "Passwords that wait to be hashed or checked.";
     Counter passwords_refused: "quorate_passwords_refused_total",
         "Logins and passwords that were refused because too many others wait.";
     Gauge tasks: "quorate_tasks_in_progress",
-        "Questions and orders to the core threads that are not carried out yet.";
+        "Tasks of the core threads that are not executed yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
-        "Questions and orders to the core threads that were refused because of too many others.";
+        "Tasks of the core threads that were refused because of too many others.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
-        "Memory for references to the records of long lists.";
+        "Memory of references to the records of long lists.";
     Counter lists_refused: "quorate_lists_refused_total",
-        "Long lists that were refused because others were not taken in time.";
+        "Long lists that were refused because clients did not read others in time.";
     Gauge replies_bytes: "quorate_replies_bytes",
-        "Bytes of replies with records that clients have not taken yet.";
+        "Bytes of replies with records that clients have not read yet.";
     Counter replies_refused: "quorate_replies_refused_total",
-        "Replies with records that were refused because others were not taken in time.";
+        "Replies with records that were refused because clients did not read others in time.";
     Gauge waiters_bytes: "quorate_waiters_bytes",
-        "Memory of those who wait for a lock or to be elected.";
+        "Memory of requests that wait for a lock or an election.";
     Counter waiters_refused: "quorate_waiters_refused_total",
         "Requests for a lock or an election that were refused because too many others wait.";
     Gauge calls: "quorate_calls_in_progress",
-        "Calls of clients under way, their streams included.";
+        "Client calls in progress, including streams.";
     Counter calls_refused: "quorate_calls_refused_total",
         "Calls that were refused because of too many others.";
     Gauge requests_bytes: "quorate_requests_bytes",
-        "Bytes of requests that are not answered, or not whole yet.";
+        "Bytes of requests that are incomplete or not answered yet.";
     Counter requests_refused: "quorate_requests_refused_total",
-        "Requests that were refused because of too many bytes of others.";
+        "Requests that were refused because the limit on request bytes was reached.";
     Gauge large_windows: "quorate_large_receive_windows",
-        "Connections of clients whose receive windows are large: 4 MiB.";
+        "Client connections with large receive windows (4 MiB).";
     Gauge watchers_bytes: "quorate_watchers_bytes",
-        "Memory that watchers and what they watch count for.";
+        "Memory of watchers and their keys.";
     Counter watchers_refused: "quorate_watchers_refused_total",
         "Watchers that were refused because of too many others.";
     Gauge watch_events_bytes: "quorate_watch_events_bytes",
-        "Bytes of events that clients have not taken yet.";
+        "Bytes of events that clients have not read yet.";
     Gauge client_connections: "quorate_client_connections",
         "Connections on the client listeners.";
     Counter client_connections_waited: "quorate_client_connections_waited_total",
-        "Connections of clients that had to wait for a place.";
+        "Client connections that had to wait for the connection limit.";
     Counter client_connections_given_up: "quorate_client_connections_given_up_total",
-        "Idle connections of clients that were closed because others waited for a place.";
+        "Idle client connections that were closed because others waited.";
     Gauge peer_connections: "quorate_peer_connections",
         "Connections on the peer listeners.";
     Counter peer_connections_waited: "quorate_peer_connections_waited_total",
-        "Connections of peers that had to wait for a place.";
+        "Peer connections that had to wait for the connection limit.";
     Counter peer_connections_given_up: "quorate_peer_connections_given_up_total",
-        "Idle connections of peers that were closed because others waited for a place.";
+        "Idle peer connections that were closed because others waited.";
     Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
-        "Bytes that have come from peers and that consensus has not taken yet.";
+        "Bytes received from peers that consensus has not processed yet.";
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
         "Large requests of peers that are being read.";
     Gauge peer_remotes: "quorate_peer_remotes",
-        "Those who say that they are members, are none as far as is known here, and are answered.";
+        "Senders that claim to be members, are not in the applied membership, and get answers.";
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
-        "Those who were found to be members and are none yet as far as the log was applied.";
+        "Senders that were confirmed to be members and are not in the applied membership yet.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }

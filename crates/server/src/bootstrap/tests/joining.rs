@@ -91,10 +91,11 @@ fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
     assert_eq!(
         refusal(&config),
-        "member 7 of the cluster has been at work already, as \"n7\", and here are an empty data directory \
-         and no log: without what it had acknowledged it must not take part again; remove this member from \
-         the cluster (etcdctl member remove 7), delete its data directory and its log directory, and add it \
-         anew (etcdctl member add NAME --peer-urls=URL, then start it with --initial-cluster-state=existing)"
+        "member 7 of the cluster has run before, as \"n7\", but this data directory is empty and has no \
+         log: without the entries that it has acknowledged it must not rejoin; remove this member from the \
+         cluster (etcdctl member remove 7), delete its data directory and its log directory, and add it \
+         again (etcdctl member add NAME --peer-urls=URL, then start it with \
+         --initial-cluster-state=existing)"
     );
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     assert!(!dirs.is_initialised(&RealDisk) && !dirs.backend().exists());
@@ -147,10 +148,7 @@ fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
         wal.save(Some(&wal::HardState { term, vote: 0, commit: 0 }), &[]).unwrap();
         drop(wal);
         let refused = refusal(&config);
-        assert!(
-            refused.starts_with("member 7 of the cluster has been at work already"),
-            "{refused}"
-        );
+        assert!(refused.starts_with("member 7 of the cluster has run before"), "{refused}");
     }
 }
 

@@ -43,8 +43,8 @@ fn a_backend_file_without_its_log_is_refused() {
         };
         let expected = format!(
             "{} has applied entries up to index 1, and there is no write-ahead log in {wal}: if the log is \
-             elsewhere, name its directory by --wal-dir; if it is lost, this member must not go on; remove \
-             this member from the cluster (etcdctl member remove ID), ",
+             elsewhere, give its directory with --wal-dir; if it is lost, this member must not start; \
+             remove this member from the cluster (etcdctl member remove ID), ",
             db.display()
         );
         let refused = refusal(&forgetful);
@@ -107,7 +107,7 @@ fn check_marked(config: &Config) {
         lost_log::path(&dirs).display()
     );
     assert!(refused.starts_with(&expected), "{refused}");
-    assert!(refused.contains("start the one with the longest log alone with --force-new-cluster"));
+    assert!(refused.contains("start the one with the longest log with --force-new-cluster"));
     assert!(lost_log::reason(&RealDisk, &dirs).unwrap().is_some());
 }
 
@@ -177,7 +177,8 @@ fn an_impossible_term_is_refused_with_advice() {
     wal.save(Some(&wal::HardState { term, vote: 0, commit: 1 }), &[]).unwrap();
     drop(wal);
     let refused = refusal(&config);
-    let expected = "the write-ahead log says term 9223372036854775806, which cannot be genuine";
+    let expected =
+        "the write-ahead log contains term 9223372036854775806, which is impossibly high";
     assert!(refused.starts_with(expected), "{refused}");
     assert!(refused.contains("etcdutl snapshot restore"), "{refused}");
 }

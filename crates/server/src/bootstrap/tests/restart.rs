@@ -218,7 +218,7 @@ fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
         image.display()
     );
     let refused = refusal(&config);
-    assert!(refused.contains(&mismatch) && refused.contains("add it anew"), "{refused}");
+    assert!(refused.contains(&mismatch) && refused.contains("add it again"), "{refused}");
     // The snapshot file is not a backend file.
     for junk in [Vec::new(), vec![7; 10_000], own[..own.len() / 2].to_vec()] {
         std::fs::write(&image, junk).unwrap();
@@ -246,7 +246,7 @@ fn an_invalid_backend_file_is_named_in_the_error() {
     let refused = |problem: &str| {
         let text = refusal(&config);
         let expected = format!("database file ({}) of the backend is {problem}; ", db.display());
-        assert!(text.starts_with(&expected) && text.contains("add it anew"), "{text}");
+        assert!(text.starts_with(&expected) && text.contains("add it again"), "{text}");
     };
     std::fs::write(&db, "").unwrap();
     refused("empty");
