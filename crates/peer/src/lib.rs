@@ -27,7 +27,7 @@
 //! # Modules
 //!
 //! `transport` is the interface for the rest of the member, and `service` answers the requests to the peer
-//! port; both work on the `table` of peers. `acquaintance` and `proposal` filter what reaches the core.
+//! port; both work on the `table` of peers. `known_members` and `proposal` filter what reaches the core.
 //! `call` and `pool` make requests for other parts of the member; `dialer` connects. Imports between modules
 //! have no cycles.
 //!
@@ -36,7 +36,6 @@
 //! The meaning of messages (`raft`, `node`), the threads of the member, the other paths of the peer port,
 //! certificates (`tls`).
 
-mod acquaintance;
 mod backlog;
 mod body;
 pub mod call;
@@ -50,6 +49,7 @@ pub mod fuzz;
 mod handshake;
 pub mod image;
 mod incoming;
+mod known_members;
 mod local;
 mod origin;
 mod outgoing;

@@ -11,11 +11,11 @@ use quorate_raft::{MemberId, Message, MessageKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::acquaintance::Acquaintances;
 use crate::backlog::Backlog;
 use crate::consensus::Consensus;
 use crate::dialer::Dialer;
 use crate::handshake::{Introduction, Mismatch};
+use crate::known_members::KnownMembers;
 use crate::origin::{ORIGIN, Origin};
 use crate::proposal;
 use crate::settings::SharedSettings;
@@ -41,7 +41,7 @@ pub(crate) struct Local {
     pub(crate) runtime: Handle,
     /// Incremented to reopen all streams.
     pub(crate) reconnects: watch::Sender<u64>,
-    pub(crate) acquaintances: Acquaintances,
+    pub(crate) known_members: KnownMembers,
     /// Limits the log lines about messages that are not for this member.
     pub(crate) refused_messages: LogThrottle,
 }
@@ -55,7 +55,7 @@ impl Local {
     /// Returns the metric label for a sender: the id in hex of a current or removed member, or `of_strangers`
     /// for all unknown senders, because their ids are unbounded.
     pub(crate) fn label(&self, from: MemberId, of_strangers: &'static str) -> Cow<'static, str> {
-        match self.acquaintances.of(from) {
+        match self.known_members.of(from) {
             Sender::Member | Sender::Removed => format!("{from:x}").into(),
             Sender::Unknown => of_strangers.into(),
         }
@@ -72,7 +72,7 @@ impl Local {
 
     /// Checks the origin in a member's answer, and reports a conflict that must end this member.
     pub(crate) fn check_origin(&self, from: MemberId, headers: &HeaderMap) -> Result<(), Mismatch> {
-        let (checked, end) = self.origin.note(from, headers, self.acquaintances.member_count());
+        let (checked, end) = self.origin.note(from, headers, self.known_members.member_count());
         if let Some(end) = end {
             self.consensus.report_other_origin(end);
         }
@@ -81,7 +81,7 @@ impl Local {
 
     /// Returns whether a message may be passed to the core.
     pub(crate) fn admit(&self, message: &Message) -> Result<(), NotForUs> {
-        incoming::admit(self.id, message, self.acquaintances.of(message.from))
+        incoming::admit(self.id, message, self.known_members.of(message.from))
     }
 
     /// Logs a message that is not for this member, at a limited rate.

@@ -169,7 +169,7 @@ impl Service {
         from: MemberId,
     ) -> Response<PeerBody> {
         let local = &self.local;
-        if local.acquaintances.is_removed(from) {
+        if local.known_members.is_removed(from) {
             self.log_refused_stream(
                 "rejected stream from remote peer because it was removed",
                 from,

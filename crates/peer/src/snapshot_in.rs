@@ -118,7 +118,7 @@ pub(crate) async fn receive(
         }
     };
     let from = local.label(message.from, UNKNOWN_SENDER);
-    let known = local.acquaintances.of(message.from);
+    let known = local.known_members.of(message.from);
     let snapshot = match Snapshot::admit(local.id, sender, known, message) {
         Ok(snapshot) => snapshot,
         Err(refused) => {

@@ -15,8 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use quorate_core::incoming::Sender;
 use quorate_raft::{MemberId, Message};
 
-use crate::acquaintance::Acquaintances;
 use crate::dial;
+use crate::known_members::KnownMembers;
 use crate::local::Local;
 use crate::peer::{Peer, PeerKind};
 use quorate_telemetry::log;
@@ -51,7 +51,7 @@ struct Remote {
 
 impl Entries {
     /// Removes one remote that may be replaced.
-    fn make_room(&mut self, known: &Acquaintances, now: Instant) -> Option<Remote> {
+    fn make_room(&mut self, known: &KnownMembers, now: Instant) -> Option<Remote> {
         let rank = |(id, remote): (&MemberId, &Remote)| {
             (known.of(*id) == Sender::Member, *remote.heard.lock(), *id)
         };
@@ -125,7 +125,7 @@ impl Table {
             return;
         }
         if entries.remotes.len() >= REMOTES_MAX {
-            let Some(given_up) = entries.make_room(&self.local.acquaintances, now) else { return };
+            let Some(given_up) = entries.make_room(&self.local.known_members, now) else { return };
             given_up.peer.stop();
         }
         let peer = self.start(id, peer_urls, PeerKind::Remote);
@@ -134,7 +134,7 @@ impl Table {
 
     /// Returns whether this is the id of another member that was not removed.
     fn is_of_others(&self, id: MemberId) -> bool {
-        id != self.local.id && !self.local.acquaintances.is_removed(id)
+        id != self.local.id && !self.local.known_members.is_removed(id)
     }
 
     fn start(&self, id: MemberId, peer_urls: &[String], kind: PeerKind) -> Arc<Peer> {
@@ -164,12 +164,12 @@ impl Table {
     pub(crate) fn ask_who_it_is(&self, id: MemberId) {
         let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
-        if !self.local.acquaintances.may_ask(id, Instant::now()) {
+        if !self.local.known_members.may_ask(id, Instant::now()) {
             return;
         }
         let local = Arc::clone(&self.local);
         self.local.runtime.spawn(async move {
-            let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
+            let (known, cluster) = (&local.known_members, &local.introduction.cluster);
             let url = remote.contact.urls.pick();
             if known.is_listed(id, &url, cluster, (&local.dialer, local.dial_timeout)).await {
                 known.confirm(id);

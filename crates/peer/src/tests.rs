@@ -256,7 +256,7 @@ impl TestMember {
 
     /// Sends heartbeats to another member until it accepts them.
     fn introduce_to(&self, other: &Self) {
-        let known = &other.peers.local.acquaintances;
+        let known = &other.peers.local.known_members;
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
             // The other member does this for each message of an unknown sender.

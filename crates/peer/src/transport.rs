@@ -12,12 +12,12 @@ use quorate_storage::disk::Disk;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::acquaintance::Acquaintances;
 use crate::backlog::Backlog;
 use crate::body::PeerBody;
 use crate::consensus::Consensus;
 use crate::dialer::Dialer;
 use crate::handshake::Introduction;
+use crate::known_members::KnownMembers;
 use crate::local::Local;
 use crate::origin::Origin;
 use crate::service::Service;
@@ -114,7 +114,7 @@ impl Peers {
             backlog: Backlog::new(),
             runtime: parts.runtime,
             reconnects: watch::Sender::new(0),
-            acquaintances: Acquaintances::new(parts.member_id),
+            known_members: KnownMembers::new(parts.member_id),
             refused_messages: LogThrottle::default(),
         });
         let table = Arc::new(Table::new(Arc::clone(&local)));
@@ -128,7 +128,7 @@ impl Peers {
     /// neither may be members that the log does not contain yet.
     pub fn set_members(&self, members: &Members) {
         let ids = members.iter().map(|member| member.id.0);
-        self.local.acquaintances.update(ids, members.removed().map(|id| id.0));
+        self.local.known_members.update(ids, members.removed().map(|id| id.0));
         let known = &self.local.metrics.network.known_peers;
         let own = &self.local.introduction.member;
         for id in members.removed() {
@@ -189,7 +189,7 @@ impl Peers {
             waiting_bytes: self.local.backlog.waiting_bytes(),
             large_bodies: self.service.large_body_count(),
             remotes: self.table.remote_count(),
-            confirmed: self.local.acquaintances.confirmed_count(),
+            confirmed: self.local.known_members.confirmed_count(),
         }
     }
 

@@ -85,7 +85,7 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
     let fit = with(9, 7, 3, &[1, 2, 9]);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-    two.peers.local.acquaintances.confirm(9);
+    two.peers.local.known_members.confirm(9);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
     assert!(answer.contains("the image is of no use"), "now its image is looked at: {answer}");
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is left");
@@ -209,7 +209,7 @@ fn messages_of_unknown_senders_are_dropped() {
             "as etcd answers"
         );
         let local = &one.peers.local;
-        let (known, cluster) = (&local.acquaintances, &local.introduction.cluster);
+        let (known, cluster) = (&local.known_members, &local.introduction.cluster);
         assert!(!block_on(known.is_listed(
             from,
             url,
@@ -243,7 +243,7 @@ fn silent_remotes_are_replaced_by_new_ones() {
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, ..PeersLoad::default() });
     assert!(!table.has_remote(199), "there was no room");
     // One of the first two is confirmed as a member, and a later one sends again.
-    one.peers.local.acquaintances.confirm(100);
+    one.peers.local.known_members.confirm(100);
     table.add_remote(102, &urls, start + second * 5);
     table.add_remote(300, &urls, start + second * 10);
     assert!(!table.has_remote(101) && table.has_remote(300), "the oldest makes room");

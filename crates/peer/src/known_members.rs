@@ -33,7 +33,7 @@ const CONFIRMED_MAX: usize = 64;
 
 /// The members from which this member accepts messages.
 #[derive(Debug)]
-pub(crate) struct Acquaintances {
+pub(crate) struct KnownMembers {
     own: MemberId,
     state: RwLock<State>,
 }
@@ -48,7 +48,7 @@ struct State {
     asked: HashMap<MemberId, Instant>,
 }
 
-impl Acquaintances {
+impl KnownMembers {
     pub(crate) fn new(own: MemberId) -> Self {
         Self { own, state: RwLock::default() }
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_removed_member_stays_removed() {
-        let known = Acquaintances::new(1);
+        let known = KnownMembers::new(1);
         let of = |ids: [MemberId; 3]| ids.map(|id| known.of(id));
         use Sender::{Member, Removed, Unknown};
         assert_eq!(of([1, 2, 3]), [Member, Unknown, Unknown]);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn unknown_senders_are_asked_at_a_limited_rate() {
-        let (known, start) = (Acquaintances::new(1), Instant::now());
+        let (known, start) = (KnownMembers::new(1), Instant::now());
         assert!(known.may_ask(2, start) && known.may_ask(3, start));
         assert!(!known.may_ask(2, start + ASK_INTERVAL / 2));
         assert!(known.may_ask(2, start + ASK_INTERVAL));
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_number_of_confirmed_members_is_bounded() {
-        let known = Acquaintances::new(1);
+        let known = KnownMembers::new(1);
         for id in 2..1_000 {
             known.confirm(id);
             assert_eq!(known.of(id), Sender::Member);
