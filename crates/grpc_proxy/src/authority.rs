@@ -52,7 +52,7 @@ pub(crate) async fn keep_asking(upstream: Arc<Upstream>, kv: Kv, leasing: Option
         }
         was_refused = is_refused;
         if is_refused {
-            kv.drop_answers_for_nobody();
+            kv.drop_anonymous_answers();
             if let Some(leasing) = &leasing {
                 leasing.end_for_authentication();
             }

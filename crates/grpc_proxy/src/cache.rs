@@ -324,7 +324,7 @@ mod tests {
         cache.keep(&filling, of_user("b"), 0, kept("answer"));
         let (on_its_way, of_the_past) =
             (begin(&cache, span("a", "")), begin(&cache, span("a", "")));
-        cache.remove_of(Asker::is_nobody);
+        cache.remove_of(Asker::is_anonymous);
         assert!(cache.get(&question("a")).is_none());
         assert!(cache.get(&of_user("b")).is_some());
         cache.keep(&on_its_way, question("a"), 0, kept("old"));

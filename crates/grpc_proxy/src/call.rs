@@ -71,7 +71,7 @@ impl Asker {
     }
 
     /// Returns whether the caller sent no token.
-    pub(crate) const fn is_nobody(&self) -> bool {
+    pub(crate) const fn is_anonymous(&self) -> bool {
         self.token.is_none() && self.authorization.is_none()
     }
 

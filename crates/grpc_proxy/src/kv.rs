@@ -26,9 +26,9 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::cache::{Cache, Kept, Question};
+use crate::cache_fill::{Asking, tell_load};
 use crate::call::{Asker, forwarded};
 use crate::framing;
-use crate::keeping::{Asking, tell_load};
 use crate::leasing::Leasing;
 use crate::namespace::Namespace;
 use crate::relay;
@@ -146,7 +146,7 @@ impl Kv {
         let question = Question { asker: Asker::of(headers), request: request_bytes };
         if !wants_present {
             if let Some(kept) = self.cache.get(&question).filter(|kept| self.is_new_enough(kept)) {
-                if !question.asker.is_nobody()
+                if !question.asker.is_anonymous()
                     && let Err(status) = self.check_right(method, headers, &request).await
                 {
                     self.cache.remove_of(|asker| *asker == question.asker);
@@ -237,8 +237,8 @@ impl Kv {
     }
 
     /// Drops the cached answers of anonymous clients, because members now refuse anonymous reads.
-    pub(crate) fn drop_answers_for_nobody(&self) {
-        self.cache.remove_of(Asker::is_nobody);
+    pub(crate) fn drop_anonymous_answers(&self) {
+        self.cache.remove_of(Asker::is_anonymous);
         tell_load(&self.cache, &self.metrics);
     }
 

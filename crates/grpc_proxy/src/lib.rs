@@ -15,11 +15,11 @@
 
 mod authority;
 mod cache;
+mod cache_fill;
 mod call;
 mod cluster;
 mod framing;
 mod http;
-mod keeping;
 mod kv;
 mod lease;
 mod leasing;

@@ -37,7 +37,7 @@ mod restart;
 mod same_urls;
 mod srv;
 mod start;
-mod strangers;
+mod unknown_files;
 
 #[cfg(test)]
 mod tests;
@@ -110,7 +110,7 @@ fn boot_with(
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     let oddities = dirs.prepare(&**disk)?;
-    strangers::name_oddities(&config.data_dir, &oddities);
+    unknown_files::name_oddities(&config.data_dir, &oddities);
     let lost = why_lost(&**disk, &dirs)?;
     let directory = flags(config).judge_directory(lost, dirs.is_initialised(&**disk));
     let directory = directory.map_err(|refusal| BootError::refused(refusal, &dirs))?;
@@ -135,7 +135,7 @@ fn boot_with(
     for path in snap::clean_up(&**disk, &dirs.snap())? {
         log::info!("removed an unfinished file", "path" = path.display().to_string());
     }
-    strangers::name_files(&**disk, &dirs);
+    unknown_files::name_files(&**disk, &dirs);
     log::info!("opened the member's files", "known-peers" = booted.peers.len());
     Ok(booted)
 }

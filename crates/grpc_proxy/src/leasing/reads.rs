@@ -17,7 +17,7 @@ impl<S: Store> Leasing<S> {
         headers: &HeaderMap,
         request: &RangeRequest,
     ) -> Option<RangeResponse> {
-        if !Asker::of(headers).is_nobody() || !answer::is_of_one_record(request) {
+        if !Asker::of(headers).is_anonymous() || !answer::is_of_one_record(request) {
             return None;
         }
         // The header is read before the records: a later header could claim a revision at which the records
@@ -73,7 +73,7 @@ impl<S: Store> Leasing<S> {
 
     /// Answers a read-only transaction, if all its keys are owned.
     pub(crate) fn txn(&self, headers: &HeaderMap, request: &TxnRequest) -> Option<TxnResponse> {
-        if !Asker::of(headers).is_nobody() || !answer::only_reads_records(request) {
+        if !Asker::of(headers).is_anonymous() || !answer::only_reads_records(request) {
             return None;
         }
         let header = self.latest.header();
