@@ -129,8 +129,8 @@ const PROXY_FLAGS: [&str; 2] = ["--advertise-client-url=", "--max-send-bytes=838
 /// Tests that are skipped if clients connect to a proxy: the prefix of their names, and the reason. etcd's proxy fails
 /// all of them too, or a version 3.7 of it would.
 const NOT_BY_PROXY: &[(&str, &str)] = &[
-    ("metrics::what_watchers_are_sent_is_counted", "watchers of one range are one for the member"),
-    ("permissions::every_method_asks_for_what_it_needs", NO_RANGE_STREAM),
+    ("metrics::responses_to_watchers_are_counted", "watchers of one range are one for the member"),
+    ("permissions::every_method_requires_its_permission", NO_RANGE_STREAM),
     ("range::a_stream_", NO_RANGE_STREAM),
     ("range::large_records_behind_small_ones", NO_RANGE_STREAM),
     ("range::stream_refusals", NO_RANGE_STREAM),
@@ -161,7 +161,7 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("maintenance::a_corrupt_alarm_stops_changes", CODES_ARE_LOST),
     ("maintenance::alarms_survive_a_restart", CODES_ARE_LOST),
     ("permissions::", CODES_ARE_LOST),
-    ("quota::what_costs_nothing_passes", CODES_ARE_LOST),
+    ("quota::requests_that_need_no_space_are_accepted", CODES_ARE_LOST),
     ("range::range_refusals", CODES_ARE_LOST),
     ("requests::", CODES_ARE_LOST),
     ("txn::", CODES_ARE_LOST),

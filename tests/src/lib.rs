@@ -101,7 +101,7 @@ pub fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_within(limit, kind, body);
 }
 
-/// Runs a test that starts a cluster. Few of them run at a time, whatever the number of threads: a cluster that lacks
+/// Runs a test that starts a cluster. Few of them run at a time, independent of the number of threads: a cluster that lacks
 /// CPU time looks like one with a fault.
 pub fn run_cluster<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
     run_cluster_within(if is_long() { LONG_LIMIT } else { TEST_LIMIT }, kind, body);

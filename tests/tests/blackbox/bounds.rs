@@ -1,4 +1,4 @@
-//! Bounds of a member, each reached by clients or peers: what is refused, what continues meanwhile, and that every
+//! Bounds of a member, each reached by clients or peers: the refusals, the requests that continue meanwhile, and that every
 //! permit is released.
 //!
 //! `docs/bounds.md` lists the bounds. Tests of those on whole requests, calls and events of watchers are in `floods`,

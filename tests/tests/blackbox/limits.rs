@@ -1,4 +1,4 @@
-//! When something runs out: the disk, the memory.
+//! Exhausted resources: disk space and memory.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -18,13 +18,13 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_backend_without_room_goes_on_when_there_is_some,
-    a_backend_without_room_holds_up_no_stop,
+    a_backend_without_space_continues_once_there_is_some,
+    a_backend_without_space_does_not_delay_a_stop,
     an_alarm_of_a_full_disk_ends_after_a_kill,
     a_member_of_etcd_reads_an_alarm_of_a_full_disk,
 }
 
-/// Writes until the server refuses or is gone; returns how many writes were acknowledged.
+/// Writes until the server refuses or ends; returns the number of acknowledged writes.
 async fn write_until_refused(client: &Client, size: usize) -> usize {
     let value = vec![b'v'; size];
     for number in 0..10_000 {
@@ -42,7 +42,7 @@ async fn write_until_refused(client: &Client, size: usize) -> usize {
 
 async fn check_acknowledged(client: &Client, acknowledged: usize) {
     let answer = client.range(pb::RangeRequest { keys_only: true, ..prefix("k") }).await.unwrap();
-    // The one that was refused may be there: nobody was told.
+    // The refused write may be present, because its outcome is unknown.
     let count = answer.kvs.len();
     assert!((acknowledged..=acknowledged + 1).contains(&count), "{acknowledged} became {count}");
     for (number, record) in answer.kvs.iter().enumerate() {
@@ -56,14 +56,14 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     let mut server = disk.prepare(Options::new(kind)).start().await;
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     assert!(acknowledged > 10, "only {acknowledged} writes fit");
-    // It does not go on as if nothing had happened: it ends, or it refuses further writes.
+    // It does not continue as usual: it ends, or it refuses further writes.
     eventually("an end or a refusal", async || {
         let refused = client_refused(&server).await;
         (!server.is_running() || refused).then_some(())
     })
     .await;
     if kind == Kind::Quorate {
-        // Clients lose their answers a moment before the process says why it ends.
+        // Clients lose their answers just before the process logs the reason of its end.
         eventually("the reason in the log", async || {
             server.log().contains("No space left on device").then_some(())
         })
@@ -76,7 +76,7 @@ async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     check_acknowledged(&client, acknowledged).await;
-    // A member of etcd has raised none.
+    // A member of etcd raises no alarm.
     no_alarm(&client).await;
     client.write("after", "v").await;
 }
@@ -89,17 +89,17 @@ async fn no_alarm(client: &Client) {
     .await;
 }
 
-/// A member whose log has room to go on, and whose backend file has none. Tells how many writes it has acknowledged.
-async fn without_room_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, usize)> {
+/// A member whose log has space and whose backend file has none. Returns the number of acknowledged writes.
+async fn without_space_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, usize)> {
     let disk = SmallDisk::new(300)?;
     let server = disk.prepare(Options::new(kind)).start().await;
-    // The log's segment has its room by now; the backend file is to grow.
+    // The segment of the log is preallocated; only the backend file must grow.
     disk.fill_but(0);
     let acknowledged = write_until_refused(&server.client(), 100_000).await;
     let refused = server.client().put(put("another", b"v")).await.unwrap_err();
     let log = server.log();
     assert!(refused.message().contains("database space exceeded"), "{refused}: {log}");
-    // Clients are refused a moment before the process says why.
+    // Clients are refused just before the process logs the reason.
     eventually("the reason in the log", async || {
         server.log().contains("no room on the disk for the backend file").then_some(())
     })
@@ -107,8 +107,8 @@ async fn without_room_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server, 
     Some((disk, server, acknowledged))
 }
 
-async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
-    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+async fn a_backend_without_space_continues_once_there_is_some(kind: Kind) {
+    let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
     check_acknowledged(&server.client(), acknowledged).await;
@@ -126,8 +126,8 @@ async fn a_backend_without_room_goes_on_when_there_is_some(kind: Kind) {
     assert!(server.client().read("after").await.is_some());
 }
 
-async fn a_backend_without_room_holds_up_no_stop(kind: Kind) {
-    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+async fn a_backend_without_space_does_not_delay_a_stop(kind: Kind) {
+    let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
     server.stop().await;
@@ -137,7 +137,7 @@ async fn a_backend_without_room_holds_up_no_stop(kind: Kind) {
 }
 
 async fn an_alarm_of_a_full_disk_ends_after_a_kill(kind: Kind) {
-    let Some((disk, mut server, acknowledged)) = without_room_for_the_backend(kind).await else {
+    let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
     assert!(is_out_of_space(&server.client()).await);
@@ -148,7 +148,7 @@ async fn an_alarm_of_a_full_disk_ends_after_a_kill(kind: Kind) {
     check_acknowledged(&client, acknowledged).await;
     no_alarm(&client).await;
     client.write("after", "v").await;
-    // It does not come back with the log.
+    // It does not return with the log.
     server.kill();
     server.start_again().await;
     let client = server.client();
@@ -188,7 +188,7 @@ async fn is_out_of_space(client: &Client) -> bool {
     raised.iter().any(|alarm| alarm.alarm() == pb::AlarmType::Nospace)
 }
 
-/// Takes back what was raised while there was no room.
+/// Disarms an alarm that was raised for the full disk.
 async fn disarm(client: &Client) {
     for raised in client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms {
         let disarm = pb::AlarmRequest {
@@ -211,8 +211,8 @@ async fn client_refused(server: &Server) -> bool {
 async fn a_file_that_may_not_grow_loses_nothing_acknowledged(kind: Kind) {
     let home = TempDir::new().unwrap();
     let data = home.path().join("data");
-    // A segment just fits; the backend, and the log's end, do not. The signal that comes with the
-    // refusal is ignored, so that it is a failed write and no more.
+    // A segment just fits; the backend, and the end of the log, do not. The signal that comes with the refusal is
+    // ignored, so that it is only a failed write.
     let script = "trap '' XFSZ; ulimit -f 62600; exec \"$@\"";
     let mut server =
         Options::new(kind).wrapper(&["bash", "-c", script, "limited"]).data(&data).start().await;
@@ -253,7 +253,7 @@ async fn parallel_lists_are_bounded(kind: Kind) {
     for _ in 0..50 {
         let client = server.client();
         readers.spawn(async move {
-            // In the long form they are more than may be under way at one time, and who waits too long is refused.
+            // In the long form they exceed the bound on concurrent lists, and a list that waits too long is refused.
             let answer = loop {
                 match client.range(prefix("k")).await {
                     Err(refused) if refused.message() == "etcdserver: too many requests" => {}
@@ -298,10 +298,10 @@ async fn a_watcher_that_never_reads_is_bounded(kind: Kind) {
     let grown = server.memory("RssAnon").saturating_sub(before);
     show_figure("an idle watcher", moved, grown);
     if kind == Kind::Quorate {
-        // The newest records stay in memory whoever watches. What is held for the watcher comes on top.
+        // The newest records stay in memory in any case. The events held for the watcher are additional.
         assert!(grown < moved + (64 << 20), "{grown} bytes for {moved} bytes of events");
     }
-    // Late, but whole and in order.
+    // Late, but complete and in order.
     let mut next = 2;
     while next <= i64::try_from(count).unwrap() + 1 {
         let response = watch.next().await;

@@ -1,4 +1,4 @@
-//! `quorate bench` while something happens to its server, or to itself.
+//! `quorate bench` while its server fails, or while it is interrupted.
 
 use std::process::{Child, Command, Stdio};
 
@@ -30,7 +30,7 @@ impl Load {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Interrupts it, and returns its report and whether it was content.
+    /// Interrupts it, and returns its report and whether it succeeded.
     async fn interrupt(mut self) -> (Value, bool) {
         let pid = self.0.id().to_string();
         assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
@@ -66,7 +66,7 @@ async fn a_load_survives_its_server(kind: Kind) {
     server.kill();
     server.start_again().await;
     grows(&server).await;
-    // This time it is told that the server goes away.
+    // This time clients are notified that the server stops.
     server.stop().await;
     server.start_again().await;
     grows(&server).await;
@@ -86,7 +86,7 @@ async fn a_load_survives_its_server(kind: Kind) {
 
 async fn a_load_that_is_interrupted_says_so(kind: Kind) {
     let server = Server::start(kind).await;
-    // Streams, of which each client has one for long.
+    // Streams, of which each client has one for a long time.
     let load = Load::start(&server, &["lease-keepalive"]);
     let renewals = || server.metric("etcd_debugging_lease_renewed_total").unwrap_or_default();
     eventually("renewals", async || (renewals() > 20.0).then_some(())).await;
@@ -117,9 +117,9 @@ async fn an_api_server_is_imitated(kind: Kind) {
     for kind in ["get", "list page", "update", "heartbeat", "lease", "event", "compact"] {
         assert!(count(kind) > 0, "{kind} in {told}");
     }
-    // Lists of some hundred objects have more than one page, and changes are read before they are made.
+    // Lists of some hundred objects have more than one page, and updates read before they write.
     assert!(count("list page") > 50 && count("get") > count("update"), "{told}");
-    // Every watcher has seen everything that is there, and what was there before it was written over.
+    // Every watcher has received all current objects, and their overwritten versions.
     let events = report["events"]["count"].as_u64().unwrap();
     let written = count("update") + count("heartbeat") + count("event");
     assert!(events.is_multiple_of(3) && events / 3 <= written, "{told}");
@@ -128,13 +128,14 @@ async fn an_api_server_is_imitated(kind: Kind) {
     assert_eq!(found.count.cast_unsigned(), count("event"), "{told}");
     let leases = client.lease_leases(LeaseLeasesRequest {}).await.unwrap().leases;
     assert_eq!(leases.len() as u64, count("lease"), "{told}");
-    // History was compacted, by the rule that the API server has for it.
+    // History was compacted by the API server's rule.
     let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
     refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     assert!(client.read("compact_rev_key/bench/").await.is_some());
 }
 
-/// The endpoints come from the environment, as for `ctl`; those that are down are passed over, and without any the load ends.
+/// The endpoints come from the environment, as for `ctl`; those that are down are skipped, and without any the load
+/// ends.
 async fn a_load_needs_one_of_its_endpoints(kind: Kind) {
     let server = Server::start(kind).await;
     let run = |endpoints: &str, load: &[&str]| {

@@ -1,4 +1,4 @@
-//! Locks and elections that the server runs: whose turn it is, who waits, who goes away, and what each is told.
+//! The lock and election services: order, waiting, departure, and the answers to each client.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use tonic::{Code, Request, Status, Streaming};
 
 on_both_servers! {
     a_free_lock_is_held_at_once,
-    who_holds_a_lock_may_ask_again,
+    the_holder_of_a_lock_may_request_it_again,
     unlocking_is_deleting,
-    a_lock_goes_from_hand_to_hand,
-    who_stops_waiting_for_a_lock_takes_the_key_along,
+    a_lock_passes_to_the_next_waiter,
+    a_cancelled_wait_for_a_lock_deletes_its_key,
     a_lock_ends_with_its_lease,
-    a_waiter_whose_lease_ends_is_told_at_its_turn,
+    a_waiter_with_an_expired_lease_is_refused_at_its_turn,
     names_are_any_bytes,
     a_candidate_without_rivals_is_elected,
     candidates_are_elected_in_turn,
-    a_candidate_may_come_with_another_value,
-    who_stops_standing_takes_the_key_along,
-    what_only_a_leader_may,
-    observers_see_who_leads_and_what_he_says,
-    an_observer_sees_nothing_and_waits,
-    keys_are_touched_with_the_rights_of_who_asks,
+    a_candidate_may_campaign_with_another_value,
+    a_cancelled_campaign_deletes_its_key,
+    only_the_leader_may_proclaim_and_resign,
+    observers_see_each_leader_and_proclamation,
+    an_observer_waits_for_a_leader,
+    locks_use_the_permissions_of_the_caller,
 }
 
 on_both_servers! {
@@ -42,8 +42,8 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    hundreds_wait_for_one_name,
-    waiters_are_told_that_the_member_stops,
+    hundreds_of_clients_wait_for_one_lock,
+    waiters_are_notified_when_the_member_stops,
     waiters_are_counted,
 }
 
@@ -55,7 +55,7 @@ async fn lock(client: &Client, name: &str, lease: i64) -> Result<LockResponse, S
     client.lock(lock_request(name, lease)).await
 }
 
-/// Asks for a lock that somebody else has.
+/// Requests a lock that another client holds.
 async fn wait_for_lock(
     client: &Client,
     name: &str,
@@ -115,7 +115,7 @@ async fn a_free_lock_is_held_at_once(kind: Kind) {
     refused(lock(&client, "l", 77).await, Code::Unknown, text);
 }
 
-async fn who_holds_a_lock_may_ask_again(kind: Kind) {
+async fn the_holder_of_a_lock_may_request_it_again(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(7, 60).await;
@@ -140,7 +140,7 @@ async fn unlocking_is_deleting(kind: Kind) {
     refused(client.unlock(UnlockRequest::default()).await, Code::Unknown, text);
 }
 
-async fn a_lock_goes_from_hand_to_hand(kind: Kind) {
+async fn a_lock_passes_to_the_next_waiter(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for lease in 1..=4 {
@@ -150,7 +150,7 @@ async fn a_lock_goes_from_hand_to_hand(kind: Kind) {
     let second = wait_for_lock(&client, "l", 2).await;
     let third = wait_for_lock(&client, "l", 3).await;
     let fourth = wait_for_lock(&client, "l", 4).await;
-    // A key between the two of others is nobody's turn.
+    // A key between the keys of two waiters does not change the order.
     unlock(&client, "l/3").await;
     client.write("k", "v").await;
     let freed = unlock(&client, &first.key).await;
@@ -163,7 +163,7 @@ async fn a_lock_goes_from_hand_to_hand(kind: Kind) {
     refused(third, Code::Unknown, "mutex: session is expired");
 }
 
-async fn who_stops_waiting_for_a_lock_takes_the_key_along(kind: Kind) {
+async fn a_cancelled_wait_for_a_lock_deletes_its_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for lease in 1..=3 {
@@ -200,7 +200,7 @@ async fn a_lock_ends_with_its_lease(kind: Kind) {
     assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
 }
 
-async fn a_waiter_whose_lease_ends_is_told_at_its_turn(kind: Kind) {
+async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -224,7 +224,7 @@ async fn names_are_any_bytes(kind: Kind) {
     let name = b"\x00\xff/".to_vec();
     let held = client.lock(LockRequest { name: name.into(), lease: -255 }).await.unwrap();
     assert_eq!(&held.key[..], b"\x00\xff//-ff");
-    // Whatever is there contends: here since before.
+    // Every existing key under the name contends: this one was created before.
     client.write("l/anything", "v").await;
     let waiting = wait_for_lock_of_negative(&client).await;
     client.delete_range(delete("l/anything", "")).await.unwrap();
@@ -330,7 +330,7 @@ async fn candidates_are_elected_in_turn(kind: Kind) {
     assert_eq!(answer.leader.unwrap().key, "e/3");
 }
 
-async fn a_candidate_may_come_with_another_value(kind: Kind) {
+async fn a_candidate_may_campaign_with_another_value(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -343,7 +343,7 @@ async fn a_candidate_may_come_with_another_value(kind: Kind) {
     assert_eq!(leader(&client).await.as_deref(), Some("more"));
 }
 
-async fn who_stops_standing_takes_the_key_along(kind: Kind) {
+async fn a_cancelled_campaign_deletes_its_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -354,7 +354,7 @@ async fn who_stops_standing_takes_the_key_along(kind: Kind) {
     await_no_key(&client, "e/2").await;
     assert_eq!(keys(&client, "e/").await, ["e/1"]);
 
-    // A key that goes is not noticed: who stood is elected without it.
+    // The deletion of another key is not noticed: the candidate is elected without it.
     let second = stand(&client, 2, "two").await;
     client.delete_range(delete("e/2", "")).await.unwrap();
     resign(&client, Some(first)).await.unwrap();
@@ -363,7 +363,7 @@ async fn who_stops_standing_takes_the_key_along(kind: Kind) {
     assert_eq!(leader(&client).await, None);
 }
 
-async fn what_only_a_leader_may(kind: Kind) {
+async fn only_the_leader_may_proclaim_and_resign(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let text = "\"leader\" field must be provided";
@@ -384,7 +384,7 @@ async fn what_only_a_leader_may(kind: Kind) {
     refused(proclaim(&client, nobody.clone(), "v").await, Code::Unknown, no_key);
     refused(resign(&client, nobody).await, Code::Unknown, no_key);
 
-    // Without a lease, another one is granted, and the key moves to it.
+    // Without a lease, a new one is granted, and the key moves to it.
     let without = LeaderKey { lease: 0, ..first.clone() };
     proclaim(&client, Some(without), "moved").await.unwrap();
     let told = client.leader(leader_request()).await.unwrap();
@@ -406,7 +406,7 @@ async fn next(observed: &mut Streaming<LeaderResponse>) -> (String, i64) {
     (value(&told), told.header.unwrap().revision)
 }
 
-async fn observers_see_who_leads_and_what_he_says(kind: Kind) {
+async fn observers_see_each_leader_and_proclamation(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -423,14 +423,14 @@ async fn observers_see_who_leads_and_what_he_says(kind: Kind) {
     let said = proclaim(&client, second.clone(), "and more").await.unwrap();
     assert_eq!(next(&mut observed).await, ("and more".to_owned(), said));
 
-    // Nobody leads for a while.
+    // There is no leader for a while.
     resign(&client, second).await.unwrap();
     client.write("k", "v").await;
     let again = campaign(&client, 1, "again").await;
     assert_eq!(next(&mut observed).await, ("again".to_owned(), again.rev));
 }
 
-async fn an_observer_sees_nothing_and_waits(kind: Kind) {
+async fn an_observer_waits_for_a_leader(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let observing = {
@@ -445,7 +445,7 @@ async fn an_observer_sees_nothing_and_waits(kind: Kind) {
     assert_eq!(within("the first", observing).await.unwrap(), ("one".to_owned(), first.rev));
 }
 
-/// Ann may read and write everything under `l/` and `e/`, eve may write there and not read.
+/// Ann may read and write everything under `l/` and `e/`, eve may write there but not read.
 async fn guard(client: &Client) -> Client {
     for (name, kind) in [("ann", 2), ("eve", 1)] {
         client.role_add(pb::AuthRoleAddRequest { name: name.to_owned() }).await.unwrap();
@@ -467,7 +467,7 @@ async fn guard(client: &Client) -> Client {
     client.log_in("root", "p").await.unwrap()
 }
 
-async fn keys_are_touched_with_the_rights_of_who_asks(kind: Kind) {
+async fn locks_use_the_permissions_of_the_caller(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let nobody = server.client();
     nobody.grant(1, 60).await;
@@ -491,7 +491,7 @@ async fn keys_are_touched_with_the_rights_of_who_asks(kind: Kind) {
         let leader = LeaderKey { key: "e/1".into(), rev: 1, lease: 1, name: "e".into() };
         refused(proclaim(client, Some(leader.clone()), "v").await, Code::Unknown, text);
         refused(resign(client, Some(leader)).await, Code::Unknown, text);
-        // Observers are told nothing but that it is over.
+        // Observers only see the end of the stream.
         assert!(observe(client).await.message().await.unwrap().is_none());
     }
     assert_eq!(keys(&root, "l/").await, Vec::<String>::new());
@@ -530,7 +530,7 @@ async fn waiters_outlive_their_leader(kind: Kind) {
     assert_eq!(next(&mut observed).await.0, "two");
 }
 
-async fn hundreds_wait_for_one_name(kind: Kind) {
+async fn hundreds_of_clients_wait_for_one_lock(kind: Kind) {
     const WAITERS: i64 = 1000;
     let server = Server::start(kind).await;
     let client = server.client();
@@ -546,7 +546,7 @@ async fn hundreds_wait_for_one_name(kind: Kind) {
     }
     let all = async || (keys(&client, "l/").await.len() as i64 == WAITERS).then_some(());
     eventually("all to wait", all).await;
-    // In the order in which they came, whatever their numbers are.
+    // In the order in which they arrived, not in the order of their lease ids.
     let request = pb::RangeRequest {
         sort_order: pb::range_request::SortOrder::Ascend.into(),
         sort_target: pb::range_request::SortTarget::Create.into(),
@@ -561,7 +561,7 @@ async fn hundreds_wait_for_one_name(kind: Kind) {
     }
 }
 
-async fn waiters_are_told_that_the_member_stops(kind: Kind) {
+async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     client.grant(1, 60).await;
@@ -571,7 +571,7 @@ async fn waiters_are_told_that_the_member_stops(kind: Kind) {
     server.stop().await;
     let told = within("the end", second).await.unwrap();
     assert_eq!(told.unwrap_err().code(), Code::Unavailable);
-    // The place is kept.
+    // The key is kept.
     server.start_again().await;
     let client = server.client();
     assert_eq!(keys(&client, "l/").await, ["l/1", "l/2"]);

@@ -1,5 +1,5 @@
-//! Members that have lost what they had acknowledged, clusters that have, and messages that no member sends:
-//! nothing acknowledged is lost because of them, and whoever stops says what to do.
+//! Members and clusters that have lost acknowledged entries, and messages that no member sends: no further acknowledged
+//! write is lost because of them, and a member that stops prints the remedy.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -13,14 +13,14 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    a_wiped_member_does_not_help_to_lose_what_it_acknowledged,
+    a_wiped_member_does_not_help_to_lose_acknowledged_entries,
 }
 
 on_quorate! {
     alone:
-    a_wiped_member_that_nobody_knows_by_name_stops_for_good,
-    a_member_that_has_more_than_its_cluster_stops,
-    a_backend_whose_log_is_gone_is_refused,
+    a_wiped_member_unknown_by_name_stops_permanently,
+    a_member_with_more_committed_entries_than_its_cluster_stops,
+    a_backend_without_its_log_is_refused,
     one_message_does_not_end_all_elections,
 }
 
@@ -35,14 +35,14 @@ async fn holds_all(client: &Client) -> bool {
     true
 }
 
-/// Three members, by what becomes of them.
+/// Three members, by their roles.
 struct Three {
     cluster: Cluster,
-    /// Leads, and has everything.
+    /// The leader, with all entries.
     full: usize,
-    /// Is down, and misses the last writes.
+    /// It is down, and misses the last writes.
     behind: usize,
-    /// Has acknowledged them.
+    /// It has acknowledged them.
     wiped: usize,
 }
 
@@ -64,7 +64,7 @@ impl Three {
         self.cluster.server(member).peer_url()
     }
 
-    /// Takes its files from the member that is to lose them, and has it join anew.
+    /// Deletes the files of the member that acknowledged the writes, and makes it join again.
     fn wipe(&mut self) {
         self.cluster.kill(self.wiped);
         self.cluster.wipe(self.wiped);
@@ -73,14 +73,13 @@ impl Three {
         self.cluster.server_mut(self.wiped).set_cluster(words, true);
     }
 
-    /// Has the member that was wiped ask somebody who says that there are it and another, and does not know its
-    /// name.
+    /// Makes the wiped member ask a peer that lists the wiped member and another one, and does not know its name.
     async fn ask_an_uninformed(&mut self, other: usize) {
         let status = self.cluster.client(self.full).status(pb::StatusRequest {}).await.unwrap();
         let cluster_id = status.header.unwrap().cluster_id;
         let (own, own_id) = (self.url(self.wiped), self.cluster.id(self.wiped));
         let other_id = self.cluster.id(other);
-        let url = tell_members(cluster_id, move |url| {
+        let url = serve_member_list(cluster_id, move |url| {
             format!(
                 r#"[{{"id":{own_id},"peerURLs":["{own}"]}},{{"id":{other_id},"peerURLs":["{url}"]}}]"#
             )
@@ -90,8 +89,8 @@ impl Three {
     }
 }
 
-/// Answers the questions of a member that joins, for as long as the test runs; returns its URL.
-fn tell_members(cluster_id: u64, members: impl Fn(&str) -> String) -> String {
+/// Answers the requests of a joining member while the test runs; returns its URL.
+fn serve_member_list(cluster_id: u64, members: impl Fn(&str) -> String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let members = members(&url);
@@ -116,7 +115,7 @@ fn tell_members(cluster_id: u64, members: impl Fn(&str) -> String) -> String {
                 "HTTP/1.1 {status}\r\nX-Etcd-Cluster-ID: {cluster_id:x}\r\nConnection: close\r\n\
                  Content-Length: {length}\r\n\r\n"
             );
-            // Whoever has gone away asks again.
+            // A client that has disconnected asks again.
             drop(
                 stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())),
             );
@@ -130,7 +129,7 @@ fn last_line(server: &Server) -> String {
     server.log_of_this_run().lines().last().unwrap_or_default().to_owned()
 }
 
-async fn a_wiped_member_does_not_help_to_lose_what_it_acknowledged(kind: Kind) {
+async fn a_wiped_member_does_not_help_to_lose_acknowledged_entries(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
@@ -149,14 +148,14 @@ async fn a_wiped_member_does_not_help_to_lose_what_it_acknowledged(kind: Kind) {
             assert!(said.contains("tocommit("), "{said}");
         }
     }
-    // Alone, the one that is behind is elected by nobody.
+    // Alone, the member that is behind is elected by no other.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(full);
     cluster.ready(full).await;
     let leader = cluster.leader().await;
     assert!(holds_all(&cluster.client(leader)).await);
-    // What the last line says is what helps.
+    // The last line has the remedy.
     cluster.replace(wiped).await;
     let client = cluster.client(wiped);
     eventually("the new member to have everything", async || {
@@ -165,7 +164,7 @@ async fn a_wiped_member_does_not_help_to_lose_what_it_acknowledged(kind: Kind) {
     .await;
 }
 
-async fn a_wiped_member_that_nobody_knows_by_name_stops_for_good(kind: Kind) {
+async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
@@ -177,7 +176,7 @@ async fn a_wiped_member_that_nobody_knows_by_name_stops_for_good(kind: Kind) {
     let (said, id) = (last_line(cluster.server(wiped)), cluster.id(wiped));
     assert!(said.contains("counts on the acknowledgement of log entries up to index"), "{said}");
     assert!(said.contains(&format!("must not vote again; remove this member from the cluster (etcdctl member remove {id:x})")), "{said}");
-    // Nor does it come back when nobody is there to tell it.
+    // It does not return either when no peer can inform it.
     cluster.kill(full);
     cluster.launch(behind);
     cluster.launch(wiped);
@@ -195,13 +194,13 @@ async fn a_wiped_member_that_nobody_knows_by_name_stops_for_good(kind: Kind) {
     assert!(holds_all(&cluster.client(leader)).await);
 }
 
-async fn a_member_that_has_more_than_its_cluster_stops(kind: Kind) {
+async fn a_member_with_more_committed_entries_than_its_cluster_stops(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
     three.ask_an_uninformed(behind).await;
     let cluster = &mut three.cluster;
-    // Against all that was promised, the wiped one votes for the one that is behind.
+    // Against its earlier promises, the wiped member votes for the member that is behind.
     cluster.stop(full).await;
     cluster.launch(behind);
     cluster.launch(wiped);
@@ -216,7 +215,7 @@ async fn a_member_that_has_more_than_its_cluster_stops(kind: Kind) {
     assert!(said.contains("keep a copy of"), "{said}");
     assert!(said.contains(&format!("etcdctl member remove {id:x}")), "{said}");
     assert!(said.contains("--force-new-cluster"), "{said}");
-    // That is so: what the others have lost is still there.
+    // The reported entries, which the others have lost, are still present.
     for member in [behind, wiped] {
         cluster.kill(member);
     }
@@ -225,7 +224,7 @@ async fn a_member_that_has_more_than_its_cluster_stops(kind: Kind) {
     assert!(holds_all(&cluster.client(full)).await);
 }
 
-async fn a_backend_whose_log_is_gone_is_refused(kind: Kind) {
+async fn a_backend_without_its_log_is_refused(kind: Kind) {
     let mut server = Server::start(kind).await;
     server.client().write("k", "v").await;
     server.stop().await;
@@ -242,7 +241,7 @@ async fn a_backend_whose_log_is_gone_is_refused(kind: Kind) {
         assert!(said.contains("give its directory with --wal-dir"), "{said}");
         assert!(!log.exists(), "nothing is begun");
     }
-    // The log was elsewhere all the time.
+    // The log was in another folder all the time.
     server.set_flags(&[&format!("--wal-dir={}", away.display())]);
     server.start_again().await;
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
@@ -261,7 +260,7 @@ async fn one_message_does_not_end_all_elections(kind: Kind) {
         (cluster.id(follower), (1 << 63) - 2, 0),
         (cluster.id(follower), (1 << 63) - 1, 0),
         (cluster.id(follower), u64::MAX, 0),
-        // Nor does it make anybody believe that its log has lost entries.
+        // It does not make a member believe either that its log has lost entries.
         (cluster.id(follower), term + 1, 1 << 41),
         (cluster.id(follower), term + 1, u64::MAX),
     ] {
@@ -286,7 +285,7 @@ async fn one_message_does_not_end_all_elections(kind: Kind) {
             assert_eq!(answer.status, 204, "{answer:?}");
         }
     }
-    // An election is possible, and nobody has gone to those terms.
+    // An election is possible, and no member has reached those terms.
     let [one, two] = [(leader + 1) % 3, (leader + 2) % 3];
     cluster.kill(leader);
     let next = cluster.leader_among(&[one, two]).await;

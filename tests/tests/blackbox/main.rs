@@ -1,6 +1,6 @@
-//! The black-box tests: everything that a client, an operator or a file can see.
+//! The black-box tests: behaviour visible to clients, operators and in files.
 //!
-//! One module per concern. See the library beside this for how a test is run.
+//! There is one module for each topic. The library beside this describes how tests run.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -12,17 +12,17 @@ use sha2::{Digest as _, Sha256};
 use tonic::{Code, Status};
 
 on_both_servers! {
-    status_tells_who_and_where,
-    status_tells_sizes,
-    status_tells_the_quota,
+    status_has_ids_and_indexes,
+    status_has_sizes,
+    status_has_the_quota,
     a_hash_follows_from_the_history,
     a_hash_follows_from_the_history_after_a_compaction,
     the_newest_hash_after_a_compaction_at_zero,
-    the_last_ten_compactions_leave_their_hashes,
+    the_hashes_of_the_last_ten_compactions_are_kept,
     hash_refusals,
     a_hash_of_everything_changes_with_everything,
     a_snapshot_is_the_backend_and_its_digest,
-    a_snapshot_is_of_one_moment,
+    a_snapshot_is_consistent_during_writes,
     defragmenting_returns_space,
     alarms_are_raised_and_cleared,
     alarms_survive_a_restart,
@@ -55,7 +55,7 @@ async fn status(client: &Client) -> pb::StatusResponse {
     client.status(pb::StatusRequest {}).await.unwrap()
 }
 
-async fn status_tells_who_and_where(kind: Kind) {
+async fn status_has_ids_and_indexes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -81,7 +81,7 @@ async fn status_tells_who_and_where(kind: Kind) {
     assert!(after.raft_applied_index > before.raft_applied_index);
 }
 
-async fn status_tells_sizes(kind: Kind) {
+async fn status_has_sizes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let empty = status(&client).await;
@@ -97,7 +97,7 @@ async fn status_tells_sizes(kind: Kind) {
     assert!(grown.db_size >= grown.db_size_in_use);
 }
 
-async fn status_tells_the_quota(kind: Kind) {
+async fn status_has_the_quota(kind: Kind) {
     for (flag, expected) in [("0", 2_147_483_648), ("123456789", 123_456_789), ("-1", -1)] {
         let server = Options::new(kind).flag(format!("--quota-backend-bytes={flag}")).start().await;
         let quota = status(&server.client()).await.db_size_quota;
@@ -152,7 +152,7 @@ async fn a_hash_follows_from_the_history_after_a_compaction(kind: Kind) {
     let client = server.client();
     let last = some_history(&client).await;
     let history = History::read(&client, last).await;
-    // The first is the revision of a deletion, whose tombstones the hash leaves out.
+    // The first is the revision of a deletion, whose tombstones the hash excludes.
     let tombstone = history.tombstones().find(|revision| *revision > 30).unwrap();
     for compacted in [tombstone, last - 2, last] {
         client.compact_to(compacted).await;
@@ -177,13 +177,13 @@ async fn the_newest_hash_after_a_compaction_at_zero(kind: Kind) {
     let answer = hash_kv(&client, 0).await.unwrap();
     let covered = match kind {
         Kind::Quorate => last,
-        // What the compaction passed through, which is nothing, counts as the newest from then on.
+        // The range of the compaction, which is empty, counts as the newest from then on.
         Kind::Etcd => 0,
     };
     assert_eq!(answer.hash, history.hash_kv(None, covered));
 }
 
-async fn the_last_ten_compactions_leave_their_hashes(kind: Kind) {
+async fn the_hashes_of_the_last_ten_compactions_are_kept(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;
@@ -197,7 +197,7 @@ async fn the_last_ten_compactions_leave_their_hashes(kind: Kind) {
         }
         answers
     };
-    // Each hash takes the compaction before into account, and stays as it is when others follow.
+    // Each hash includes the previous compaction, and does not change when others follow.
     let mut expected = Vec::new();
     for (position, revision) in compactions.iter().enumerate() {
         client.compact_to(*revision).await;
@@ -208,7 +208,7 @@ async fn the_last_ten_compactions_leave_their_hashes(kind: Kind) {
     }
     let text = "etcdserver: mvcc: required revision has been compacted";
     refused(hash_kv(&client, compactions[0]).await, Code::OutOfRange, text);
-    // Beyond the newest compaction, and once the member has started again, a hash is computed.
+    // Beyond the newest compaction, and after a restart of the member, a hash is computed.
     let newest = *compactions.last().unwrap();
     let computed = hash_kv(&client, last).await.unwrap();
     assert_eq!(computed.hash, history.hash_kv(Some(newest), last));
@@ -230,7 +230,7 @@ async fn hash_refusals(kind: Kind) {
     }
     let text = "etcdserver: mvcc: required revision is a future revision";
     refused(hash_kv(&client, 12).await, Code::OutOfRange, text);
-    // Two compactions, because what the last one passed through may still be remembered.
+    // Two compactions, because the hash of the last one may still be stored.
     client.compact_to(4).await;
     client.compact_to(8).await;
     let text = "etcdserver: mvcc: required revision has been compacted";
@@ -247,7 +247,7 @@ async fn a_hash_of_everything_changes_with_everything(kind: Kind) {
         assert!(answer.header.unwrap().member_id != 0);
         answer.hash
     };
-    // The member may still be making itself known.
+    // The member may still be publishing its attributes.
     let empty = eventually("the hash of a store at rest", async || {
         let first = hash().await;
         (hash().await == first && server.metric("etcd_server_proposals_pending") == Some(0.0))
@@ -261,10 +261,10 @@ async fn a_hash_of_everything_changes_with_everything(kind: Kind) {
     assert_ne!(hash().await, written, "leases count");
 }
 
-/// A whole snapshot: its data and the digest that ends it.
+/// A complete snapshot: its data and the digest at the end.
 async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
     if server.is_3_7() {
-        // A young cluster agrees on its version a moment after it serves.
+        // A new cluster sets its version just after it starts to serve.
         eventually("a storage version", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             (status.storage_version == "3.7.0").then_some(())
@@ -300,7 +300,7 @@ async fn a_snapshot_is_the_backend_and_its_digest(kind: Kind) {
         server.log().contains("sent database snapshot").then_some(())
     })
     .await;
-    // The original's own tool reads it, and a store restored from it has the same hash.
+    // etcd's own tool reads it, and a store restored from it has the same hash.
     if !has_etcd_tools() {
         return;
     }
@@ -317,7 +317,7 @@ async fn a_snapshot_is_the_backend_and_its_digest(kind: Kind) {
     assert_eq!(hash_kv(&again.client(), last).await.unwrap().hash, expected);
 }
 
-async fn a_snapshot_is_of_one_moment(kind: Kind) {
+async fn a_snapshot_is_consistent_during_writes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let pairs = |number: usize| {
@@ -362,7 +362,7 @@ async fn defragmenting_returns_space(kind: Kind) {
     let last = client.write("k", "small").await;
     client.compact_to(last).await;
     let before = eventually_ok(DEADLINE, "the compaction to show", async || {
-        // Etcd counts what was dropped as free with a later write.
+        // etcd counts the dropped pages as free only after a later write.
         client.write("later", "").await;
         let now = status(&client).await;
         if now.db_size > 8_000_000 && now.db_size_in_use < 2_000_000 { Ok(now) } else { Err(now) }
@@ -453,7 +453,7 @@ async fn a_corrupt_alarm_stops_changes(kind: Kind) {
     client.write("k", "w").await;
 }
 
-/// The alarms that are raised while a member is asked.
+/// The alarms that are raised during the requests.
 const ALARM_STATES: [&[pb::AlarmType]; 5] = [
     &[],
     &[pb::AlarmType::Nospace],
@@ -464,7 +464,7 @@ const ALARM_STATES: [&[pb::AlarmType]; 5] = [
 
 type Fields = Vec<(&'static str, String)>;
 
-/// What Status, HashKV and Hash answer: the fields that etcd 3.5 has, and those of 3.6 and later.
+/// The answers of Status, HashKV and Hash: the fields of etcd 3.5, and those of 3.6 and later.
 async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     let status = status(client).await;
     let header = status.header.unwrap();
@@ -508,7 +508,7 @@ async fn shown(client: &Client, last: i64) -> (Fields, Fields, u32) {
     (old, new, all.hash)
 }
 
-/// The answers of a lone member of this kind in every state of its alarms.
+/// The answers of a single member of this kind in every state of its alarms.
 async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     let server = Server::start(kind).await;
     let client = server.client();
@@ -517,7 +517,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     }
     let last = client.revision().await;
     let own_id = status(&client).await.header.unwrap().member_id;
-    // A young cluster stores its version a moment after it serves.
+    // A new cluster stores its version just after it starts to serve.
     eventually("a cluster version", async || {
         let version = server.get("/version").text();
         let version: serde_json::Value = serde_json::from_str(&version).unwrap();
@@ -539,7 +539,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
             alarm(&client, AlarmAction::Deactivate, own_id, (*kind).into()).await;
         }
     }
-    // The hash of everything holds the alarms.
+    // The hash of the whole store includes the alarms.
     let [none, nospace, corrupt, both, none_again] = hashes[..] else { panic!("{hashes:?}") };
     assert_eq!(none, none_again);
     let distinct: std::collections::BTreeSet<u32> = [none, nospace, corrupt, both].into();
@@ -549,7 +549,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
 
 async fn status_and_hashes_are_those_of_etcd_under_every_alarm(kind: Kind) {
     let own = shown_under_alarms(kind).await;
-    // No alarm changes what etcd 3.6 and later say besides.
+    // The additional fields of etcd 3.6 and later do not depend on the alarm.
     for (_, new) in &own {
         assert_eq!(*new, own[0].1);
     }

@@ -1,5 +1,5 @@
-//! What members of a cluster do for clients and for each other: changes of the membership and their
-//! refusals, learners, moving the lead, leases at members that do not lead, the peer port, downgrades.
+//! Membership changes and their refusals, learners, transfer of the lead, leases at followers, the peer port, and
+//! downgrades.
 
 use std::time::Duration;
 
@@ -16,27 +16,27 @@ use tonic::{Code, Status};
 
 on_both_servers! {
     alone:
-    a_learner_answers_little,
+    a_learner_refuses_most_requests,
     a_change_that_costs_the_quorum_is_refused,
-    a_change_that_makes_no_sense_is_refused,
+    an_invalid_change_is_refused,
     the_lead_is_moved_to_voters_only,
-    leases_are_kept_alive_at_any_member,
+    leases_are_renewed_at_any_member,
     a_removed_member_stays_down,
-    a_member_that_missed_changes_listens_to_newcomers,
-    members_ask_each_other,
+    a_member_that_missed_changes_accepts_new_members,
+    members_answer_requests_of_peers,
 }
 
 on_quorate! {
     alone:
-    urls_are_read_before_they_are_committed,
-    the_log_tells_of_an_election_before_its_outcome,
+    urls_are_validated_before_they_are_committed,
+    the_log_reports_an_election_before_its_outcome,
     members_warn_of_one_that_has_other_flags,
     a_downgrade_takes_one_step,
     a_cluster_steps_down_to_the_oldest_release_and_back,
     members_that_stop_together_do_not_wait_for_one_another,
 }
 
-/// Members that may be changed before their connections have proved themselves.
+/// Members without the strict check of connections before a change.
 async fn start_unchecked(kind: Kind, size: usize) -> Cluster {
     ClusterOptions::new(kind, size).flag("--strict-reconfig-check=false").start().await
 }
@@ -55,7 +55,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
     changed(async || client.member_promote(pb::MemberPromoteRequest { id }).await).await
 }
 
-/// What depends on such flags is stored, so the members would come to differ without anybody's noticing.
+/// Stored data depends on such flags, so the members would diverge without a sign.
 async fn members_warn_of_one_that_has_other_flags(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
@@ -89,13 +89,13 @@ async fn members_warn_of_one_that_has_other_flags(kind: Kind) {
     }
 }
 
-async fn a_learner_answers_little(kind: Kind) {
+async fn a_learner_refuses_most_requests(kind: Kind) {
     const TEXT: &str = "etcdserver: rpc not supported for learner";
     let mut cluster = start_unchecked(kind, 1).await;
     cluster.client(0).write("k", "v").await;
     let learner = cluster.add_learner().await;
     if kind == Kind::Quorate {
-        // From the beginning on, not only after the next look.
+        // From the start, not only after the next check.
         assert_eq!(cluster.server(learner).metric("etcd_server_is_learner"), Some(1.0));
     }
     let client = cluster.client(learner);
@@ -107,7 +107,7 @@ async fn a_learner_answers_little(kind: Kind) {
     })
     .await;
     assert!(!client.snapshot().await.unwrap().is_empty());
-    // The release that is installed beside these tests is older, and said otherwise.
+    // The release that is installed for these tests is older, and has another text.
     let refusal = match kind {
         Kind::Quorate => Code::FailedPrecondition,
         Kind::Etcd => Code::Unavailable,
@@ -144,7 +144,7 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
-    // Connections have to have lasted before they count.
+    // Connections must have lasted for some time before they count.
     let id = eventually_ok(PATIENCE, "a learner", async || {
         add(&client, "http://127.0.0.1:1", true).await
     })
@@ -155,26 +155,26 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     for is_learner in [false, true] {
         let added = eventually("a refusal", async || {
             let added = add(&client, "http://127.0.0.1:1", is_learner).await;
-            // Until the leader notices, it is the id that is refused: within a second it is that of the learner.
+            // Until the leader notices, the id is refused: within a second it is that of the learner.
             added.as_ref().is_err_and(|error| error.code() == Code::Unavailable).then_some(added)
         });
         refused(added.await, Code::Unavailable, UNHEALTHY);
     }
     refused(remove(&client, cluster.id(up)).await, Code::Unavailable, UNHEALTHY);
     remove(&client, cluster.id(down)).await.unwrap();
-    // Of two, one may be taken out while both are there, and nobody is left to take the last.
+    // Of two members, one may be removed while both are up, and the last one may not.
     eventually_ok(PATIENCE, "a removal", async || remove(&client, cluster.id(up)).await).await;
     refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
-    // One may grow, but not twice before the second member has started.
+    // One member may grow to two, but not to three before the second has started.
     add(&client, "http://127.0.0.1:2", false).await.unwrap();
     refused(add(&client, "http://127.0.0.1:3", false).await, Code::Unknown, UNSTARTED);
 }
 
-async fn a_change_that_makes_no_sense_is_refused(kind: Kind) {
+async fn an_invalid_change_is_refused(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let url = cluster.server(leader).peer_url();
-    // A member that comes back within a second with the same URL has the id that was removed.
+    // A member that is added within a second with the same URL gets the id that was removed.
     let newcomers = [
         ["http://127.0.0.1:1", "http://127.0.0.1:2"],
         ["http://127.0.0.1:3", "http://127.0.0.1:4"],
@@ -221,7 +221,7 @@ async fn a_change_that_makes_no_sense_is_refused(kind: Kind) {
     }
 }
 
-async fn urls_are_read_before_they_are_committed(kind: Kind) {
+async fn urls_are_validated_before_they_are_committed(kind: Kind) {
     let cluster = start_unchecked(kind, 1).await;
     let (client, id) = (cluster.client(0), cluster.id(0));
     for peer_urls in [vec![], vec!["::".to_owned()], vec!["http://a".to_owned()]] {
@@ -245,8 +245,8 @@ async fn the_lead_is_moved_to_voters_only(kind: Kind) {
     let learner = add(&cluster.client(leader), "http://127.0.0.1:1", true).await.unwrap();
     refused(move_to(leader, learner).await, refusal, bad);
     move_to(leader, cluster.id(leader)).await.unwrap();
-    // A leader gives up when its successor is not ready within an election's time, and whoever asked for
-    // it waits in vain and has to ask again.
+    // A leader aborts a transfer when its successor is not ready within an election timeout. The caller waits until its
+    // own timeout and must ask again.
     eventually("the follower to lead", async || {
         let asked = tokio::time::timeout(Duration::from_secs(2), move_to(leader, target)).await;
         let status = cluster.client(leader).status(pb::StatusRequest {}).await.unwrap();
@@ -265,7 +265,7 @@ async fn the_lead_is_moved_to_voters_only(kind: Kind) {
     .await;
 }
 
-async fn leases_are_kept_alive_at_any_member(kind: Kind) {
+async fn leases_are_renewed_at_any_member(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let leader = cluster.leader().await;
     let [one, other] = [(leader + 1) % 3, (leader + 2) % 3];
@@ -294,7 +294,7 @@ async fn leases_are_kept_alive_at_any_member(kind: Kind) {
     assert_eq!(cluster.client(one).renew(id).await.unwrap(), 60);
 }
 
-/// A supervisor that restarts what has failed must not do so for ever.
+/// A supervisor that restarts failed processes must not restart it forever.
 async fn a_removed_member_stays_down(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
@@ -306,12 +306,12 @@ async fn a_removed_member_stays_down(kind: Kind) {
     assert!(log.contains("data-dir used by this member must be removed"), "{log}");
 }
 
-async fn a_member_that_missed_changes_listens_to_newcomers(kind: Kind) {
+async fn a_member_that_missed_changes_accepts_new_members(kind: Kind) {
     let mut cluster = start_unchecked(kind, 3).await;
     let leader = cluster.leader().await;
     let [stays, absent] = [(leader + 1) % 3, (leader + 2) % 3];
     cluster.kill(absent);
-    // As a learner first: of four voters two are too few to start the newcomer.
+    // As a learner first: of four voters, two are too few to start the new member.
     let newcomer = cluster.add_learner().await;
     cluster.promote(newcomer).await;
     cluster.remove(leader).await;
@@ -320,13 +320,13 @@ async fn a_member_that_missed_changes_listens_to_newcomers(kind: Kind) {
     eventually("a write without the one that left", async || client.put(put("k", "v")).await.ok())
         .await;
     cluster.kill(stays);
-    // The one that comes back knows those that are gone, and nobody else.
+    // The returning member knows only the members that were removed since.
     cluster.restart(absent).await;
     assert_eq!(cluster.leader().await, newcomer);
     assert_eq!(cluster.client(absent).read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn the_log_tells_of_an_election_before_its_outcome(kind: Kind) {
+async fn the_log_reports_an_election_before_its_outcome(kind: Kind) {
     let server = Server::start(kind).await;
     let said = eventually("the outcome", async || {
         let said = server.log();
@@ -335,11 +335,11 @@ async fn the_log_tells_of_an_election_before_its_outcome(kind: Kind) {
     .await;
     let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("{text}: {said}"));
     assert!(place("became leader at term 2") < place("\"elected leader\""), "{said}");
-    // Nothing keeps a founder from being elected.
+    // The founder is certain to be elected.
     assert!(!said.contains("cannot campaign"), "{said}");
 }
 
-async fn members_ask_each_other(kind: Kind) {
+async fn members_answer_requests_of_peers(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let port = |member: usize| {
@@ -391,7 +391,7 @@ async fn members_ask_each_other(kind: Kind) {
         let text = "membership: can only promote a learner member\n";
         assert_eq!((answer.status, &*answer.text()), (412, text));
         assert!(is_named(&answer));
-        // A renewal of a lease that there is not, at the leader and elsewhere.
+        // Renewal of a missing lease, at the leader and at a follower.
         let renewed = ask("POST", "/leases", "\u{8}\u{7}");
         let expected = if member == leader {
             (404, "lease not found\n")
@@ -442,7 +442,7 @@ async fn a_downgrade_takes_one_step(kind: Kind) {
     .await;
     let info = status.downgrade_info.unwrap();
     assert_eq!((info.enabled, info.target_version.as_str()), (true, "3.6.0"));
-    // Given up, the version rises again.
+    // After the cancellation, the version rises again.
     assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.6");
     let status = eventually_within(PATIENCE, "the version as before", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
@@ -497,7 +497,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap(), b"w");
 }
 
-/// The leader hands over to a member that ends before it has taken the lead.
+/// The leader hands over to a member that ends before it takes the lead.
 async fn members_that_stop_together_do_not_wait_for_one_another(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).start().await;
     cluster.leader().await;

@@ -1,4 +1,4 @@
-//! What the series of `/metrics` count: the same for the same requests on both servers.
+//! The values of `/metrics`: equal for the same requests on both servers.
 
 use std::io::Read as _;
 
@@ -12,21 +12,21 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    scrapers_get_what_they_ask_for,
+    scrapers_get_the_requested_format,
     operations_on_the_keyspace_are_counted,
     messages_and_their_bytes_are_counted,
-    what_watchers_are_sent_is_counted,
+    responses_to_watchers_are_counted,
 }
 
 on_quorate! {
-    requests_that_cannot_be_read_are_counted,
-    the_log_counts_what_it_writes,
+    undecodable_requests_are_counted,
+    written_log_bytes_are_counted,
     alarms_are_counted_by_kind_and_member,
-    what_watchers_are_sent_takes_time,
-    a_commit_has_phases,
+    the_time_to_send_watch_responses_is_measured,
+    the_phases_of_a_commit_are_measured,
 }
 
-/// What some series say.
+/// Values of some metrics.
 #[derive(Debug)]
 struct Seen<const N: usize>([f64; N]);
 
@@ -40,7 +40,7 @@ impl<const N: usize> Seen<N> {
     }
 }
 
-/// Names of the families of a scrape in protobuf messages.
+/// Names of the metric families of a scrape in protobuf.
 fn names_in_protobuf(mut scrape: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     while !scrape.is_empty() {
@@ -54,7 +54,7 @@ fn names_in_protobuf(mut scrape: &[u8]) -> Vec<String> {
     names
 }
 
-async fn scrapers_get_what_they_ask_for(kind: Kind) {
+async fn scrapers_get_the_requested_format(kind: Kind) {
     let server = Server::start(kind).await;
     let ask = |headers: &[(&str, &str)]| {
         let answer = request_with(server.port(), "GET", "/metrics", headers, b"");
@@ -171,7 +171,7 @@ async fn messages_and_their_bytes_are_counted(kind: Kind) {
     }
 }
 
-async fn what_watchers_are_sent_is_counted(kind: Kind) {
+async fn responses_to_watchers_are_counted(kind: Kind) {
     const NAMES: [&str; 2] =
         ["etcd_debugging_mvcc_events_total", "etcd_debugging_mvcc_pending_events_total"];
     let server = Server::start(kind).await;
@@ -190,7 +190,7 @@ async fn what_watchers_are_sent_is_counted(kind: Kind) {
     assert_eq!(Seen::of(&server, NAMES).since(&before), [3.0, 0.0]);
 }
 
-async fn requests_that_cannot_be_read_are_counted(kind: Kind) {
+async fn undecodable_requests_are_counted(kind: Kind) {
     let server = Server::start(kind).await;
     for (path, api) in [
         ("/etcdserverpb.Watch/Watch", "watch"),
@@ -198,19 +198,19 @@ async fn requests_that_cannot_be_read_are_counted(kind: Kind) {
     ] {
         let name =
             format!("etcd_network_server_stream_failures_total{{API=\"{api}\",Type=\"receive\"}}");
-        // One that goes is no failure.
+        // The end of a stream is not a failure.
         let mut gone = RawHttp2::connect(server.port());
         gone.open(&call_head(path));
         drop(gone);
         let mut connection = RawHttp2::connect(server.port());
         let id = connection.open(&call_head(path));
-        // A field of a type that there is not.
+        // A field with an invalid wire type.
         connection.send_body(id, &[0, 0, 0, 0, 1, 0x0f], true);
         eventually("the failure", async || (server.metric(&name) == Some(1.0)).then_some(())).await;
     }
 }
 
-async fn the_log_counts_what_it_writes(kind: Kind) {
+async fn written_log_bytes_are_counted(kind: Kind) {
     const BYTES: &str = "etcd_disk_wal_write_bytes_total";
     let server = Server::start(kind).await;
     let client = server.client();
@@ -244,7 +244,7 @@ async fn alarms_are_counted_by_kind_and_member(kind: Kind) {
     assert_eq!((of("NOSPACE"), of("CORRUPT")), (Some(2.0), Some(0.0)));
 }
 
-async fn what_watchers_are_sent_takes_time(kind: Kind) {
+async fn the_time_to_send_watch_responses_is_measured(kind: Kind) {
     const NAMES: [&str; 3] = [
         "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds_count",
         "etcd_debugging_server_watch_send_loop_watch_stream_duration_per_event_seconds_count",
@@ -260,11 +260,11 @@ async fn what_watchers_are_sent_takes_time(kind: Kind) {
     assert_eq!(NAMES.map(|name| server.metric(name)), [Some(1.0), Some(1.0), Some(1.0)]);
 }
 
-async fn a_commit_has_phases(kind: Kind) {
+async fn the_phases_of_a_commit_are_measured(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     let of = |name: &str| server.metric(&format!("{name}_duration_seconds_sum")).unwrap();
-    // Between two looks there may be another commit.
+    // Between two scrapes there may be another commit.
     eventually("a commit that is longer than its parts", async || {
         let written = of("etcd_debugging_disk_backend_commit_write");
         let spilled = of("etcd_debugging_disk_backend_commit_spill");

@@ -1,5 +1,5 @@
-//! Random requests against a naive model of the store: lists, scans and sorts where the server has
-//! indexes. What the model says is proven on the original like everything else.
+//! Random requests against a simple model of the store: lists, scans and sorts where the server has indexes. Tests
+//! verify the model against etcd as well.
 
 use std::collections::BTreeMap;
 
@@ -34,11 +34,11 @@ struct Model {
     compacted: i64,
 }
 
-/// An answer, reduced to what is specified.
+/// An answer, reduced to its specified parts.
 #[derive(Debug)]
 enum Answer {
     Refused(&'static str),
-    /// The records that may be in the answer, and what those that are in it are sorted by, in order.
+    /// The records that may be in the answer, and the sort keys of those in it, in order.
     Range {
         keys: Vec<(i64, Vec<u8>)>,
         records: State,
@@ -59,8 +59,8 @@ enum Answer {
 }
 
 impl Answer {
-    /// True when this answer is one that the other allows. Which of several tied records comes first,
-    /// or is within a limit, is nowhere said.
+    /// True if this answer is one that the other permits. The order of records with equal sort keys, and the choice
+    /// among them at a limit, is unspecified.
     fn is_allowed_by(&self, model: &Self) -> bool {
         match (self, model) {
             (Self::Refused(text), Self::Refused(expected)) => text == expected,
@@ -153,7 +153,7 @@ impl Model {
     }
 }
 
-/// One revision in the making.
+/// A revision under construction.
 struct Change {
     state: State,
     main: i64,
@@ -228,7 +228,7 @@ fn holds(state: &State, condition: &pb::Compare) -> bool {
     }
 }
 
-/// What records are sorted by. Ties are in no particular order, so an answer is compared by these.
+/// The sort key of records. Records with equal sort keys are in no particular order, so answers are compared by these.
 fn rank(record: &Record, target: i32) -> (i64, Vec<u8>) {
     match target {
         1 => (record.version, Vec::new()),
@@ -320,12 +320,12 @@ fn answer_of(response: Response, request: &Request) -> Answer {
     }
 }
 
-/// Requests over few keys, so that they meet.
+/// Requests over few keys, so that they interact.
 struct Requests {
     random: Random,
     written: u64,
-    /// Whether reads within a transaction may name revisions. A transaction that is refused for such
-    /// a read is applied by etcd before 3.7 when the log is replayed, where nobody waits for the read.
+    /// Whether reads in a transaction may name revisions. When etcd before 3.7 replays its log, it applies a
+    /// transaction that it has refused for such a read.
     named_revisions: bool,
 }
 
@@ -362,7 +362,7 @@ impl Requests {
 
     fn put(&mut self) -> pb::PutRequest {
         self.written += 1;
-        // Every value is written once, so that values are never tied.
+        // Every value is written once, so values never have equal sort keys.
         let value = format!("{:06}", self.written * 7919 % 999_983);
         pb::PutRequest { prev_kv: self.one_in(2), ..put(self.key(), value) }
     }
@@ -407,7 +407,7 @@ impl Requests {
         compare(self.key(), CompareResult::try_from(result).unwrap(), operand)
     }
 
-    /// A branch whose writes do not meet: at most one put of a key, and deletions only of others.
+    /// A branch whose writes do not conflict: at most one put of a key, and deletions only of others.
     fn branch(&mut self, model: &Model) -> Vec<pb::RequestOp> {
         let mut used = Vec::new();
         let mut operations = Vec::new();
@@ -487,7 +487,7 @@ fn predict(model: &mut Model, request: &Request) -> Answer {
     }
 }
 
-/// Asks random things, and compares each answer with the model's.
+/// Sends random requests, and compares each answer with the model's.
 async fn compare_with_model(
     client: &Client,
     model: &mut Model,
@@ -533,7 +533,7 @@ async fn random_requests_survive_restarts(kind: Kind) {
             server.stop().await;
         }
         server.start_again().await;
-        // A serializable read may be early, when the log is still being applied; this one is not.
+        // A serializable read may return older data while the log is being applied; this one may not.
         assert_eq!(server.client().revision().await, model.revision());
     }
     compare_with_model(&server.client(), &mut model, &mut requests, 150).await;

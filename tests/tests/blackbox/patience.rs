@@ -1,7 +1,7 @@
-//! How long a member waits for others that are there and say nothing: peers, and the cluster through which founders meet.
+//! Timeouts of a member for silent peers, and for the discovery cluster of founding members.
 //!
-//! Two members are started that differ in one flag, a short time and a long one. What the first does when its time is up,
-//! the second has not done by then.
+//! Each test starts two members that differ in one flag, with a short and a long timeout. When the first has timed out,
+//! the second must not have.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,17 +12,17 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 on_quorate! {
     alone:
-    peers_that_say_nothing_are_given_up,
-    peers_that_take_nothing_are_given_up,
-    requests_to_a_registry_are_given_up,
-    connections_to_a_registry_are_given_up,
-    a_registry_that_answers_no_ping_is_given_up,
+    silent_peers_are_disconnected,
+    peers_that_do_not_read_are_disconnected,
+    discovery_requests_time_out,
+    discovery_connections_time_out,
+    a_discovery_service_that_answers_no_ping_is_disconnected,
 }
 
-/// What no test waits for.
+/// A timeout longer than any test.
 const LONG: &str = "1h";
 
-/// A founder whose other peer is at this address.
+/// A founding member whose other peer is at this address.
 fn founder_beside(kind: Kind, peer: &str, flag: &str) -> Server {
     let mut server = Options::new(kind).name("a").flag(flag).prepare();
     let own = server.peer_url();
@@ -31,7 +31,7 @@ fn founder_beside(kind: Kind, peer: &str, flag: &str) -> Server {
     server
 }
 
-/// A founder that meets others at this address.
+/// A founding member that uses a discovery service at this address.
 fn founder_at(kind: Kind, registry: &str, flags: &[&str]) -> Server {
     let times = ["dial-timeout", "request-timeout", "keepalive-time", "keepalive-timeout"];
     let mut options = Options::new(kind)
@@ -70,11 +70,11 @@ fn accept(listener: &TcpListener, first: &[u8]) -> TcpStream {
 /// Reads until the other side ends the connection.
 fn read_to_its_end(stream: &mut TcpStream) {
     let mut piece = [0; 4096];
-    // One that is reset has ended as well.
+    // A reset connection has ended as well.
     while stream.read(&mut piece).is_ok_and(|count| count > 0) {}
 }
 
-/// Whether the other side has not ended the connection.
+/// Whether the other side has kept the connection open.
 fn stays_open(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut piece = [0; 4096];
@@ -87,14 +87,14 @@ fn stays_open(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Waits until a member says so, and sees that the other has not.
-async fn only_the_first_says(one: &Server, other: &Server, what: &str) {
+/// Waits until a member logs this line, and checks that the other has not.
+async fn only_the_first_logs(one: &Server, other: &Server, what: &str) {
     eventually(what, async || one.log().contains(what).then_some(())).await;
     let log = other.log();
     assert!(!log.contains(what), "{log}");
 }
 
-async fn peers_that_say_nothing_are_given_up(kind: Kind) {
+async fn silent_peers_are_disconnected(kind: Kind) {
     const STREAM: &[u8] = b"GET /raft/stream/";
     let ((short_peer, short), (long_peer, long)) = (listener(), listener());
     let _patient = founder_beside(kind, &long, &format!("--raft-read-timeout={LONG}"));
@@ -107,7 +107,7 @@ async fn peers_that_say_nothing_are_given_up(kind: Kind) {
     assert!(stays_open(&mut long_stream));
 }
 
-async fn peers_that_take_nothing_are_given_up(kind: Kind) {
+async fn peers_that_do_not_read_are_disconnected(kind: Kind) {
     for (timeout, is_given_up) in [("5s", true), (LONG, false)] {
         let mut cluster = ClusterOptions::new(kind, 3)
             .flag(format!("--raft-read-timeout={LONG}"))
@@ -120,7 +120,7 @@ async fn peers_that_take_nothing_are_given_up(kind: Kind) {
         let value = vec![b'v'; 1 << 20];
         let given_up = "(i/o timeout)";
         let begun = Instant::now();
-        // More than the system takes for somebody who does not read.
+        // More than the system buffers for a peer that does not read.
         while !cluster.server(leader).log().contains(given_up)
             && (is_given_up || begun.elapsed() < Duration::from_secs(8))
         {
@@ -135,15 +135,15 @@ async fn peers_that_take_nothing_are_given_up(kind: Kind) {
     }
 }
 
-async fn requests_to_a_registry_are_given_up(kind: Kind) {
+async fn discovery_requests_time_out(kind: Kind) {
     let (_silent, address) = listener();
     let patient = founder_at(kind, &address, &[]);
     let hasty = founder_at(kind, &address, &["--discovery-request-timeout=300ms"]);
-    only_the_first_says(&hasty, &patient, "retry connecting to discovery service").await;
+    only_the_first_logs(&hasty, &patient, "retry connecting to discovery service").await;
 }
 
-async fn connections_to_a_registry_are_given_up(kind: Kind) {
-    // Whoever comes when the queue is full is not even refused.
+async fn discovery_connections_time_out(kind: Kind) {
+    // If the accept queue is full, a new connection is not even refused.
     let deaf = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     bind(&deaf, &any).unwrap();
@@ -155,10 +155,10 @@ async fn connections_to_a_registry_are_given_up(kind: Kind) {
     }
     let patient = founder_at(kind, &address.to_string(), &[]);
     let hasty = founder_at(kind, &address.to_string(), &["--discovery-dial-timeout=300ms"]);
-    only_the_first_says(&hasty, &patient, "retry connecting to discovery service").await;
+    only_the_first_logs(&hasty, &patient, "retry connecting to discovery service").await;
 }
 
-/// A frame of HTTP/2: what kind it is, and its flags.
+/// An HTTP/2 frame: its kind and its flags.
 fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
@@ -168,7 +168,7 @@ fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8)> {
     Some((head[3], head[4]))
 }
 
-async fn a_registry_that_answers_no_ping_is_given_up(kind: Kind) {
+async fn a_discovery_service_that_answers_no_ping_is_disconnected(kind: Kind) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     const SETTINGS_TAKEN: &[u8] = &[0, 0, 0, 4, 1, 0, 0, 0, 0];
@@ -181,12 +181,12 @@ async fn a_registry_that_answers_no_ping_is_given_up(kind: Kind) {
     let _hasty = founder_at(kind, &short, &hasty);
     let mut short_stream = accept(&short_registry, PREFACE);
     short_stream.write_all(&[SETTINGS, SETTINGS_TAKEN].concat()).unwrap();
-    // It asks, is not answered, and goes.
+    // It sends a ping, gets no answer, and closes the connection.
     while next_frame(&mut short_stream).expect("it asks before it goes") != PING {}
     read_to_its_end(&mut short_stream);
     while next_frame(&mut long_stream).expect("it waits for an answer") != PING {}
     assert!(stays_open(&mut long_stream));
-    // And one that is never to ask has a stream without such a question.
+    // A member that never sends a ping has a stream without one.
     let ((silent_registry, silent), rest) = (listener(), listener());
     let _silent = founder_at(kind, &silent, &[]);
     let mut stream = accept(&silent_registry, PREFACE);

@@ -1,5 +1,5 @@
-//! What each method needs where authentication is on: one table of every method and every kind of caller, with the same
-//! answers of etcd, and a list of what etcd 3.5 answers otherwise.
+//! The permission that each method requires with authentication enabled: one table of every method and every kind of
+//! caller, with the same answers from etcd, and a list of the different answers of etcd 3.5.
 
 use std::future::Future;
 use std::path::Path;
@@ -20,27 +20,27 @@ use tonic::{Code, Status};
 use super::auth::{BAD, DENIED, NOBODY, gone, guard, log_in, options, permission, user};
 
 on_both_servers! {
-    every_method_asks_for_what_it_needs,
-    nobody_logs_in_while_it_is_off,
+    every_method_requires_its_permission,
+    logins_are_refused_while_authentication_is_disabled,
 }
 
 on_quorate! {
     alone:
-    the_table_leaves_nothing_out,
+    the_table_has_every_method,
 }
 
 type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 
-/// A method, how it is called, and what it tells the callers while authentication is on.
+/// A method, its call, and its answers to the callers while authentication is enabled.
 type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Told);
 
-/// What is told nobody, somebody with a token that nobody gave out, with one that has run out, eve, ann, and root.
-/// Empty: he is let in.
+/// The refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
+/// empty text: the call is accepted.
 pub(super) type Told = [&'static str; 6];
 
-/// The same, in words.
+/// The same in words.
 const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve", "ann", "root"];
-/// Who is asked about apart, when his token has run out.
+/// The user of the test of an expired token.
 const EXPIRED: usize = 2;
 
 macro_rules! row {
@@ -55,15 +55,15 @@ macro_rules! row {
     };
 }
 
-/// Whoever administers.
+/// Administrators.
 const ADMIN: Told = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
-/// Whoever may read and write the key.
+/// Users that may read and write the key.
 const KEYS: Told = [NOBODY, BAD, BAD, DENIED, "", ""];
 /// Any user.
 const USER: Told = [NOBODY, BAD, BAD, "", "", ""];
-/// Anybody; but a token that is shown has to be good.
+/// Any caller; but a token must be valid.
 const TOKEN: Told = ["", BAD, BAD, "", "", ""];
-/// Anybody, whatever he shows.
+/// Any caller, with any token.
 const OPEN: Told = [""; 6];
 
 fn key_methods() -> Vec<Row> {
@@ -95,9 +95,9 @@ fn key_methods() -> Vec<Row> {
     ]
 }
 
-/// Locks and elections are what they do to keys. `Observe` begins as `Leader` does.
+/// Locks and elections need the permissions of their operations on keys. `Observe` begins like `Leader`.
 fn recipes() -> Vec<Row> {
-    // Nobody is to wait for another one's lock.
+    // No caller must wait for a lock of another.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = || -> Bytes { format!("a1/{}", NUMBER.fetch_add(1, Relaxed)).into() };
     let campaign = move || el::CampaignRequest { name: name(), lease: 1, value: Bytes::from("v") };
@@ -183,7 +183,7 @@ fn user_methods() -> Vec<Row> {
     ]
 }
 
-/// A watch's refusal, which comes as a message of its stream.
+/// A watch's refusal, which is a message of its stream.
 async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), Status> {
     let answer = Watch::open(&client).create(request).await;
     if !answer.canceled {
@@ -199,10 +199,10 @@ async fn watch(client: Client, request: pb::WatchCreateRequest) -> Result<(), St
     Err(Status::new(code, text))
 }
 
-/// Something refused for want of the right to ask, and how; empty for every other answer.
+/// The text of a permission error; empty for every other answer.
 fn refusal(answer: Result<(), Status>) -> String {
     let Err(status) = answer else { return String::new() };
-    // Before 3.7 some say it as they do among themselves.
+    // Before 3.7 some methods use their internal text.
     if let Some(text) = status.message().strip_prefix("auth: ") {
         return format!("etcdserver: {text}");
     }
@@ -210,20 +210,20 @@ fn refusal(answer: Result<(), Status>) -> String {
         NOBODY => Code::InvalidArgument,
         BAD => Code::Unauthenticated,
         DENIED => Code::PermissionDenied,
-        // Whoever is told anything else was let in.
+        // Every other answer means that the call was accepted.
         _ => return String::new(),
     };
-    // Recipes tell with no code of its own what they come upon.
+    // Locks and elections return errors of their operations without a code of their own.
     assert!([code, Code::Unknown].contains(&status.code()), "{status}");
     status.message().to_owned()
 }
 
-/// Where 3.7 asks for something else than 3.5 did, and what that was.
+/// Methods for which 3.7 requires something else than 3.5, and the requirement of 3.5.
 pub(super) const BEFORE_3_7: &[(&[&str], Told)] = &[
-    // Anybody was let in, as long as he showed no bad token: these went through the log, where nobody asked.
+    // Any caller without an invalid token was accepted: these went through the log, without a check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
-    // Nobody looked at the token. Leases: since 3.6 keys that hang on them are to be permitted; members, and what
-    // a member is asked about itself: since 3.7.
+    // The token was not checked. Leases: since 3.6 the attached keys must be permitted; members, and requests about a
+    // member itself: since 3.7.
     (
         &[
             "LeaseKeepAlive",
@@ -237,9 +237,9 @@ pub(super) const BEFORE_3_7: &[(&[&str], Told)] = &[
         ],
         OPEN,
     ),
-    // Who might read a key could watch all keys from it on, until 3.7.1.
+    // A user that could read a key could watch all keys from it on, until 3.7.1.
     (&["Watch beyond"], KEYS),
-    // Only who administers was told whether it is on.
+    // Only administrators could query whether authentication is enabled.
     (&["AuthStatus"], ADMIN),
 ];
 
@@ -265,7 +265,7 @@ fn rows(server: &Server) -> Vec<Row> {
     rows
 }
 
-/// Asks for a method as one of the callers, and notes what he is told otherwise than expected.
+/// Calls a method as one of the callers, and records an unexpected answer.
 async fn ask((what, call, told): &Row, caller: usize, client: &Client, wrong: &mut Vec<String>) {
     let (name, expected) = (CALLERS[caller], told[caller]);
     let answer = refusal(call(client.clone()).await);
@@ -274,7 +274,7 @@ async fn ask((what, call, told): &Row, caller: usize, client: &Client, wrong: &m
     }
 }
 
-async fn every_method_asks_for_what_it_needs(kind: Kind) {
+async fn every_method_requires_its_permission(kind: Kind) {
     let server = options(kind).flag("--auth-token-ttl=6").start().await;
     let client = server.client();
     for (lease, name) in [(1, "a1"), (2, "a4")] {
@@ -283,7 +283,7 @@ async fn every_method_asks_for_what_it_needs(kind: Kind) {
     }
     let root = guard(&client).await;
     let expired = log_in(&client, "ann").await;
-    // A lease tells that time has passed: to ask for the token would make it last.
+    // The expiry of a lease shows that the time has passed; a check of the token would extend it.
     let lease = root.grant(0, 8).await;
     root.put(put_leased("a9", "v", lease)).await.unwrap();
     let (ann, eve) = (log_in(&client, "ann").await, log_in(&client, "eve").await);
@@ -297,7 +297,7 @@ async fn every_method_asks_for_what_it_needs(kind: Kind) {
             }
         }
     }
-    // Whoever asks now and then keeps his token.
+    // Periodic use keeps a token valid.
     gone(&callers[5], "a9").await;
     for row in &rows {
         ask(row, EXPIRED, &callers[EXPIRED], &mut wrong).await;
@@ -310,7 +310,7 @@ async fn every_method_asks_for_what_it_needs(kind: Kind) {
     for (caller, client) in callers.iter().enumerate() {
         ask(&disable, caller, client, &mut wrong).await;
     }
-    // With it off, nothing is asked of anybody, and no token is looked at.
+    // With authentication disabled, no permission is required and no token is checked.
     for (what, call, _) in rows {
         for (client, caller) in callers.iter().zip(CALLERS) {
             let answer = refusal(call(Client::clone(client)).await);
@@ -318,7 +318,7 @@ async fn every_method_asks_for_what_it_needs(kind: Kind) {
                 wrong.push(format!("{what} by {caller}, with it off: {answer:?}"));
             }
             if what == "AuthEnable" {
-                // It has to be off for the others.
+                // It must be disabled for the others.
                 let root = log_in(nobody, "root").await;
                 root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
             }
@@ -327,7 +327,7 @@ async fn every_method_asks_for_what_it_needs(kind: Kind) {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-async fn nobody_logs_in_while_it_is_off(kind: Kind) {
+async fn logins_are_refused_while_authentication_is_disabled(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -336,7 +336,7 @@ async fn nobody_logs_in_while_it_is_off(kind: Kind) {
     refused(client.log_in("ann", "ann-password").await, Code::FailedPrecondition, off);
 }
 
-async fn the_table_leaves_nothing_out(kind: Kind) {
+async fn the_table_has_every_method(kind: Kind) {
     let server = options(kind).start().await;
     let rows = rows(&server);
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/proto/etcd");

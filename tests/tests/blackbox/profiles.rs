@@ -1,4 +1,4 @@
-//! `/debug/pprof/`: where it is, and that a profile says where the time of a busy member goes.
+//! `/debug/pprof/`: its availability, and the functions in a profile of a busy member.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -21,48 +21,48 @@ use super::tls_hostile::ask;
 
 on_both_servers! {
     alone:
-    a_profile_tells_what_a_busy_member_does,
+    a_cpu_profile_names_the_functions_of_a_busy_member,
     one_profile_is_taken_at_a_time,
-    the_heap_is_told_by_who_holds_it,
-    the_heap_over_a_span_is_what_came_and_went,
-    there_are_pages_where_they_are_wanted,
-    whoever_hunts_a_fault_has_them_too,
-    they_are_for_whom_the_listener_lets_in,
+    the_heap_profile_names_the_holders_of_memory,
+    a_heap_profile_with_seconds_has_the_difference,
+    profiles_are_served_only_with_the_flag,
+    profiles_are_served_at_log_level_debug,
+    profiles_require_the_certificate_of_the_listener,
 }
 
 on_quorate! {
     alone:
     a_profile_ends_with_its_client,
-    threads_are_told_by_name,
-    names_of_functions_are_told,
-    a_proxy_looks_up_functions_as_a_member_does,
-    what_has_no_counterpart_is_said_to_have_none,
-    calls_under_way_are_counted_by_method,
+    threads_are_listed_by_name,
+    symbols_are_resolved,
+    a_proxy_resolves_symbols_like_a_member,
+    unsupported_profiles_return_404_with_the_reason,
+    calls_in_progress_are_counted_by_method,
 }
 
 async fn profiled(kind: Kind) -> Server {
     Options::new(kind).unguarded().flag("--enable-pprof").start().await
 }
 
-/// Asks, on a thread that may wait.
+/// Sends a request on a thread that may block.
 async fn ask_for(port: u16, path: &'static str) -> Response {
     tokio::task::spawn_blocking(move || get(port, path)).await.unwrap()
 }
 
-/// A profile, as far as these tests look at it.
+/// The fields of a profile that these tests use.
 struct Profile {
-    /// What is counted, the names of types.
+    /// The names of the value types.
     types: Vec<String>,
     period: u64,
-    /// How many samples there are.
+    /// The number of samples.
     samples: u64,
     /// The sum of each type over all stacks; the first four.
     sums: [i64; 4],
-    /// The type that readers show first.
+    /// The default type of readers.
     shown_first: String,
     /// The names of all functions.
     functions: BTreeSet<String>,
-    /// The most functions with a name that are in one stack.
+    /// The largest number of functions in one stack.
     deepest: usize,
 }
 
@@ -87,7 +87,7 @@ fn parts<'a>(of: &[(u32, Value<'a>)], wanted: u32) -> Vec<&'a [u8]> {
     bytes.collect()
 }
 
-/// The numbers of a repeated field, packed or not.
+/// The values of a repeated field, packed or not.
 fn numbers(of: &[(u32, Value<'_>)], wanted: u32) -> Vec<u64> {
     let mut all = Vec::new();
     for (_, value) in of.iter().filter(|(field, _)| *field == wanted) {
@@ -146,7 +146,7 @@ impl Profile {
     }
 }
 
-/// Writes and reads, until it is dropped.
+/// Writes and reads until it is dropped.
 struct Load {
     is_done: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
@@ -175,13 +175,13 @@ impl Drop for Load {
     }
 }
 
-async fn a_profile_tells_what_a_busy_member_does(kind: Kind) {
-    /// Fewer than a twentieth of a core would leave in a second.
+async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
+    /// At least the samples of a twentieth of a core in a second.
     const SAMPLES_MIN: u64 = 5;
     let server = profiled(kind).await;
     let client = server.client();
     let load = Load::on(&client);
-    // What the path of a write is made of.
+    // Functions on the path of a write.
     let parts: &[&str] = match kind {
         Kind::Quorate => &["quorate_", "tokio::", "::poll"],
         Kind::Etcd => &["etcdserver", "grpc", "runtime."],
@@ -205,7 +205,7 @@ async fn a_profile_tells_what_a_busy_member_does(kind: Kind) {
     assert!(profile.deepest > 5, "{:?}", profile.functions);
 }
 
-async fn the_heap_is_told_by_who_holds_it(kind: Kind) {
+async fn the_heap_profile_names_the_holders_of_memory(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();
     // Both keep the keys in memory.
@@ -234,7 +234,7 @@ async fn the_heap_is_told_by_who_holds_it(kind: Kind) {
     assert!(head.starts_with("heap profile: ") && head.contains("] @ heap/"), "{head}");
 }
 
-async fn the_heap_over_a_span_is_what_came_and_went(kind: Kind) {
+async fn a_heap_profile_with_seconds_has_the_difference(kind: Kind) {
     let server = profiled(kind).await;
     let load = Load::on(&server.client());
     let answer = ask_for(server.port(), "/debug/pprof/allocs?seconds=2").await;
@@ -251,7 +251,7 @@ async fn the_heap_over_a_span_is_what_came_and_went(kind: Kind) {
     }
 }
 
-/// Begins a profile, which takes its time.
+/// Starts a profile, which takes its time.
 fn begin(server: &Server) -> TcpStream {
     let port = server.port();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -262,7 +262,7 @@ fn begin(server: &Server) -> TcpStream {
 
 const IN_USE: &str = "Could not enable CPU profiling: cpu profiling already in use\n";
 
-/// The answer to a second profile. Where that came first, the first was refused, and is begun again.
+/// The answer to a second profile. If that one arrived first, the first was refused, and is started again.
 async fn is_refused(server: &Server, first: &mut TcpStream) -> Response {
     eventually("a refusal", async || {
         let answer = ask_for(server.port(), "/debug/pprof/profile?seconds=1").await;
@@ -299,12 +299,12 @@ async fn a_profile_ends_with_its_client(kind: Kind) {
     assert_eq!(too_long.status, 400, "{}", too_long.text());
 }
 
-async fn there_are_pages_where_they_are_wanted(kind: Kind) {
+async fn profiles_are_served_only_with_the_flag(kind: Kind) {
     let without = Options::new(kind).unguarded().start().await;
     for path in ["/debug/pprof", "/debug/pprof/", "/debug/pprof/profile", "/debug/pprof/cmdline"] {
         assert_eq!(without.get(path).status, 404, "{path}");
     }
-    // Another's port, which nobody uses.
+    // An unused port of another server.
     let other = Options::new(kind).prepare().port();
     let server = Options::new(kind)
         .unguarded()
@@ -332,12 +332,12 @@ async fn there_are_pages_where_they_are_wanted(kind: Kind) {
     assert_eq!(server.get("/debug/pprof").status / 100, 3);
 }
 
-async fn whoever_hunts_a_fault_has_them_too(kind: Kind) {
+async fn profiles_are_served_at_log_level_debug(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--log-level=debug").start().await;
     assert_eq!(server.get("/debug/pprof/cmdline").status, 200);
 }
 
-async fn they_are_for_whom_the_listener_lets_in(kind: Kind) {
+async fn profiles_require_the_certificate_of_the_listener(kind: Kind) {
     const QUESTION: &str =
         "GET /debug/pprof/cmdline HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
     let files = Files::new();
@@ -353,7 +353,7 @@ async fn they_are_for_whom_the_listener_lets_in(kind: Kind) {
     assert!(turned_away, "nobody without a certificate");
 }
 
-async fn threads_are_told_by_name(kind: Kind) {
+async fn threads_are_listed_by_name(kind: Kind) {
     let server = profiled(kind).await;
     for page in ["/debug/pprof/threadcreate?debug=1", "/debug/pprof/goroutine?debug=2"] {
         let text = server.get(page).text();
@@ -368,7 +368,7 @@ async fn threads_are_told_by_name(kind: Kind) {
     assert!(profile.names("conn-0") && profile.samples >= 5, "{:?}", profile.functions);
 }
 
-/// Addresses in the code of a running program, in steps that hit some functions, as pprof asks for their names.
+/// Addresses in the code of a running program, in steps that hit some functions, as pprof requests their names.
 fn code_addresses(pid: u32) -> String {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let program = Kind::Quorate.program().display().to_string();
@@ -382,7 +382,7 @@ fn code_addresses(pid: u32) -> String {
     words.join("+")
 }
 
-/// Asks for names of functions in both ways that there are.
+/// Requests names of functions in both supported ways.
 fn check_names_of_functions(port: u16, addresses: &str) {
     let by_post = request(port, "POST", "/debug/pprof/symbol", addresses).text();
     let by_get = request(port, "GET", &format!("/debug/pprof/symbol?{addresses}"), "").text();
@@ -391,18 +391,18 @@ fn check_names_of_functions(port: u16, addresses: &str) {
     assert!(by_post.lines().any(|line| line.contains("quorate_")), "{by_post}");
 }
 
-async fn names_of_functions_are_told(kind: Kind) {
+async fn symbols_are_resolved(kind: Kind) {
     let server = profiled(kind).await;
     check_names_of_functions(server.port(), &code_addresses(server.pid()));
 }
 
-async fn a_proxy_looks_up_functions_as_a_member_does(kind: Kind) {
+async fn a_proxy_resolves_symbols_like_a_member(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &["--enable-pprof"]).await;
     check_names_of_functions(proxy.port(), &code_addresses(proxy.pid()));
 }
 
-async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {
+async fn unsupported_profiles_return_404_with_the_reason(kind: Kind) {
     let server = profiled(kind).await;
     for page in ["block", "mutex", "trace"] {
         let answer = server.get(&format!("/debug/pprof/{page}"));
@@ -412,8 +412,8 @@ async fn what_has_no_counterpart_is_said_to_have_none(kind: Kind) {
     }
 }
 
-/// What is asked at this moment, for whoever has a member before him that does not answer as it should.
-async fn calls_under_way_are_counted_by_method(kind: Kind) {
+/// The calls in progress, useful if a member does not answer as it should.
+async fn calls_in_progress_are_counted_by_method(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();
     client.write("k", "v").await;

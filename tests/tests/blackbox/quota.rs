@@ -1,4 +1,4 @@
-//! The life of a full store: refused, cleaned up, in service again.
+//! The life cycle of a full store: refusals, cleanup, normal service.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
@@ -9,20 +9,20 @@ use quorate_tests::{
 use tonic::Code;
 
 on_both_servers! {
-    what_costs_nothing_passes,
-    no_quota_at_all,
+    requests_that_need_no_space_are_accepted,
+    a_negative_quota_disables_the_limit,
 }
 
 on_both_servers! {
     alone:
-    a_full_store_goes_through_its_life,
+    a_full_store_serves_again_after_cleanup,
     a_larger_quota_after_a_restart,
 }
 
 on_quorate! {
     alone:
-    a_full_store_helps_itself_where_it_is_told_to,
-    head_room_is_left_to_what_makes_room,
+    a_full_store_disarms_its_alarm_with_the_flag,
+    headroom_is_reserved_for_operations_that_free_space,
 }
 
 const TEXT: &str = "etcdserver: mvcc: database space exceeded";
@@ -36,7 +36,7 @@ async fn alarms(client: &Client) -> Vec<pb::AlarmMember> {
     client.alarm(pb::AlarmRequest::default()).await.unwrap().alarms
 }
 
-/// Writes one key over and over until the store is full.
+/// Writes one key repeatedly until the store is full.
 async fn fill(client: &Client) {
     let value = vec![b'v'; 200_000];
     for _ in 0..200 {
@@ -59,7 +59,7 @@ async fn disarm(client: &Client) {
     }
 }
 
-async fn a_full_store_goes_through_its_life(kind: Kind) {
+async fn a_full_store_serves_again_after_cleanup(kind: Kind) {
     let mut server = small(kind).await;
     let client = server.client();
     client.write("before", "v").await;
@@ -79,7 +79,7 @@ async fn a_full_store_goes_through_its_life(kind: Kind) {
         assert!(said.contains(&format!("\"quota-size-bytes\":{QUOTA},")), "{said}");
         assert!(said.contains("\"backend-size-bytes\":") && said.contains("disarm"), "{said}");
     }
-    // What would grow the store is refused; what reads or shrinks it passes.
+    // Operations that would grow the store are refused; reads and operations that shrink it are accepted.
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     let write = client.txn(txn(vec![put_op("k", "v")])).await;
     refused(write, Code::ResourceExhausted, TEXT);
@@ -97,7 +97,7 @@ async fn a_full_store_goes_through_its_life(kind: Kind) {
     server.start_again().await;
     let client = server.client();
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
-    // Compact, defragment, disarm: in service again.
+    // After compaction, defragmentation and disarming it accepts writes.
     let revision = client.revision().await;
     client.compact_to(revision).await;
     client.defragment(pb::DefragmentRequest {}).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_full_store_goes_through_its_life(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn what_costs_nothing_passes(kind: Kind) {
+async fn requests_that_need_no_space_are_accepted(kind: Kind) {
     let server = small(kind).await;
     let client = server.client();
     fill(&client).await;
@@ -125,12 +125,12 @@ async fn what_costs_nothing_passes(kind: Kind) {
     let inner = pb::RequestOp {
         request: Some(pb::request_op::Request::RequestTxn(txn(vec![put_op("a", "v")]))),
     };
-    // Debian's release does not look that deep.
+    // Debian's release does not check nested transactions.
     if server.is_3_7() {
         refused(client.txn(txn(vec![inner])).await, Code::ResourceExhausted, TEXT);
     }
     if Place::of_suite() == Place::Alone {
-        // The refusal of a member that is full itself comes before a look at the request.
+        // A full member refuses before it checks the request.
         let keyless = client.put(put("", vec![0; 200_000])).await;
         refused(keyless, Code::ResourceExhausted, TEXT);
     }
@@ -151,7 +151,7 @@ async fn a_larger_quota_after_a_restart(kind: Kind) {
     client.write("k", "v").await;
 }
 
-async fn no_quota_at_all(kind: Kind) {
+async fn a_negative_quota_disables_the_limit(kind: Kind) {
     let server = Options::new(kind).flag("--quota-backend-bytes=-1").start().await;
     let client = server.client();
     for _ in 0..20 {
@@ -160,8 +160,8 @@ async fn no_quota_at_all(kind: Kind) {
     assert!(alarms(&client).await.is_empty());
 }
 
-/// The rest of the life of a full store, without anybody's help.
-async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
+/// The rest of the life cycle, without an operator.
+async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))
         .flag("--quota-warning-percent=60")
@@ -177,7 +177,7 @@ async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
         (is_told && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
     })
     .await;
-    // Nothing is won yet: the alarm stays however often it is looked at.
+    // No space is free yet: the alarm stays after any number of checks.
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, TEXT);
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
@@ -188,7 +188,7 @@ async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })
     .await;
-    // And once more.
+    // A second time.
     fill(&client).await;
     eventually("the next alarm", async || alarms(&client).await.first().copied()).await;
     let revision = client.delete_range(delete("fill", "")).await.unwrap().header.unwrap().revision;
@@ -196,8 +196,8 @@ async fn a_full_store_helps_itself_where_it_is_told_to(kind: Kind) {
     eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
 }
 
-async fn head_room_is_left_to_what_makes_room(kind: Kind) {
-    // What is left for writes is enough for seven of these, not for eight.
+async fn headroom_is_reserved_for_operations_that_free_space(kind: Kind) {
+    // The remaining space for writes is enough for seven of these, not for eight.
     let (value, headroom) = (vec![b'v'; 200_000], QUOTA - 1_500_000);
     let server = Options::new(kind)
         .flag(format!("--quota-backend-bytes={QUOTA}"))

@@ -16,8 +16,8 @@ on_both_servers! {
     a_zero_end_means_everything_after,
     an_inverted_range_is_empty,
     keys_are_bytes,
-    a_limit_says_whether_there_is_more,
-    a_negative_limit_is_none,
+    a_limited_range_reports_whether_there_is_more,
+    a_negative_limit_means_no_limit,
     count_only_counts_everything,
     keys_only_leaves_values_out,
     each_sort_order_and_target,
@@ -124,7 +124,7 @@ async fn a_zero_end_means_everything_after(kind: Kind) {
     three_keys(&client).await;
     assert_eq!(listed(&client, from_key("b")).await.0, "bc");
     assert_eq!(listed(&client, all()).await.0, "abc");
-    // Two bytes are an end like any other.
+    // Two zero bytes are an ordinary end.
     assert_eq!(listed(&client, range("a", "\0\0")).await.0, "");
 }
 
@@ -150,7 +150,7 @@ async fn keys_are_bytes(kind: Kind) {
     assert_eq!(answer.count, 2);
 }
 
-async fn a_limit_says_whether_there_is_more(kind: Kind) {
+async fn a_limited_range_reports_whether_there_is_more(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -162,7 +162,7 @@ async fn a_limit_says_whether_there_is_more(kind: Kind) {
     }
 }
 
-async fn a_negative_limit_is_none(kind: Kind) {
+async fn a_negative_limit_means_no_limit(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -194,10 +194,10 @@ async fn keys_only_leaves_values_out(kind: Kind) {
         .map(|record| record.fields())
         .map(|at| (at.value.len(), at.create_revision, at.mod_revision, at.version, at.lease))
         .collect();
-    // Since 3.7 the answer comes from the index, which knows no leases.
+    // Since 3.7 the answer comes from the index, which has no leases.
     let lease = if server.is_3_7() { 0 } else { 99 };
     assert_eq!(seen, [(0, 2, 7, 2, 0), (0, 3, 6, 3, 0), (0, 4, 4, 1, lease)]);
-    // To sort by value the records are read.
+    // To sort by value, the records are read.
     let by_value = pb::RangeRequest { sort_target: SortTarget::Value.into(), ..request };
     let answer = client.range(by_value).await.unwrap();
     assert_eq!(keys(&answer), ["b", "c", "a"]);
@@ -239,7 +239,7 @@ async fn a_limit_without_an_order_takes_the_first_keys(kind: Kind) {
     let client = server.client();
     three_keys(&client).await;
     client.write("d", "0").await;
-    // Four keys; of the first two only, the one with the smaller value.
+    // Four keys; of the first two only the one with the smaller value.
     let request = pb::RangeRequest { limit: 1, sort_target: SortTarget::Value.into(), ..all() };
     assert_eq!(listed(&client, request).await, ("b".to_owned(), true, 4));
 }
@@ -321,7 +321,7 @@ async fn pages_at_one_revision_are_one_list(kind: Kind) {
             revision = answer.header.unwrap().revision;
         }
         start = bytes(format!("{}\0", found.last().unwrap()));
-        // What happens meanwhile does not show.
+        // Concurrent changes are not visible.
         client.write(format!("page/{:03}x", found.len()), "new").await;
         client.delete_range(delete(format!("page/{:03}", found.len() + 5), "")).await.unwrap();
     }
@@ -344,7 +344,7 @@ async fn range_refusals(kind: Kind) {
     );
     for (sort_order, sort_target) in [(3, 0), (-1, 0), (0, 5), (1, -1)] {
         let request = pb::RangeRequest { sort_order, sort_target, ..all() };
-        // Debian's release accepts an unknown order, and dies of an unknown target.
+        // Debian's release accepts an unknown order, and crashes at an unknown target.
         if server.is_3_7() {
             refused(client.range(request).await, Code::InvalidArgument, sort);
         }
@@ -415,7 +415,7 @@ async fn a_stream_obeys_limits_and_counts(kind: Kind) {
     };
     let pieces = client.range_stream(ascending).await.unwrap();
     assert_eq!(pieces.iter().map(|piece| piece.kvs.len()).sum::<usize>(), 50);
-    // Without an order, another target sorts each piece.
+    // Without an order, another target sorts each chunk.
     for (key, value) in [("t/1", "c"), ("t/2", "a"), ("t/3", "b")] {
         client.write(key, value).await;
     }

@@ -1,4 +1,4 @@
-//! `--rebuild-corrupt-member`: a member whose state is bad fetches one that a quorum of the others holds, and only then.
+//! `--rebuild-corrupt-member`: a corrupt member fetches the state of a quorum of the others, and only then.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,24 +16,24 @@ use crate::tls_hostile::ask;
 
 on_quorate! {
     alone:
-    a_member_with_other_data_is_rebuilt,
+    a_corrupt_member_is_rebuilt,
     a_member_that_is_checked_at_its_start_is_rebuilt,
     a_leader_that_is_accused_hands_over_and_is_rebuilt,
     a_file_that_cannot_be_read_is_replaced,
     nothing_is_rebuilt_without_a_quorum,
-    a_member_that_is_bad_again_at_once_is_not_rebuilt,
+    a_member_that_is_corrupt_again_at_once_is_not_rebuilt,
     a_cluster_led_by_etcd_has_its_bad_member_rebuilt,
-    nothing_is_rebuilt_where_nobody_hands_a_state_out,
-    a_state_is_handed_out_to_the_certificates_of_members_only,
-    a_state_is_handed_out_by_the_names_that_peers_may_have,
-    nothing_is_handed_out_where_peers_show_no_certificates,
-    a_ca_that_clients_and_peers_share_is_warned_of,
+    nothing_is_rebuilt_without_a_member_that_sends_its_state,
+    a_state_is_sent_only_to_certificates_of_members,
+    a_state_is_sent_to_allowed_peer_names,
+    no_state_is_sent_without_peer_certificates,
+    a_ca_shared_by_clients_and_peers_causes_a_warning,
 }
 
 const REBUILD: Check = Check { ours: &["--rebuild-corrupt-member"], of_3_5: &[] };
 const REBUILT: &str = "rebuilt this member's state; it equals that of a quorum";
 
-/// A cluster whose peers show certificates, and the files of these.
+/// A cluster whose peers present certificates, and their files.
 struct Secured {
     cluster: Cluster,
     files: Files,
@@ -69,12 +69,12 @@ async fn secure(
     Secured { cluster: options.start().await, files }
 }
 
-/// Waits until a member says so.
+/// Waits until a member logs this.
 async fn says(cluster: &Cluster, member: usize, what: &str) {
     eventually(what, async || cluster.server(member).log().contains(what).then_some(())).await;
 }
 
-/// Waits until a member was rebuilt, and sees that all hold the same, also after another start of it.
+/// Waits until a member was rebuilt, and checks that all have the same data, also after it is restarted.
 async fn is_rebuilt(cluster: &mut Cluster, member: usize) {
     says(cluster, member, REBUILT).await;
     cluster.ready(member).await;
@@ -96,7 +96,7 @@ async fn accuse(cluster: &Cluster, member: usize) {
     cluster.client(member).alarm(alarm).await.unwrap();
 }
 
-async fn a_member_with_other_data_is_rebuilt(ours: Kind) {
+async fn a_corrupt_member_is_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[PERIODIC, REBUILD]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -134,7 +134,7 @@ async fn a_file_that_cannot_be_read_is_replaced(ours: Kind) {
         cluster.client(0).put(put(format!("k{number}"), vec![7; 1000])).await.unwrap();
     }
     cluster.stop(member).await;
-    // The log of the member ends before what it is to have.
+    // The log of the member ends before its required end.
     cluster.client((member + 1) % 3).put(put("while", "away")).await.unwrap();
     let backend = cluster.server(member).backend();
     let file = File::options().write(true).open(&backend).unwrap();
@@ -149,7 +149,7 @@ async fn nothing_is_rebuilt_without_a_quorum(ours: Kind) {
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
     cluster.restart(member).await;
-    // One other is not enough to say who is right.
+    // One other member is not enough to decide which is correct.
     let (other, gone) = ((member + 1) % 3, (member + 2) % 3);
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
@@ -177,7 +177,7 @@ async fn nothing_is_rebuilt_without_a_quorum(ours: Kind) {
     assert_eq!(std::fs::read(&backend).unwrap(), [0xff; 65536], "it stays for a person to look at");
 }
 
-async fn a_member_that_is_bad_again_at_once_is_not_rebuilt(ours: Kind) {
+async fn a_member_that_is_corrupt_again_at_once_is_not_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     cluster.client(0).put(put("k", "v")).await.unwrap();
@@ -201,14 +201,14 @@ async fn a_cluster_led_by_etcd_has_its_bad_member_rebuilt(ours: Kind) {
     lead(&cluster, 0).await;
     corrupt(&mut cluster, 1).await;
     cluster.launch(1);
-    // 3.5 accuses nobody by name: its alarm is an operator's to take back.
+    // 3.5 accuses no member by name: an operator must disarm its alarm.
     says(&cluster, 1, REBUILT).await;
     cluster.ready(1).await;
     cluster.settle().await;
     cluster.check_same_content().await;
 }
 
-async fn nothing_is_rebuilt_where_nobody_hands_a_state_out(ours: Kind) {
+async fn nothing_is_rebuilt_without_a_member_that_sends_its_state(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -250,7 +250,7 @@ async fn cluster_id(cluster: &Cluster) -> String {
     format!("{:x}", status.header.unwrap().cluster_id)
 }
 
-async fn a_state_is_handed_out_to_the_certificates_of_members_only(ours: Kind) {
+async fn a_state_is_sent_only_to_certificates_of_members(ours: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit");
     let audited = ClusterOptions::new(ours, 3)
@@ -258,7 +258,7 @@ async fn a_state_is_handed_out_to_the_certificates_of_members_only(ours: Kind) {
     let cluster = secure(audited, 3, |member| member).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
     let of_member = cluster.files.authority.sign(&Leaf::new("m1"));
-    // Of the same CA, for clients, which have no address of their own.
+    // Signed by the same CA, for clients, without an address of their own.
     let of_client = cluster.files.authority.sign(&Leaf { hosts: Vec::new(), ..Leaf::new("app") });
     for (shown, cluster_id, from, status) in [
         (&of_member, &own[..], Some(&member[..]), 200),
@@ -289,7 +289,7 @@ async fn a_state_is_handed_out_to_the_certificates_of_members_only(ours: Kind) {
     assert!(cluster.server(0).log().contains("refused to provide this member's state"));
 }
 
-async fn a_state_is_handed_out_by_the_names_that_peers_may_have(ours: Kind) {
+async fn a_state_is_sent_to_allowed_peer_names(ours: Kind) {
     let named = |member: Options| member.flag("--peer-cert-allowed-cn=server");
     let cluster = secure(ClusterOptions::new(ours, 3), 3, named).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
@@ -300,13 +300,13 @@ async fn a_state_is_handed_out_by_the_names_that_peers_may_have(ours: Kind) {
     let asked = (&own[..], Some(&member[..]));
     let status = image(&cluster, Some(&sign("server", &[])), asked).await.unwrap();
     assert_eq!(status, 200);
-    // Whoever has another name does not get as far, whatever the certificate stands for.
+    // A peer with another name is refused earlier, whatever its alternative names.
     let refused = image(&cluster, Some(&sign("app", &["127.0.0.1"])), asked).await;
     assert!(refused.is_err(), "{refused:?}");
     assert!(!cluster.server(0).log().contains(SHARED));
 }
 
-async fn nothing_is_handed_out_where_peers_show_no_certificates(ours: Kind) {
+async fn no_state_is_sent_without_peer_certificates(ours: Kind) {
     let cluster = options([ours; 3], &[REBUILD]).start().await;
     cluster.client(0).put(put("k", "v")).await.unwrap();
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
@@ -314,14 +314,14 @@ async fn nothing_is_handed_out_where_peers_show_no_certificates(ours: Kind) {
     let port = cluster.server(0).peer_port();
     let answer = request_with(port, "GET", "/quorate/image", &headers, b"");
     assert_eq!(answer.status, 401);
-    // Then the flag has no effect, and the member says so.
+    // Then the flag has no effect, and the member logs it.
     let warning = "--rebuild-corrupt-member has no effect";
     assert!(cluster.server(0).log().contains(warning));
 }
 
 const SHARED: &str = "a CA of clients' certificates is trusted for peers too";
 
-async fn a_ca_that_clients_and_peers_share_is_warned_of(ours: Kind) {
+async fn a_ca_shared_by_clients_and_peers_causes_a_warning(ours: Kind) {
     let (files, others) = (Files::new(), Files::new());
     let shared = files.peers(files.closed(ours)).start().await;
     assert!(shared.log().contains(SHARED));

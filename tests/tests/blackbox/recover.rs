@@ -1,8 +1,8 @@
-//! `quorate utl recover`: a cluster whose quorum is lost for good becomes a new one with everything that was
-//! acknowledged, or nobody is told so.
+//! `quorate utl recover`: a cluster that has permanently lost its quorum becomes a new one with all acknowledged
+//! writes, or the tool reports that some may be missing.
 //!
-//! The kind under test is the cluster that is lost. What is made of it is started as a cluster of Quorate, and of etcd
-//! where that is here; Quorate is held at 3.5 so that Debian's etcd starts on its files.
+//! The kind under test is the lost cluster. The result is started as a cluster of Quorate, and of etcd if it is
+//! installed; Quorate holds version 3.5, so that Debian's etcd starts on its files.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,16 +19,17 @@ use serde_json::Value;
 on_both_servers! {
     alone:
     everything_acknowledged_is_in_the_new_cluster,
-    nothing_acknowledged_is_lost_with_the_furthest_member,
-    what_was_overwritten_is_left_out_and_shown,
-    a_minority_wants_to_be_accepted,
-    a_damaged_log_is_named_and_the_next_one_chosen,
-    what_cannot_be_weighed_is_refused,
+    no_acknowledged_write_is_lost_without_the_most_advanced_member,
+    overwritten_entries_are_left_out_and_reported,
+    a_minority_requires_accept_data_loss,
+    a_damaged_log_is_reported_and_the_next_one_chosen,
+    directories_that_cannot_be_compared_are_refused,
 }
 
 const LEASE: i64 = 4711;
 
-/// A cluster of three whose files 3.5 reads. Elections take long, so that a leader that is cut off is one for a while.
+/// A cluster of three whose files 3.5 reads. The election timeout is long, so that a leader that is cut off keeps the
+/// lead for a while.
 async fn three(kind: Kind) -> Cluster {
     let options = ClusterOptions::new(kind, 3).linked().timing(100, 3000);
     match kind {
@@ -51,7 +52,7 @@ fn kill_all(cluster: &mut Cluster) {
     }
 }
 
-/// The line that says why the tool has failed.
+/// The line with the reason for the failure of the tool.
 fn complaint(finished: &Finished) -> &str {
     complaint_with(1, finished)
 }
@@ -62,7 +63,7 @@ fn complaint_with(code: i32, finished: &Finished) -> &str {
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
 }
 
-/// The plan for these directories, as programs get it; what is to be made is never looked at.
+/// The plan for these directories in machine-readable form; nothing is created.
 fn plan(directories: &[&Path], more: &[&str]) -> (Value, Finished) {
     let place = tempfile::tempdir().unwrap();
     let output = format!("--data-dir={}", place.path().join("new").display());
@@ -74,7 +75,7 @@ fn plan(directories: &[&Path], more: &[&str]) -> (Value, Finished) {
     (shown.unwrap_or_else(|error| panic!("{error}: {finished:?}")), finished)
 }
 
-/// Names, times, lengths and contents of all files below some folders.
+/// Names, times, lengths and contents of all files in some folders.
 fn seen(folders: &[&Path]) -> BTreeMap<PathBuf, (SystemTime, u64, u64)> {
     let mut seen = BTreeMap::new();
     let mut left: Vec<PathBuf> = folders.iter().map(|path| path.to_path_buf()).collect();
@@ -91,7 +92,7 @@ fn seen(folders: &[&Path]) -> BTreeMap<PathBuf, (SystemTime, u64, u64)> {
     seen
 }
 
-/// Makes the members of a new cluster of these directories, and starts them.
+/// Makes the members of a new cluster from these directories, and starts them.
 async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Server> {
     let prepare = |name: &str| {
         let options = Options::new(kind).name(name).timing(50, 500);
@@ -126,7 +127,7 @@ async fn recovered(kind: Kind, directories: &[&Path], more: &[&str]) -> Vec<Serv
     servers
 }
 
-/// The kinds of server that are here.
+/// The installed kinds of server.
 fn kinds() -> Vec<Kind> {
     let etcd = has_etcd_tools() && Kind::Etcd.is_present();
     if etcd { vec![Kind::Quorate, Kind::Etcd] } else { vec![Kind::Quorate] }
@@ -142,7 +143,7 @@ async fn holds(server: &Server, key: &str, value: &str) {
     assert_eq!(found.as_deref(), Some(value), "{key}");
 }
 
-/// Writes one key after the other, until the cluster is gone; the last one that was acknowledged.
+/// Writes one key after the other until the cluster is gone; returns the last acknowledged one.
 fn write_on(cluster: &Cluster, member: usize) -> tokio::task::JoinHandle<u32> {
     let client = cluster.client(member);
     tokio::spawn(async move {
@@ -209,7 +210,8 @@ async fn everything_acknowledged_is_in_the_new_cluster(kind: Kind) {
     assert_eq!(seen(&directories), files, "nothing was touched");
 }
 
-/// Has the leader write what nobody else gets, and waits until it is in its log; then ends it. Returns who it was.
+/// Makes the leader write an entry that no other member receives, waits until it is in its log, then kills the leader.
+/// Returns its number.
 async fn write_alone(cluster: &mut Cluster, key: &str) -> usize {
     let leader = cluster.leader().await;
     cluster.settle().await;
@@ -230,7 +232,7 @@ async fn write_alone(cluster: &mut Cluster, key: &str) -> usize {
     leader
 }
 
-async fn nothing_acknowledged_is_lost_with_the_furthest_member(kind: Kind) {
+async fn no_acknowledged_write_is_lost_without_the_most_advanced_member(kind: Kind) {
     let mut cluster = three(kind).await;
     let client = cluster.client(0);
     for number in 0..50 {
@@ -264,7 +266,7 @@ async fn nothing_acknowledged_is_lost_with_the_furthest_member(kind: Kind) {
     }
 }
 
-async fn what_was_overwritten_is_left_out_and_shown(kind: Kind) {
+async fn overwritten_entries_are_left_out_and_reported(kind: Kind) {
     let mut cluster = three(kind).await;
     let former = write_alone(&mut cluster, "lonely").await;
     let leader = cluster.leader().await;
@@ -281,7 +283,7 @@ async fn what_was_overwritten_is_left_out_and_shown(kind: Kind) {
     assert_eq!(servers[0].client().read("lonely").await, None);
 }
 
-async fn a_minority_wants_to_be_accepted(kind: Kind) {
+async fn a_minority_requires_accept_data_loss(kind: Kind) {
     let mut cluster = three(kind).await;
     cluster.client(0).write("k", "v").await;
     cluster.settle().await;
@@ -294,7 +296,7 @@ async fn a_minority_wants_to_be_accepted(kind: Kind) {
     );
     let text_of = complaint(&refused);
     assert!(text_of.contains("1 of the 3 voters") && text_of.contains("--accept-data-loss"));
-    // The log may lie elsewhere.
+    // The log may be in another folder.
     let elsewhere = cluster.scratch().join("elsewhere");
     std::fs::rename(alone.join("member/wal"), &elsewhere).unwrap();
     let both = PathBuf::from(format!("{}={}", alone.display(), elsewhere.display()));
@@ -309,7 +311,7 @@ async fn a_minority_wants_to_be_accepted(kind: Kind) {
     }
 }
 
-/// Where a record begins of a log, and in which file.
+/// The offset of a record of a log, and its file.
 fn record_of(server: &Server, says: &str) -> (PathBuf, u64) {
     let args = ["wal", "dump", text(server.data()), "-w", "json"];
     let dumped = Utl::Quorate.run(&args).success();
@@ -319,7 +321,7 @@ fn record_of(server: &Server, says: &str) -> (PathBuf, u64) {
     (server.data().join("member/wal").join(segment), row["offset"].as_u64().unwrap())
 }
 
-async fn a_damaged_log_is_named_and_the_next_one_chosen(kind: Kind) {
+async fn a_damaged_log_is_reported_and_the_next_one_chosen(kind: Kind) {
     let mut cluster = three(kind).await;
     let client = cluster.client(0);
     for number in 0..20 {
@@ -355,7 +357,7 @@ async fn a_damaged_log_is_named_and_the_next_one_chosen(kind: Kind) {
     holds(&servers[0], "k19", "19").await;
 }
 
-async fn what_cannot_be_weighed_is_refused(kind: Kind) {
+async fn directories_that_cannot_be_compared_are_refused(kind: Kind) {
     let mut cluster = three(kind).await;
     let leader = cluster.leader().await;
     let gone = (leader + 1) % 3;
@@ -372,7 +374,7 @@ async fn what_cannot_be_weighed_is_refused(kind: Kind) {
     let stopped = data(&cluster, gone);
     let running = refused(&[text(stopped), text(data(&cluster, leader))]);
     assert!(running.contains("is in use by a running member"), "{running}");
-    // It goes on.
+    // It continues.
     cluster.client(leader).write("k", "w").await;
     let copy = place.join("copy");
     let copied = std::process::Command::new("cp").arg("-a").args([stopped, &copy]).status();

@@ -1,5 +1,4 @@
-//! What every request goes through, whatever it asks: sizes, encodings, metadata, methods that are not
-//! there, and the services that are.
+//! Behaviour common to all requests: sizes, encodings, metadata, unknown methods, and the list of services.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::healthpb::HealthCheckRequest;
@@ -14,18 +13,18 @@ on_both_servers! {
     malformed_bodies,
     unknown_services_and_methods,
     health_service,
-    metadata_that_asks_for_a_leader,
+    metadata_that_requires_a_leader,
     many_requests_share_a_connection,
     compressed_requests_are_understood,
 }
 
 on_quorate! {
-    a_client_version_that_is_no_text,
-    services_to_come_say_so,
+    a_client_version_that_is_not_text,
+    known_methods_are_never_reported_as_unknown,
 }
 
-/// A put whose entry in the log is exactly `size` bytes long, as long as the request's identifier
-/// takes the ten bytes of a number above 2^63, or nine below it.
+/// A put whose entry in the log has exactly `size` bytes, as long as the request id takes the ten bytes of a number
+/// above 2^63, or nine below it.
 fn put_of(size: usize) -> pb::PutRequest {
     put("k", vec![b'v'; size])
 }
@@ -34,11 +33,11 @@ async fn a_request_of_the_largest_size_passes(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=10000").start().await;
     let client = server.client();
     let text = "etcdserver: request is too large";
-    // Around the value there are the key, the lengths and the entry's header: some thirty bytes.
+    // In addition to the value there are the key, the lengths and the header of the entry: some thirty bytes.
     client.put(put_of(9_900)).await.unwrap();
     refused(client.put(put_of(10_000)).await, Code::InvalidArgument, text);
     refused(client.put(put_of(100_000)).await, Code::InvalidArgument, text);
-    // The limit is found by trying, and everything below it passes.
+    // The limit is found by trial, and everything below it is accepted.
     let mut passes = 9_900;
     let mut fails = 10_000;
     while fails - passes > 1 {
@@ -69,8 +68,8 @@ async fn a_message_beyond_the_receive_limit_is_cut_off(kind: Kind) {
     client.put(put_of(1_572_864 - 100)).await.unwrap();
 }
 
-/// Checks the refusal of a body that cannot be decoded. The space after `proto:` is not the same in
-/// every build, so only what stands around it is looked at.
+/// Checks the refusal of a body that cannot be decoded. The space after `proto:` varies between builds, so only the
+/// text around it is compared.
 fn undecodable(answer: Result<bytes::Bytes, Status>) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Internal, "{status:?}");
@@ -81,12 +80,12 @@ async fn malformed_bodies(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for method in ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"] {
-        // A length that runs past the end; a field number of zero; an unfinished number.
+        // A length beyond the end; a field number of zero; an incomplete number.
         for body in [&b"\x0a\x7fabc"[..], b"\x00\x01", b"\x18\xff"] {
             undecodable(client.raw(method, body).await);
         }
     }
-    // A string that is none, in the one request without side effects that has a string.
+    // An invalid string, in the only request without side effects that has a string.
     let answer = client.raw("/grpc.health.v1.Health/Check", b"\x0a\x02\xff\xfe").await;
     let status = answer.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
@@ -130,7 +129,7 @@ async fn health_service(kind: Kind) {
     assert_eq!(first.status(), ServingStatus::ServiceUnknown);
 }
 
-async fn metadata_that_asks_for_a_leader(kind: Kind) {
+async fn metadata_that_requires_a_leader(kind: Kind) {
     let server = Server::start(kind).await;
     let mut request = server.client().signed(key("a"));
     request.metadata_mut().insert("hasleader", "true".parse().unwrap());
@@ -139,8 +138,8 @@ async fn metadata_that_asks_for_a_leader(kind: Kind) {
     server.client().kv().range(request).await.unwrap();
 }
 
-async fn a_client_version_that_is_no_text(kind: Kind) {
-    // Debian's release dies of it.
+async fn a_client_version_that_is_not_text(kind: Kind) {
+    // Debian's release crashes.
     let server = Server::start(kind).await;
     let client = server.client();
     let mut request = Request::new(key("a"));
@@ -159,7 +158,7 @@ async fn many_requests_share_a_connection(kind: Kind) {
         tasks.spawn(async move {
             let name = format!("k{number}");
             client.write(&name, &name).await;
-            // In a cluster the lead may change meanwhile, which ends reads that wait.
+            // In a cluster the leader may change meanwhile, which ends waiting reads.
             let read = loop {
                 match client.range(key(&name)).await {
                     Ok(read) => break read,
@@ -184,10 +183,10 @@ async fn compressed_requests_are_understood(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap().len(), 10_000);
 }
 
-async fn services_to_come_say_so(kind: Kind) {
+async fn known_methods_are_never_reported_as_unknown(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // Known methods, some of them answered already: never "unknown".
+    // Known methods, some of them implemented already: never "unknown".
     for method in [
         "/etcdserverpb.Auth/AuthStatus",
         "/v3lockpb.Lock/Unlock",

@@ -1,4 +1,4 @@
-//! Little of what a machine has: room on the disk, file descriptors, patience with clients and at the end.
+//! Scarce resources: disk space, file descriptors, and time for clients and for the stop.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,17 +19,17 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_member_begins_on_a_disk_without_room_for_a_segment,
+    a_member_starts_on_a_disk_without_space_for_a_segment,
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
-    few_descriptors_are_enough_and_warned_of,
-    a_directory_that_another_process_holds_is_named_at_once,
+    few_descriptors_suffice_with_a_warning,
+    a_locked_directory_is_reported_at_once,
     an_address_gets_no_more_connections_than_it_may,
     open_streams_end_at_once_when_the_member_stops,
-    a_range_stream_under_way_ends_when_the_member_stops,
-    a_member_that_waits_for_others_stops_when_told,
+    an_active_range_stream_ends_when_the_member_stops,
+    a_member_that_waits_for_its_quorum_stops_on_a_signal,
 }
 
-/// Overwrites a key, so that most of what was written can be given back.
+/// Overwrites a key, so that most of the written space can be freed.
 async fn write_history(client: &Client, count: usize, size: usize) {
     let value = vec![b'v'; size];
     for number in 0..count {
@@ -37,7 +37,7 @@ async fn write_history(client: &Client, count: usize, size: usize) {
     }
 }
 
-/// Deletes, compacts, defragments: what an operator does whose disk is full.
+/// Deletes, compacts, defragments, like an operator with a full disk.
 async fn free_space(client: &Client) {
     client.delete_range(delete("k", "l")).await.unwrap();
     let revision = client.revision().await;
@@ -45,7 +45,7 @@ async fn free_space(client: &Client) {
     client.defragment(pb::DefragmentRequest {}).await.unwrap();
 }
 
-async fn a_member_begins_on_a_disk_without_room_for_a_segment(kind: Kind) {
+async fn a_member_starts_on_a_disk_without_space_for_a_segment(kind: Kind) {
     for megabytes in [40, 10, 1] {
         let Some(disk) = SmallDisk::new(megabytes) else { return };
         let mut server = disk.prepare(Options::new(kind)).start().await;
@@ -64,7 +64,7 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
         let Some(disk) = SmallDisk::new(300) else { return };
         let mut server = disk.prepare(Options::new(kind)).start().await;
         write_history(&server.client(), 200, 50_000).await;
-        // In order, which leaves no segment behind that was reserved before the disk was full.
+        // Stops in order, which leaves no segment that was preallocated before the disk was full.
         server.stop().await;
         disk.fill_but(megabytes);
         server.start_again().await;
@@ -101,7 +101,7 @@ async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
     let told = "an address has reached its connection limit";
     eventually("a line of it", async || server.log().contains(told).then_some(())).await;
     assert_eq!(server.log().matches(told).count(), 1, "{}", server.log());
-    // Over a connection that is there already: a new one might be one too many.
+    // Over an existing connection: a new one might exceed the limit.
     let (stream, _) = &mut held[0];
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut metrics = String::new();
@@ -112,7 +112,7 @@ async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
     assert!(refused >= 3.0, "{refused}");
 }
 
-/// Options of a server that may open so many files.
+/// Options of a server with this limit on open files.
 fn limited(kind: Kind, limit: &str) -> Options {
     let script = format!("{limit}; exec \"$@\"");
     Options::new(kind).wrapper(&["bash", "-c", &script, "limited"])
@@ -139,10 +139,10 @@ async fn the_soft_limit_of_descriptors_is_raised(kind: Kind) {
     assert!((2999..=3000).contains(&soft), "{line}");
 }
 
-async fn few_descriptors_are_enough_and_warned_of(kind: Kind) {
+async fn few_descriptors_suffice_with_a_warning(kind: Kind) {
     let server = limited(kind, "ulimit -n 200").start().await;
     assert!(server.log().contains("the file descriptor limit is low"), "{}", server.log());
-    // More than there are places for wait, and are served when others leave.
+    // Connections beyond the limit wait, and are served when others close.
     let mut held: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", server.port())).unwrap()).collect();
     eventually("a warning", async || {
@@ -153,7 +153,7 @@ async fn few_descriptors_are_enough_and_warned_of(kind: Kind) {
     within("an answer", server.client().write("k", "v")).await;
 }
 
-async fn a_directory_that_another_process_holds_is_named_at_once(kind: Kind) {
+async fn a_locked_directory_is_reported_at_once(kind: Kind) {
     let mut holder = Server::start(kind).await;
     let mut waiting = Options::new(kind).data(holder.data()).prepare();
     waiting.launch();
@@ -198,7 +198,7 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     let status = server.stop().await;
     assert_eq!(status.signal(), Some(15), "{status}");
     let ended = watch.try_next().await.unwrap_err();
-    // Clients of etcd open the stream anew after this code.
+    // Clients of etcd open the stream again after this code.
     assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended}");
     assert_eq!(ended.message(), "etcdserver: server stopped");
     assert!(
@@ -208,10 +208,10 @@ async fn open_streams_end_at_once_when_the_member_stops(kind: Kind) {
     );
 }
 
-async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
+async fn an_active_range_stream_ends_when_the_member_stops(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // Far more than a connection holds on its way.
+    // Far more than the bytes that a connection has in transit.
     for number in 0..40 {
         client.write(format!("k{number}"), vec![0; 1 << 20]).await;
     }
@@ -223,7 +223,7 @@ async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
         server.log().contains("closing etcd server").then_some(())
     })
     .await;
-    // Why it ended may be lost with the connection, in what was on its way.
+    // The reason of the end may be lost with the connection, among the bytes in transit.
     while let Ok(message) = stream.message().await {
         assert!(message.is_some(), "the stream went on to its end");
     }
@@ -235,7 +235,7 @@ async fn a_range_stream_under_way_ends_when_the_member_stops(kind: Kind) {
     );
 }
 
-async fn a_member_that_waits_for_others_stops_when_told(kind: Kind) {
+async fn a_member_that_waits_for_its_quorum_stops_on_a_signal(kind: Kind) {
     let mut server = Options::new(kind).prepare();
     let cluster = format!("default={},other=http://127.0.0.1:2", server.peer_url());
     server.set_cluster(cluster, false);

@@ -14,7 +14,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    members_of_one_restore_are_a_cluster_and_take_others_in,
+    members_of_one_restore_form_a_cluster_and_accept_new_members,
     a_member_that_was_not_restored_ends_beside_a_restored_quorum,
 }
 
@@ -68,7 +68,7 @@ async fn a_restored_member_ends_beside_members_that_were_not_restored(kind: Kind
     let snapshot = save(&cluster, 0).await;
     write_some(&cluster, "after").await;
     cluster.kill(2);
-    // Another leader knows nothing of the log that the member has had.
+    // The other leader does not have the member's earlier log.
     let leader = cluster.leader_among(&[0, 1]).await;
     let target_id = cluster.id(1 - leader);
     cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await.unwrap();
@@ -81,13 +81,13 @@ async fn a_restored_member_ends_beside_members_that_were_not_restored(kind: Kind
     assert!(log.contains("this member was restored from a snapshot, and "), "{log}");
     assert!(log.contains("member remove"), "{log}");
     assert!(!log.contains("ready to serve client requests"), "{log}");
-    // The others have taken no notice.
+    // The others are not affected.
     write_some(&cluster, "later").await;
     cluster.check_same_content().await;
     assert!(told.stderr.contains("the cluster token is the default"), "{told:?}");
 }
 
-async fn members_of_one_restore_are_a_cluster_and_take_others_in(kind: Kind) {
+async fn members_of_one_restore_form_a_cluster_and_accept_new_members(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     write_some(&cluster, "before").await;
     let snapshot = save(&cluster, 0).await;

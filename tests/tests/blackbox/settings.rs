@@ -1,5 +1,5 @@
-//! What flags do that have no other place: the log's files, pings, memory, the file at start, the line that tells
-//! the configuration.
+//! Effects of flags without a test elsewhere: log files, pings, memory, the file at the start, the line with the
+//! configuration.
 
 use std::path::Path;
 
@@ -12,18 +12,18 @@ use tempfile::TempDir;
 
 on_both_servers! {
     alone:
-    a_full_log_file_is_set_aside,
-    what_cannot_be_rotated_stops_the_start,
-    who_pings_all_the_time_is_cut_off,
-    space_is_given_back_at_start,
+    a_full_log_file_is_rotated,
+    an_invalid_rotation_prevents_the_start,
+    a_client_with_too_many_pings_is_disconnected,
+    the_backend_is_defragmented_at_start,
     the_backend_file_is_locked_in_memory,
-    the_configuration_is_told_at_start,
+    the_configuration_is_logged_at_start,
 }
 
 on_quorate! {
     alone:
     the_file_stays_locked_as_it_grows,
-    the_init_system_is_told_of_readiness_and_life,
+    the_init_system_is_notified_of_readiness_and_watchdog,
 }
 
 /// etcd 3.5 has some flags under another name.
@@ -39,10 +39,10 @@ fn names(dir: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-async fn a_full_log_file_is_set_aside(kind: Kind) {
+async fn a_full_log_file_is_rotated(kind: Kind) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("member.log");
-    // As much as a file may have.
+    // As much as a file may contain.
     std::fs::write(&path, "an old line\n".repeat((1 << 20) / 12 + 1)).unwrap();
     for backup in ["member-2006-01-02T15-04-05.000.log", "member-2006-01-02T15-04-06.000.log.gz"] {
         std::fs::write(dir.path().join(backup), backup).unwrap();
@@ -66,7 +66,7 @@ async fn a_full_log_file_is_set_aside(kind: Kind) {
     assert!(now.contains("starting an etcd server") && !now.contains("an old line"), "{now}");
 }
 
-async fn what_cannot_be_rotated_stops_the_start(kind: Kind) {
+async fn an_invalid_rotation_prevents_the_start(kind: Kind) {
     for (flags, text) in [
         (
             &["--enable-log-rotation"][..],
@@ -100,13 +100,13 @@ async fn what_cannot_be_rotated_stops_the_start(kind: Kind) {
     }
 }
 
-async fn who_pings_all_the_time_is_cut_off(kind: Kind) {
+async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let mut client = RawHttp2::connect(server.port());
     for _ in 0..3 {
         assert_eq!(client.ping(), Ok(()));
     }
-    // The third one that came too early. etcd answers it first.
+    // The third early ping. etcd answers it first.
     let told = client.ping().err().unwrap_or_else(|| client.read_farewell());
     assert_eq!(told, (Some(11), "too_many_pings".to_owned()));
 }
@@ -115,10 +115,10 @@ fn size(server: &Server) -> f64 {
     server.metric("etcd_mvcc_db_total_size_in_bytes").unwrap()
 }
 
-async fn space_is_given_back_at_start(kind: Kind) {
+async fn the_backend_is_defragmented_at_start(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
-    // What stays comes last: free space at its end a file may lose by itself.
+    // Keys that stay are written last: otherwise the file could shrink on its own by the free space at its end.
     for name in (0..40).map(|n| format!("key {n}")).chain((0..20).map(|n| format!("stays {n}"))) {
         client.put(put(name, vec![b'v'; 200_000])).await.unwrap();
     }
@@ -131,7 +131,7 @@ async fn space_is_given_back_at_start(kind: Kind) {
     })
     .await;
     server.stop().await;
-    // Less than what is there: nothing happens.
+    // Less free space than the threshold: nothing happens.
     server.set_flags(&[&flag(kind, "bootstrap-defrag-threshold-megabytes", "100")]);
     server.start_again().await;
     assert!(size(&server) > 11e6, "{}", size(&server));
@@ -143,7 +143,7 @@ async fn space_is_given_back_at_start(kind: Kind) {
     assert!(server.log_of_this_run().contains("finished defragmenting directory"));
     server.client().write("after", "v").await;
     assert_eq!(server.client().read("after").await.unwrap(), b"v");
-    // Each start says so, the first of a member too.
+    // Each start logs it, including a member's first.
     let of_new = flag(kind, "bootstrap-defrag-threshold-megabytes", "100");
     let new = Options::new(kind).flag(of_new).start().await;
     assert!(new.log().contains("Skipping defragmentation"));
@@ -160,7 +160,7 @@ async fn the_file_stays_locked_as_it_grows(kind: Kind) {
     let server = Options::new(kind).flag("--memory-mlock").start().await;
     let locked = server.memory("VmLck") as f64;
     let client = server.client();
-    // The file has room for growth from the start, which is locked with it.
+    // The file has space for growth from the start, which is locked with it.
     let count = (locked / 200_000.0) as usize + 10;
     for number in 0..count {
         client.put(put(format!("key {number}"), vec![b'v'; 200_000])).await.unwrap();
@@ -172,7 +172,7 @@ async fn the_file_stays_locked_as_it_grows(kind: Kind) {
     .await;
 }
 
-async fn the_init_system_is_told_of_readiness_and_life(kind: Kind) {
+async fn the_init_system_is_notified_of_readiness_and_watchdog(kind: Kind) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notify");
     let socket = tokio::net::UnixDatagram::bind(&path).unwrap();
@@ -188,10 +188,10 @@ async fn the_init_system_is_told_of_readiness_and_life(kind: Kind) {
     }
 }
 
-/// What etcd 3.5 does not tell, or tells otherwise.
+/// Fields that etcd 3.5 does not log, or logs differently.
 const SINCE_3_5: &[&str] = &["local-address", "feature-gates", "max-learners", "v2-deprecation"];
 
-async fn the_configuration_is_told_at_start(kind: Kind) {
+async fn the_configuration_is_logged_at_start(kind: Kind) {
     let mut server = Options::new(kind)
         .unguarded()
         .name("teller")
@@ -241,7 +241,7 @@ async fn the_configuration_is_told_at_start(kind: Kind) {
     }
     server.stop().await;
     server.start_again().await;
-    // Who has data looks at no initial cluster.
+    // A member with data ignores the initial cluster.
     let line = told(&server);
     let found = ["member-initialized", "initial-cluster", "initial-cluster-token"];
     assert_eq!(found.map(|key| line[key].clone()), [json!(true), json!(""), json!("")], "{line}");

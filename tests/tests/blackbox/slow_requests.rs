@@ -1,5 +1,4 @@
-//! What the log says of requests that take long, or are refused: on etcd and on ours the same lines with the same
-//! fields, about the same things.
+//! Log lines about slow or refused requests: the same lines with the same fields on etcd and on Quorate.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +13,13 @@ use super::flag_effects::millis;
 
 on_both_servers! {
     alone:
-    what_takes_long_is_told_with_what_was_asked_for,
-    what_is_refused_when_it_is_applied_is_told,
+    slow_requests_are_logged_with_their_text,
+    requests_refused_at_apply_are_logged,
 }
 
 on_quorate! {
     alone:
-    a_write_that_waits_for_others_says_so,
+    a_slow_quorum_is_logged_as_a_stage_of_the_write,
 }
 
 const SLOW: &str = "apply request took too long";
@@ -33,7 +32,7 @@ fn lines(server: &Server, message: &str) -> Vec<Value> {
     lines.filter(|line| line["msg"] == message).collect()
 }
 
-/// The line with that message about the request that has this in its text.
+/// The line with that message about the request that contains this text.
 async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     eventually(&format!("a line about {about}"), async || {
         let is_about = |line: &Value| line["request"].as_str().unwrap().contains(about);
@@ -42,15 +41,15 @@ async fn line_about(server: &Server, message: &str, about: &str) -> Value {
     .await
 }
 
-/// Names and values of a text like `key:"a" value_size:1`, however many spaces there are. The braces of messages are
-/// left out: 3.5 writes some as `name:<…>`, and etcd's library for protobuf lets spaces vary on purpose.
+/// Names and values of a text such as `key:"a" value_size:1`, with any number of spaces. Braces of messages are
+/// removed: 3.5 writes some as `name:<…>`, and etcd's protobuf library varies spaces on purpose.
 fn words(text: &Value) -> Vec<String> {
     let text = text.as_str().unwrap().replace(['<', '>'], " ");
     let words = text.split_whitespace().filter(|word| !word.starts_with("ID:"));
     words.map(str::to_owned).collect()
 }
 
-/// The names of a line's fields, in their order, but for those that all lines have.
+/// The names of a line's fields in order, except those that all lines have.
 fn fields(line: &Value) -> Vec<&str> {
     let names = line.as_object().unwrap().keys().map(String::as_str);
     let mut names: Vec<_> =
@@ -59,7 +58,7 @@ fn fields(line: &Value) -> Vec<&str> {
     names
 }
 
-async fn what_takes_long_is_told_with_what_was_asked_for(kind: Kind) {
+async fn slow_requests_are_logged_with_their_text(kind: Kind) {
     let flag = match kind {
         Kind::Quorate => "--warning-apply-duration=1ns",
         Kind::Etcd => "--experimental-warning-apply-duration=1ns",
@@ -108,7 +107,7 @@ async fn what_takes_long_is_told_with_what_was_asked_for(kind: Kind) {
     assert!(counted >= 4.0 && told >= 4, "{counted} counted, {told} told");
 }
 
-async fn what_is_refused_when_it_is_applied_is_told(kind: Kind) {
+async fn requests_refused_at_apply_are_logged(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.put(put_leased("k", "1234", 77)).await.unwrap_err();
@@ -121,7 +120,7 @@ async fn what_is_refused_when_it_is_applied_is_told(kind: Kind) {
     assert_eq!(fields(&line), ["error", "request", "response", "took"]);
     assert!(line["error"].as_str().unwrap().contains("lease not found"), "{line}");
 
-    // What is compacted is everyday life.
+    // A compacted revision is a normal error.
     client.put(put("k", "v")).await.unwrap();
     client.compact(pb::CompactionRequest { revision: 2, physical: true }).await.unwrap();
     client.compact(pb::CompactionRequest { revision: 1, physical: true }).await.unwrap_err();
@@ -130,9 +129,9 @@ async fn what_is_refused_when_it_is_applied_is_told(kind: Kind) {
     assert_eq!(lines(&server, REFUSED).len(), 2);
 }
 
-async fn a_write_that_waits_for_others_says_so(kind: Kind) {
+async fn a_slow_quorum_is_logged_as_a_stage_of_the_write(kind: Kind) {
     const WAIT: Duration = Duration::from_millis(150);
-    // So patient that the leader waits for the others as long as they are paused.
+    // The timeout is so long that the leader waits for the paused members.
     let mut cluster = ClusterOptions::new(kind, 3).flag("--election-timeout=10000").start().await;
     cluster.settle().await;
     let leader = cluster.leader().await;
@@ -142,7 +141,7 @@ async fn a_write_that_waits_for_others_says_so(kind: Kind) {
     for other in &others {
         cluster.pause(*other);
     }
-    // On a busy machine what was written before may have been slow as well.
+    // On a busy machine earlier writes may have been slow as well.
     let traced = |cluster: &Cluster| {
         let mut traced = lines(cluster.server(leader), "trace");
         traced.retain(|trace| trace["operation"] == "put");
@@ -169,6 +168,6 @@ async fn a_write_that_waits_for_others_says_so(kind: Kind) {
     let (committed, applied) = (named("known to be committed"), named("applied"));
     assert!(queued < synced && synced < committed && committed < applied, "{steps:?}");
     let (_, took) = steps[committed].split_once("(duration: ").unwrap();
-    // Of the time that it waited for the others at least the most.
+    // At least most of the time for which it waited for the others.
     assert!(millis(took.trim_end_matches(')')) > 100.0, "{steps:?}");
 }

@@ -1,4 +1,4 @@
-//! One server takes over what another has written: the same directory, the same answers.
+//! One server takes over the data directory of the other: the answers stay the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use tonic::Code;
 on_both_servers! {
     alone:
     directories_with_recorded_answers,
-    a_directory_that_etcd_wrote,
-    what_was_written_can_be_taken_back,
+    a_directory_written_by_etcd_is_taken_over,
+    etcd_takes_back_the_directory,
 }
 
 on_quorate! {
     alone:
     a_directory_with_authentication_is_guarded,
-    users_that_stand_in_the_log_alone_are_taken_over,
+    users_that_are_only_in_the_log_are_taken_over,
 }
 
 type Record = (Vec<u8>, Vec<u8>, i64, i64, i64, i64);
 
-/// Everything a store answers about itself.
+/// All answers of a store about itself.
 #[derive(Debug, PartialEq)]
 struct Answers {
     revision: i64,
@@ -58,8 +58,8 @@ impl Answers {
         };
         for (place, revision) in revisions.iter().enumerate() {
             answers.records.insert(*revision, records(client, *revision).await);
-            // The hash at the compacted revision itself may be one that was remembered from before
-            // the compaction, and forgotten at a restart.
+            // The hash at the compacted revision itself may be stored from before the compaction, and lost at a
+            // restart.
             if place == 0 {
                 continue;
             }
@@ -78,7 +78,7 @@ impl Answers {
     }
 }
 
-/// A directory of the golden folder, and the answers recorded with it.
+/// A directory of the golden folder, and the recorded answers.
 struct Golden {
     name: String,
     answers: Value,
@@ -119,7 +119,7 @@ impl Golden {
             && self.name.ends_with("-auth")
     }
 
-    /// Etcd opens what its own release or an earlier one has written.
+    /// etcd opens directories of its own release or an earlier one.
     fn is_for(&self, kind: Kind) -> bool {
         let version = self.answers["version"].as_str().unwrap();
         kind == Kind::Quorate || version.starts_with("3.5.")
@@ -222,7 +222,7 @@ async fn directories_with_recorded_answers(kind: Kind) {
         let name = golden.answers["members"][0]["name"].as_str().unwrap();
         let mut server = Options::new(kind).name(name).data(&data).start().await;
         check_recorded(&golden, &server.client()).await;
-        // It is as good after another restart, clean or not, and takes writes.
+        // It is equal after another restart, clean or not, and accepts writes.
         server.stop().await;
         server.start_again().await;
         check_recorded(&golden, &server.client()).await;
@@ -263,8 +263,8 @@ async fn a_directory_with_authentication_is_guarded(kind: Kind) {
     }
 }
 
-/// A change of users that etcd's log holds and its file does not, as a crash leaves it.
-async fn users_that_stand_in_the_log_alone_are_taken_over(kind: Kind) {
+/// A change of users that etcd's log has and its file does not, as after a crash.
+async fn users_that_are_only_in_the_log_are_taken_over(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -280,7 +280,7 @@ async fn users_that_stand_in_the_log_alone_are_taken_over(kind: Kind) {
     assert_eq!(users, ["u"]);
 }
 
-/// Writes that leave all kinds of traces; returns revisions to ask about.
+/// Writes with all kinds of effects; returns revisions to query.
 async fn write_history(client: &Client) -> Vec<i64> {
     client.grant(100, 6_000).await;
     client.grant(-7, 7_000).await;
@@ -312,7 +312,7 @@ async fn write_history(client: &Client) -> Vec<i64> {
     vec![current / 2, current / 2 + 1, current, last]
 }
 
-/// A directory that etcd has written and left, by a kill or a stop, with its answers.
+/// A directory written by etcd, after a kill or a stop, with its answers.
 async fn written_by_etcd(clean: bool, snapshots: bool) -> (Server, Vec<i64>, Answers) {
     let count = if snapshots { "30" } else { "100000" };
     let options = Options::new(Kind::Etcd).flag(format!("--snapshot-count={count}"));
@@ -328,7 +328,7 @@ async fn written_by_etcd(clean: bool, snapshots: bool) -> (Server, Vec<i64>, Ans
     (server, revisions, answers)
 }
 
-async fn a_directory_that_etcd_wrote(kind: Kind) {
+async fn a_directory_written_by_etcd_is_taken_over(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -342,7 +342,7 @@ async fn a_directory_that_etcd_wrote(kind: Kind) {
     }
 }
 
-async fn what_was_written_can_be_taken_back(kind: Kind) {
+async fn etcd_takes_back_the_directory(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -355,7 +355,7 @@ async fn what_was_written_can_be_taken_back(kind: Kind) {
     revisions.push(client.revision().await);
     let answers = Answers::of(&client, &revisions).await;
     server.stop().await;
-    // The backend is etcd's: its own tool makes a member of it.
+    // The backend is etcd's: etcd's own tool restores a member from it.
     if !has_etcd_tools() {
         return;
     }
@@ -367,7 +367,7 @@ async fn what_was_written_can_be_taken_back(kind: Kind) {
     drop(etcdutl(&args).success());
     let again = Options::new(Kind::Etcd).data(&restored).start().await;
     assert_eq!(Answers::of(&again.client(), &revisions).await, answers);
-    // And so is the whole directory, unless the cluster has become too new for the release.
+    // The whole directory is etcd's too, unless the cluster version is too new for the release.
     match origin.try_start_again().await {
         Ok(()) => assert_eq!(Answers::of(&origin.client(), &revisions).await, answers),
         Err(exit) => {

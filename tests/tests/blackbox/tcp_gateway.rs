@@ -1,4 +1,4 @@
-//! `etcd gateway`: clients that talk to a member through it, and what it refuses.
+//! `etcd gateway`: clients that connect to a member through it, and unsupported uses.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -28,7 +28,7 @@ fn gateway(kind: Kind, flags: &[String]) -> Command {
 
 async fn requests_and_streams_go_through(kind: Kind) {
     let server = Server::start(kind).await;
-    // Nobody is at the first, which is passed over.
+    // There is no member at the first endpoint, which is skipped.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = TcpListener::bind("127.0.0.1:0").unwrap();
     let [nobody, port] = [nobody, here].map(|it| it.local_addr().unwrap().port());

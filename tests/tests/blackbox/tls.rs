@@ -1,4 +1,4 @@
-//! TLS: who is let in, with which certificate, and what becomes of it when files change.
+//! TLS: accepted clients and certificates, and files that change.
 
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use tempfile::TempDir;
 
 on_both_servers! {
     alone:
-    both_tools_speak_tls,
-    whoever_has_no_certificate_stays_out,
+    both_tools_support_tls,
+    clients_without_a_certificate_are_refused,
     a_certificate_is_replaced_while_serving,
     one_address_with_tls_and_without,
-    a_certificate_that_the_server_makes_for_itself,
-    members_talk_to_peers_with_tls,
+    a_self_signed_certificate_is_generated,
+    members_connect_to_peers_with_tls,
     a_socket_file_serves,
 }
 
 on_quorate! {
     alone:
-    members_of_both_kinds_talk_with_tls,
-    certificates_that_etcd_made_are_used_again,
+    members_of_both_kinds_connect_with_tls,
+    certificates_generated_by_etcd_are_reused,
 }
 
-/// An authority, and files signed by it.
+/// A CA, and files signed by it.
 pub(crate) struct Files {
     dir: TempDir,
     pub(crate) authority: Authority,
@@ -63,19 +63,19 @@ impl Files {
             .flag(format!("--key-file={}", self.text("server.key")))
     }
 
-    /// With clients that have to show a certificate.
+    /// Clients must present a certificate.
     pub(crate) fn closed(&self, kind: Kind) -> Options {
         let ca = format!("--trusted-ca-file={}", self.text("ca"));
         self.server(kind).flag("--client-cert-auth").flag(ca)
     }
 
-    /// What a tool says to be let in.
+    /// The client certificate options of a tool.
     pub(crate) fn shown(&self, name: &str) -> [String; 3] {
         let [ca, cert, key] = [self.text("ca"), self.text(name), self.text(&format!("{name}.key"))];
         [format!("--cacert={ca}"), format!("--cert={cert}"), format!("--key={key}")]
     }
 
-    /// With peers that have to show a certificate.
+    /// Peers must present a certificate.
     pub(crate) fn peers(&self, options: Options) -> Options {
         self.peer_flags().into_iter().fold(options.secured_peers(), Options::flag)
     }
@@ -112,7 +112,7 @@ pub(crate) fn tools() -> Vec<Tool> {
     tools
 }
 
-async fn both_tools_speak_tls(kind: Kind) {
+async fn both_tools_support_tls(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).start().await;
     let ca = format!("--cacert={}", files.text("ca"));
@@ -124,7 +124,7 @@ async fn both_tools_speak_tls(kind: Kind) {
         let bare = server.url().replace("https://", "");
         assert_eq!(ctl(tool, &bare, &[&ca, "get", "k"]).success(), "k\nv\n");
         for (endpoint, args) in [
-            // Without TLS; whom nobody has signed; a host that the certificate does not stand for.
+            // Without TLS; with an unsigned certificate; with a host that the certificate does not name.
             (server.url().replace("https", "http"), &["get", "k"][..]),
             (server.url(), &["--insecure-transport=false", "get", "k"]),
             (server.url().replace("127.0.0.1", "127.0.0.2"), &[&ca, "get", "k"]),
@@ -136,7 +136,7 @@ async fn both_tools_speak_tls(kind: Kind) {
     }
 }
 
-async fn whoever_has_no_certificate_stays_out(kind: Kind) {
+async fn clients_without_a_certificate_are_refused(kind: Kind) {
     let files = Files::new();
     let ca = files.text("ca");
     let options = files.server(kind).flag("--client-cert-auth");
@@ -197,7 +197,7 @@ async fn one_address_with_tls_and_without(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn a_certificate_that_the_server_makes_for_itself(kind: Kind) {
+async fn a_self_signed_certificate_is_generated(kind: Kind) {
     let mut server = Options::new(kind).secured().flag("--auto-tls").start().await;
     let made = server.data().join("fixtures/client/cert.pem");
     let before = std::fs::read(&made).unwrap();
@@ -234,24 +234,24 @@ async fn three(files: &Files, kinds: [Kind; 3]) {
         let found = server.client().range(quorate_tests::from_key("k")).await.unwrap();
         assert_eq!(found.count, 3);
     }
-    // Whoever has no certificate is not listened to, nor whoever speaks without TLS.
+    // A peer without a certificate is refused, and so is one without TLS.
     for server in &servers {
         drop(TcpStream::connect(("127.0.0.1", server.peer_port())).unwrap());
     }
 }
 
-async fn members_talk_to_peers_with_tls(kind: Kind) {
+async fn members_connect_to_peers_with_tls(kind: Kind) {
     three(&Files::new(), [kind; 3]).await;
 }
 
-async fn members_of_both_kinds_talk_with_tls(_: Kind) {
+async fn members_of_both_kinds_connect_with_tls(_: Kind) {
     if Kind::Etcd.is_present() {
         three(&Files::new(), [Kind::Quorate, Kind::Etcd, Kind::Quorate]).await;
         three(&Files::new(), [Kind::Etcd, Kind::Quorate, Kind::Etcd]).await;
     }
 }
 
-async fn certificates_that_etcd_made_are_used_again(kind: Kind) {
+async fn certificates_generated_by_etcd_are_reused(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -279,7 +279,7 @@ async fn a_socket_file_serves(kind: Kind) {
     let cert = format!("--cert-file={}", files.text("server"));
     let key = format!("--key-file={}", files.text("server.key"));
     server.set_flags(&[&cert, &key, &urls, "--enable-grpc-gateway=false"]);
-    // What an earlier process has left is in nobody's way.
+    // A socket file of an earlier process does not prevent the start.
     drop(std::os::unix::net::UnixListener::bind(files.path("plain.sock")).unwrap());
     server.start_again().await;
     let ca = format!("--cacert={}", files.text("ca"));

@@ -1,5 +1,5 @@
-//! What strangers send to a port that speaks TLS: others are served, memory stays bounded, and the log names each
-//! reason without being flooded.
+//! Hostile input on a TLS port: other clients are served, memory stays bounded, and the log has each reason without
+//! being flooded.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -16,24 +16,24 @@ use super::tls::{Files, ctl, tools};
 
 on_both_servers! {
     alone:
-    certificates_that_are_not_in_order_are_refused,
-    peers_have_to_come_from_where_their_certificate_says,
-    a_certificate_that_is_not_allowed_gets_the_alert_of_go_and_a_line_with_its_names,
-    nonsense_instead_of_a_handshake_holds_nobody_up,
-    many_half_open_handshakes_hold_nobody_up,
+    invalid_client_certificates_are_refused,
+    peers_must_connect_from_an_address_of_their_certificate,
+    a_refused_certificate_gets_gos_alert_and_a_log_line_with_its_names,
+    invalid_handshakes_do_not_delay_other_clients,
+    half_open_handshakes_do_not_delay_other_clients,
 }
 
 on_quorate! {
     alone:
-    handshakes_and_heads_that_do_not_end_are_given_up,
+    incomplete_handshakes_and_headers_are_aborted,
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How a handshake begins; the rest is missing.
+/// The start of a handshake; the rest is missing.
 const BEGUN: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
-/// Certificates that no server may accept from a client, with why.
+/// Client certificates that every server must refuse, with the reason.
 fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
     let now = SystemTime::now();
     let client = || Leaf::new("someone");
@@ -48,7 +48,7 @@ fn not_in_order(files: &Files) -> Vec<(&'static str, Credentials)> {
     ]
 }
 
-/// How often the log tells of a connection that was refused, and how many more there were.
+/// The number of refused connections in the log, including those it only counts.
 fn rejections(server: &Server) -> (usize, u64) {
     let log = server.log();
     let lines: Vec<&str> =
@@ -60,7 +60,7 @@ fn rejections(server: &Server) -> (usize, u64) {
     (lines.len(), left_out.sum())
 }
 
-async fn certificates_that_are_not_in_order_are_refused(kind: Kind) {
+async fn invalid_client_certificates_are_refused(kind: Kind) {
     let files = Files::new();
     std::fs::write(files.path("list"), files.authority.revoke(&[7])).unwrap();
     let crl = format!("--client-crl-file={}", files.text("list"));
@@ -82,16 +82,14 @@ async fn certificates_that_are_not_in_order_are_refused(kind: Kind) {
     let (told, left_out) = rejections(&server);
     assert!(told > 0, "{}", server.log());
     if kind == Kind::Quorate {
-        // Each is told or counted: clients come again until their time is up.
+        // Each is logged or counted: clients retry until their timeout.
         let refused = cases.len() * tools().len();
         assert!(told as u64 + left_out + 1 >= refused as u64, "{told} {left_out}");
     }
     assert!(!server.log().contains("PRIVATE KEY"));
 }
 
-async fn a_certificate_that_is_not_allowed_gets_the_alert_of_go_and_a_line_with_its_names(
-    kind: Kind,
-) {
+async fn a_refused_certificate_gets_gos_alert_and_a_log_line_with_its_names(kind: Kind) {
     let files = Files::new();
     let named = "--client-cert-allowed-hostname=elsewhere.example";
     let mut server = files.closed(kind).flag(named).prepare();
@@ -132,7 +130,7 @@ async fn a_certificate_that_is_not_allowed_gets_the_alert_of_go_and_a_line_with_
     }
 }
 
-/// Connects with a certificate, or none, and says something; the answer's first bytes.
+/// Connects with or without a certificate, and sends bytes; returns the first bytes of the answer.
 pub(crate) async fn ask(
     port: u16,
     files: &Files,
@@ -142,7 +140,7 @@ pub(crate) async fn ask(
     ask_with(port, files, shown, Protocols::default(), said).await
 }
 
-/// The same, speaking no other protocols than these.
+/// Connects and offers only these protocols.
 pub(crate) async fn ask_with(
     port: u16,
     files: &Files,
@@ -173,7 +171,7 @@ pub(crate) async fn ask_with(
     Ok(answer)
 }
 
-async fn peers_have_to_come_from_where_their_certificate_says(kind: Kind) {
+async fn peers_must_connect_from_an_address_of_their_certificate(kind: Kind) {
     let files = Files::new();
     let server = files.peers(Options::new(kind)).start().await;
     let question = "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
@@ -181,7 +179,7 @@ async fn peers_have_to_come_from_where_their_certificate_says(kind: Kind) {
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
     let elsewhere = files.authority.sign(&elsewhere);
     let mut cases = not_in_order(&files);
-    // Nobody asked for a list.
+    // Without a configured list.
     cases.retain(|(why, _)| *why != "revoked");
     cases.push(("from elsewhere", elsewhere));
     let is_answered = async |shown| {
@@ -197,7 +195,7 @@ async fn peers_have_to_come_from_where_their_certificate_says(kind: Kind) {
     assert!(rejections(&server).0 > 0, "{}", server.log());
 }
 
-/// A whole ClientHello, as a library sends it.
+/// A complete ClientHello, as a library sends it.
 async fn hello(files: &Files) -> Vec<u8> {
     let (near, mut far) = tokio::io::duplex(1 << 16);
     let connector = Connector::new(ConnectorSettings {
@@ -220,7 +218,7 @@ async fn hello(files: &Files) -> Vec<u8> {
     bytes
 }
 
-async fn nonsense_instead_of_a_handshake_holds_nobody_up(kind: Kind) {
+async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
     let files = Files::new();
     let server = files.closed(kind).start().await;
     let (hello, mut random) = (hello(&files).await, Random::by_chance());
@@ -249,13 +247,13 @@ async fn nonsense_instead_of_a_handshake_holds_nobody_up(kind: Kind) {
     }
     for bytes in &said {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-        // Whoever is refused early cannot say the rest.
+        // An early refused client cannot send the rest.
         drop(stream.write_all(bytes));
     }
     let [ca, cert, key] = files.shown("client");
     for tool in tools() {
         let put = || ctl(tool, &server.url(), &[&ca, &cert, &key, "put", "k", "v"]);
-        // It may take a while until all of it has been looked at.
+        // The server may need a while for all of it.
         eventually("a write", async || (put().code == Some(0)).then_some(())).await;
     }
     eventually("a line in the log", async || (rejections(&server).0 > 0).then_some(())).await;
@@ -266,7 +264,7 @@ async fn nonsense_instead_of_a_handshake_holds_nobody_up(kind: Kind) {
     }
 }
 
-/// Connections on which a handshake has begun, and stays so.
+/// Connections with an incomplete handshake.
 fn half_open(server: &Server, count: usize) -> Vec<TcpStream> {
     (0..count)
         .map(|_| {
@@ -277,7 +275,7 @@ fn half_open(server: &Server, count: usize) -> Vec<TcpStream> {
         .collect()
 }
 
-async fn many_half_open_handshakes_hold_nobody_up(kind: Kind) {
+async fn half_open_handshakes_do_not_delay_other_clients(kind: Kind) {
     let files = Files::new();
     let server = files.closed(kind).start().await;
     let [ca, cert, key] = files.shown("client");
@@ -305,7 +303,7 @@ fn show(text: &str) {
     println!("{text}");
 }
 
-/// Waits for the end that a server makes of a connection.
+/// Waits until a server closes a connection.
 async fn end_of(mut stream: impl tokio::io::AsyncRead + Unpin) {
     let mut answer = [0; 256];
     let ended = tokio::time::timeout(DEADLINE, async {
@@ -314,7 +312,7 @@ async fn end_of(mut stream: impl tokio::io::AsyncRead + Unpin) {
     assert!(ended.await.is_ok(), "the connection stays");
 }
 
-async fn handshakes_and_heads_that_do_not_end_are_given_up(kind: Kind) {
+async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).start().await;
     let mut slow = tokio::task::JoinSet::new();
@@ -322,7 +320,7 @@ async fn handshakes_and_heads_that_do_not_end_are_given_up(kind: Kind) {
         let mut stream =
             tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         slow.spawn_local(async move {
-            // A byte now and then is no progress.
+            // A byte now and then does not extend the timeout.
             for byte in BEGUN {
                 if stream.write_all(&[*byte]).await.is_err() {
                     return;
@@ -355,7 +353,7 @@ async fn handshakes_and_heads_that_do_not_end_are_given_up(kind: Kind) {
         ended.unwrap();
     }
     let (told, left_out) = rejections(&server);
-    // Those that end together share a line, with how many were left out of the log since.
+    // Connections that end together share a line, with the number that the log has omitted since.
     assert!((1..=50).contains(&told), "{told} {left_out}: {}", server.log());
     assert!(server.log().contains("the handshake took too long"));
 }

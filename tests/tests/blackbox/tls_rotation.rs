@@ -1,4 +1,4 @@
-//! Certificates, keys, authorities and revocation lists that are replaced while a server runs.
+//! Replacement of certificates, keys, CAs and revocation lists while a server runs.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -13,20 +13,20 @@ use super::tls::{Files, ctl, tools};
 
 on_both_servers! {
     alone:
-    who_is_revoked_stays_connected_and_does_not_come_again,
+    a_revoked_client_stays_connected_and_cannot_reconnect,
 }
 
 on_quorate! {
     alone:
-    an_authority_is_replaced_under_open_connections,
-    a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once,
-    the_end_of_certificates_is_told_before_it_comes,
-    a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays_in_force,
+    a_ca_is_replaced_while_connections_are_open,
+    a_broken_file_leaves_the_previous_contents_in_force_and_is_logged_once,
+    expiring_certificates_cause_a_warning,
+    an_expired_revocation_list_is_logged_and_stays_in_force,
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A connection with a watch that stays open.
+/// A connection with an open watch.
 struct Held {
     client: Client,
     watch: Watch,
@@ -41,7 +41,7 @@ impl Held {
         Self { client, watch, seen: 0 }
     }
 
-    /// Writes over the connection, and sees it on the stream that is open since the start.
+    /// Writes over the connection, and sees the event on the stream that is open since the start.
     async fn still_serves(&mut self) {
         let key = format!("k{}", self.seen);
         self.client.write(&key, "v").await;
@@ -60,13 +60,13 @@ impl Held {
     }
 }
 
-/// Whether somebody who connects now is let in.
+/// Whether a new client is accepted.
 async fn is_let_in(server: &Server) -> bool {
     let asked = within("an answer", async { server.client().put(put("other", "v")).await });
     asked.await.is_ok()
 }
 
-async fn who_is_revoked_stays_connected_and_does_not_come_again(kind: Kind) {
+async fn a_revoked_client_stays_connected_and_cannot_reconnect(kind: Kind) {
     let files = Files::new();
     let list = files.path("list");
     replace(&list, &files.authority.revoke(&[99]));
@@ -74,7 +74,7 @@ async fn who_is_revoked_stays_connected_and_does_not_come_again(kind: Kind) {
     let server = Options::new(kind).guarded().flag(crl).start().await;
     let mut held = Held::open(&server).await;
     assert!(is_let_in(&server).await);
-    // Whose list it is does not matter; the numbers do.
+    // The issuer of the list does not matter, only the serial numbers.
     replace(&list, &files.authority.revoke(&[99, Leaf::new("").serial]));
     assert!(!is_let_in(&server).await);
     held.still_serves().await;
@@ -83,7 +83,7 @@ async fn who_is_revoked_stays_connected_and_does_not_come_again(kind: Kind) {
     held.still_serves().await;
 }
 
-async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
+async fn a_ca_is_replaced_while_connections_are_open(kind: Kind) {
     let server = Options::new(kind).guarded().start().await;
     let dir = server.guard_dir();
     let others = Files::new();
@@ -106,14 +106,14 @@ async fn an_authority_is_replaced_under_open_connections(kind: Kind) {
         assert!(is_let_in(&server).await, "{step}");
         held.still_serves().await;
     }
-    // Who was signed by the old one is a stranger.
+    // A client with a certificate of the old CA is refused.
     trust(&[&old]);
     assert!(!is_let_in(&server).await);
     held.still_serves().await;
 }
 
-/// How often the log says something, and something else of a file in the same line.
-fn times_told(server: &Server, text: &str, of: &str, path: &Path) -> usize {
+/// The number of log lines with both texts.
+fn times_logged(server: &Server, text: &str, of: &str, path: &Path) -> usize {
     let of_file = format!("\"{of}\":\"{}", path.display());
     let is_such = |line: &&str| {
         let rest = line.split_once(&of_file).map(|(_, rest)| rest);
@@ -122,7 +122,7 @@ fn times_told(server: &Server, text: &str, of: &str, path: &Path) -> usize {
     server.log().lines().filter(is_such).count()
 }
 
-async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kind: Kind) {
+async fn a_broken_file_leaves_the_previous_contents_in_force_and_is_logged_once(kind: Kind) {
     let files = Files::new();
     let list = files.path("list");
     replace(&list, &files.authority.revoke(&[99]));
@@ -130,7 +130,7 @@ async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kin
     let server = files.closed(kind).flag(crl).start().await;
     let Some(tool) = tools().pop() else { return };
     let [ca, cert, key] = files.shown("client");
-    // The tool's own files are others than the server's.
+    // The tool's own files are not the server's.
     std::fs::copy(files.path("ca"), files.path("tool-ca")).unwrap();
     let ca = ca.replace("/ca", "/tool-ca");
     let check = || {
@@ -144,7 +144,7 @@ async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kin
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         (0..3).for_each(|_| check());
-        let told = || times_told(&server, "TLS files are invalid", "error", &path);
+        let told = || times_logged(&server, "TLS files are invalid", "error", &path);
         assert_eq!(told(), 1, "{name}: {}", server.log());
         replace(&path, &whole);
         check();
@@ -156,9 +156,7 @@ async fn a_broken_file_leaves_in_force_what_was_read_before_and_is_told_once(kin
     assert!(!log.contains("PRIVATE KEY") && !log.contains("rejected connection"), "{log}");
 }
 
-async fn a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays_in_force(
-    kind: Kind,
-) {
+async fn an_expired_revocation_list_is_logged_and_stays_in_force(kind: Kind) {
     let files = Files::new();
     let list = files.path("list");
     let past = SystemTime::now() - DAY;
@@ -166,7 +164,7 @@ async fn a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays
     replace(&list, &files.authority.revoke_until(&[99], past));
     let crl = format!("--client-crl-file={}", list.display());
     let server = Options::new(kind).guarded().flag(crl).start().await;
-    let warned = || times_told(&server, "is outdated", "path", &list);
+    let warned = || times_logged(&server, "is outdated", "path", &list);
     eventually("a warning", async || (warned() == 1).then_some(())).await;
     let series = "quorate_revocation_list_next_update_timestamp_seconds{file=\"client-crl-file\"}";
     let told = Duration::from_secs_f64(server.metric(series).unwrap());
@@ -177,7 +175,7 @@ async fn a_list_of_revoked_certificates_that_is_out_of_date_is_told_of_and_stays
     assert!(!is_let_in(&server).await);
 }
 
-async fn the_end_of_certificates_is_told_before_it_comes(kind: Kind) {
+async fn expiring_certificates_cause_a_warning(kind: Kind) {
     let server = Options::new(kind).guarded().start().await;
     let dir = server.guard_dir();
     let path = dir.join("server");
@@ -186,14 +184,14 @@ async fn the_end_of_certificates_is_told_before_it_comes(kind: Kind) {
         let secs = Duration::from_secs_f64(server.metric(&name)?);
         Some(SystemTime::UNIX_EPOCH + secs)
     };
-    let warned = || times_told(&server, "a certificate expires soon", "path", &path);
+    let warned = || times_logged(&server, "a certificate expires soon", "path", &path);
     let soon = SystemTime::now() + DAY * 10;
     for flag in ["cert-file", "trusted-ca-file", "peer-cert-file", "peer-trusted-ca-file"] {
         eventually("the end", async || metric(flag).filter(|told| *told > soon)).await;
     }
     assert_eq!((metric("peer-client-cert-file"), warned()), (None, 0));
     suite_authority().sign(&Leaf { until: soon, ..Leaf::new("server") }).write(&dir, "server");
-    // It stands for two flags, and is warned of for each.
+    // It is used for two flags, and there is a warning for each.
     eventually("warnings", async || (warned() == 2).then_some(())).await;
     let log = server.log();
     for said in ["\"flag\":\"cert-file\"", "\"flag\":\"peer-cert-file\"", "\"days-left\":9"] {

@@ -10,13 +10,13 @@ use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
 
 with_both_tools! {
     a_mirror_follows_its_source,
-    a_mirror_tells_mistakes,
-    checks_refuse_what_makes_no_sense,
-    the_scale_of_data_is_told_in_megabytes,
-    a_check_of_speed_that_is_ended_cleans_up,
+    a_mirror_reports_invalid_arguments,
+    checks_refuse_invalid_arguments,
+    check_datascale_reports_megabytes,
+    an_interrupted_check_perf_deletes_its_keys,
 }
 
-/// A tool that is at work, ended when dropped.
+/// A running tool, ended when dropped.
 struct Working(Child);
 
 impl Drop for Working {
@@ -67,7 +67,7 @@ async fn a_mirror_follows_its_source(kind: Kind, tool: Tool) {
     assert_eq!(working.0.try_wait().unwrap(), None);
 }
 
-async fn a_mirror_tells_mistakes(kind: Kind, tool: Tool) {
+async fn a_mirror_reports_invalid_arguments(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let client = server.client();
@@ -97,7 +97,7 @@ async fn a_mirror_tells_mistakes(kind: Kind, tool: Tool) {
     assert_eq!(ended.code, Some(128), "{ended:?}");
 }
 
-async fn checks_refuse_what_makes_no_sense(kind: Kind, tool: Tool) {
+async fn checks_refuse_invalid_arguments(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     server.client().write("full/k", "v").await;
@@ -113,7 +113,7 @@ async fn checks_refuse_what_makes_no_sense(kind: Kind, tool: Tool) {
     assert_eq!(pairs(&ctl, "full/"), ["full/k", "v"]);
 }
 
-async fn the_scale_of_data_is_told_in_megabytes(kind: Kind, tool: Tool) {
+async fn check_datascale_reports_megabytes(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let told = ctl.run(&["check", "datascale", "--auto-compact", "--auto-defrag"]).success();
@@ -134,7 +134,7 @@ async fn the_scale_of_data_is_told_in_megabytes(kind: Kind, tool: Tool) {
     assert_eq!(server.client().revision().await, 10_002);
 }
 
-async fn a_check_of_speed_that_is_ended_cleans_up(kind: Kind, tool: Tool) {
+async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
     if tool == Tool::Etcdctl {
         // It may leave keys behind.
         return;
@@ -149,7 +149,7 @@ async fn a_check_of_speed_that_is_ended_cleans_up(kind: Kind, tool: Tool) {
     assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     let status = working.0.wait().unwrap();
     let told = std::io::read_to_string(working.0.stdout.take().unwrap()).unwrap();
-    // Whether it passes is a matter of the machine.
+    // The result depends on the machine.
     let verdict = if status.code() == Some(0) { "PASS" } else { "FAIL" };
     assert_eq!(told.lines().last(), Some(verdict), "{told}");
     assert!(told.contains("Throughput") && told.contains("Slowest request"), "{told}");

@@ -1,18 +1,18 @@
-//! The command-line tools where only the last of their endpoints is alive.
+//! The command-line tools with several endpoints of which only the last is up.
 
 use std::net::{TcpListener, TcpStream};
 
 use quorate_tests::{Ctl, Kind, Options, Server, Tool, with_both_tools};
 
 with_both_tools! {
-    every_command_finds_the_endpoint_that_lives,
-    a_connection_that_fails_before_the_greeting_is_made_again,
+    every_command_finds_the_live_endpoint,
+    a_connection_that_fails_before_the_preface_is_retried,
 }
 
-/// A port that no program listens on without being root.
+/// A port on which only a program of root could listen.
 const DEAD: &str = "127.0.0.1:1";
 
-async fn every_command_finds_the_endpoint_that_lives(kind: Kind, tool: Tool) {
+async fn every_command_finds_the_live_endpoint(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let ctl = ctl.after(DEAD);
@@ -42,14 +42,14 @@ async fn every_command_finds_the_endpoint_that_lives(kind: Kind, tool: Tool) {
         ("watch k --rev 4 -- false", ""),
     ] {
         let ended = ctl.run_with_input(&line.split(' ').collect::<Vec<_>>(), input);
-        // The command of the watch ends it with its own failure.
+        // The watched command ends the watch with its own failure.
         let code = if line.starts_with("watch") { 1 } else { 0 };
         assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
     }
 }
 
-/// The way to a server by which each odd connection is closed at once, and each even one arrives.
-fn unreliable_way(server: &Server) -> String {
+/// A path to a server that closes each odd connection at once and forwards each even one.
+fn unreliable_path(server: &Server) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let way = listener.local_addr().unwrap().to_string();
     let target = server.url().replace("http://", "");
@@ -74,14 +74,14 @@ fn unreliable_way(server: &Server) -> String {
     way
 }
 
-/// Nothing was sent on such a connection, so that commands which must not be repeated wait for the next one too, and those without
-/// a time limit. A dial timeout of zero is no limit.
-async fn a_connection_that_fails_before_the_greeting_is_made_again(kind: Kind, tool: Tool) {
+/// Nothing was sent on such a connection, so commands that must not be repeated wait for the next one too, and so do
+/// those without a timeout. A dial timeout of zero means no timeout.
+async fn a_connection_that_fails_before_the_preface_is_retried(kind: Kind, tool: Tool) {
     let server = Options::new(kind).unguarded().start().await;
     if Ctl::of(tool, &server).is_none() {
         return;
     }
-    let way = unreliable_way(&server);
+    let way = unreliable_path(&server);
     let file = server.scratch().join("saved").display().to_string();
     for line in [
         "put k v",

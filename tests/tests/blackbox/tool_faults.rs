@@ -1,5 +1,4 @@
-//! The command-line tools where something goes wrong around them: their server ends, their reader goes, a
-//! request is too large.
+//! The command-line tools during faults: the server ends, the reader of the output closes, a request is too large.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,16 +12,16 @@ with_both_tools! {
     alone:
     a_watch_outlives_each_member,
     interactive_watches_outlive_a_member,
-    a_watch_that_comes_back_too_late_is_canceled,
+    a_watch_that_resumes_after_a_compaction_is_cancelled,
 }
 
 with_both_tools! {
-    a_reader_that_goes_is_no_error,
-    a_request_over_the_limit_says_so,
+    a_closed_output_is_not_an_error,
+    a_request_over_the_limit_is_reported,
     debug_shows_settings_and_connections,
 }
 
-/// A tool that runs, with what it has printed so far; ended when dropped.
+/// A running tool with its output so far; ended when dropped.
 struct Running {
     process: Child,
     input: Option<ChildStdin>,
@@ -50,13 +49,13 @@ impl Running {
         self.output.lock().unwrap().clone()
     }
 
-    /// What it said about errors, apart from its log.
+    /// Its error output without log lines.
     fn errors(&self) -> Vec<String> {
         let errors = self.errors.lock().unwrap();
         errors.iter().filter(|line| !line.starts_with('{')).cloned().collect()
     }
 
-    /// Waits until it has printed so many lines, and returns them.
+    /// Waits until it has printed this number of lines, and returns them.
     async fn prints(&mut self, count: usize) -> Vec<String> {
         let what = format!("{count} lines of output");
         eventually(&what, async || {
@@ -98,18 +97,18 @@ fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>
     lines
 }
 
-/// The tool with all members of a cluster to choose from.
+/// The tool with the endpoints of all members of a cluster.
 fn of_all(tool: Tool, cluster: &Cluster) -> Option<Ctl> {
     let ctl = Ctl::of(tool, cluster.server(0))?;
     Some(ctl.and([cluster.server(1), cluster.server(2)]))
 }
 
 async fn write(cluster: &Cluster, key: &str, value: &str) {
-    // Whether it was written once or twice is asked of the history.
+    // The history shows whether it was written once or twice.
     cluster.everyone().ask("a write", async |client| client.put(put(key, value)).await).await;
 }
 
-/// Kills a member that does not lead: without a leader, watches are refused and etcd's tool gives up.
+/// Kills a follower: without a leader, watches are refused and etcd's tool gives up.
 async fn kill(cluster: &mut Cluster, member: usize) {
     let target = (member + 1) % cluster.len();
     if cluster.leader().await == member {
@@ -121,7 +120,7 @@ async fn kill(cluster: &mut Cluster, member: usize) {
     cluster.kill(member);
 }
 
-/// What the tool has to print for the history of keys with a prefix.
+/// The expected output for the history of keys with a prefix.
 async fn history(cluster: &Cluster, prefix: &str) -> Vec<String> {
     let client = cluster.client(cluster.running()[0]);
     let last = client.revision().await;
@@ -171,7 +170,7 @@ async fn interactive_watches_outlive_a_member(kind: Kind, tool: Tool) {
         write(&cluster, "b", "again").await;
         let expected = [history(&cluster, "a").await, history(&cluster, "b").await];
         let printed = watch.prints(expected.concat().len()).await;
-        // Each watch has its own order; what they print does not mix within an event.
+        // Each watch has its own order; their outputs do not mix within an event.
         let of = |key: &str| -> Vec<String> {
             printed.chunks(3).filter(|event| event[1] == key).flatten().cloned().collect()
         };
@@ -186,7 +185,7 @@ async fn interactive_watches_outlive_a_member(kind: Kind, tool: Tool) {
     assert_eq!(printed[before], format!("progress notify: {revision}"));
 }
 
-async fn a_watch_that_comes_back_too_late_is_canceled(kind: Kind, tool: Tool) {
+async fn a_watch_that_resumes_after_a_compaction_is_cancelled(kind: Kind, tool: Tool) {
     let mut server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let mut watch = Running::start(&ctl, &["watch", "k", "--rev=2"]);
@@ -209,10 +208,10 @@ async fn a_watch_that_comes_back_too_late_is_canceled(kind: Kind, tool: Tool) {
     eventually("its last words", async || (watch.errors() == expected).then_some(())).await;
 }
 
-async fn a_reader_that_goes_is_no_error(kind: Kind, tool: Tool) {
+async fn a_closed_output_is_not_an_error(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    // More than a pipe holds, so that it is still being written when the reader goes.
+    // More than a pipe buffers, so that the tool is still writing when the reader closes.
     for number in 0..20 {
         server.client().write(format!("k{number}"), "v".repeat(100_000)).await;
     }
@@ -223,12 +222,12 @@ async fn a_reader_that_goes_is_no_error(kind: Kind, tool: Tool) {
     process.stdout.take().unwrap().read_exact(&mut first).unwrap();
     assert_eq!(&first, b"k0\n");
     let ended = process.wait_with_output().unwrap();
-    // SIGPIPE, as of any tool in a pipe.
+    // SIGPIPE, as for any tool in a pipe.
     assert_eq!((ended.status.signal(), ended.status.code()), (Some(13), None));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
 }
 
-async fn a_request_over_the_limit_says_so(kind: Kind, tool: Tool) {
+async fn a_request_over_the_limit_is_reported(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let over = |len: usize, limit: usize| {
@@ -241,7 +240,7 @@ async fn a_request_over_the_limit_says_so(kind: Kind, tool: Tool) {
     assert_eq!(failed.code, Some(1));
     assert!(failed.stderr.contains(&over((3 << 20) + 8, 2 << 20)), "{}", failed.stderr);
     if tool == Tool::QuorateCtl {
-        // Debian's tool does not have the flag yet.
+        // Debian's tool does not have the flag.
         let failed = ctl.run(&["put", "k", "0123456789", "--max-request-bytes=10"]);
         assert!(failed.stderr.contains(&over(15, 10)), "{}", failed.stderr);
     }

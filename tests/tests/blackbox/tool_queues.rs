@@ -1,4 +1,4 @@
-//! Locks and elections of the command-line tools, which stand in one queue with every other client's.
+//! Locks and elections of the command-line tools, which share one queue with every other client's.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,11 +8,11 @@ use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
 with_both_tools! {
     a_lock_is_held_until_a_signal_and_then_the_next_ones,
     a_lock_ends_with_its_lease,
-    locks_tell_mistakes,
+    locks_report_invalid_arguments,
     leaders_are_elected_one_after_another,
 }
 
-/// A tool that is at work, ended when dropped.
+/// A running tool, ended when dropped.
 struct Working {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -36,7 +36,7 @@ impl Working {
         assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     }
 
-    /// Exit code and what it said on standard error, but for log lines.
+    /// Exit code and standard error without log lines.
     fn end(mut self) -> (Option<i32>, String) {
         let errors = BufReader::new(self.child.stderr.take().unwrap()).lines();
         let told = errors.map(Result::unwrap).filter(|line| !line.starts_with('{'));
@@ -52,7 +52,7 @@ impl Drop for Working {
     }
 }
 
-/// Waits for a queue to have this many places.
+/// Waits until a queue has this number of entries.
 async fn places(ctl: &Ctl, queue: &str, count: usize) {
     eventually("as many places as expected", async || {
         let keys = ctl.run(&["get", queue, "--prefix", "--keys-only", "-w", "json"]).success();
@@ -72,7 +72,7 @@ async fn a_lock_is_held_until_a_signal_and_then_the_next_ones(kind: Kind, tool: 
     let script = "echo $ETCD_LOCK_KEY $ETCD_LOCK_REV; exit 7";
     let mut second = Working::start(&ctl, &["lock", "l", "--", "sh", "-c", script]);
     places(&ctl, "l/", 2).await;
-    // One who gives up the wait leaves no place behind.
+    // A cancelled wait leaves no entry.
     let third = Working::start(&ctl, &["lock", "l"]);
     places(&ctl, "l/", 3).await;
     third.interrupt();
@@ -83,7 +83,7 @@ async fn a_lock_is_held_until_a_signal_and_then_the_next_ones(kind: Kind, tool: 
     let told = second.next();
     let (own, revision) = told.split_once(' ').unwrap();
     assert!(own.starts_with("l/") && own != key, "{told}");
-    // Five writes until then: three places taken, two left.
+    // Five writes so far: three entries created, two deleted.
     assert_eq!(revision, "6");
     assert_eq!(second.end(), (Some(7), "Error: exit status 7".to_owned()));
     places(&ctl, "l/", 0).await;
@@ -98,7 +98,7 @@ async fn a_lock_ends_with_its_lease(kind: Kind, tool: Tool) {
     assert_eq!(holder.end(), (Some(1), "Error: session expired".to_owned()));
 }
 
-async fn locks_tell_mistakes(kind: Kind, tool: Tool) {
+async fn locks_report_invalid_arguments(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     for (args, code, text) in [
@@ -112,7 +112,7 @@ async fn locks_tell_mistakes(kind: Kind, tool: Tool) {
         assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
         assert!(ended.stderr.lines().any(|line| line.starts_with(text)), "{args:?}: {ended:?}");
     }
-    // Given back, also where there was nothing to run.
+    // Released, also if there was no command to run.
     places(&ctl, "l/", 0).await;
 }
 
@@ -127,7 +127,7 @@ async fn leaders_are_elected_one_after_another(kind: Kind, tool: Tool) {
     assert_eq!([listener.next(), listener.next()], [first.clone(), "one".to_owned()]);
     let mut two = Working::start(&ctl, &["elect", "e", "two"]);
     places(&ctl, "e/", 2).await;
-    // A leader may say something else.
+    // A leader may proclaim another value.
     drop(ctl.run(&["put", &first, "more", "--ignore-lease"]).success());
     assert_eq!([listener.next(), listener.next()], [first, "more".to_owned()]);
     one.interrupt();

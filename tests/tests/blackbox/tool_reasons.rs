@@ -1,4 +1,4 @@
-//! The command-line tools where there is no way to the server: they say why, on standard error, before they end.
+//! The command-line tools without a path to the server: they print the reason on standard error before they end.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +10,10 @@ use super::tls::{Files, ctl, tools};
 
 on_quorate! {
     alone:
-    an_endpoint_that_cannot_be_dialed_is_told_with_its_cause,
-    a_handshake_that_fails_is_told_with_its_cause,
-    every_failed_check_is_told_with_its_cause,
-    a_refusal_is_not_told_twice,
+    a_failed_dial_is_reported_with_its_cause,
+    a_failed_handshake_is_reported_with_its_cause,
+    every_failed_check_is_reported_with_its_cause,
+    a_refusal_is_reported_once,
 }
 
 const TIMING: [&str; 2] = ["--command-timeout=1s", "--dial-timeout=1s"];
@@ -24,14 +24,14 @@ fn warnings(finished: &Finished) -> Vec<Value> {
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The cause in a warning, as far as it is the same whoever says it.
+/// The cause in a warning, without the parts that differ between tools.
 fn cause(warning: &Value) -> String {
     let error = warning["error"].as_str().unwrap_or_else(|| panic!("{warning}"));
     let end = error.find(": current time").unwrap_or(error.len());
     error[..end].to_owned()
 }
 
-/// The causes that the tools tell.
+/// The causes that the tools print.
 fn causes(endpoint: &str, more: &[&str]) -> Vec<(Tool, String)> {
     let told = |tool| {
         let finished = ctl(tool, endpoint, &[&TIMING[..], more, &["get", "k"]].concat());
@@ -66,7 +66,7 @@ fn assert_causes(endpoint: &str, more: &[&str], cause: &str) {
     }
 }
 
-async fn an_endpoint_that_cannot_be_dialed_is_told_with_its_cause(_: Kind) {
+async fn a_failed_dial_is_reported_with_its_cause(_: Kind) {
     for (endpoint, reason) in [
         ("127.0.0.1:1", "dial tcp 127.0.0.1:1: connect: connection refused"),
         ("http://127.0.0.1:1", "dial tcp 127.0.0.1:1: connect: connection refused"),
@@ -82,7 +82,7 @@ async fn an_endpoint_that_cannot_be_dialed_is_told_with_its_cause(_: Kind) {
     }
 }
 
-async fn a_handshake_that_fails_is_told_with_its_cause(kind: Kind) {
+async fn a_failed_handshake_is_reported_with_its_cause(kind: Kind) {
     let files = Files::new();
     std::fs::write(files.path("other"), Authority::new().pem()).unwrap();
     let day = Duration::from_secs(24 * 60 * 60);
@@ -96,16 +96,16 @@ async fn a_handshake_that_fails_is_told_with_its_cause(kind: Kind) {
     let unknown = format!("{unverified}certificate signed by unknown authority");
     assert_causes(&server.url(), &[&other], &unknown);
     for (tool, told) in causes(&server.url(), &[&ca]) {
-        // What of it comes first is chance: the alert, or the end of the connection.
+        // The first effect is random: the alert, or the end of the connection.
         let is_ours = told.contains("error reading server preface: ");
         assert!(tool == Tool::Etcdctl || is_ours, "{told}");
     }
-    // Plain words to a server that waits for a handshake.
+    // Plaintext to a server that waits for a handshake.
     for (tool, told) in causes(&server.url().replace("https", "http"), &[]) {
         assert!(told.contains("error reading server preface: "), "{tool:?}: {told}");
     }
 
-    // Each handshake reads the files anew.
+    // Each handshake reads the files again.
     files.write("server", &Leaf { from: now - 2 * day, until: now - day, ..Leaf::new("server") });
     let out_of_time = format!("{unverified}certificate has expired or is not yet valid");
     assert_causes(&server.url(), &[&ca], &out_of_time);
@@ -122,7 +122,7 @@ async fn a_handshake_that_fails_is_told_with_its_cause(kind: Kind) {
     assert_causes(&bare, &[&ca], &record);
 }
 
-async fn every_failed_check_is_told_with_its_cause(_: Kind) {
+async fn every_failed_check_is_reported_with_its_cause(_: Kind) {
     let dead = "127.0.0.1:1,127.0.0.1:2";
     for (args, expected) in [
         (&["endpoint", "health"][..], 2),
@@ -142,7 +142,7 @@ async fn every_failed_check_is_told_with_its_cause(_: Kind) {
     }
 }
 
-async fn a_refusal_is_not_told_twice(kind: Kind) {
+async fn a_refusal_is_reported_once(kind: Kind) {
     let server = quorate_tests::Server::start(kind).await;
     let finished = ctl(Tool::QuorateCtl, &server.url(), &["get", "k", "--rev=100"]);
     let text = "Error: etcdserver: mvcc: required revision is a future revision\n";

@@ -1,4 +1,5 @@
-//! `quorate ctl top`, which shows a cluster of Quorate as one of etcd: what it prints, what it draws, what it leaves behind.
+//! `quorate ctl top` with clusters of Quorate and of etcd: its printed output, its screen, and the state of the
+//! terminal after it.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -16,19 +17,19 @@ use crate::tls::{self, Files};
 
 on_both_servers! {
     alone:
-    it_tells_of_members_requests_and_prefixes,
-    what_is_printed_is_plain_text,
+    top_prints_members_requests_and_prefixes,
+    printed_output_is_plain_text,
     a_leader_that_is_killed_is_down_and_another_leads,
-    a_flood_of_writes_is_watched_for_a_part_of_the_time,
-    an_alarm_is_told_by_the_name_of_its_member,
-    a_secured_cluster_is_shown_to_who_may_see_it,
+    the_watch_of_a_flood_of_writes_has_a_budget,
+    an_alarm_has_the_name_of_its_member,
+    a_secured_cluster_is_shown_with_credentials,
     a_user_sees_the_keys_that_are_permitted,
     the_screen_is_drawn_and_follows_its_size,
-    the_terminal_is_given_back_whatever_ends_it,
-    lines_that_make_no_sense_are_refused,
+    the_terminal_is_restored_on_every_exit,
+    invalid_arguments_are_refused,
 }
 
-/// What is printed as JSON, a line for each refresh, until this is dropped.
+/// The JSON output, with a line for each refresh, until this is dropped.
 struct Lines {
     process: Child,
     lines: mpsc::Receiver<String>,
@@ -47,7 +48,7 @@ impl Lines {
         Self { process, lines }
     }
 
-    /// The first line from now on that is as it is wanted.
+    /// The next line that satisfies a condition.
     fn until(&self, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         let mut last = Value::Null;
@@ -64,13 +65,13 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// The entry of a list that has this name.
+/// The entry of a list with this name.
 fn named<'a>(line: &'a Value, list: &str, field: &str, name: &str) -> &'a Value {
     let entries = line[list].as_array().unwrap();
     entries.iter().find(|entry| entry[field] == name).unwrap_or(&Value::Null)
@@ -97,7 +98,7 @@ async fn fill(server: &Server) {
     client.put(put("a\u{1b}[2Jb", "odd")).await.unwrap();
 }
 
-async fn it_tells_of_members_requests_and_prefixes(kind: Kind) {
+async fn top_prints_members_requests_and_prefixes(kind: Kind) {
     let server = Server::start(kind).await;
     fill(&server).await;
     let lease = pb::LeaseGrantRequest { ttl: 600, id: 7 };
@@ -112,7 +113,7 @@ async fn it_tells_of_members_requests_and_prefixes(kind: Kind) {
     let member = named(&counted, "members", "name", server.name());
     assert_eq!(counted["leader"], server.name());
     assert!(counted["round_trip_note"].as_str().unwrap().contains("one member"), "{counted:#}");
-    // The counts have an age, which grows until they are made again.
+    // The counts have an age, which grows until they are counted again.
     let aged = lines.until("counts that have an age", |line| {
         line["prefixes_age_secs"].as_f64().is_some_and(|secs| secs > 1.0)
     });
@@ -122,7 +123,7 @@ async fn it_tells_of_members_requests_and_prefixes(kind: Kind) {
     let pods = named(&counted, "prefixes", "name", "/registry/pods/");
     let estimated = pods["bytes_estimated"].as_f64().unwrap();
     assert!((4_000.0..6_000.0).contains(&estimated), "{pods:#}");
-    // While somebody writes there are rates.
+    // While there are writes there are rates.
     let client = server.client();
     let writing = tokio::spawn(async move {
         for number in 0.. {
@@ -145,12 +146,12 @@ async fn it_tells_of_members_requests_and_prefixes(kind: Kind) {
     });
     let busy = busy.await.unwrap();
     writing.abort();
-    // Whole requests are timed by etcd 3.7 only; without it that is not known, and nothing else suffers.
+    // Only etcd 3.7 times whole requests; otherwise that field is empty, and all others have values.
     let times = &named(&busy, "requests", "kind", "put")["secs"]["p99"];
     assert_eq!(times.is_number(), server.is_3_7(), "{busy:#}");
 }
 
-async fn what_is_printed_is_plain_text(kind: Kind) {
+async fn printed_output_is_plain_text(kind: Kind) {
     let server = Server::start(kind).await;
     fill(&server).await;
     let printed = eventually("a count of all keys", async || {
@@ -172,7 +173,7 @@ async fn what_is_printed_is_plain_text(kind: Kind) {
 async fn a_leader_that_is_killed_is_down_and_another_leads(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;
-    // It is told of one member only, the one that is going to be killed, and finds the others.
+    // It is started with the endpoint of the member that will be killed, and finds the others.
     let lines = Lines::of(of(cluster.server(leader)).command(&[]));
     let name = cluster.server(leader).name().to_owned();
     let roles = |line: &Value, role: &str| {
@@ -195,7 +196,7 @@ async fn a_leader_that_is_killed_is_down_and_another_leads(kind: Kind) {
     assert!(again["troubles"].as_array().unwrap().is_empty(), "{again:#}");
 }
 
-async fn a_flood_of_writes_is_watched_for_a_part_of_the_time(kind: Kind) {
+async fn the_watch_of_a_flood_of_writes_has_a_budget(kind: Kind) {
     let server = Server::start(kind).await;
     let lines = Lines::of(of(&server).command(&[]));
     lines.until("a report", |_| true);
@@ -211,7 +212,7 @@ async fn a_flood_of_writes_is_watched_for_a_part_of_the_time(kind: Kind) {
             client.txn(pb::TxnRequest { success, ..Default::default() }).await.unwrap();
         }
     });
-    // Each transaction nearly fills what a watch may tell in a window.
+    // Each transaction nearly fills the budget of a watch in a window.
     let flooded = tokio::task::spawn_blocking(move || {
         lines.until("a part of the time", |line| {
             let note = line["prefixes_note"].as_str().unwrap();
@@ -223,7 +224,7 @@ async fn a_flood_of_writes_is_watched_for_a_part_of_the_time(kind: Kind) {
     writing.abort();
 }
 
-async fn an_alarm_is_told_by_the_name_of_its_member(kind: Kind) {
+async fn an_alarm_has_the_name_of_its_member(kind: Kind) {
     let server = Options::new(kind).flag("--quota-backend-bytes=4194304").start().await;
     let lines = Lines::of(of(&server).command(&[]));
     let calm = lines.until("a report", |_| true);
@@ -234,7 +235,7 @@ async fn an_alarm_is_told_by_the_name_of_its_member(kind: Kind) {
     lines.until("an alarm", |line| line["alarms"] == told);
 }
 
-async fn a_secured_cluster_is_shown_to_who_may_see_it(kind: Kind) {
+async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).start().await;
     let ca = format!("--cacert={}", files.text("ca"));
@@ -243,7 +244,7 @@ async fn a_secured_cluster_is_shown_to_who_may_see_it(kind: Kind) {
     let line: Value = serde_json::from_str(&shown).unwrap();
     let member = named(&line, "members", "name", server.name());
     assert_eq!(member["role"], "leader", "{line:#}");
-    // What is served under /metrics came over TLS as well.
+    // `/metrics` was also read over TLS.
     assert!(member["requests_per_sec"].is_number(), "{line:#}");
     let refused = tls::ctl(Tool::QuorateCtl, &server.url(), &args[1..]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -279,7 +280,8 @@ async fn a_user_sees_the_keys_that_are_permitted(kind: Kind) {
     assert_ne!(wrong.code, Some(0), "{wrong:?}");
 }
 
-/// A terminal of this size, and where its name is written; after the program it says its code and its modes.
+/// A terminal of this size, and the file with its name; after the program it prints the exit code and the terminal
+/// modes.
 fn terminal(server: &Server, args: &[&str], size: &str) -> Option<Terminal> {
     let place = server.scratch().join("terminal");
     let before = format!("stty {size}; tty > {}; export TERM=xterm", place.display());
@@ -294,7 +296,7 @@ fn resize(server: &Server, size: &str) {
     assert!(status.success());
 }
 
-/// What the last drawing has put into each line of the screen.
+/// The contents of each line of the screen after the last drawing.
 fn drawn(screen: &str) -> String {
     let start = screen.rfind("\x1b[2J").unwrap_or_default();
     screen[start..].to_owned()
@@ -335,7 +337,7 @@ async fn the_screen_is_drawn_and_follows_its_size(kind: Kind) {
     assert!(screen.contains("code 0\n"), "{screen}");
 }
 
-async fn the_terminal_is_given_back_whatever_ends_it(kind: Kind) {
+async fn the_terminal_is_restored_on_every_exit(kind: Kind) {
     let server = Server::start(kind).await;
     for end in ["key", "-TERM", "-HUP", "-INT"] {
         let args = ["top", "--interval=300ms"];
@@ -370,7 +372,7 @@ fn signal_those_at(server: &Server, signal: &str) {
     assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
 }
 
-async fn lines_that_make_no_sense_are_refused(kind: Kind) {
+async fn invalid_arguments_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     for (args, code, told) in [
         (&["top", "x"][..], 128, "top command accepts no arguments"),
@@ -389,6 +391,6 @@ async fn lines_that_make_no_sense_are_refused(kind: Kind) {
     }
     let nobody = of(&server).after("127.0.0.1:1");
     assert_eq!(nobody.run(&["top", "--once", "--interval=200ms"]).code, Some(0));
-    // The short form is the other tool's.
+    // The short form belongs to the other command.
     assert_eq!(of(&server).run_with_input(&["t"], "\nput k v\n\n\n").code, Some(0));
 }

@@ -1,5 +1,4 @@
-//! The tools and the library that people use: Debian's `etcdctl` and `etcdutl`, and an independent
-//! client.
+//! Tools and a library in common use: Debian's `etcdctl` and `etcdutl`, and an independent client.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -19,7 +18,7 @@ with_both_tools! {
     ctl_compacts_and_defragments,
     ctl_asks_endpoints,
     ctl_saves_a_snapshot,
-    ctl_tells_errors,
+    ctl_prints_errors,
 }
 
 on_both_servers! {
@@ -211,7 +210,7 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
     let status = etcdutl(&["snapshot", "status", path, "-w", "json"]).success();
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["revision"], 101);
-    // The tool's count is of all buckets; the keys are most of it.
+    // The tool counts the entries of all buckets; most of them are keys.
     assert!(status["totalKey"].as_i64().unwrap() >= 100, "{status}");
 }
 
@@ -229,7 +228,7 @@ async fn etcdctl_alarms(kind: Kind) {
     assert_eq!(ctl.run(&["alarm", "list"]).success(), "");
 }
 
-async fn ctl_tells_errors(kind: Kind, tool: Tool) {
+async fn ctl_prints_errors(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let failed = ctl.run(&["put", "k", "v", "--lease=1234"]);
@@ -249,7 +248,7 @@ async fn utl_accepts_the_live_backend(kind: Kind) {
     for number in 0..100 {
         client.write(format!("k{number}"), "v").await;
     }
-    // After a clean stop the file holds everything; the tool calculates over a copy without digest.
+    // After a clean stop the file has everything; the tool works on a copy without a digest.
     server.stop().await;
     let file = server.scratch().join("copy.db");
     std::fs::copy(server.backend(), &file).unwrap();

@@ -1,4 +1,4 @@
-//! Distributed tracing: which calls are told of, what is told, and what happens where nobody listens.
+//! Distributed tracing: the traced calls, the contents of spans, and the behaviour without a collector.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::v3lockpb::LockRequest;
@@ -12,23 +12,23 @@ use tonic::{Code, Request};
 
 on_both_servers! {
     alone:
-    calls_are_told_of_as_callers_follow_them,
-    nobodys_calls_are_followed_by_lot,
-    a_call_by_json_is_followed_too,
+    calls_are_traced_as_their_callers_request,
+    calls_without_a_trace_are_sampled,
+    a_json_call_is_traced_too,
 }
 
 on_quorate! {
     alone:
-    operations_and_their_stages_are_parts_of_calls,
+    operations_and_stages_are_children_of_calls,
     an_operation_lasts_as_long_as_its_watcher,
-    what_fails_is_told_with_its_code,
-    a_collector_that_is_not_there_costs_spans_alone,
-    what_waits_is_sent_at_the_end,
+    failed_calls_have_their_code_in_the_span,
+    a_missing_collector_loses_only_spans,
+    waiting_spans_are_sent_on_shutdown,
 }
 
 const SERVER: i32 = 2;
 
-/// A trace that a test follows, by a number.
+/// A trace of a test, by a number.
 struct Trace(u8);
 
 impl Trace {
@@ -36,7 +36,7 @@ impl Trace {
         vec![self.0; 16]
     }
 
-    /// The span that calls are made in.
+    /// The span that is the parent of the calls.
     fn span(&self) -> Vec<u8> {
         vec![self.0 + 1; 8]
     }
@@ -47,7 +47,7 @@ impl Trace {
         format!("00-{}-{}-0{}", hex(self.id()), hex(self.span()), u8::from(is_sampled))
     }
 
-    /// A request of this trace.
+    /// A request in this trace.
     fn follow<T>(&self, client: &Client, message: T, is_sampled: bool) -> Request<T> {
         let mut request = client.signed(message);
         let parent = self.parent(is_sampled).parse().unwrap();
@@ -57,7 +57,7 @@ impl Trace {
         request
     }
 
-    /// What the collector has been told of it, once there are spans of these names.
+    /// The collector's spans of the trace, once there are spans of these names.
     async fn told(&self, collector: &Collector, names: &[&str]) -> Vec<Told> {
         eventually(&format!("spans {names:?} of trace {}", self.0), async || {
             let told = collector.told();
@@ -74,7 +74,7 @@ fn named<'a>(told: &'a [Told], name: &str) -> &'a Span {
     &told.iter().find(|told| told.span.name == name).unwrap().span
 }
 
-/// A server that tells this collector.
+/// A server that sends to this collector.
 fn traced(kind: Kind, collector: &Collector, per_million: u32) -> Options {
     let flag = |name: &str, value: &str| match kind {
         Kind::Quorate => format!("--{name}={value}"),
@@ -88,7 +88,7 @@ fn traced(kind: Kind, collector: &Collector, per_million: u32) -> Options {
         .flag(flag("distributed-tracing-sampling-rate", &per_million.to_string()))
 }
 
-async fn calls_are_told_of_as_callers_follow_them(kind: Kind) {
+async fn calls_are_traced_as_their_callers_request(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let client = server.client();
@@ -106,7 +106,7 @@ async fn calls_are_told_of_as_callers_follow_them(kind: Kind) {
     assert_eq!((span.trace_state.as_str(), span.status_code()), ("vendor=1", 0));
     assert!(span.span_id.len() == 8 && span.start_time_unix_nano <= span.end_time_unix_nano);
     if server.is_3_7() {
-        // What clients dial in a secured run leads there.
+        // In a secured run, clients dial a tunnel to it.
         let url = server.listen_url();
         let (_, port) = url.rsplit_once(':').unwrap();
         for (name, value) in [
@@ -129,7 +129,7 @@ async fn calls_are_told_of_as_callers_follow_them(kind: Kind) {
     }
 }
 
-async fn nobodys_calls_are_followed_by_lot(kind: Kind) {
+async fn calls_without_a_trace_are_sampled(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 1_000_000).start().await;
     let (client, passed_over) = (server.client(), Trace(0x20));
@@ -146,7 +146,7 @@ async fn nobodys_calls_are_followed_by_lot(kind: Kind) {
     assert!(!has_passed_over, "whoever does not follow a call decides");
 }
 
-async fn a_call_by_json_is_followed_too(kind: Kind) {
+async fn a_json_call_is_traced_too(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let trace = Trace(0x10);
@@ -163,7 +163,7 @@ async fn a_call_by_json_is_followed_too(kind: Kind) {
     assert_eq!((own.kind, &own.parent_span_id), (SERVER, &trace.span()));
 }
 
-/// That a span is a part of another of its trace, and tells this.
+/// Checks that a span is a child of another one of its trace, and has these attributes.
 #[track_caller]
 fn assert_part(told: &[Told], name: &str, whole: &str, attributes: &[(&str, &str)]) {
     let (part, whole) = (named(told, name), named(told, whole));
@@ -174,7 +174,7 @@ fn assert_part(told: &[Told], name: &str, whole: &str, attributes: &[(&str, &str
     }
 }
 
-async fn operations_and_their_stages_are_parts_of_calls(kind: Kind) {
+async fn operations_and_stages_are_children_of_calls(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let client = server.client();
@@ -245,7 +245,7 @@ async fn operations_and_their_stages_are_parts_of_calls(kind: Kind) {
     assert_part(&told, "lease_renew", "etcdserverpb.Lease/LeaseKeepAlive", &[("id", "7")]);
     assert_eq!(told.iter().filter(|told| told.span.name == "lease_renew").count(), 2);
 
-    // A recipe is carried out by operations.
+    // A lock or election consists of operations.
     let lock = LockRequest { name: "l".into(), lease: 7 };
     client.locks().lock(g.follow(&client, lock, true)).await.unwrap();
     let told = g.told(&collector, &["txn", "v3lockpb.Lock/Lock"]).await;
@@ -279,7 +279,7 @@ async fn an_operation_lasts_as_long_as_its_watcher(kind: Kind) {
     assert_eq!(told.iter().filter(|told| told.span.name == "watch").count(), 2);
 }
 
-async fn what_fails_is_told_with_its_code(kind: Kind) {
+async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let (client, mistaken, late) = (server.client(), Trace(0x10), Trace(0x20));
@@ -297,7 +297,7 @@ async fn what_fails_is_told_with_its_code(kind: Kind) {
     let told = late.told(&collector, &["v3lockpb.Lock/Lock"]).await;
     let own = named(&told, "v3lockpb.Lock/Lock");
     let code = own.attribute("rpc.response.status_code").unwrap();
-    // Either end may be the first to notice that the time is up.
+    // Either end may be the first to notice the timeout.
     match code.as_str() {
         "DEADLINE_EXCEEDED" => assert_eq!(own.status_code(), 2),
         "CANCELLED" => assert_eq!(own.status_code(), 0),
@@ -305,12 +305,12 @@ async fn what_fails_is_told_with_its_code(kind: Kind) {
     }
 }
 
-/// A series about spans.
+/// A metric about spans.
 fn spans(server: &Server, name: &str) -> f64 {
     server.metric(&format!("quorate_tracing_spans_{name}")).unwrap()
 }
 
-async fn a_collector_that_is_not_there_costs_spans_alone(kind: Kind) {
+async fn a_missing_collector_loses_only_spans(kind: Kind) {
     let collector = Collector::prepare();
     let server = traced(kind, &collector, 1_000_000).start().await;
     let client = server.client();
@@ -339,7 +339,7 @@ async fn a_collector_that_is_not_there_costs_spans_alone(kind: Kind) {
     .await;
 }
 
-async fn what_waits_is_sent_at_the_end(kind: Kind) {
+async fn waiting_spans_are_sent_on_shutdown(kind: Kind) {
     let collector = Collector::start().await;
     let mut server = traced(kind, &collector, 0).start().await;
     let (client, trace) = (server.client(), Trace(0x10));

@@ -1,5 +1,4 @@
-//! Txn: conditions, branches, nesting, what each part sees, and what is refused before anything is
-//! written.
+//! Txn: conditions, branches, nesting, the data that each part sees, and refusals before any write.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
@@ -24,7 +23,7 @@ on_both_servers! {
     unknown_comparison_numbers,
     later_operations_see_earlier_ones,
     answers_carry_their_revisions,
-    reads_alone_take_no_revision,
+    a_transaction_of_reads_does_not_change_the_revision,
     nested_transactions,
     nested_conditions_see_the_store_as_it_was,
     deep_transactions,
@@ -34,15 +33,15 @@ on_both_servers! {
     overlapping_writes,
     accepted_overlaps,
     a_failing_operation_leaves_nothing,
-    what_the_store_as_it_is_refuses_is_said_first,
+    errors_of_the_current_store_come_first,
     concurrent_increments_are_not_lost,
     readers_see_whole_transactions_in_order,
 }
 
 on_quorate! {
-    a_put_that_keeps_what_the_transaction_deletes_is_refused,
+    a_put_that_keeps_the_value_of_a_deleted_key_is_refused,
     operations_of_nested_transactions_are_bounded_in_all,
-    a_transaction_without_credentials_is_refused_unread,
+    a_transaction_without_credentials_is_refused_before_its_checks,
 }
 
 fn read_all(answer: &pb::ResponseOp) -> Vec<String> {
@@ -104,7 +103,7 @@ async fn each_comparison(kind: Kind) {
     client.write("other", "").await;
     client.write("k", "m").await;
     client.put(put_leased("k", "m", 5)).await.unwrap();
-    // created at 3, changed at 4, version 2, value m, lease 5
+    // Created at 3, modified at 4, version 2, value m, lease 5.
     type Operand = fn(i64) -> TargetUnion;
     let value: Operand =
         |at| TargetUnion::Value(bytes([u8::try_from(i64::from(b'm') + at).unwrap()]));
@@ -142,7 +141,7 @@ async fn comparisons_of_absent_keys(kind: Kind) {
     assert!(
         holds(&client, compare("absent", CompareResult::Less, TargetUnion::ModRevision(1))).await
     );
-    // An absent key has no value, not an empty one.
+    // A missing key has no value, as opposed to an empty one.
     for result in [equal, CompareResult::NotEqual, CompareResult::Greater, CompareResult::Less] {
         let condition = compare("absent", result, TargetUnion::Value(bytes("")));
         assert!(!holds(&client, condition).await, "{result:?}");
@@ -250,7 +249,7 @@ async fn answers_carry_their_revisions(kind: Kind) {
     assert_eq!(answer.header.unwrap().revision, 3);
 }
 
-async fn reads_alone_take_no_revision(kind: Kind) {
+async fn a_transaction_of_reads_does_not_change_the_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -284,7 +283,7 @@ async fn nested_transactions(kind: Kind) {
     let deep = nested_answer(&middle.responses[1]);
     assert!(!deep.succeeded);
     assert_eq!(answer.header.unwrap().revision, 3);
-    // One revision, and its changes in the order of execution.
+    // One revision, with changes in the order of execution.
     let events = watch.next().await.events;
     let seen: Vec<_> = events
         .iter()
@@ -360,9 +359,9 @@ async fn malformed_transactions(kind: Kind) {
     assert_eq!(client.revision().await, 1, "a refusal changes nothing");
 }
 
-/// How deep the answer of a deep transaction goes, by its bytes.
+/// The depth of the answer to a deep transaction, from its bytes.
 fn depth_of_answer(mut answer: &[u8]) -> usize {
-    // The last value under one of these tags: answers of the transaction, the transaction's own.
+    // The last value under one of these tags: answers of the transaction, and the transaction's own answer.
     let mut depth = 0;
     for tag in [3, 4].into_iter().cycle() {
         let mut found = None;
@@ -424,7 +423,7 @@ async fn too_many_operations(kind: Kind) {
     let conditions = txn_when(vec![condition.clone(); 5], vec![], vec![]);
     refused(client.txn(conditions).await, Code::InvalidArgument, text);
     client.txn(txn_when(vec![condition; 4], puts(4), puts(4))).await.unwrap();
-    // A nested transaction gets what its parent leaves.
+    // A nested transaction gets the remaining operations of its parent.
     client.txn(txn(vec![nested(txn(puts(3)))])).await.unwrap();
     refused(client.txn(txn(vec![nested(txn(puts(4)))])).await, Code::InvalidArgument, text);
     let default = Server::start(kind).await;
@@ -435,7 +434,7 @@ async fn too_many_operations(kind: Kind) {
 async fn operations_of_nested_transactions_are_bounded_in_all(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // Three levels of lists, none of which is longer than the level above leaves: 16,384 operations and a few more.
+    // Three levels of lists, none longer than the remainder of the level above: slightly more than 16,384 operations.
     let tree = |leaves: usize| {
         let mut keys = (0..).map(|number| format!("k{number}"));
         let mut list = |count| {
@@ -455,7 +454,7 @@ async fn operations_of_nested_transactions_are_bounded_in_all(kind: Kind) {
     refused(client.txn(tree(32)).await, Code::InvalidArgument, text);
 }
 
-async fn a_transaction_without_credentials_is_refused_unread(kind: Kind) {
+async fn a_transaction_without_credentials_is_refused_before_its_checks(kind: Kind) {
     let server = options(kind).unguarded().start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -513,9 +512,9 @@ async fn accepted_overlaps(kind: Kind) {
         txn(vec![drop_range(), drop_range(), write_op(delete("k", ""))]),
         // A later sibling may delete what an earlier one wrote.
         txn(vec![nested(txn(vec![put_k()])), nested(txn(vec![drop_range()]))]),
-        // A deletion of everything after a key conflicts with nothing.
+        // A deletion of everything after a key does not conflict.
         txn(vec![write_op(delete("a", "\0")), put_k()]),
-        // Neither does an inverted range.
+        // An inverted range does not conflict either.
         txn(vec![write_op(delete("z", "a")), put_k()]),
         // Reads never conflict.
         txn(vec![scan(), put_k(), scan()]),
@@ -544,11 +543,11 @@ async fn a_failing_operation_leaves_nothing(kind: Kind) {
     assert_eq!(client.revision().await, 2);
 }
 
-async fn what_the_store_as_it_is_refuses_is_said_first(kind: Kind) {
+async fn errors_of_the_current_store_come_first(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // The second operation could not be carried out after the first; the third could never be.
+    // The second operation could not be executed after the first; the third could never be executed.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![
         write_op(delete("a", "\0")),
@@ -560,11 +559,11 @@ async fn what_the_store_as_it_is_refuses_is_said_first(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap(), b"v");
 }
 
-async fn a_put_that_keeps_what_the_transaction_deletes_is_refused(kind: Kind) {
+async fn a_put_that_keeps_the_value_of_a_deleted_key_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
-    // Etcd accepts this and ends; the request is refused instead.
+    // etcd accepts this and ends; Quorate refuses the request.
     let keep = pb::PutRequest { ignore_value: true, ..put("k", "") };
     let request = txn(vec![write_op(delete("a", "\0")), op(Request::RequestPut(keep))]);
     refused(client.txn(request).await, Code::InvalidArgument, "etcdserver: key not found");
@@ -605,7 +604,7 @@ async fn readers_see_whole_transactions_in_order(kind: Kind) {
             let value = number.to_string();
             let puts = ["a", "b", "c"].map(|name| put_op(format!("t/{name}"), &value));
             writer.txn(txn(puts.to_vec())).await.unwrap();
-            // What is acknowledged, everybody sees.
+            // Every client sees acknowledged writes.
             let seen = writer.range(key("t/b")).await.unwrap();
             assert_eq!(seen.kvs[0].value(), value.as_bytes());
         }

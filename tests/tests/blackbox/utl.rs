@@ -1,8 +1,8 @@
-//! `quorate utl` beside Debian's `etcdutl`: the same words about the same files, and members of both kinds that start
-//! on what either has made.
+//! `quorate utl` compared with Debian's `etcdutl`: equal output for equal files, and members of both kinds that start
+//! on the results of either tool.
 //!
-//! The kind under test is the server whose files are worked on. Quorate is held at 3.5 where Debian's etcd is to start
-//! on its files.
+//! The kind under test is the server that wrote the files. Quorate holds version 3.5 where Debian's etcd starts on its
+//! files.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,18 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    a_status_is_told_in_the_same_words,
+    status_output_equals_that_of_etcdutl,
     a_snapshot_becomes_one_member_of_either_kind,
     a_snapshot_becomes_three_members_of_either_kind,
     a_raised_revision_ends_old_watches,
-    what_is_not_restored_is_refused_alike,
+    failed_restores_are_refused_alike,
     a_damaged_snapshot_leaves_nothing_behind,
     hashes_are_those_of_the_server,
     a_defragmented_directory_is_smaller_and_whole,
     a_version_is_migrated_down_and_up,
     the_files_of_a_running_member_are_refused,
-    files_are_shown_in_words,
-    a_directory_is_judged,
+    files_are_dumped_as_text,
+    verify_reports_the_condition_of_a_directory,
 }
 
 const KEYS: usize = 100;
@@ -35,7 +35,7 @@ fn options(kind: Kind) -> Options {
     if kind == Kind::Quorate { options.flag("--hold-cluster-version=3.5") } else { options }
 }
 
-/// A server with something in it, and a snapshot of that.
+/// A server with some data, and a snapshot of it.
 async fn saved(kind: Kind) -> (Server, PathBuf) {
     let server = options(kind).start().await;
     let client = server.client();
@@ -53,13 +53,13 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The line that says why a tool has failed.
+/// The line with the reason for the failure of a tool.
 fn complaint(finished: &Finished) -> &str {
     let mut lines = finished.stderr.lines();
     lines.find(|line| line.starts_with("Error: ")).unwrap_or_else(|| panic!("{finished:?}"))
 }
 
-async fn a_status_is_told_in_the_same_words(kind: Kind) {
+async fn status_output_equals_that_of_etcdutl(kind: Kind) {
     if !has_etcd_tools() {
         return;
     }
@@ -71,7 +71,7 @@ async fn a_status_is_told_in_the_same_words(kind: Kind) {
             text.trim_end_matches('\n').split(separator).map(|part| part.replace('}', "")).collect()
         };
         let (theirs, ours) = (parts(&theirs), parts(&ours));
-        // 3.5 counts what all buckets hold as keys, and does not tell the version of the file.
+        // 3.5 counts the entries of all buckets as keys, and does not print the version of the file.
         assert_eq!((&ours[..2], &ours[3]), (&theirs[..2], &theirs[3]), "{format}");
         assert!(ours[2].contains("100") && theirs.len() == 4 && ours.len() == 5, "{ours:?}");
     }
@@ -115,7 +115,7 @@ async fn restore(utl: Utl, kind: Kind, names: &[&str], file: &Path, more: &[&str
     servers
 }
 
-/// The pairs of tool and server that are here.
+/// The installed pairs of tool and server.
 fn pairs() -> Vec<(Utl, Kind)> {
     let ours = (Utl::Quorate, Kind::Quorate);
     if has_etcd_tools() && Kind::Etcd.is_present() {
@@ -149,7 +149,7 @@ async fn becomes(kind: Kind, names: &[&str]) {
             clusters.push((listed.header.unwrap().cluster_id, utl, kind));
         }
         restored[0].client().write("after", "restore").await;
-        // What was written is there after a restart: the log goes on where the restored one began.
+        // Writes are still there after a restart: the log continues after the restored one.
         restored[0].kill();
         restored[0].start_again().await;
         assert_eq!(restored[0].client().read("after").await.unwrap(), b"restore");
@@ -185,7 +185,7 @@ async fn a_raised_revision_ends_old_watches(kind: Kind) {
     }
 }
 
-async fn what_is_not_restored_is_refused_alike(kind: Kind) {
+async fn failed_restores_are_refused_alike(kind: Kind) {
     if !has_etcd_tools() {
         return;
     }
@@ -224,10 +224,10 @@ async fn what_is_not_restored_is_refused_alike(kind: Kind) {
         &[good, &data, "--unheard-of"],
     ] {
         let args = [&["snapshot", "restore"], args].concat();
-        // etcdutl 3.5 wants a directory to be named.
+        // etcdutl 3.5 requires the name of a directory.
         let named = if args.len() == 2 { [&args[..], &[&data]].concat() } else { args };
         let theirs = Utl::Etcdutl.run(&named);
-        // etcdutl leaves what it had made until then.
+        // etcdutl leaves its partial result.
         drop(std::fs::remove_dir_all(place.join("new")));
         let ours = Utl::Quorate.run(&named);
         assert_eq!((ours.code, complaint(&ours)), (theirs.code, complaint(&theirs)), "{named:?}");
@@ -260,7 +260,7 @@ async fn a_damaged_snapshot_leaves_nothing_behind(kind: Kind) {
         assert_eq!(Utl::Quorate.run(&["snapshot", "status", text(&bad)]).code, Some(1), "{what}");
         assert_eq!(std::fs::read(&bad).unwrap(), bytes, "{what}");
     }
-    // Where nobody vouches for the pages, each is looked at.
+    // Without a digest, each page is checked.
     let mut told = 0;
     for page in 2..bytes.len() / 4096 {
         let mut changed = bytes.clone();
@@ -411,7 +411,7 @@ async fn the_files_of_a_running_member_are_refused(kind: Kind) {
         assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
     }
     assert!(!new.exists());
-    // A limit is waited for, and zero is none, as with etcdutl.
+    // A timeout is applied, and zero means none, as with etcdutl.
     let started = std::time::Instant::now();
     let refused = Utl::Quorate.run(&["hashkv", backend, "--timeout=300ms"]);
     assert!(complaint(&refused).contains("is in use by a running member"), "{refused:?}");
@@ -437,7 +437,7 @@ fn lines(finished: Finished) -> Vec<serde_json::Value> {
     finished.success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-async fn files_are_shown_in_words(kind: Kind) {
+async fn files_are_dumped_as_text(kind: Kind) {
     let (mut server, _) = saved(kind).await;
     server.client().delete_range(delete("k1", "")).await.unwrap();
     server.stop().await;
@@ -471,7 +471,7 @@ async fn files_are_shown_in_words(kind: Kind) {
     assert!(complaint(&other).contains("is a backend file") && complaint(&other).contains("`db`"));
 }
 
-async fn a_directory_is_judged(kind: Kind) {
+async fn verify_reports_the_condition_of_a_directory(kind: Kind) {
     let (mut server, _) = saved(kind).await;
     let data = server.data().to_owned();
     let verify = || Utl::Quorate.run(&["verify", text(&data)]);
@@ -486,7 +486,7 @@ async fn a_directory_is_judged(kind: Kind) {
     let stopped = verify().success();
     assert!(stopped.contains(&format!("HashKV {expected}")), "{stopped}");
 
-    // An acknowledged entry that is gone from the end of the log.
+    // An acknowledged entry is missing at the end of the log.
     let segment = server.wal_files().pop().unwrap();
     let log = std::fs::read(&segment).unwrap();
     let records = lines(Utl::Quorate.run(&["wal", "dump", text(&data), "-w", "json"]));
@@ -497,7 +497,7 @@ async fn a_directory_is_judged(kind: Kind) {
     assert!(cut.stdout.contains("it has lost entries"), "{cut:?}");
     assert!(cut.code == Some(1) && complaint(&cut).contains("do not start a member"), "{cut:?}");
 
-    // A byte that has changed within the log, and one in the backend file.
+    // A changed byte within the log, and one in the backend file.
     let mut changed = log.clone();
     changed[offset + 20] ^= 1;
     std::fs::write(&segment, changed).unwrap();
@@ -512,7 +512,7 @@ async fn a_directory_is_judged(kind: Kind) {
     let at = usize::try_from(leaf.unwrap()["id"].as_u64().unwrap()).unwrap() * 4096;
     let good = std::fs::read(server.backend()).unwrap();
     let mut bad = good.clone();
-    // The number that the page carries.
+    // The number in the page header.
     bad[at] ^= 1;
     std::fs::write(server.backend(), bad).unwrap();
     let broken = verify();

@@ -1,4 +1,4 @@
-//! Watch: what is delivered, in which order, and what a stream says besides events.
+//! Watch: delivered events, their order, and the other responses of a stream.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_create_request::FilterType;
@@ -10,7 +10,7 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    a_watcher_sees_what_happens_after_it,
+    a_watcher_receives_events_after_its_creation,
     events_carry_whole_records,
     a_single_key_is_matched_exactly,
     a_range_is_half_open,
@@ -20,18 +20,18 @@ on_both_servers! {
     one_revision_is_one_response,
     a_transaction_that_deletes_and_puts_gives_both_events,
     filters_drop_events,
-    previous_records_come_along,
+    previous_records_are_delivered_on_request,
     previous_records_that_are_compacted_are_absent,
     ids_are_chosen_by_the_server,
     ids_are_chosen_by_the_client,
     rejected_creations,
     cancelling,
     a_compacted_start_is_cancelled,
-    a_start_at_the_compacted_revision_is_fine,
+    a_start_at_the_compacted_revision_is_accepted,
     an_empty_request_is_ignored,
     closing_the_requests_leaves_the_stream_open,
     many_watchers_share_a_stream,
-    a_stream_that_asks_for_a_leader,
+    a_stream_that_requires_a_leader,
 }
 
 fn shown(event: &Event) -> String {
@@ -53,7 +53,7 @@ async fn remove(client: &Client, key: &str) -> i64 {
     client.delete_range(delete(key, "")).await.unwrap().header.unwrap().revision
 }
 
-async fn a_watcher_sees_what_happens_after_it(kind: Kind) {
+async fn a_watcher_receives_events_after_its_creation(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "before").await;
@@ -191,7 +191,7 @@ async fn a_transaction_that_deletes_and_puts_gives_both_events(kind: Kind) {
     client.write("k", "1").await;
     let mut watch = Watch::open(&client);
     watch.create(watch_key("k")).await;
-    // To delete everything after a key conflicts with no put.
+    // A deletion of everything after a key does not conflict with a put.
     let request = txn(vec![write_op(delete("k", "\0")), put_op("k", "2")]);
     client.txn(request).await.unwrap();
     let response = watch.next().await;
@@ -234,7 +234,7 @@ async fn filters_drop_events(kind: Kind) {
     assert_eq!(seen, expected.map(|(id, text)| (id, text.to_owned())));
 }
 
-async fn previous_records_come_along(kind: Kind) {
+async fn previous_records_are_delivered_on_request(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -343,7 +343,7 @@ async fn rejected_creations(kind: Kind) {
     let reply = watch.create(own).await;
     assert_eq!((reply.watch_id, reply.canceled), (-1, true));
     assert_eq!(reply.cancel_reason, "mvcc: duplicate watch ID provided on the WatchStream");
-    // The stream lives on, and so does the first watcher.
+    // The stream and the first watcher continue.
     client.write("a", "2").await;
     assert_eq!(all_shown(&watch.events(1).await), ["put a=2@3"]);
 }
@@ -361,7 +361,7 @@ async fn cancelling(kind: Kind) {
     assert_eq!((reply.watch_id, reply.canceled, reply.created), (0, true, false));
     assert_eq!((reply.compact_revision, reply.cancel_reason.as_str()), (0, ""));
     assert_eq!(reply.header.unwrap().revision, 2);
-    // Cancelling again, or what never was, is passed over in silence.
+    // Cancelling again, or cancelling an unknown watcher, is ignored.
     watch.cancel(0).await;
     watch.cancel(1234).await;
     client.write("a", "1").await;
@@ -387,7 +387,7 @@ async fn a_compacted_start_is_cancelled(kind: Kind) {
     let header = reply.header.unwrap();
     assert_eq!(header.revision, 0);
     assert!(header.cluster_id != 0 && header.member_id != 0 && header.raft_term != 0);
-    // The id is still in use, until the client cancels it too.
+    // The id remains in use until the client cancels it too.
     let again = pb::WatchCreateRequest { watch_id: 4, ..watch_key("k") };
     assert_eq!(watch.create(again.clone()).await.watch_id, -1);
     watch.cancel(4).await;
@@ -396,7 +396,7 @@ async fn a_compacted_start_is_cancelled(kind: Kind) {
     assert_eq!(watch.create(again).await.watch_id, 4);
 }
 
-async fn a_start_at_the_compacted_revision_is_fine(kind: Kind) {
+async fn a_start_at_the_compacted_revision_is_accepted(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 2..7 {
@@ -451,7 +451,7 @@ async fn many_watchers_share_a_stream(kind: Kind) {
     assert_eq!(ids, expected);
 }
 
-async fn a_stream_that_asks_for_a_leader(kind: Kind) {
+async fn a_stream_that_requires_a_leader(kind: Kind) {
     let server = Options::new(kind).start().await;
     let client = server.client();
     let mut metadata = client.metadata();
@@ -460,7 +460,7 @@ async fn a_stream_that_asks_for_a_leader(kind: Kind) {
     watch.create(watch_key("k")).await;
     client.put(put("k", "v")).await.unwrap();
     assert_eq!(watch.events(1).await.len(), 1);
-    // Other readers are not disturbed.
+    // Other readers are not affected.
     let seen = eventually("the write", async || {
         let answer = client.range(prefix("k")).await.unwrap();
         (answer.count == 1).then_some(answer.count)

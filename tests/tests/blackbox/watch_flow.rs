@@ -1,4 +1,4 @@
-//! Watch under strain: progress, fragments, long catch-ups, readers that are slow.
+//! Watches under load: progress, fragments, long catch-ups, slow readers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ on_both_servers! {
     progress_is_dropped_while_a_watcher_waits,
     periodic_progress,
     large_responses_are_fragmented,
-    without_consent_nothing_is_fragmented,
+    responses_are_not_fragmented_by_default,
     a_long_history_is_caught_up_in_order,
     a_history_of_large_values_is_caught_up_by_fast_and_slow_readers,
-    catching_up_while_others_write,
+    a_watcher_catches_up_during_writes,
     a_slow_reader_misses_nothing,
-    a_slow_reader_that_is_overtaken_by_a_compaction_is_told,
+    a_slow_reader_overtaken_by_a_compaction_is_notified,
     streams_end_with_the_server,
 }
 
@@ -61,7 +61,7 @@ async fn progress_needs_a_watcher(kind: Kind) {
     if server.is_3_7() {
         watch.progress().await;
     }
-    // Had there been an answer, it would come before this one.
+    // An answer would arrive before this one.
     watch.create(watch_key("k")).await;
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);
@@ -71,7 +71,7 @@ async fn progress_is_dropped_while_a_watcher_waits(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
-    // A watcher that waits for the future is not where the store is.
+    // A watcher that waits for a future revision is not synced.
     let request = pb::WatchCreateRequest { start_revision: 100, ..watch_key("k") };
     watch.create(request).await;
     watch.progress().await;
@@ -115,7 +115,7 @@ async fn write_at_once(client: &Client, count: usize, size: usize) -> i64 {
     client.txn(txn(puts.collect())).await.unwrap().header.unwrap().revision
 }
 
-/// Writes one revision whose events, with what was there before, take eight megabytes.
+/// Writes one revision whose events, with previous values, take eight megabytes.
 async fn write_large_revision(client: &Client) -> i64 {
     write_at_once(client, 100, 40_000).await;
     write_at_once(client, 100, 40_000).await
@@ -149,7 +149,7 @@ async fn large_responses_are_fragmented(kind: Kind) {
     }
 }
 
-async fn without_consent_nothing_is_fragmented(kind: Kind) {
+async fn responses_are_not_fragmented_by_default(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=4194304").start().await;
     let client = server.client();
     let request = pb::WatchCreateRequest { prev_kv: true, ..watch_prefix("k") };
@@ -169,7 +169,7 @@ async fn without_consent_nothing_is_fragmented(kind: Kind) {
 async fn a_long_history_is_caught_up_in_order(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
-    // More than fits into one batch of a catch-up.
+    // More than one batch of a catch-up.
     let writers = 20;
     let each = 150;
     let mut tasks = tokio::task::JoinSet::new();
@@ -192,8 +192,7 @@ async fn a_long_history_is_caught_up_in_order(kind: Kind) {
     assert_eq!(revisions, (2..=last).collect::<Vec<i64>>());
 }
 
-/// Reads the events of one watcher up to a revision, with what was there before; checks what may be in one
-/// response.
+/// Reads the events of one watcher up to a revision, with previous values; checks the contents of each response.
 async fn read_whole(watch: &mut Watch, fragment: bool, last: i64) -> Vec<(i64, Vec<u8>, Vec<u8>)> {
     let mut seen: Vec<(i64, Vec<u8>, Vec<u8>)> = Vec::new();
     let mut in_pieces = false;
@@ -237,7 +236,7 @@ async fn a_history_of_large_values_is_caught_up_by_fast_and_slow_readers(kind: K
                 prev_kv,
                 ..watch_key(key)
             };
-            // The slow one reads nothing before the fast one has read everything.
+            // The slow reader starts after the fast one has read everything.
             let mut slow = Watch::open(&server.client());
             slow.create(request.clone()).await;
             let mut fast = Watch::open(&server.client());
@@ -251,7 +250,7 @@ async fn a_history_of_large_values_is_caught_up_by_fast_and_slow_readers(kind: K
     }
 }
 
-async fn catching_up_while_others_write(kind: Kind) {
+async fn a_watcher_catches_up_during_writes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..300 {
@@ -281,7 +280,7 @@ async fn catching_up_while_others_write(kind: Kind) {
 
 async fn a_slow_reader_misses_nothing(kind: Kind) {
     let server = Server::start(kind).await;
-    // The reader's connection is its own, so that its unread bytes hold up nobody else.
+    // The reader has its own connection, so that its unread bytes delay no other client.
     let reader = server.client();
     let mut watch = Watch::open(&reader);
     watch.create(watch_prefix("k")).await;
@@ -296,7 +295,7 @@ async fn a_slow_reader_misses_nothing(kind: Kind) {
     assert!(seen.iter().zip(2..).all(|((revision, _), expected)| *revision == expected));
 }
 
-async fn a_slow_reader_that_is_overtaken_by_a_compaction_is_told(kind: Kind) {
+async fn a_slow_reader_overtaken_by_a_compaction_is_notified(kind: Kind) {
     let server = Server::start(kind).await;
     let reader = server.client();
     let mut watch = Watch::open(&reader);
@@ -308,7 +307,7 @@ async fn a_slow_reader_that_is_overtaken_by_a_compaction_is_told(kind: Kind) {
         last = client.write("k", &value).await;
     }
     client.compact_to(last).await;
-    // Either everything was already on its way, or the gap is announced; never a silent one.
+    // Either everything was already in transit, or the gap is announced; it is never silent.
     let mut next = 2;
     while next <= last {
         let response = watch.next().await;
@@ -329,7 +328,7 @@ async fn streams_end_with_the_server(kind: Kind) {
     let mut watch = Watch::open(&client);
     watch.create(watch_key("k")).await;
     server.signal("TERM");
-    // A stop waits for open streams, but not for ever.
+    // A stop waits for open streams, but not indefinitely.
     let limit = Duration::from_secs(15);
     let ended = tokio::time::timeout(limit, watch.try_next()).await;
     let ended = ended.expect("the stream outlives the server");

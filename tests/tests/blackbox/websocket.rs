@@ -1,4 +1,4 @@
-//! WebSocket at the JSON gateway: calls and streams over it, who asks, and how either side ends it.
+//! WebSocket at the JSON gateway: calls, streams, credentials, and the end from either side.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::web_socket::first;
@@ -13,25 +13,25 @@ use super::tls_hostile::ask;
 
 on_both_servers! {
     alone:
-    a_call_is_a_message_each_way,
-    a_watch_goes_on_until_its_client_closes,
-    a_token_comes_as_a_protocol_or_as_a_cookie,
+    a_call_is_one_message_in_each_direction,
+    a_watch_continues_until_its_client_closes,
+    a_token_is_a_protocol_or_a_cookie,
     errors_and_unknown_paths_are_messages,
-    what_is_no_handshake_is_refused,
+    invalid_websocket_handshakes_are_refused,
     fragments_are_joined_and_pings_answered,
     a_protocol_violation_is_reported,
     it_works_over_tls,
-    there_is_none_where_there_is_no_gateway,
+    websocket_requires_the_gateway,
 }
 
 on_quorate! {
     alone:
     a_watch_ends_with_its_client,
-    both_sides_are_told_when_the_member_stops,
-    it_counts_among_the_connections_of_its_address,
-    pages_of_other_origins_open_none_where_origins_are_listed,
+    both_sides_are_notified_when_the_member_stops,
+    websockets_count_against_the_limit_of_their_address,
+    other_origins_are_refused_if_origins_are_listed,
     long_messages_are_refused,
-    many_messages_are_taken_at_the_pace_of_their_answers,
+    messages_are_read_at_the_pace_of_their_answers,
 }
 
 async fn start(kind: Kind) -> Server {
@@ -68,18 +68,18 @@ fn call(server: &Server, path: &str, headers: &[(&str, &str)], body: &Value) -> 
 const K: &str = "aw==";
 const V: &str = "dg==";
 
-async fn a_call_is_a_message_each_way(kind: Kind) {
+async fn a_call_is_one_message_in_each_direction(kind: Kind) {
     let server = start(kind).await;
     let answer = call(&server, "/v3/kv/put", &[], &json!({"key": K, "value": V}));
     let revision = answer["header"]["revision"].as_str().unwrap().to_owned();
     assert_eq!(server.client().read("k").await.unwrap(), b"v");
-    // The method is POST, whatever the query says.
+    // The method is POST, whatever the query contains.
     let answer = call(&server, "/v3/kv/range?method=GET", &[], &json!({"key": K}));
     assert_eq!(answer["kvs"][0]["value"], json!(V));
     assert_eq!(answer["kvs"][0]["mod_revision"], json!(revision));
 }
 
-async fn a_watch_goes_on_until_its_client_closes(kind: Kind) {
+async fn a_watch_continues_until_its_client_closes(kind: Kind) {
     let server = start(kind).await;
     let client = server.client();
     let mut socket = open(&server, "/v3/watch");
@@ -131,7 +131,7 @@ fn post(server: &Server, path: &str, body: &Value) -> Value {
     serde_json::from_str(&answer.text()).unwrap()
 }
 
-async fn a_token_comes_as_a_protocol_or_as_a_cookie(kind: Kind) {
+async fn a_token_is_a_protocol_or_a_cookie(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
     for (path, body) in [
         ("/v3/auth/user/add", json!({"name": "root", "password": "p"})),
@@ -155,13 +155,13 @@ async fn a_token_comes_as_a_protocol_or_as_a_cookie(kind: Kind) {
         ("Cookie", &cookie),
     ] {
         let answer = put(&[(name, value)]);
-        // etcd 3.5 takes what stands before a token for a part of it.
+        // etcd 3.5 treats the text before a token as a part of it.
         let is_taken = answer["header"]["revision"].is_string();
         assert_eq!(is_taken, server.is_3_7(), "{value}: {answer}");
     }
     let told = |answer: &Value| answer["message"].as_str().unwrap_or_default().to_owned();
     assert_eq!(told(&put(&[])), "etcdserver: user name is empty");
-    // No other field is looked at.
+    // No other header field is used.
     assert_eq!(told(&put(&[("Authorization", &token)])), "etcdserver: user name is empty");
     let bad = [("Sec-WebSocket-Protocol", "Bearer, bad.1")];
     assert_eq!(told(&put(&bad)), "etcdserver: invalid auth token");
@@ -189,7 +189,7 @@ async fn errors_and_unknown_paths_are_messages(kind: Kind) {
     assert_eq!(told["message"], json!("invalid character 'z' looking for beginning of value"));
 }
 
-async fn what_is_no_handshake_is_refused(kind: Kind) {
+async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
     let server = start(kind).await;
     let ask = |method: &str, path: &str, fields: &[(&str, &str)]| {
         let asked = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
@@ -203,7 +203,7 @@ async fn what_is_no_handshake_is_refused(kind: Kind) {
     assert_eq!(ask("GET", "/v3/watch", &[version]).status, 400, "no key");
     let post = ask("POST", "/v3/watch", &[version, key]);
     assert_eq!((post.status, post.text().as_str()), (405, "Method Not Allowed\n"));
-    // Elsewhere nobody looks at it.
+    // Without a gateway the header has no effect.
     assert_eq!(ask("GET", "/version", &[version, key]).status, 200);
     let other = [("Connection", "Upgrade"), ("Upgrade", "h2c")];
     let answer = request_with(server.port(), "GET", "/v3/kv/range", &other, b"");
@@ -226,7 +226,7 @@ async fn fragments_are_joined_and_pings_answered(kind: Kind) {
 async fn a_protocol_violation_is_reported(kind: Kind) {
     let server = start(kind).await;
     for broken in [
-        // Not masked; reserved bits; no opcode; a ping in parts; the rest of nothing.
+        // Not masked; reserved bits; no opcode; a fragmented ping; a continuation without a start.
         &[0x81, 0x02, b'{', b'}'][..],
         &[0xc1, 0x80, 0, 0, 0, 0],
         &[0x83, 0x80, 0, 0, 0, 0],
@@ -250,14 +250,14 @@ async fn it_works_over_tls(kind: Kind) {
     assert!(answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
 }
 
-async fn there_is_none_where_there_is_no_gateway(kind: Kind) {
+async fn websocket_requires_the_gateway(kind: Kind) {
     let options = Options::new(kind).unguarded().flag("--enable-grpc-gateway=false");
     let server = options.start().await;
     let refused = WebSocket::connect(server.port(), "/v3/watch", &[]).unwrap_err();
     assert!(refused.starts_with("HTTP/1.1 404 "), "{refused}");
 }
 
-async fn both_sides_are_told_when_the_member_stops(kind: Kind) {
+async fn both_sides_are_notified_when_the_member_stops(kind: Kind) {
     let mut server = start(kind).await;
     let mut idle = open(&server, "/v3/kv/put");
     let mut watching = open(&server, "/v3/watch");
@@ -267,16 +267,16 @@ async fn both_sides_are_told_when_the_member_stops(kind: Kind) {
     assert_eq!(idle.next_message(), Message::Closed(Some(1001)));
     let told = next(&mut watching);
     assert_eq!(told["error"]["message"], json!("etcdserver: server stopped"), "{told}");
-    // By what it hears of first: that its call has ended, or that the member stops.
+    // The code depends on the first cause: the end of its call, or the stop of the member.
     let end = watching.next_message();
     assert!(matches!(end, Message::Closed(Some(1000 | 1001))), "{end:?}");
     server.ended().await;
 }
 
-async fn it_counts_among_the_connections_of_its_address(kind: Kind) {
+async fn websockets_count_against_the_limit_of_their_address(kind: Kind) {
     let options = Options::new(kind).unguarded().flag("--max-connections-per-address=1");
     let server = options.start().await;
-    // The connections of whoever looked whether it is there have to go first.
+    // The connections of the readiness check must close first.
     let connected = async || WebSocket::try_connect(server.port(), "/v3/watch", &[]).ok();
     let mut first = eventually("a place", connected).await.unwrap();
     first.send(&json!({"create_request": {"key": K}}).to_string());
@@ -288,7 +288,7 @@ async fn it_counts_among_the_connections_of_its_address(kind: Kind) {
     eventually("its place", connected).await.unwrap();
 }
 
-async fn pages_of_other_origins_open_none_where_origins_are_listed(kind: Kind) {
+async fn other_origins_are_refused_if_origins_are_listed(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--cors=https://a.example:8443").start().await;
     let connect =
         |headers: &[(&str, &str)]| WebSocket::connect(server.port(), "/v3/kv/range", headers);
@@ -302,7 +302,7 @@ async fn pages_of_other_origins_open_none_where_origins_are_listed(kind: Kind) {
 }
 
 async fn long_messages_are_refused(kind: Kind) {
-    /// More than four times what a request may be.
+    /// More than four times the limit of a request.
     const PARTS: usize = 12;
     let server = start(kind).await;
     let mut socket = open(&server, "/v3/kv/put");
@@ -317,7 +317,7 @@ async fn long_messages_are_refused(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn many_messages_are_taken_at_the_pace_of_their_answers(kind: Kind) {
+async fn messages_are_read_at_the_pace_of_their_answers(kind: Kind) {
     const MESSAGES: usize = 2_000;
     let server = start(kind).await;
     server.client().grant(7, 600).await;

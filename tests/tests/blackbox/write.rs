@@ -9,21 +9,21 @@ use tonic::Code;
 
 on_both_servers! {
     revisions_count_changes,
-    a_put_returns_what_was_there,
+    a_put_returns_the_previous_record,
     a_put_can_keep_the_value,
     a_put_can_keep_the_lease,
     put_refusals,
     a_delete_removes_a_key,
     a_delete_removes_a_range,
-    a_delete_returns_what_was_there,
-    a_deleted_key_begins_again,
+    a_delete_returns_the_previous_records,
+    a_deleted_key_restarts_at_version_one,
     delete_refusals,
     a_compaction_drops_superseded_records,
     a_tombstone_at_the_compacted_revision_stays_readable,
     compaction_refusals,
     revision_zero_compacts_an_untouched_store_once,
-    a_compaction_announces_its_end,
-    large_values_come_back_whole,
+    a_compaction_logs_its_end,
+    large_values_are_returned_unchanged,
 }
 
 async fn revisions_count_changes(kind: Kind) {
@@ -40,7 +40,7 @@ async fn revisions_count_changes(kind: Kind) {
     assert!(is_first_term(header.raft_term), "{header:?}");
 }
 
-async fn a_put_returns_what_was_there(kind: Kind) {
+async fn a_put_returns_the_previous_record(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let asking = |value| pb::PutRequest { prev_kv: true, ..put("a", value) };
@@ -131,7 +131,7 @@ async fn a_delete_removes_a_range(kind: Kind) {
     assert_eq!(client.range(from_key("\0")).await.unwrap().count, 1);
 }
 
-async fn a_delete_returns_what_was_there(kind: Kind) {
+async fn a_delete_returns_the_previous_records(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for name in ["c", "a", "b"] {
@@ -144,7 +144,7 @@ async fn a_delete_returns_what_was_there(kind: Kind) {
     assert_eq!(found, [(&b"a"[..], 3), (b"b", 4), (b"c", 2)]);
 }
 
-async fn a_deleted_key_begins_again(kind: Kind) {
+async fn a_deleted_key_restarts_at_version_one(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -234,7 +234,7 @@ async fn revision_zero_compacts_an_untouched_store_once(kind: Kind) {
     refused(client.compact(zero).await, Code::OutOfRange, compacted);
 }
 
-async fn a_compaction_announces_its_end(kind: Kind) {
+async fn a_compaction_logs_its_end(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for value in ["1", "2", "3"] {
@@ -247,7 +247,7 @@ async fn a_compaction_announces_its_end(kind: Kind) {
     .await;
 }
 
-async fn large_values_come_back_whole(kind: Kind) {
+async fn large_values_are_returned_unchanged(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for size in [0, 1, 4095, 4096, 65_536, 1_000_000] {

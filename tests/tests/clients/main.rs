@@ -1,8 +1,8 @@
-//! Clients that people use, unmodified: each does what it can do, against both servers, and says what it sees.
+//! Unmodified client libraries in common use: each exercises its features against both servers and prints the results.
 //!
-//! Those of Python and JavaScript are installed by `installed`, where there is a registry to install them from; `tests/clients`
-//! has a script for each, with what it sees on etcd beside it. `etcd-client` of crates.io is called right here, as far as
-//! `blackbox/tools.rs` does not call it already.
+//! `installed` installs those of Python and JavaScript if there is a registry; `tests/clients` has a script for each,
+//! with its expected output on etcd. `etcd-client` of crates.io is called directly, for the features that
+//! `blackbox/tools.rs` does not use.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -1,4 +1,4 @@
-//! A client with the addresses of three members, which go and come back underneath it.
+//! A client with the addresses of three members, which are restarted and killed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
@@ -12,13 +12,13 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may already be gone.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-async fn etcd3_of_npm_goes_on(kind: Kind) {
+async fn etcd3_of_npm_survives_restarts(kind: Kind) {
     let Some(script) = Script::javascript("of_etcd3_members.js") else { return };
     let mut cluster = Cluster::start(kind, 3).await;
     let mut command = script.command();
@@ -51,11 +51,11 @@ async fn etcd3_of_npm_goes_on(kind: Kind) {
 }
 
 #[test]
-fn etcd3_of_npm_goes_on_quorate() {
-    run_cluster(Kind::Quorate, etcd3_of_npm_goes_on);
+fn etcd3_of_npm_survives_restarts_quorate() {
+    run_cluster(Kind::Quorate, etcd3_of_npm_survives_restarts);
 }
 
 #[test]
-fn etcd3_of_npm_goes_on_etcd() {
-    run_cluster(Kind::Etcd, etcd3_of_npm_goes_on);
+fn etcd3_of_npm_survives_restarts_etcd() {
+    run_cluster(Kind::Etcd, etcd3_of_npm_survives_restarts);
 }

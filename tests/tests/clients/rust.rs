@@ -12,7 +12,7 @@ on_both_servers! {
     etcd_client_elects,
     etcd_client_makes_users,
     etcd_client_logs_in,
-    etcd_client_shows_its_certificate,
+    etcd_client_presents_its_certificate,
 }
 
 async fn connect(port: u16) -> ec::Client {
@@ -102,7 +102,7 @@ async fn etcd_client_logs_in(kind: Kind) {
     client.unlock(held.key()).await.unwrap();
 }
 
-async fn etcd_client_shows_its_certificate(kind: Kind) {
+async fn etcd_client_presents_its_certificate(kind: Kind) {
     let secured = secured(kind).await;
     let [ca, cert, key] = secured.files.each_ref().map(|path| std::fs::read(path).unwrap());
     let tls = ec::TlsOptions::new().ca_certificate(ec::Certificate::from_pem(ca));

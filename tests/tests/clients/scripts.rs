@@ -1,4 +1,4 @@
-//! The clients of Python and JavaScript, by the scripts in `tests/clients`: what one sees is the same on both servers.
+//! The clients of Python and JavaScript, run by the scripts in `tests/clients`: their output is equal on both servers.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use quorate_tests::{Kind, Server, on_both_servers, skipped};
 use crate::installed::{folder, node_modules, python};
 use crate::servers::{plain, secured, with_users};
 
-/// Longest that a script may take, in seconds.
+/// Timeout of a script, in seconds.
 const LIMIT_SECS: &str = "90";
 
 on_both_servers! {
@@ -17,20 +17,20 @@ on_both_servers! {
     etcd3_of_npm,
 }
 
-/// A script, and the program that runs it.
+/// A script and its interpreter.
 pub(crate) struct Script {
     name: &'static str,
     command: Box<dyn Fn() -> Command>,
 }
 
 impl Script {
-    /// A script of Python. `protobuf` says which of its implementations the client was made for.
+    /// A Python script. `protobuf` selects the implementation that the client needs.
     fn python(name: &'static str, protobuf: &'static str) -> Option<Self> {
         let python = python().inspect_err(|why| missing(why)).ok()?;
         let command = move || {
             let mut command = Command::new(&python);
             command.env("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", protobuf);
-            // Authorities of the machine would go before those that the script names.
+            // The machine's CA settings would take precedence over those of the script.
             command.env_remove("REQUESTS_CA_BUNDLE").env_remove("CURL_CA_BUNDLE");
             command
         };
@@ -48,7 +48,7 @@ impl Script {
         Some(Self { name, command: Box::new(command) })
     }
 
-    /// The script, about to be run with its arguments.
+    /// The command with the script and its arguments.
     pub(crate) fn command(&self) -> Command {
         let command = (self.command)();
         let mut limited = Command::new("timeout");
@@ -63,7 +63,7 @@ impl Script {
         limited
     }
 
-    /// Runs one of its forms, and holds what it says against what it says of etcd.
+    /// Runs one form of the script, and compares its output with that on etcd.
     fn run(&self, form: &str, server: &Server, files: &[String]) {
         let mut command = self.command();
         command.args([form, "127.0.0.1", &server.port().to_string()]).args(files);

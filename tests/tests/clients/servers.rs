@@ -1,4 +1,4 @@
-//! Servers as the clients want them: with users, or with certificates.
+//! Servers for the clients: with users, or with certificates.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,22 +6,22 @@ use std::process::Command;
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, Server};
 
-/// A server that asks who comes for a certificate, and where the files are.
+/// A server that requires client certificates, and its files.
 pub(crate) struct Secured {
     pub(crate) server: Server,
-    /// The authority, the client's certificate and its key.
+    /// The CA, the client's certificate and its key.
     pub(crate) files: [String; 3],
     _place: Server,
 }
 
-/// A server to which everybody may come.
+/// A server without TLS.
 pub(crate) async fn plain(kind: Kind) -> Server {
     Options::new(kind).unguarded().start().await
 }
 
-/// A server to which those with a certificate may come; the client's is called `client`.
+/// A server that requires client certificates; the client's is named `client`.
 pub(crate) async fn secured(kind: Kind) -> Secured {
-    // The server's own folder is made after its flags.
+    // The server's own folder is created after its flags.
     let place = Options::new(kind).unguarded().prepare();
     let folder = place.scratch();
     let authority = Authority::new();
@@ -40,7 +40,7 @@ pub(crate) async fn secured(kind: Kind) -> Secured {
     Secured { server: options.start().await, files: [ca, cert, key], _place: place }
 }
 
-/// Makes root, and `app` with the password `secret` and the keys `app/`; from then on it counts who somebody is.
+/// Creates root, and `app` with the password `secret` and the keys `app/`, and enables authentication.
 pub(crate) fn with_users(server: &Server, files: &[String]) {
     let tool = |line: &str| {
         let mut command = Command::new(Kind::Quorate.program());

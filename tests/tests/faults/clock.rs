@@ -1,5 +1,4 @@
-//! Wall clocks that jump. Programs in Go read the clock without asking the C library, so the original
-//! is out of reach here.
+//! Jumps of the wall clock. Go programs read the clock without the C library, so this test cannot cover etcd.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ on_clusters_of_quorate! {
     the_leaders_clock_jumps,
 }
 
-/// Date and hour, as a member tells its peers.
+/// Date and hour that a member reports to its peers.
 fn clock(cluster: &Cluster, member: usize) -> String {
     let answer = get(cluster.server(member).peer_port(), "/raft/probing").text();
     let time = answer.split("\"Now\":\"").nth(1).and_then(|rest| rest.get(..13));

@@ -1,4 +1,4 @@
-//! Disks that are full, fail, or are slow, under one member.
+//! A full, failing or slow disk of one member.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ on_clusters! {
 }
 
 async fn one_disk_is_full(kind: Kind) {
-    // Two segments of the log are allocated ahead.
+    // Two segments of the log are preallocated.
     let Some(disk) = SmallDisk::new(250) else { return };
     let options = ClusterOptions::new(kind, 3).member(2, |member| disk.prepare(member));
     Ordeal::run(options, async |ordeal| {
         disk.fill();
-        // Large values use up what was allocated ahead.
+        // Large values use up the preallocated space.
         let everyone = ordeal.cluster.everyone();
         let value = vec![b'v'; 200_000];
         eventually("the member without a disk to end", async || {
-            // What becomes of the write is of no interest.
+            // The outcome of the write does not matter.
             drop(everyone.try_ask(async |client| client.put(put("large", &value)).await).await);
             (!ordeal.cluster.server_mut(2).is_running()).then_some(())
         })
@@ -42,8 +42,8 @@ async fn syncs_of_one_member_fail(kind: Kind) {
     Ordeal::run(options, async |ordeal| {
         for _ in 0..2 {
             syncing.set(ordeal.cluster.server(1), Syncs::Fail);
-            // What is not known to be on disk may not be acknowledged, and trying again does not help
-            // (the kernel may have dropped it): it ends.
+            // An entry that may not be on disk must not be acknowledged, and a retry of the sync does not help because
+            // the kernel may have dropped the data: the member ends.
             ordeal.cluster.ended(1).await;
             ordeal.progress().await;
             syncing.set(ordeal.cluster.server(1), Syncs::Work);

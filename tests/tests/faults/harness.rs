@@ -1,4 +1,4 @@
-//! What the other tests rely on: members that start, stop, come, go and agree.
+//! Tests of the harness itself: members that start, stop, join, leave and agree.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use crate::on_clusters;
 
 on_clusters! {
     members_are_interrupted_and_agree,
-    members_come_and_go,
-    links_part_members,
+    members_are_added_and_removed,
+    links_separate_members,
     a_load_without_faults_is_clean,
 }
 
@@ -46,7 +46,7 @@ async fn members_are_interrupted_and_agree(kind: Kind) {
     assert!(revision >= 4, "three writes were acknowledged, revision {revision}");
 }
 
-async fn members_come_and_go(kind: Kind) {
+async fn members_are_added_and_removed(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).flag("--strict-reconfig-check=false");
     let mut cluster = options.start().await;
     let everyone = cluster.everyone();
@@ -72,14 +72,14 @@ async fn members_come_and_go(kind: Kind) {
     cluster.check_same_content().await;
 }
 
-async fn links_part_members(kind: Kind) {
+async fn links_separate_members(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).linked().start().await;
     let everyone = cluster.everyone();
     let leader = cluster.leader().await;
     cluster.links().isolate(leader);
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
     let second = cluster.leader_among(&others).await;
-    // Both sides still serve clients, but only one may answer.
+    // Both sides still accept clients, but only one may answer.
     let alone = cluster.client(leader);
     assert!(within("an answer", alone.put(put("alone", "v"))).await.is_err());
     write(&everyone, "together").await;
@@ -87,7 +87,7 @@ async fn links_part_members(kind: Kind) {
     cluster.check_same_content().await;
     assert_eq!(cluster.client(second).read("together").await.unwrap(), b"v");
 
-    // What the leader says arrives nowhere, though it hears everybody.
+    // No message from the leader arrives, although it receives all messages.
     let leader = cluster.leader().await;
     let others: Vec<usize> = (0..3).filter(|member| *member != leader).collect();
     for other in &others {

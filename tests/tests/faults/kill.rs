@@ -17,14 +17,14 @@ on_clusters! {
     a_follower_is_killed,
     a_majority_is_killed,
     all_are_killed,
-    one_after_the_other_is_stopped,
+    members_are_stopped_one_after_the_other,
     a_follower_that_fell_behind_gets_a_snapshot,
     streams_that_require_a_leader_are_refused_without_a_quorum,
 }
 
 on_clusters_of_quorate! {
     a_killed_leader_is_succeeded_before_a_timeout,
-    a_killed_leader_costs_no_stream_that_requires_one,
+    streams_that_require_a_leader_survive_a_killed_leader,
 }
 
 async fn the_leader_is_killed(kind: Kind) {
@@ -40,7 +40,7 @@ async fn the_leader_is_killed(kind: Kind) {
     .await;
 }
 
-/// Its address refuses connections, so that nobody has to wait until it has been silent for long.
+/// Its address refuses connections, so that no member has to wait for a timeout.
 async fn a_killed_leader_is_succeeded_before_a_timeout(kind: Kind) {
     const ELECTION_MILLIS: u32 = 20_000;
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, ELECTION_MILLIS).start().await;
@@ -80,7 +80,7 @@ async fn a_majority_is_killed(kind: Kind) {
             let follower = ordeal.cluster.follower().await;
             ordeal.cluster.kill(leader);
             ordeal.cluster.kill(follower);
-            // The one that is left answers what needs nobody else.
+            // The remaining member answers serializable reads.
             let last = ordeal.cluster.running()[0];
             let mut read = key("load/0");
             read.serializable = true;
@@ -105,7 +105,7 @@ async fn all_are_killed(kind: Kind) {
     .await;
 }
 
-async fn one_after_the_other_is_stopped(kind: Kind) {
+async fn members_are_stopped_one_after_the_other(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             // A leader that stops hands over first.
@@ -139,7 +139,7 @@ async fn a_follower_that_fell_behind_gets_a_snapshot(kind: Kind) {
     .await;
 }
 
-/// Opens a watch stream that is to end when there is no leader.
+/// Opens a watch stream that must end when there is no leader.
 async fn open_led(client: &Client) -> Result<Watch, Status> {
     let mut metadata = MetadataMap::new();
     metadata.insert("hasleader", "true".parse().unwrap());
@@ -150,16 +150,16 @@ async fn open_led(client: &Client) -> Result<Watch, Status> {
     Ok(watch)
 }
 
-/// Opens one after the other, until told to stop.
+/// Opens one stream after the other until it is stopped.
 async fn open_many_led(client: Client, stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
         drop(open_led(&client).await.expect("a stream that requires a leader"));
     }
 }
 
-/// A follower of etcd's takes new streams for as long as it does not know that its leader is gone. Ours knows
-/// at once, and has them wait for the successor.
-async fn a_killed_leader_costs_no_stream_that_requires_one(kind: Kind) {
+/// A follower of etcd accepts new streams until it notices the loss of its leader. Ours notices at once, and makes them
+/// wait for the successor.
+async fn streams_that_require_a_leader_survive_a_killed_leader(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
     for _ in 0..3 {
         let leader = cluster.leader().await;

@@ -1,8 +1,8 @@
-//! Clusters under load whose members and links fail, and that must not lose or mix up anything.
+//! Clusters under load with failing members and links, which must not lose or reorder data.
 //!
-//! One module per kind of fault, each test one fault or one after the other, and in `storm` all of
-//! them in an order that chance decides. What the clients of the load must be able to say afterwards
-//! is told at [`quorate_tests::Load`]. See the library beside this for how a test is run.
+//! There is one module for each kind of fault; a test has one fault, or several in sequence, and `storm` has all of
+//! them in random order. [`quorate_tests::Load`] describes the checks of the clients' observations. The library beside
+//! this describes how tests run.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -21,7 +21,7 @@ mod storm;
 
 use quorate_tests::{Cluster, ClusterOptions, Load, PATIENCE, Random, Summary, eventually_within};
 
-/// Makes two tests of each function named: `name::quorate` and `name::etcd`.
+/// Defines two tests for each function: `name::quorate` and `name::etcd`.
 #[macro_export]
 macro_rules! on_clusters {
     ($($name:ident),* $(,)?) => {
@@ -39,7 +39,7 @@ macro_rules! on_clusters {
     };
 }
 
-/// Makes one test of each function named, for what Quorate alone can do or have done to it.
+/// Defines one test for each function, for features or faults of Quorate only.
 #[macro_export]
 macro_rules! on_clusters_of_quorate {
     ($($name:ident),* $(,)?) => {
@@ -52,25 +52,24 @@ macro_rules! on_clusters_of_quorate {
     };
 }
 
-/// A cluster with clients at work.
+/// A cluster with running clients.
 struct Ordeal {
     cluster: Cluster,
     load: Load,
     random: Random,
 }
 
-/// Heartbeat interval and election timeout for tests in which the leader must stay in office, however
-/// busy the machine is.
+/// Heartbeat interval and election timeout for tests in which the leader must keep the lead on a busy machine.
 const CALM: (u32, u32) = (100, 1_000);
 
-/// Changes that show that a cluster is in service.
+/// Number of changes that prove that a cluster serves.
 const SOME: u64 = 40;
-/// Changes that take a while.
+/// Number of changes that take a while.
 const MANY: u64 = 100;
 
 impl Ordeal {
-    /// Starts a cluster and its load, lets a fault have its way, and checks what came of it. The fault
-    /// must leave all members running and able to talk to each other.
+    /// Starts a cluster and its load, applies a fault, and checks the result. The fault must leave all members running
+    /// and connected.
     async fn run(options: ClusterOptions, fault: impl AsyncFnOnce(&mut Self)) -> Summary {
         let mut random = Random::by_chance();
         let cluster = options.start().await;
@@ -88,7 +87,7 @@ impl Ordeal {
         self.load.progress(SOME).await;
     }
 
-    /// Waits until a member has said something so many times from now on.
+    /// Waits until a member has logged a line this many times from now on.
     async fn wait_for_log(&self, member: usize, text: &str, times: usize) {
         let count = || self.cluster.server(member).log().matches(text).count();
         let before = count();

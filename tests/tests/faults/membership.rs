@@ -1,4 +1,4 @@
-//! Members that are added, promoted, removed and replaced while clients are at work.
+//! Members that are added, promoted, removed and replaced under load.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{ClusterOptions, Kind, eventually};
@@ -28,7 +28,7 @@ async fn a_wiped_member_is_refused_and_replaced(kind: Kind) {
         let follower = ordeal.cluster.follower().await;
         ordeal.cluster.kill(follower);
         ordeal.cluster.wipe(follower);
-        // It has voted and acknowledged and knows nothing of it: it may not come back as itself.
+        // It has voted and acknowledged entries and lost that knowledge: it must not return under its old id.
         ordeal.cluster.launch(follower);
         let exit = ordeal.cluster.try_ready(follower).await.unwrap_err();
         assert!(exit.status.is_some(), "{exit}");

@@ -1,4 +1,4 @@
-//! Links that lose, delay, or carry one way only.
+//! Links that drop, delay, or carry only one direction.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use quorate_tests::{ClusterOptions, Kind, Rule};
 
 use crate::{CALM, MANY, Ordeal, on_clusters};
 
-/// What a member says that wants to lead.
+/// The log line of a member that campaigns.
 const ELECTION: &str = "is starting a new election";
 
 on_clusters! {
     the_leader_is_isolated,
     a_follower_is_isolated,
     the_leader_is_in_the_minority,
-    nobody_hears_the_leader,
-    the_leader_hears_nobody,
-    a_follower_hears_nobody,
-    two_members_meet_only_through_a_third,
+    messages_from_the_leader_are_lost,
+    messages_to_the_leader_are_lost,
+    messages_to_a_follower_are_lost,
+    two_members_are_connected_only_through_a_third,
     the_leader_refuses_connections,
     links_flap,
     links_are_slow,
@@ -73,7 +73,7 @@ async fn the_leader_is_in_the_minority(kind: Kind) {
     .await;
 }
 
-async fn nobody_hears_the_leader(kind: Kind) {
+async fn messages_from_the_leader_are_lost(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let others = ordeal.others(leader);
@@ -88,14 +88,14 @@ async fn nobody_hears_the_leader(kind: Kind) {
     .await;
 }
 
-async fn the_leader_hears_nobody(kind: Kind) {
+async fn messages_to_the_leader_are_lost(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let others = ordeal.others(leader);
         for other in &others {
             ordeal.cluster.links().set(*other, leader, Rule::Drop);
         }
-        // It must notice that nobody answers and give up, or the others would wait for it forever.
+        // It must notice that no member answers and step down, or the others would wait for it forever.
         ordeal.cluster.leader_among(&others).await;
         ordeal.progress().await;
         ordeal.cluster.links().heal();
@@ -104,14 +104,14 @@ async fn the_leader_hears_nobody(kind: Kind) {
     .await;
 }
 
-async fn a_follower_hears_nobody(kind: Kind) {
+async fn messages_to_a_follower_are_lost(kind: Kind) {
     Ordeal::run(linked(kind, 3).timing(CALM.0, CALM.1), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
         for other in ordeal.others(follower) {
             ordeal.cluster.links().set(other, follower, Rule::Drop);
         }
-        // It asks for votes again and again, and everybody hears that.
+        // It campaigns again and again, and all members receive its requests.
         ordeal.wait_for_log(follower, ELECTION, 3).await;
         ordeal.progress().await;
         assert_eq!(ordeal.cluster.leader().await, leader, "a member that hears nobody disturbs");
@@ -121,7 +121,7 @@ async fn a_follower_hears_nobody(kind: Kind) {
     .await;
 }
 
-async fn two_members_meet_only_through_a_third(kind: Kind) {
+async fn two_members_are_connected_only_through_a_third(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
@@ -134,7 +134,7 @@ async fn two_members_meet_only_through_a_third(kind: Kind) {
     .await;
 }
 
-/// It looks as if its process had ended, and it leads on.
+/// It looks as if its process had ended, but it still leads.
 async fn the_leader_refuses_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..3 {

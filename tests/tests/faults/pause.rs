@@ -1,4 +1,4 @@
-//! Members that get no processor for a while and do not know.
+//! Members that are suspended for a while without noticing it.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use quorate_tests::{ClusterOptions, Kind, eventually, within};
 use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
-    a_leader_that_slept_answers_nothing_stale,
-    a_follower_sleeps,
-    everybody_sleeps,
+    a_resumed_leader_answers_no_stale_read,
+    a_follower_is_suspended,
+    all_members_are_suspended,
 }
 
 on_clusters_of_quorate! {
-    a_leader_that_overslept_ends_no_lease,
+    a_resumed_leader_ends_no_renewed_lease,
 }
 
-async fn a_leader_that_slept_answers_nothing_stale(kind: Kind) {
+async fn a_resumed_leader_answers_no_stale_read(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
@@ -25,8 +25,8 @@ async fn a_leader_that_slept_answers_nothing_stale(kind: Kind) {
             let awake = ordeal.cluster.running();
             ordeal.cluster.leader_among(&awake).await;
             ordeal.progress().await;
-            // These ask the sleeper what others have changed since. It finds their questions when it
-            // wakes up and still believes that it leads.
+            // These clients ask the suspended leader for the changes of others. It finds their requests when it resumes
+            // and still believes that it is the leader.
             ordeal.load.read_from(&ordeal.cluster, leader, &mut ordeal.random);
             ordeal.load.work(Duration::from_millis(300)).await;
             ordeal.cluster.resume(leader);
@@ -36,7 +36,7 @@ async fn a_leader_that_slept_answers_nothing_stale(kind: Kind) {
     .await;
 }
 
-async fn a_follower_sleeps(kind: Kind) {
+async fn a_follower_is_suspended(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let follower = ordeal.cluster.follower().await;
@@ -51,7 +51,7 @@ async fn a_follower_sleeps(kind: Kind) {
     .await;
 }
 
-async fn everybody_sleeps(kind: Kind) {
+async fn all_members_are_suspended(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             for member in 0..3 {
@@ -67,12 +67,12 @@ async fn everybody_sleeps(kind: Kind) {
     .await;
 }
 
-/// Lifetime of the leases, in seconds.
+/// TTL of the leases, in seconds.
 const LIFE: i64 = 2;
 
-/// The sleeper's clocks say that the leases are over, when it wakes up and believes that it leads; the next
-/// leader has renewed them. It must not end them, nor renew one on its own authority.
-async fn a_leader_that_overslept_ends_no_lease(kind: Kind) {
+/// When the leader resumes and still believes that it leads, its clocks say that the leases have expired; the next
+/// leader has renewed them. It must not end them, nor renew one on its own.
+async fn a_resumed_leader_ends_no_renewed_lease(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     for round in 1..=2 {
         let leader = cluster.leader().await;
@@ -89,7 +89,7 @@ async fn a_leader_that_overslept_ends_no_lease(kind: Kind) {
             assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // The sleeper finds this one when it wakes up.
+        // The resumed leader finds this request.
         let stale = tokio::task::spawn_local(async move { sleeper.renew(ids[1]).await });
         eventually("the lease that nobody renews to expire", async || {
             client.renew(ids[0]).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_leader_that_overslept_ends_no_lease(kind: Kind) {
         cluster.resume(leader);
         let answer = within("the sleeper's answer", stale).await.unwrap();
         assert!(!answer.as_ref().is_ok_and(|ttl| *ttl > 0), "it is gone, but not here: {answer:?}");
-        // Leases that are over are looked for twice a second.
+        // The leader checks for expired leases twice a second.
         let awake = Instant::now();
         while awake.elapsed() < Duration::from_secs(1) {
             assert_eq!(client.renew(ids[0]).await.unwrap(), LIFE, "the sleeper ended it");

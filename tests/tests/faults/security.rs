@@ -1,5 +1,5 @@
-//! Everything that secures a cluster is changed under load, while members come and go: who may ask goes on, and who
-//! may not is refused at every moment.
+//! Changes of certificates, users and permissions under load, while members are restarted: authorised clients continue,
+//! and unauthorised ones are refused at every moment.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,25 +18,25 @@ use tonic::{Code, Status};
 use crate::{Ordeal, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
-    all_that_secures_changes_under_load,
+    security_settings_change_under_load,
 }
 
 const VISITOR: &str = "visitor";
 const PASSWORD: &str = "the first password";
 const SECOND_PASSWORD: &str = "the second password";
-/// What the visitor may read, and at times write.
+/// The keys that the visitor may read, and at times write.
 const HALL: &str = "hall/";
-/// Between two tries of one intruder.
+/// Interval between two attempts of one intruder.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The number of a certificate that is revoked in the end.
+/// The serial number of a certificate that is revoked at the end.
 const LOST: u64 = 7;
 
-async fn all_that_secures_changes_under_load(kind: Kind) {
+async fn security_settings_change_under_load(kind: Kind) {
     let home = TempDir::new().unwrap();
     let list = home.path().join("list");
     let revoke = |numbers: &[u64]| replace(&list, &suite_authority().revoke(numbers));
     revoke(&[99]);
-    // Simple tokens are good for the state of the users that is, whatever becomes of others meanwhile.
+    // Simple tokens stay valid when other users change.
     let options = ClusterOptions::new(kind, 3)
         .guarded()
         .flag("--auth-token=simple")
@@ -65,12 +65,12 @@ async fn all_that_secures_changes_under_load(kind: Kind) {
     }
 }
 
-/// What clients are told when the member that they ask is killed, stops, starts, or loses its leader, and what their
-/// libraries repeat without a word.
+/// Errors of a member that is killed, stops, starts, or loses its leader, which client libraries retry without
+/// reporting them.
 fn is_of_a_member_that_is_gone(failure: &str) -> bool {
     let codes = ["Unavailable", "DeadlineExceeded", "Cancelled", "Unknown: transport error"];
-    // Simple tokens are gone with the process, and root logs in when it serves again. A request that was on its way
-    // when users changed is to be asked again. Clients' libraries do both.
+    // Simple tokens are lost with the process, and root logs in again when it serves. A request in flight during a
+    // change of users must be repeated. Client libraries do both.
     let repeated = ["invalid auth token", "revision of auth store is old"];
     codes.iter().any(|code| failure.starts_with(code))
         || repeated.iter().any(|text| failure.contains(text))
@@ -87,7 +87,7 @@ async fn add_visitor(client: &Client) {
     client.user_grant_role(pb::AuthUserGrantRoleRequest { user, role: name }).await.unwrap();
 }
 
-/// Says what the visitor may do in the hall.
+/// Sets the visitor's permissions in the hall.
 async fn grant(client: &Client, kind: permission::Type) {
     let perm = Permission {
         perm_type: kind.into(),
@@ -99,7 +99,7 @@ async fn grant(client: &Client, kind: permission::Type) {
     client.role_grant_permission(grant).await.unwrap();
 }
 
-/// Those who try, at every member and all the time, what nobody may let them do.
+/// Clients that continually try forbidden requests at every member.
 struct Intruders {
     stop: Rc<Cell<bool>>,
     tasks: Vec<tokio::task::JoinHandle<u64>>,
@@ -131,13 +131,13 @@ impl Intruders {
                     refusals
                 }));
             }
-            tasks.push(Self::reaching_too_far(Rc::clone(&stop), stranger));
+            tasks.push(Self::without_permission(Rc::clone(&stop), stranger));
         }
         Self { stop, tasks }
     }
 
-    /// A user who is who he says, and asks for what he may not have.
-    fn reaching_too_far(stop: Rc<Cell<bool>>, client: Client) -> tokio::task::JoinHandle<u64> {
+    /// A valid user that requests keys without permission.
+    fn without_permission(stop: Rc<Cell<bool>>, client: Client) -> tokio::task::JoinHandle<u64> {
         tokio::task::spawn_local(async move {
             let mut refusals = 0;
             while !stop.get() {
@@ -155,7 +155,7 @@ impl Intruders {
         })
     }
 
-    /// Ends them, and checks that each was refused by somebody.
+    /// Ends them, and checks that each was refused at least once.
     async fn end(self) {
         self.stop.set(true);
         for task in self.tasks {
@@ -166,7 +166,7 @@ impl Intruders {
 
 type Try = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 
-/// Whether somebody was refused, and not just met nobody. Being let in fails the test.
+/// Whether a request was refused, and not only failed to connect. An accepted request fails the test.
 fn is_refused(answer: Result<(), Status>) -> bool {
     let status = answer.expect_err("an intruder was let in");
     match status.code() {
@@ -176,7 +176,7 @@ fn is_refused(answer: Result<(), Status>) -> bool {
     }
 }
 
-/// Every member and client gets certificates of another authority, which is the only one in the end.
+/// Every member and client gets certificates of another CA, which is the only one at the end.
 async fn rotate_authority(ordeal: &Ordeal) {
     let (old, new) = (suite_authority().pem(), Authority::new());
     let members = ordeal.cluster.members();
@@ -196,7 +196,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
     ordeal.progress().await;
     trust(&new.pem());
     ordeal.progress().await;
-    // Who shows a certificate of the old one is a stranger now, and so is who shows none that is signed.
+    // A certificate of the old CA is now refused, and so is a connection without a signed one.
     for member in members {
         let server = ordeal.cluster.server(member);
         for credentials in [suite_authority().sign(&Leaf::new("")), Leaf::new("").self_signed()] {
@@ -205,7 +205,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
             assert_ne!(refused.unwrap_err().code(), Code::InvalidArgument, "it was heard");
         }
     }
-    // A certificate that is to be lost.
+    // A certificate that will be compromised.
     let lost = new.sign(&Leaf { serial: LOST, ..Leaf::new("") });
     for dir in &dirs {
         lost.write(dir, "lost");
@@ -213,7 +213,7 @@ async fn rotate_authority(ordeal: &Ordeal) {
     }
 }
 
-/// A certificate that was good is good no longer, at any member.
+/// A valid certificate becomes invalid at every member.
 async fn revoke_certificate(ordeal: &Ordeal, revoke: &impl Fn(&[u64])) {
     let read = |name: &str, member: usize| {
         let dir = ordeal.cluster.server(member).guard_dir();
@@ -239,7 +239,7 @@ async fn revoke_certificate(ordeal: &Ordeal, revoke: &impl Fn(&[u64])) {
     ordeal.progress().await;
 }
 
-/// The visitor may write for a while, and then is another one who knows the password.
+/// The visitor may write for a while, and then the user is deleted and created again with another password.
 async fn change_users(ordeal: &Ordeal) {
     let root = ordeal.cluster.client(0);
     let all: Vec<Client> =
@@ -252,7 +252,7 @@ async fn change_users(ordeal: &Ordeal) {
     {
         grant(&root, kind).await;
         for visitor in &visitors {
-            // A member may hear of it later than the one that was told.
+            // A member may apply the change later than the one that received it.
             let what = format!("a visitor who may write: {is_writer}");
             eventually_within(PATIENCE, &what, async || {
                 let answer = visitor.put(put(format!("{HALL}k"), "v")).await;
@@ -271,7 +271,7 @@ async fn change_users(ordeal: &Ordeal) {
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
     }
     for visitor in &visitors {
-        // Whoever was logged in with the old password is out.
+        // Logins with the old password are invalid.
         let read = key(format!("{HALL}k"));
         eventually_within(PATIENCE, "an end of the old tokens", async || {
             visitor.range(read.clone()).await.is_err().then_some(())

@@ -1,15 +1,14 @@
-//! One fault after the other, and several at once, as chance decides.
+//! Faults in sequence and at the same time, at random.
 //!
-//! A seed decides how many members there are, what befalls which of them, for how long, and what the
-//! clients do; whoever leads, and what overlaps with what, is up to the machine. The short form is a
-//! few rounds, the long one an hour of them:
+//! A seed determines the number of members, the faults and their targets and durations, and the actions of the clients;
+//! elections and the exact timing depend on the machine. The short form is a few rounds, the long one an hour:
 //!
 //! ```text
 //! QUORATE_SEED=<seed> cargo xtask test --long storm
 //! ```
 //!
-//! Each round is a load of its own over keys of its own, checked when everything is healed, and the
-//! store is compacted after it, so that an hour takes no more room than a minute.
+//! Each round is a load with its own keys, checked when all faults have ended. The store is compacted after each round,
+//! so that an hour takes no more space than a minute.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +70,7 @@ async fn storm(kinds: &[Kind], random: Random) {
     }
 }
 
-/// What can happen.
+/// The faults.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
@@ -113,10 +112,10 @@ const FAULTS: [Fault; 16] = [
 
 struct Storm {
     cluster: Cluster,
-    /// Control over each member's syncs, where that is to be had.
+    /// Control over each member's syncs, if it is available.
     syncing: Vec<Option<Syncing>>,
     random: Random,
-    /// What has happened in this round.
+    /// The faults of this round.
     said: Vec<String>,
 }
 
@@ -155,11 +154,11 @@ impl Storm {
         self.said.push(what);
     }
 
-    /// Lets something happen.
+    /// Applies a random fault.
     async fn strike(&mut self) {
         let choice = self.random.below(FAULTS.len() as u64);
         let fault = FAULTS[usize::try_from(choice).unwrap()];
-        // Drawn whether needed or not, so that what follows does not depend on what happens.
+        // Drawn in any case, so that later draws do not depend on the faults.
         let aims_at_leader = self.random.below(2) == 0;
         let (number, amount) = (self.random.below(1_000), self.random.below(1_000));
         let running = self.cluster.running();
@@ -180,16 +179,16 @@ impl Storm {
             | Fault::Cut
             | Fault::Refuse => self.strike_links(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
-            // Without the last of the older release the cluster would move on, and not take it back.
+            // Without the last member of the older release the cluster version would rise, and not return.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
-                // Members change hands one by one, and only in peace.
+                // Members change programs one by one, and only without faults.
                 self.calm().await;
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
             Fault::FailSyncs => {
-                // It ends when it has something to sync, which takes peace too.
+                // It ends at its next sync, which also requires the absence of faults.
                 self.calm().await;
                 if self.set_syncs(victim, Syncs::Fail) {
                     self.cluster.ended(victim).await;
@@ -208,7 +207,7 @@ impl Storm {
         members.into_iter().all(|other| other == member || kind(other) != kind(member))
     }
 
-    /// False when there is no control over this member's.
+    /// False if this member's syncs cannot be controlled.
     fn set_syncs(&mut self, member: usize, syncs: Syncs) -> bool {
         let Some(syncing) = &mut self.syncing[member] else { return false };
         syncing.set(self.cluster.server(member), syncs);
@@ -220,8 +219,7 @@ impl Storm {
             Fault::Stop if self.cluster.server(victim).kind() == Kind::Quorate => {
                 self.cluster.stop(victim).await;
             }
-            // The original may wait for a majority that is not there; whoever wants it to stop does
-            // not wait for ever.
+            // etcd may wait for a majority that does not exist, so the stop has a timeout.
             Fault::Stop => {
                 self.cluster.server(victim).signal("TERM");
                 let ended = self.cluster.ended(victim);
@@ -267,12 +265,12 @@ impl Storm {
         if let Some(leader) = self.cluster.leader_now().await {
             let request = pb::MoveLeaderRequest { target_id: self.cluster.id(victim) };
             let client = self.cluster.client(leader);
-            // It may fail, with other faults in force.
+            // It may fail while other faults are active.
             drop(tokio::time::timeout(Duration::from_secs(2), client.move_leader(request)).await);
         }
     }
 
-    /// Undoes everything that has happened.
+    /// Ends all faults.
     async fn calm(&mut self) {
         self.cluster.links().heal();
         for member in self.cluster.members() {
@@ -290,12 +288,12 @@ impl Storm {
 
     async fn compact(&self) {
         let everyone = self.cluster.everyone();
-        // With no key alive, what compaction has yet to delete would count in the hash.
+        // If no key is alive, the records that the compaction has not deleted yet would count in the hash.
         everyone.ask("a write", async |client| client.put(put("storm", "alive")).await).await;
         let revision = self.cluster.settle().await;
         let request = pb::CompactionRequest { revision, physical: false };
         let compacted = async |client: quorate_tests::Client| match client.compact(request).await {
-            // An earlier attempt was not in vain after all.
+            // An earlier attempt succeeded after all.
             Err(status) if status.code() == Code::OutOfRange => Ok(()),
             answer => answer.map(drop),
         };

@@ -1,21 +1,21 @@
-//! Whom clients may ask, while members come and go.
+//! The members that clients may use, while members are added and removed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quorate_tests::Client;
 
-/// How long a client waits before it asks again after an error, so that it does not do so in a circle.
+/// Time before a client retries after an error, so that it does not retry in a tight loop.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// The voters of a cluster with a client for each, shared by everybody who asks them.
+/// The voters of a cluster with a client for each, shared by all users of the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
     members: Arc<Mutex<Vec<(usize, Client)>>>,
 }
 
 impl Directory {
-    /// A directory of one, for those who ask the same member for ever.
+    /// A list of one member, for clients that always use the same one.
     pub(crate) fn of(number: usize, client: Client) -> Self {
         Self { members: Arc::new(Mutex::new(vec![(number, client)])) }
     }
@@ -25,7 +25,7 @@ impl Directory {
         *self.members.lock().unwrap() = members;
     }
 
-    /// A member and its number, another one for the next number in a row.
+    /// A member and its number; consecutive numbers give different members.
     pub(crate) fn pick(&self, turn: usize) -> (usize, Client) {
         let members = self.members.lock().unwrap();
         members[turn % members.len()].clone()

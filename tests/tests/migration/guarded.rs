@@ -1,4 +1,4 @@
-//! Users and what they may, which have to be the same at every member of every kind at each step.
+//! Users and permissions, which must be equal at every member of every kind at each step.
 
 use quorate_api::authpb::{Permission, permission};
 use quorate_api::etcdserverpb as pb;
@@ -9,10 +9,10 @@ use tonic::Code;
 
 const READER: &str = "reader";
 const PASSWORD: &str = "a password of the reader";
-/// What the reader may read.
+/// The keys that the reader may read.
 const SHELF: &str = "shelf/";
 
-/// Makes a user beside root, who may read a part of the keys.
+/// Creates a user in addition to root, who may read a part of the keys.
 pub(crate) async fn prepare(cluster: &Cluster) {
     let client = cluster.client(0);
     client.write(format!("{SHELF}book"), "text").await;
@@ -30,13 +30,13 @@ pub(crate) async fn prepare(cluster: &Cluster) {
     client.user_add(user).await.unwrap();
     let grant = pb::AuthUserGrantRoleRequest { user: name(), role: name() };
     client.user_grant_role(grant).await.unwrap();
-    // A signed token names the state of the users that it was given out in.
+    // A signed token contains the auth revision at which it was issued.
     for member in cluster.members() {
         cluster.server(member).log_in().await;
     }
 }
 
-/// Checks that all members know the same users, in the same state, and act by it.
+/// Checks that all members have the same users and auth revision, and enforce the same permissions.
 pub(crate) async fn check(cluster: &Cluster) {
     eventually_ok(PATIENCE, "members that know the same users", async || {
         let answers = cluster.ask_running(|client| async move { users(&client).await }).await;
@@ -54,7 +54,7 @@ pub(crate) async fn check(cluster: &Cluster) {
         refused(reader.range(key("other")).await, Code::PermissionDenied, denied);
         let stranger = cluster.server(member).stranger();
         let nobody = stranger.range(key(SHELF)).await.unwrap_err();
-        // Etcd takes the name in the certificate for the user's, also where there is none.
+        // etcd uses the name in the certificate as the user, even if there is no such user.
         let is_refusal = matches!(nobody.code(), Code::InvalidArgument | Code::PermissionDenied);
         assert!(is_refusal, "m{member}: {nobody:?}");
         let wrong = root.log_in(READER, "guessed").await;
@@ -62,7 +62,8 @@ pub(crate) async fn check(cluster: &Cluster) {
     }
 }
 
-/// All that a member says of users: whether they are asked for, in which state, who they are and what they may.
+/// All answers of a member about users: whether authentication is enabled, the auth revision, the users and their
+/// permissions.
 async fn users(
     client: &Client,
 ) -> Result<impl PartialEq + std::fmt::Debug + Send + use<>, tonic::Status> {

@@ -4,12 +4,12 @@ use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, flags};
 
-/// Etcd's members become members of another kind one after the other, and etcd's again.
+/// etcd's members are replaced by members of another kind one after the other, and back.
 pub(crate) async fn members_change_in_place_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }
 
-/// The same where nobody gets in who has not shown who he is.
+/// The same migration with authentication and certificates.
 pub(crate) async fn guarded_members_change_in_place_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }
@@ -18,7 +18,7 @@ async fn change(mut mixed: Mixed, kind: Kind) {
     mixed.exercise().await;
     for (newcomer, kind) in [(true, kind), (false, Kind::Etcd)] {
         for member in 0..3 {
-            // Some members end well, and some without a word.
+            // Some members are stopped, and some are killed.
             if member == 1 {
                 mixed.cluster.kill(member);
             } else {

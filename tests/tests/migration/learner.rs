@@ -4,12 +4,12 @@ use quorate_tests::Kind;
 
 use crate::mixed::{Mixed, with_flags};
 
-/// Etcd's members give way to members of another kind one after the other, and those to etcd again.
+/// etcd's members are replaced by members of another kind one after the other, and back.
 pub(crate) async fn members_change_by_learners_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }
 
-/// The same where nobody gets in who has not shown who he is.
+/// The same migration with authentication and certificates.
 pub(crate) async fn guarded_members_change_by_learners_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }
@@ -22,7 +22,7 @@ async fn change(mut mixed: Mixed, kind: Kind) {
             mixed.cluster.promote(learner).await;
             mixed.take_side(learner, newcomer);
             mixed.admit(learner);
-            // The leader among others: a cluster of which the leader is removed elects another one.
+            // The leader too: a cluster whose leader is removed elects another one.
             mixed.dismiss(oldest).await;
             mixed.cluster.remove(oldest).await;
             mixed.ends(oldest).await;

@@ -1,4 +1,4 @@
-//! Leases that are kept alive and must not end, and leases that nobody keeps and must.
+//! Leases with renewals, which must not expire, and leases without, which must.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use tonic::Status;
 use crate::directory::{Directory, PAUSE};
 use crate::witness::Witness;
 
-/// Leases that are kept.
+/// Number of renewed leases.
 const KEPT: i64 = 3;
 const FIRST_KEPT: i64 = 1000;
-/// Seconds that a kept lease lives without a renewal: more than any change of a leader takes.
+/// TTL of a renewed lease in seconds: longer than any change of the leader.
 const KEPT_TTL: i64 = 10;
 const FIRST_LEFT: i64 = 2000;
-/// Seconds that a lease lives which nobody renews: the least that is granted here.
+/// TTL of a lease without renewals in seconds: the minimum here.
 const LEFT_TTL: i64 = 1;
-/// Between two renewals.
+/// Interval between two renewals.
 const PACE: Duration = Duration::from_millis(250);
-/// How long a client waits for a renewal before it asks another member.
+/// Timeout for a renewal before the client uses another member.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -42,8 +42,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Grants the leases that are to be kept, with a key each, and keeps them, each first of all
-    /// through a member of its own.
+    /// Grants the renewed leases with one key each, and renews them, each first through a different member.
     pub(crate) async fn start(directory: &Directory) -> Self {
         let renewals = Arc::default();
         let mut keepers = Vec::new();
@@ -56,7 +55,7 @@ impl Leases {
             let (directory, renewals) = (directory.clone(), Arc::clone(&renewals));
             keepers.push(tokio::spawn(async move {
                 for turn in turn.. {
-                    // How a stream ends is of no interest, save that another one goes on.
+                    // The reason for the end of a stream does not matter; the next stream continues.
                     drop(keep(FIRST_KEPT + number, &directory, turn, &renewals).await);
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -65,7 +64,7 @@ impl Leases {
         Self { directory: directory.clone(), keepers, renewals, left: Vec::new() }
     }
 
-    /// Grants a lease that nobody will keep, through a given member, and hangs a key on it.
+    /// Grants a lease without renewals through a given member, and attaches a key to it.
     pub(crate) async fn leave(&mut self, turn: usize) {
         let number = self.left.len();
         let id = FIRST_LEFT + i64::try_from(number).unwrap();
@@ -75,7 +74,7 @@ impl Leases {
             let (_, client) = self.directory.pick(turn);
             let request = pb::LeaseGrantRequest { id, ttl: LEFT_TTL };
             match client.lease_grant(request).await {
-                // An earlier try may have succeeded without an answer.
+                // An earlier attempt may have succeeded without an answer.
                 Err(status) if status.message() != "etcdserver: lease already exists" => {
                     Err(status)
                 }
@@ -86,8 +85,7 @@ impl Leases {
         self.left.push(Left { key, granted });
     }
 
-    /// Waits until a watcher has seen the end of all leases that were left, and checks that none of
-    /// them came early.
+    /// Waits until a watcher has seen the end of all leases without renewals, and checks that none ended early.
     pub(crate) async fn check_left(&self, witness: &Witness) {
         for Left { key, granted } in &self.left {
             let what = format!("the lease of {key} to expire");
@@ -97,7 +95,7 @@ impl Leases {
         }
     }
 
-    /// Waits until the kept leases were renewed several more times, and checks that they all live.
+    /// Waits until the leases were renewed several more times, and checks that they all exist.
     pub(crate) async fn check_kept(&self) {
         const MORE: u64 = 6;
         let before = *self.renewals.lock().unwrap();
@@ -110,7 +108,7 @@ impl Leases {
         .await;
     }
 
-    /// Checks that a watcher has never seen a kept lease end.
+    /// Checks that a watcher has never seen a renewed lease end.
     pub(crate) fn check_never_expired(&self, witness: &Witness) {
         for number in 0..KEPT {
             assert_eq!(witness.deleted(&kept(number)), None, "kept lease {number} expired");

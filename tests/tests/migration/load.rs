@@ -1,8 +1,7 @@
-//! Clients that write without a pause, and remember what they were told.
+//! Clients that write continuously, and record the answers.
 //!
-//! Every value is written by one request only, so that whatever a watcher sees can be traced to the
-//! request that caused it. An answer that does not come leaves open whether the request was carried
-//! out; one that comes is a promise, which [`Load::check`] holds against what a watcher saw.
+//! Every value is written by one request only, so that each event of a watcher identifies its request. A missing answer
+//! leaves the outcome open; an answer is a promise, which [`Load::check`] compares with the events of a watcher.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,29 +19,29 @@ use tonic::Status;
 use crate::directory::{Directory, PAUSE};
 use crate::witness::Sighting;
 
-/// Writers at a time.
+/// Concurrent writers.
 const WRITERS: usize = 6;
-/// Keys that each of them writes.
+/// Keys of each writer.
 const KEYS: usize = 5;
-/// How long a writer waits for an answer.
+/// Timeout of a writer.
 const PATIENCE_OF_A_WRITER: Duration = Duration::from_secs(2);
-/// Between two requests of a writer: the load is to be steady, not as large as it can be.
+/// Pause between two requests of a writer: the load should be steady, not maximal.
 const PACE: Duration = Duration::from_millis(8);
-/// Requests for which a member is left alone after it failed to answer one.
+/// Number of requests for which a member is skipped after a failure.
 const DETOUR: usize = 20;
-/// Requests under way at a time when something is to be filled quickly.
+/// Concurrent requests to fill the store quickly.
 const BURST: usize = 64;
 
-/// A key and what became of it; nothing when it was deleted.
+/// A key and its new value; `None` if it was deleted.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 #[derive(Debug, Default)]
 struct Journal {
-    /// How many keys were to get a value, by value.
+    /// The number of keys to be written with each value.
     attempted: HashMap<Vec<u8>, usize>,
-    /// What was acknowledged, by revision, changes in the order of their keys.
+    /// The acknowledged changes by revision, in the order of their keys.
     acknowledged: BTreeMap<i64, Vec<Change>>,
-    /// How many requests each member has answered.
+    /// The number of requests that each member has answered.
     answered: BTreeMap<usize, usize>,
     filled: usize,
 }
@@ -59,7 +58,7 @@ impl Journal {
     }
 }
 
-/// The writers and what they know.
+/// The writers and their records.
 #[derive(Debug)]
 pub(crate) struct Load {
     journal: Arc<Mutex<Journal>>,
@@ -80,7 +79,7 @@ impl Load {
         Self { writers, ..load }
     }
 
-    /// Waits until every member has carried out several more requests.
+    /// Waits until every member has executed several more requests.
     pub(crate) async fn pass_through(&self, members: &[usize]) {
         const MORE: usize = 5;
         let answered = || self.journal.lock().unwrap().answered.clone();
@@ -98,7 +97,7 @@ impl Load {
         .await;
     }
 
-    /// Writes many keys through one member as quickly as it can. Not all need to succeed.
+    /// Writes many keys through one member as fast as possible. Some may fail.
     pub(crate) async fn fill(&self, member: usize, client: &Client, count: usize) {
         let first = {
             let mut journal = self.journal.lock().unwrap();
@@ -113,7 +112,7 @@ impl Load {
                     let value = format!("filling {number}").into_bytes();
                     let key = format!("fill/{}", number % 500);
                     let step = Step { value, request: Request::Put(vec![key]) };
-                    // What fails is simply not there.
+                    // A failed write is only missing.
                     drop(carry_out(step, member, &client, &journal).await);
                 }
             });
@@ -123,7 +122,7 @@ impl Load {
         }
     }
 
-    /// Ends writing.
+    /// Stops writing.
     pub(crate) async fn end(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         while let Some(ended) = self.writers.join_next().await {
@@ -131,8 +130,8 @@ impl Load {
         }
     }
 
-    /// Holds all promises against what a watcher saw: each acknowledged change is there, at its
-    /// revision and whole; what nobody was promised is there wholly or not at all, and only once.
+    /// Compares all promises with the events of a watcher: each acknowledged change is present, complete and at its
+    /// revision; a change without an answer is present completely or not at all, and only once.
     pub(crate) fn check(&self, sightings: &[Sighting]) -> usize {
         let journal = self.journal.lock().unwrap();
         let mut seen: BTreeMap<i64, Vec<Change>> = BTreeMap::new();
@@ -169,7 +168,7 @@ fn is_of_load(key: &[u8]) -> bool {
     key.starts_with(b"load/") || key.starts_with(b"fill/")
 }
 
-/// One writer: asks its own member whenever that one answers.
+/// One writer, which uses its own member while that member answers.
 async fn write(writer: usize, directory: &Directory, journal: &Mutex<Journal>, ended: &AtomicBool) {
     let (mut detour, mut turn) = (0_usize, writer);
     for number in 0.. {
@@ -192,7 +191,7 @@ async fn write(writer: usize, directory: &Directory, journal: &Mutex<Journal>, e
     }
 }
 
-/// A request and the value that it writes.
+/// A request and its value.
 #[derive(Debug)]
 struct Step {
     value: Vec<u8>,
@@ -204,7 +203,7 @@ enum Request {
     /// One key by a put, several by a transaction.
     Put(Vec<String>),
     Delete(String),
-    /// A transaction that deletes a key and writes another one, if there was the first.
+    /// A transaction that deletes one key and writes another, if the first exists.
     Move {
         from: String,
         to: String,
@@ -223,7 +222,7 @@ impl Step {
         Self { value: format!("{number} of {writer}").into_bytes(), request }
     }
 
-    /// Keys that get a value.
+    /// The keys that the request writes.
     const fn writes(&self) -> usize {
         match &self.request {
             Request::Put(keys) => keys.len(),
@@ -250,7 +249,7 @@ async fn carry_out(
     Ok(())
 }
 
-/// Asks, and returns what has changed by the answer.
+/// Sends the request, and returns the changes in the answer.
 async fn ask(
     step: Step,
     client: &Client,

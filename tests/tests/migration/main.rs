@@ -1,8 +1,8 @@
-//! Clusters of etcd 3.5 that become clusters of Quorate while clients use them, and go back.
+//! Clusters of etcd 3.5 that are migrated to Quorate while clients use them, and back.
 //!
-//! The clients write, watch and keep leases from the beginning to the end, and nothing of what they
-//! were told may turn out to be untrue. See the library beside this for how a test is run. A half of
-//! each test that is etcd's alone shows that what is asked for is what etcd does.
+//! The clients write, watch and renew leases from the beginning to the end, and every answer must remain true. The
+//! library beside this describes how tests run. Each test also runs with etcd only, to show that its requirements hold
+//! for etcd.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -23,16 +23,17 @@ use quorate_tests::{Kind, run_cluster_within};
 use in_place::{guarded_members_change_in_place_and_back, members_change_in_place_and_back};
 use learner::{guarded_members_change_by_learners_and_back, members_change_by_learners_and_back};
 use versions::{
-    a_cluster_that_is_not_held_rises, a_directory_that_has_risen_goes_back,
-    a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_others,
-    a_snapshot_after_a_refused_change_is_taken, a_wiped_member_is_replaced_among_others,
+    a_cluster_without_a_hold_rises, a_directory_is_downgraded_after_a_rise,
+    a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
+    a_snapshot_after_a_refused_change_is_accepted,
+    a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
     deep_transactions_pass_between_members,
 };
 
-/// Longest that one migration may take: half a minute when the machine does nothing else.
+/// Timeout of one migration: it takes half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Makes the two tests of each function named, of which both need etcd.
+/// Defines the two tests for each function, both of which need etcd.
 macro_rules! from_etcd {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
@@ -60,13 +61,13 @@ fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
 from_etcd! {
     members_change_in_place_and_back,
     members_change_by_learners_and_back,
-    a_wiped_member_is_replaced_among_others,
+    a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
     deep_transactions_pass_between_members,
-    a_learner_of_etcd_joins_others,
-    a_snapshot_after_a_refused_change_is_taken,
+    a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
+    a_snapshot_after_a_refused_change_is_accepted,
 }
 
-/// Makes a test of Quorate, whose way begins at etcd.
+/// Defines a test of Quorate that starts with etcd.
 macro_rules! to_quorate {
     ($($name:ident),* $(,)?) => {
         $(mod $name {
@@ -82,8 +83,8 @@ macro_rules! to_quorate {
 
 to_quorate! {
     a_held_cluster_rises_when_it_is_released,
-    a_cluster_that_is_not_held_rises,
-    a_directory_that_has_risen_goes_back,
+    a_cluster_without_a_hold_rises,
+    a_directory_is_downgraded_after_a_rise,
     guarded_members_change_in_place_and_back,
     guarded_members_change_by_learners_and_back,
 }

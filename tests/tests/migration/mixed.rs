@@ -1,8 +1,7 @@
-//! A cluster of two kinds of members under load, and everything that it has to do in each mix.
+//! A cluster with two kinds of members under load, and all its operations in each mix.
 //!
-//! The members that were there first are on one side, those that take their places on the other. When
-//! both sides are the same program the test holds itself to account: whatever it asks for is then a
-//! property of that program alone.
+//! The founding members are on one side, their replacements on the other. If both sides are the same program, the test
+//! checks its own requirements: they are then properties of that program alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,8 +18,7 @@ use crate::leases::Leases;
 use crate::load::Load;
 use crate::witness::Witness;
 
-/// What every member starts with. A member keeps little of its log, so that another one that was away
-/// for a moment needs a snapshot.
+/// Flags of every member. A member keeps little of its log, so that a member that was absent briefly needs a snapshot.
 pub(crate) const fn flags(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Etcd => &[
@@ -49,12 +47,12 @@ fn founders() -> ClusterOptions {
     })
 }
 
-/// How a member is kept away from the others for a while.
+/// The way in which a member is made absent.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
-    /// Its process ends and begins again.
+    /// Its process is stopped and started again.
     Killed,
-    /// Its process stands still, with all connections to its clients open.
+    /// Its process is paused, with all connections of its clients open.
     Paused,
 }
 
@@ -62,7 +60,7 @@ enum Absence {
 #[derive(Debug)]
 pub(crate) struct Mixed {
     pub(crate) cluster: Cluster,
-    /// Those that have come instead of the first ones.
+    /// The replacements of the founding members.
     newcomers: BTreeSet<usize>,
     directory: Directory,
     load: Load,
@@ -74,12 +72,12 @@ pub(crate) struct Mixed {
 }
 
 impl Mixed {
-    /// Three members of etcd, clients that write, keep leases and watch.
+    /// Three members of etcd, and clients that write, renew leases and watch.
     pub(crate) async fn start() -> Self {
         Self::over(founders().start().await, false).await
     }
 
-    /// The same with authentication, and certificates for clients and peers.
+    /// A guarded cluster: with authentication, and certificates for clients and peers.
     pub(crate) async fn start_guarded() -> Self {
         let cluster = founders().guarded().start().await;
         guarded::prepare(&cluster).await;
@@ -103,7 +101,7 @@ impl Mixed {
         }
     }
 
-    /// Says to which side a member belongs from now on.
+    /// Assigns a member to a side.
     pub(crate) fn take_side(&mut self, member: usize, newcomer: bool) {
         if newcomer {
             self.newcomers.insert(member);
@@ -112,13 +110,13 @@ impl Mixed {
         }
     }
 
-    /// Lets clients use a member that was added, with a watcher of its own.
+    /// Makes clients use an added member, with its own watcher.
     pub(crate) fn admit(&mut self, member: usize) {
         self.witnesses.insert(member, witness(&self.cluster, member, self.roaming.next()));
         self.tell_clients(self.cluster.members());
     }
 
-    /// Lets clients forget a member. What its watcher saw until then is checked.
+    /// Makes clients stop using a member. The events of its watcher so far are checked.
     pub(crate) async fn dismiss(&mut self, member: usize) {
         let mut members = self.cluster.members();
         members.retain(|other| *other != member);
@@ -133,13 +131,12 @@ impl Mixed {
         self.directory.set(clients.collect());
     }
 
-    /// Lets each side lead in turn, and each leader do all that a leader does; then compares the
-    /// members.
+    /// Makes each side lead in turn, and each leader perform all duties of a leader; then compares the members.
     pub(crate) async fn exercise(&mut self) {
         let (new, old): (Vec<usize>, Vec<usize>) =
             self.directory.numbers().into_iter().partition(|one| self.newcomers.contains(one));
         for (side, others) in [(&old, &new), (&new, &old)] {
-            // Not always the first: a side that is alone has several.
+            // Not always the first: a side with several members alternates.
             let Some(leader) = side.get(self.legs % side.len().max(1)).copied() else { continue };
             let target = others.iter().chain(side).copied().find(|other| *other != leader);
             self.lead(leader).await;
@@ -173,7 +170,7 @@ impl Mixed {
             let client = self.cluster.client(leader);
             let answer = timeout(Duration::from_secs(2), client.move_leader(request)).await;
             if answer.as_ref().is_ok_and(Result::is_ok) {
-                // The members may need a moment to agree on what has happened.
+                // The members may need a moment to agree.
                 self.cluster.leader_among(&[member]).await;
                 return Ok(());
             }
@@ -182,7 +179,7 @@ impl Mixed {
         .await;
     }
 
-    /// What the leader has acknowledged, every member reads, the leader's own reads included.
+    /// Every member reads the values that the leader has acknowledged, including the leader.
     async fn read_through_all(&self, leader: usize) {
         let key = format!("read/{}", self.legs);
         let client = self.cluster.client(leader);
@@ -200,11 +197,11 @@ impl Mixed {
         }
     }
 
-    /// Makes the leader send a snapshot to another member, and checks that both say so.
+    /// Makes the leader send a snapshot to another member, and checks the logs of both.
     async fn send_snapshot(&mut self, leader: usize, target: usize) {
         let sent_before = self.count(leader, "etcd_network_snapshot_send_success") > 0;
         if sent_before && self.cluster.server(leader).kind() == Kind::Etcd {
-            // For half a minute after a snapshot etcd keeps all of its log, unless it starts anew.
+            // For half a minute after a snapshot etcd keeps all of its log, unless it is restarted.
             self.cluster.stop(leader).await;
             self.cluster.restart(leader).await;
         }
@@ -214,7 +211,7 @@ impl Mixed {
             let sent = self.snapshots_sent(leader, target);
             let received = match absence {
                 Absence::Paused => self.snapshots_received(target),
-                // The count begins anew.
+                // The count restarts.
                 Absence::Killed => 0,
             };
             self.absent(leader, target, absence, 400 * attempt).await;
@@ -228,14 +225,14 @@ impl Mixed {
         panic!("no snapshot was sent by m{leader} to m{target}");
     }
 
-    /// Takes a member away, writes more than the leader keeps, and brings it back.
+    /// Makes a member absent, writes more than the leader keeps, and brings it back.
     async fn absent(&mut self, leader: usize, target: usize, absence: Absence, count: usize) {
         match absence {
             Absence::Killed => self.cluster.kill(target),
             Absence::Paused => {
                 self.cluster.pause(target);
-                // A leader goes on sending to whom it believes to be well, and what it has sent waits
-                // in the connections. A new leader asks first.
+                // A leader continues to send to a member that it believes to be healthy, and the data waits in the
+                // connections. A new leader probes first.
                 let mut others = self.directory.numbers();
                 others.retain(|other| *other != leader && *other != target);
                 self.lead(others[0]).await;
@@ -249,7 +246,7 @@ impl Mixed {
         }
     }
 
-    /// Waits until a member knows what the others know now.
+    /// Waits until a member has caught up with the others.
     async fn catch_up(&self, member: usize) {
         let revision = self.revision().await;
         let client = self.cluster.client(member);
@@ -262,7 +259,7 @@ impl Mixed {
         .await;
     }
 
-    /// The newest revision that a running member has.
+    /// The newest revision of a running member.
     async fn revision(&self) -> i64 {
         let statuses = self.cluster.statuses().await.into_iter().filter_map(|(_, status)| status);
         statuses.map(|status| status.header.unwrap().revision).max().expect("somebody answers")
@@ -278,7 +275,7 @@ impl Mixed {
         self.count(member, "etcd_network_snapshot_receive_success")
     }
 
-    /// The sum of all series with a name, or of one with its labels.
+    /// The sum of all series of a metric, or the one with these labels.
     fn count(&self, member: usize, name: &str) -> u64 {
         let text = self.cluster.server(member).get("/metrics").text();
         let samples = text.lines().filter(|line| {
@@ -290,14 +287,14 @@ impl Mixed {
         sum
     }
 
-    /// Drops what all watchers have seen, but not all of it.
+    /// Compacts the events that all watchers have received, except some.
     async fn compact(&self) {
         let seen = self.witnesses.values().chain([&self.roaming]).map(Witness::next).min();
         let request = pb::CompactionRequest { revision: seen.unwrap() - 100, physical: false };
         eventually_ok(PATIENCE, "a compaction", async || {
             let compacted = "etcdserver: mvcc: required revision has been compacted";
             match self.directory.pick(self.legs).1.compact(request).await {
-                // An earlier try may have succeeded without an answer.
+                // An earlier attempt may have succeeded without an answer.
                 Err(status) if status.message() != compacted => Err(status),
                 _ => Ok(()),
             }
@@ -305,7 +302,7 @@ impl Mixed {
         .await;
     }
 
-    /// Waits until all watchers have seen what happened up to now, and returns that revision.
+    /// Waits until all watchers have received all events so far, and returns the revision.
     async fn witnesses_agree(&self) -> i64 {
         let revision = self.revision().await;
         for witness in self.witnesses.values().chain([&self.roaming]) {
@@ -314,8 +311,8 @@ impl Mixed {
         revision
     }
 
-    /// Waits until all members have the newest revision, and checks that their histories up to there
-    /// are the same, whoever wrote, installed and compacted them.
+    /// Waits until all members have the newest revision, and checks that their histories are equal, whichever member
+    /// wrote, installed and compacted them.
     async fn members_agree(&self) {
         let request = pb::HashKvRequest { revision: self.revision().await };
         let what = format!("the same history up to {}", request.revision);
@@ -333,7 +330,7 @@ impl Mixed {
         .await;
     }
 
-    /// What tools show: everybody's version, the cluster's version, the members.
+    /// The output of tools: the version of each member, the cluster version, the member list.
     async fn tools_agree(&self) {
         for member in self.directory.numbers() {
             let version = self.cluster.server(member).get("/version").text();
@@ -371,7 +368,7 @@ impl Mixed {
         }
     }
 
-    /// Ends the load and holds everything that was promised against everything that was seen.
+    /// Stops the load and compares all promises with all events.
     pub(crate) async fn finish(mut self) {
         self.load.end().await;
         self.leases.check_left(&self.roaming).await;
@@ -390,7 +387,7 @@ impl Mixed {
         }
     }
 
-    /// Waits for a member that was removed to end by itself.
+    /// Waits until a removed member has ended.
     pub(crate) async fn ends(&mut self, member: usize) {
         eventually_within(PATIENCE, "a removed member to end", async || {
             (!self.cluster.server_mut(member).is_running()).then_some(())
@@ -404,7 +401,7 @@ fn witness(cluster: &Cluster, member: usize, start: i64) -> Witness {
     Witness::at(Directory::of(member, cluster.client(member)), start)
 }
 
-/// Checks that a member holds exactly what follows from the events.
+/// Checks that a member has exactly the state that follows from the events.
 async fn check_state(client: &Client, sightings: &[crate::witness::Sighting]) {
     let mut expected = BTreeMap::new();
     for one in sightings {

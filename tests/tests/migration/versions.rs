@@ -1,4 +1,4 @@
-//! What keeps the way back open, what closes it, and members that join a cluster of the other kind.
+//! Conditions for the return to etcd, and members that join a cluster of the other kind.
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
@@ -17,7 +17,7 @@ async fn three(kind: Kind) -> Cluster {
     options.start().await
 }
 
-/// Waits until every running member says that the cluster has a version.
+/// Waits until every running member reports this cluster version.
 async fn cluster_version(cluster: &Cluster, version: &str) {
     eventually_ok(PATIENCE, &format!("cluster version {version}"), async || {
         let told: Vec<_> = cluster
@@ -50,7 +50,7 @@ async fn fill(cluster: &Cluster) {
     everyone.ask("a deletion", drop).await;
 }
 
-/// Members of two kinds carry out what either has let into the log, however deep, also after a restart.
+/// Members of two kinds apply the same deep transactions from the log, also after a restart.
 pub(crate) async fn deep_transactions_pass_between_members(kind: Kind) {
     let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
         let kind = if number == 1 { kind } else { Kind::Etcd };
@@ -82,8 +82,8 @@ pub(crate) async fn deep_transactions_pass_between_members(kind: Kind) {
     cluster.check_same_content().await;
 }
 
-/// A cluster that nobody holds back becomes what its members are, and then is closed to older ones.
-pub(crate) async fn a_cluster_that_is_not_held_rises(_: Kind) {
+/// A cluster without a hold rises to the version of its members, and then refuses older ones.
+pub(crate) async fn a_cluster_without_a_hold_rises(_: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     write(&cluster, "before").await;
     cluster_version(&cluster, "3.5.0").await;
@@ -92,7 +92,7 @@ pub(crate) async fn a_cluster_that_is_not_held_rises(_: Kind) {
         cluster.restart_as(member, Kind::Quorate, OTHER_FLAGS).await;
         write(&cluster, &format!("beside {member}")).await;
     }
-    // As long as one older member is there, it is the oldest that counts.
+    // While there is an older member, the oldest version counts.
     cluster_version(&cluster, "3.5.0").await;
     cluster.stop(2).await;
     cluster.restart_as(2, Kind::Quorate, OTHER_FLAGS).await;
@@ -109,16 +109,16 @@ pub(crate) async fn a_cluster_that_is_not_held_rises(_: Kind) {
     cluster.check_same_content().await;
 }
 
-/// The line that announces a rise.
+/// The log line that announces a rise.
 const ANNOUNCED: &str = "the cluster version will be raised when no member holds it any more";
 
-/// A directory of etcd 3.5 says that it will rise before it does, and goes back step by step.
-pub(crate) async fn a_directory_that_has_risen_goes_back(_: Kind) {
+/// On a directory of etcd 3.5 the rise is announced before it happens, and the return takes one step at a time.
+pub(crate) async fn a_directory_is_downgraded_after_a_rise(_: Kind) {
     let options = ClusterOptions::new(Kind::Etcd, 1);
     let mut cluster = options.member(0, |member| with_flags(member, Kind::Etcd)).start().await;
     write(&cluster, "before").await;
     cluster.stop(0).await;
-    // Held, there is nothing to announce.
+    // With a hold there is nothing to announce.
     cluster.restart_as(0, Kind::Quorate, &["--hold-cluster-version=3.5"]).await;
     assert!(!cluster.server(0).log_of_this_run().contains(ANNOUNCED));
     cluster.stop(0).await;
@@ -157,7 +157,7 @@ pub(crate) async fn a_directory_that_has_risen_goes_back(_: Kind) {
     }
 }
 
-/// A held cluster stays where it is until the last member lets go.
+/// A held cluster keeps its version until the last member releases it.
 pub(crate) async fn a_held_cluster_rises_when_it_is_released(kind: Kind) {
     let mut cluster = three(kind).await;
     cluster_version(&cluster, "3.5.0").await;
@@ -165,7 +165,7 @@ pub(crate) async fn a_held_cluster_rises_when_it_is_released(kind: Kind) {
         cluster.stop(member).await;
         cluster.restart_as(member, kind, OTHER_FLAGS).await;
         write(&cluster, &format!("{member} is released")).await;
-        // Leaders look at versions when they begin.
+        // Leaders check versions when their term begins.
         let leader = cluster.leader().await;
         cluster.kill(leader);
         cluster.restart(leader).await;
@@ -177,8 +177,8 @@ pub(crate) async fn a_held_cluster_rises_when_it_is_released(kind: Kind) {
     cluster.check_same_content().await;
 }
 
-/// A member whose disk was lost comes back through a snapshot of the other kind.
-pub(crate) async fn a_wiped_member_is_replaced_among_others(kind: Kind) {
+/// A member with a lost disk returns through a snapshot of the other kind.
+pub(crate) async fn a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     fill(&cluster).await;
     for kind in [kind, Kind::Etcd] {
@@ -190,7 +190,7 @@ pub(crate) async fn a_wiped_member_is_replaced_among_others(kind: Kind) {
         cluster.check_same_content().await;
         let found = cluster.client(1).range(prefix("fill/")).await.unwrap();
         assert_eq!(found.count, 599);
-        // The others become of that kind too.
+        // The other members are replaced too.
         for member in [0, 2] {
             cluster.stop(member).await;
             cluster.restart_as(member, kind, flags(kind)).await;
@@ -198,8 +198,8 @@ pub(crate) async fn a_wiped_member_is_replaced_among_others(kind: Kind) {
     }
 }
 
-/// A leader of etcd whose last entry is a refused membership change sends a snapshot that the other kind takes.
-pub(crate) async fn a_snapshot_after_a_refused_change_is_taken(kind: Kind) {
+/// A leader of etcd whose last entry is a refused membership change sends a snapshot, which the other kind accepts.
+pub(crate) async fn a_snapshot_after_a_refused_change_is_accepted(kind: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     let leader = cluster.leader().await;
     let target = (leader + 1) % 3;
@@ -223,8 +223,8 @@ pub(crate) async fn a_snapshot_after_a_refused_change_is_taken(kind: Kind) {
     assert_eq!(cluster.list().await.len(), 3);
 }
 
-/// A learner of etcd learns from a leader of the other kind, and serves when it is promoted.
-pub(crate) async fn a_learner_of_etcd_joins_others(kind: Kind) {
+/// A learner of etcd catches up from a leader of the other kind, and serves when it is promoted.
+pub(crate) async fn a_learner_of_etcd_joins_a_cluster_of_the_other_kind(kind: Kind) {
     let mut cluster = three(kind).await;
     fill(&cluster).await;
     let learner = cluster.add_with(true, |options| with_flags(options, Kind::Etcd)).await;

@@ -1,9 +1,8 @@
-//! Watchers that go on through every interruption, and what each of them saw.
+//! Watchers that resume after every interruption, and their received events.
 //!
-//! A witness watches the whole store from one revision on. When its stream ends it opens another one at
-//! the revision after the last that it saw, as client libraries do. Every revision arrives in one piece,
-//! so an event that comes twice, late or out of order is noticed at once; one that never comes is
-//! noticed when the logs of several witnesses are laid side by side.
+//! A witness watches the whole store from one revision on. When its stream ends it opens another one at the revision
+//! after its last event, as client libraries do. Every revision arrives in one piece, so a duplicate, late or reordered
+//! event is detected at once; a missing one is detected by comparing several witnesses.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,10 +19,10 @@ use tonic::Status;
 
 use crate::directory::{Directory, PAUSE};
 
-/// How long a witness that may ask others listens to a member that says nothing.
+/// Time for which a roaming witness stays with a silent member.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// One event, and when it was seen.
+/// One event, and the time of its arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Sighting {
     pub(crate) at: Instant,
@@ -39,7 +38,7 @@ impl Sighting {
         self.event.kv.as_ref().expect("an event has a record").key()
     }
 
-    /// What was written; nothing when the key was deleted.
+    /// The new value; `None` if the key was deleted.
     pub(crate) fn value(&self) -> Option<&[u8]> {
         match self.event.r#type() {
             EventType::Put => self.event.kv.as_ref().map(|record| record.value()),
@@ -50,12 +49,12 @@ impl Sighting {
 
 #[derive(Debug)]
 struct Log {
-    /// The first revision that was not seen yet.
+    /// The first revision that has not arrived yet.
     next: i64,
     sightings: Vec<Sighting>,
 }
 
-/// A watcher of everything.
+/// A watcher of the whole store.
 #[derive(Debug)]
 pub(crate) struct Witness {
     name: String,
@@ -65,7 +64,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Watches at one member for ever, also while it says nothing.
+    /// Always watches at one member, even while it is silent.
     pub(crate) fn at(member: Directory, start: i64) -> Self {
         let name = format!("the watcher at m{}", member.pick(0).0);
         Self::begin(name, member, None, start)
@@ -81,7 +80,7 @@ impl Witness {
         let written = Arc::clone(&log);
         let task = tokio::spawn(async move {
             for turn in 0.. {
-                // How a stream ends is of no interest, save that the next one goes on from there.
+                // The reason for the end of a stream does not matter; the next one resumes after it.
                 drop(follow(&directory, turn, patience, &written).await);
                 tokio::time::sleep(PAUSE).await;
             }
@@ -89,12 +88,12 @@ impl Witness {
         Self { name, start, log, task }
     }
 
-    /// The revision that it waits for.
+    /// The next revision that it expects.
     pub(crate) fn next(&self) -> i64 {
         self.log.lock().unwrap().next
     }
 
-    /// Waits until it has seen a revision, which must be one that something happened in.
+    /// Waits until it has received a revision, which must have an event.
     pub(crate) async fn reach(&self, revision: i64) {
         let what = format!("{} to see revision {revision}", self.name);
         eventually_ok(PATIENCE, &what, async || {
@@ -105,12 +104,12 @@ impl Witness {
         .await;
     }
 
-    /// What it saw, oldest first.
+    /// Its events, oldest first.
     pub(crate) fn sightings(&self) -> Vec<Sighting> {
         self.log.lock().unwrap().sightings.clone()
     }
 
-    /// When a key was deleted, as far as it saw.
+    /// The time at which a key was deleted, if it received that event.
     pub(crate) fn deleted(&self, key: &str) -> Option<Instant> {
         let log = self.log.lock().unwrap();
         let mut latest = log.sightings.iter().rev();
@@ -118,8 +117,8 @@ impl Witness {
         found.map(|one| one.at)
     }
 
-    /// Checks that it saw what another one saw, from its own start on and up to a revision that both
-    /// have reached.
+    /// Checks that it received the same events as another witness, from its own start to a revision that both have
+    /// reached.
     pub(crate) fn check_against(&self, other: &Self, through: i64) {
         let common = |witness: &Self| {
             let inside = |one: &Sighting| (self.start..=through).contains(&one.revision());
@@ -169,7 +168,7 @@ async fn follow(
     Ok(())
 }
 
-/// Gives up waiting after a while, when there is one.
+/// Aborts the wait after a timeout, if there is one.
 async fn unless_silent<T>(
     patience: Option<Duration>,
     answer: impl Future<Output = Result<T, Status>>,

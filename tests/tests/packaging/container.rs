@@ -1,4 +1,4 @@
-//! The container: an image that is whole by its own digests, and a root that a member runs in with nothing beside it.
+//! The container: an image that is consistent with its digests, and a root in which a member runs without other files.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -24,7 +24,7 @@ fn unpack(archive: &Path) -> TempDir {
     folder
 }
 
-/// What a descriptor points at, which has its digest and its size.
+/// The blob of a descriptor, checked against its digest and size.
 fn blob(image: &Path, descriptor: &Value) -> Vec<u8> {
     let name = descriptor["digest"].as_str().unwrap();
     let bytes = std::fs::read(image.join("blobs").join(name.replace(':', "/"))).unwrap();
@@ -34,7 +34,7 @@ fn blob(image: &Path, descriptor: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn an_image_is_whole_and_its_layer_is_the_root() {
+fn an_image_is_consistent_and_its_layer_is_the_root() {
     let image = unpack(&file("quorate-", ".oci.tar"));
     let image = image.path();
     let read = |name: &str| -> Value {
@@ -56,7 +56,7 @@ fn an_image_is_whole_and_its_layer_is_the_root() {
     assert_eq!(run["Entrypoint"][0], "/usr/bin/quorate");
     assert!(run["Volumes"]["/var/lib/quorate"].is_object());
 
-    // The list for `docker load` names the same files.
+    // The manifest for `docker load` lists the same files.
     let list = read("manifest.json");
     let path = |descriptor: &Value| {
         format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"))
@@ -64,7 +64,7 @@ fn an_image_is_whole_and_its_layer_is_the_root() {
     assert_eq!(list[0]["Config"], path(&manifest["config"]));
     assert_eq!(list[0]["Layers"][0], path(&manifest["layers"][0]));
 
-    // The recipe comes to the same, with the health check that the format has no place for.
+    // The Dockerfile gives the same image, with the health check that the image format lacks.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let recipe = std::fs::read_to_string(root.join("packaging/container/Dockerfile")).unwrap();
     let said = |instruction: &str| {
@@ -83,7 +83,7 @@ fn an_image_is_whole_and_its_layer_is_the_root() {
     assert_eq!(health.trim(), r#"CMD ["/usr/bin/quorate", "ctl", "endpoint", "health"]"#);
 }
 
-/// A program of the root, run with that as all there is.
+/// A program of the root, run with the root as its only files.
 fn within(root: &Path, program: &str) -> Command {
     if is_root() {
         let mut command = Command::new("chroot");
@@ -100,7 +100,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may already be gone.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -111,7 +111,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     let root = unpacked.path();
     let tried = within(root, "/usr/local/bin/etcd").arg("--version").output();
     if !tried.as_ref().is_ok_and(|tried| tried.status.success()) {
-        // Where root may not, it is not for want of a right.
+        // If root has no access, a missing privilege is not the cause.
         assert!(!is_root(), "{tried:?}");
         return skipped("no right to change the root: the container's is not run");
     }
@@ -129,7 +129,7 @@ async fn a_member_runs_in_the_root_alone(kind: Kind) {
     ]);
     let log = ports.scratch().join("container.log");
     let mut member = Running(command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap());
-    // The check of its health that the recipe has.
+    // The health check of the Dockerfile.
     eventually_ok(quorate_tests::DEADLINE, "the member to be healthy", async || {
         let ended = member.0.try_wait().unwrap();
         assert!(ended.is_none(), "{}", std::fs::read_to_string(&log).unwrap());

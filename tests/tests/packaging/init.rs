@@ -1,9 +1,9 @@
-//! A stand-in for systemd, as far as the units here use it: it starts a unit's command with its environment, waits for
-//! `READY=1`, hears signs of life, stops, masks, and answers a stand-in for `systemctl`.
+//! A stand-in for systemd with the features that the units here use: it starts a unit's command with its environment,
+//! waits for `READY=1`, receives watchdog notifications, stops, masks, and implements a stand-in for `systemctl`.
 //!
-//! What a unit says is read from its file and from the drop-ins, with systemd's rules: a later value wins, and an empty
-//! one empties a list. Paths are within the throw-away root, and so are the data. The limits that a unit sets are
-//! systemd's own affair (`systemd-analyze` reads them in another test).
+//! The settings of a unit are read from its file and from the drop-ins, with systemd's rules: a later value wins, and
+//! an empty one clears a list. Paths are within the throw-away root, and so are the data. The limits of a unit are
+//! ignored (`systemd-analyze` checks them in another test).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use crate::place::Place;
 
-/// Longest that a start or a stop may take.
+/// Timeout of a start or a stop.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How often a socket that says nothing is left, to look whether the process lives.
+/// Interval at which a wait on a silent socket is interrupted to check whether the process is alive.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a unit's service section comes to.
+/// The merged service section of a unit.
 #[derive(Debug, Default)]
 pub(crate) struct Unit {
     pub(crate) values: BTreeMap<String, Vec<String>>,
 }
 
 impl Unit {
-    /// Reads a unit and what was added to it; none where it is not installed, or masked.
+    /// Reads a unit and its drop-ins; `None` if it is not installed, or masked.
     pub(crate) fn read(root: &Path, name: &str) -> Option<Self> {
         let own = root.join("etc/systemd/system");
         if std::fs::read_link(own.join(name)).is_ok_and(|to| to == Path::new("/dev/null")) {
@@ -59,7 +59,7 @@ impl Unit {
         self.values.get(key)?.last().map(String::as_str)
     }
 
-    /// The variables of the process, by systemd's order: files win.
+    /// The environment of the process, in systemd's order: files win.
     fn environment(&self, root: &Path, prefix: &str) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         let mut set = |line: &str| {
@@ -80,13 +80,13 @@ impl Unit {
     }
 }
 
-/// The units that run.
+/// The running units.
 #[derive(Debug)]
 pub(crate) struct Init {
     root: PathBuf,
     home: PathBuf,
     running: BTreeMap<String, (Child, UnixDatagram)>,
-    /// Everything that was asked of it.
+    /// The recorded requests.
     pub(crate) asked: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Init {
         Self { root: place.root(), home, running: BTreeMap::new(), asked: Vec::new() }
     }
 
-    /// Starts a unit as its file says, and returns when it is ready; the error is what it said.
+    /// Starts a unit as its file specifies, and returns when it is ready; the error is its output.
     pub(crate) fn start(&mut self, name: &str) -> Result<(), String> {
         let unit = Unit::read(&self.root, name).ok_or(format!("{name}: not found, or masked"))?;
         assert_eq!(unit.value("Type"), Some("notify"));
@@ -138,13 +138,13 @@ impl Init {
         Ok(())
     }
 
-    /// Waits until a unit says something; false when it ends instead.
+    /// Waits for a notification of a unit; false if the unit ends instead.
     pub(crate) fn hear(&mut self, name: &str, expected: &str) -> bool {
         let (child, socket) = self.running.get_mut(name).unwrap();
         let start = Instant::now();
         while child.try_wait().unwrap().is_none() && start.elapsed() < DEADLINE {
             let mut message = [0; 256];
-            // Nothing said is said again.
+            // An empty message is not recorded.
             let Ok(count) = socket.recv(&mut message) else { continue };
             if String::from_utf8_lossy(&message[..count]).lines().any(|line| line == expected) {
                 return true;
@@ -156,7 +156,7 @@ impl Init {
     /// Stops a unit, if it runs, and waits for its end.
     pub(crate) fn stop(&mut self, name: &str) {
         if let Some((mut child, _)) = self.running.remove(name) {
-            // One that has ended already needs no signal.
+            // A process that has ended needs no signal.
             drop(Command::new("kill").arg(child.id().to_string()).output());
             let start = Instant::now();
             while child.try_wait().unwrap().is_none() {
@@ -174,7 +174,7 @@ impl Init {
         found.is_some_and(|(child, _)| child.try_wait().unwrap().is_none())
     }
 
-    /// Does what `systemctl` was asked for, and says whether that went well.
+    /// Executes a `systemctl` command, and returns whether it succeeded.
     fn systemctl(&mut self, line: &str) -> bool {
         self.asked.push(line.to_owned());
         let mut words = line.split(' ').filter(|word| *word != "--quiet");
@@ -199,7 +199,7 @@ impl Init {
         }
     }
 
-    /// Puts a `systemctl` into the place, which this answers until [`Answering::end`].
+    /// Installs a `systemctl` in the root, whose requests this answers until [`Answering::end`].
     pub(crate) fn answer(mut self, place: &Place) -> Answering {
         let [requests, answers] = ["requests", "answers"].map(|name| place.home().join(name));
         let made = Command::new("mkfifo").args([&requests, &answers]).status().unwrap();
@@ -230,7 +230,7 @@ impl Init {
 impl Drop for Init {
     fn drop(&mut self) {
         for (child, _) in self.running.values_mut() {
-            // Already gone is fine.
+            // It may already be gone.
             drop(child.kill());
             drop(child.wait());
         }

@@ -1,4 +1,4 @@
-//! Installed, started, upgraded, removed, purged.
+//! Installation, start, upgrade, removal, purge.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -22,7 +22,7 @@ fn field(package: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_package_installs_starts_and_goes_without_the_data() {
+fn a_package_installs_starts_and_is_removed_without_its_data() {
     let Some(place) = Place::new() else { return };
     place.install(&package());
     let folder = std::fs::metadata(place.path("/var/lib/quorate")).unwrap();
@@ -50,7 +50,7 @@ fn a_package_installs_starts_and_goes_without_the_data() {
     place.ctl(&["put", "kept", "through everything"]);
     init.stop(SERVICE);
 
-    // An upgrade leaves what somebody has changed, and the data.
+    // An upgrade keeps changed settings and the data.
     place.install(&package());
     assert_eq!(std::fs::read_to_string(&settings).unwrap(), own);
     init.start(SERVICE).unwrap();
@@ -68,7 +68,7 @@ fn a_package_installs_starts_and_goes_without_the_data() {
     assert!(data.exists(), "a member's data are not a package's to delete");
     assert!(String::from_utf8_lossy(&purged.stderr).contains("has the data of a member and stays"));
 
-    // They are found again, and what is empty goes with a purge.
+    // The settings are found again, and a purge removes empty folders.
     place.install(&package());
     assert!(data.exists());
     std::fs::remove_dir_all(place.path("/var/lib/quorate/default")).unwrap();
@@ -77,7 +77,7 @@ fn a_package_installs_starts_and_goes_without_the_data() {
 }
 
 #[test]
-fn what_is_installed_is_what_others_look_for() {
+fn installed_files_are_where_tools_expect_them() {
     let Some(place) = Place::new() else { return };
     place.install(&package());
     for path in [
@@ -100,14 +100,14 @@ fn what_is_installed_is_what_others_look_for() {
     );
     let said = Command::new("bash").args(["-c", &line]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&said.stdout), "endpoint\n", "{said:?}");
-    // Beside Debian's etcd there is no file of the same name, and the names are there for who wants them.
+    // It shares no file name with Debian's etcd, and provides the names of etcd in a folder for `PATH`.
     assert!(!place.path("/usr/bin/etcd").exists());
     let said = Command::new(place.path("/usr/lib/quorate/bin/etcdctl")).arg("version").output();
     assert!(said.unwrap().stdout.starts_with(b"etcdctl version: "));
 }
 
 #[test]
-fn the_names_of_etcd_are_a_package_of_their_own() {
+fn the_names_of_etcd_are_a_separate_package() {
     let Some(place) = Place::new() else { return };
     let names = file("quorate-as-etcd_", ".deb");
     place.install(&package());
@@ -126,9 +126,9 @@ fn the_names_of_etcd_are_a_package_of_their_own() {
     }
 }
 
-/// What the package says it needs is what the machine's own reader of programs finds.
+/// The glibc version that the package requires equals the one that the machine's own tool finds in the program.
 #[test]
-fn the_c_library_that_is_asked_for_is_new_enough() {
+fn the_required_glibc_version_is_correct() {
     let Some(place) = Place::new() else { return };
     place.install(&package());
     let mut command = Command::new("objdump");

@@ -1,5 +1,5 @@
-//! The manifest for a control plane of Kubernetes: its command is run as it stands there, its probes are asked as the
-//! kubelet asks them, and the API server's way in is open to who has a certificate.
+//! The manifest for a Kubernetes control plane: the test runs its command unchanged, probes it as the kubelet does, and
+//! connects as the API server with a certificate.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -9,8 +9,8 @@ use std::process::{Child, Command};
 use quorate_tests::pki::{Authority, Leaf};
 use quorate_tests::{Kind, Options, eventually, get};
 
-/// What kubeadm 1.34 passes to a first member (`getEtcdCommand`), and its values where they are not places or names. One
-/// more flag keeps the certificates of clients, which have the same CA, from the peer port.
+/// The arguments that kubeadm 1.34 passes to a first member (`getEtcdCommand`), with its values except paths and names.
+/// One additional flag refuses client certificates, which have the same CA, on the peer port.
 const FLAGS: [(&str, Option<&str>); 20] = [
     ("advertise-client-urls", None),
     ("cert-file", None),
@@ -34,10 +34,10 @@ const FLAGS: [(&str, Option<&str>); 20] = [
     ("watch-progress-notify-interval", Some("5s")),
 ];
 
-/// The manifest, as far as it is about the process.
+/// The part of the manifest about the process.
 struct Manifest {
     command: Vec<String>,
-    /// Of the probes.
+    /// The ports and paths of the probes.
     paths: BTreeSet<String>,
     port: u16,
 }
@@ -67,14 +67,14 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Already gone is fine.
+        // It may already be gone.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
 #[test]
-fn the_manifest_says_what_kubeadm_says() {
+fn the_manifest_equals_that_of_kubeadm() {
     let manifest = Manifest::read();
     let (program, flags) = manifest.command.split_first().unwrap();
     assert_eq!(program, "etcd");
@@ -88,7 +88,7 @@ fn the_manifest_says_what_kubeadm_says() {
     assert_eq!(manifest.paths, ["livez", "readyz"].map(str::to_owned).into());
 }
 
-async fn a_member_runs_by_the_manifest(kind: Kind) {
+async fn a_member_runs_with_the_manifest(kind: Kind) {
     let manifest = Manifest::read();
     let ports = Options::new(kind).unguarded().prepare();
     let metrics = Options::new(kind).unguarded().prepare();
@@ -97,7 +97,7 @@ async fn a_member_runs_by_the_manifest(kind: Kind) {
     std::fs::create_dir(&keys).unwrap();
     let authority = Authority::new();
     std::fs::write(keys.join("ca.crt"), authority.pem()).unwrap();
-    // As kubeadm makes them: for the node's name and both addresses, and the client's for nobody's.
+    // As kubeadm issues them: for the node's name and both addresses; the client's for no address.
     for (name, hosts) in [
         ("server", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
         ("peer", &["localhost", "control-plane", "127.0.0.1", "127.0.0.2"][..]),
@@ -110,7 +110,7 @@ async fn a_member_runs_by_the_manifest(kind: Kind) {
         std::fs::write(keys.join(format!("{name}.key")), signed.key).unwrap();
     }
 
-    // Places and ports of this machine; the node has an address of its own beside the one that is everybody's.
+    // Paths and ports of this machine; the node has its own address in addition to the loopback address.
     let (data, keys) = (scratch.join("data"), keys.display().to_string());
     assert_eq!(manifest.port, 2381);
     let substituted = manifest.command.iter().map(|word| {
@@ -130,7 +130,7 @@ async fn a_member_runs_by_the_manifest(kind: Kind) {
     command.args(&words[1..]).stderr(std::fs::File::create(&log).unwrap());
     let mut member = Running(command.spawn().unwrap());
 
-    // The kubelet's start-up probe asks again and again, and nobody may be refused after it has been content.
+    // The kubelet's startup probe repeats until it succeeds, and no probe may fail after that.
     let probe = |path: &str| get(metrics.port(), &format!("/{path}"));
     eventually("the member to be ready", async || {
         let ended = member.0.try_wait().unwrap();
@@ -143,7 +143,7 @@ async fn a_member_runs_by_the_manifest(kind: Kind) {
         assert_eq!(probe(path).status, 200, "{path}");
     }
 
-    // Both addresses, by the certificate of the API server, and by none.
+    // Both addresses, with the certificate of the API server, and without one.
     for address in ["127.0.0.1", "127.0.0.2"] {
         let health = |more: &[String]| {
             let mut tool = Command::new(kind.program());
@@ -159,6 +159,6 @@ async fn a_member_runs_by_the_manifest(kind: Kind) {
 }
 
 #[test]
-fn a_member_runs_by_kubeadms_manifest() {
-    quorate_tests::run(Kind::Quorate, a_member_runs_by_the_manifest);
+fn a_member_runs_with_kubeadms_manifest() {
+    quorate_tests::run(Kind::Quorate, a_member_runs_with_the_manifest);
 }

@@ -10,10 +10,10 @@ use std::process::Command;
 
 use quorate_tests::{Kind, Options, skipped};
 
-/// What the page has for ports.
+/// The ports on the page.
 const PORTS: [&str; 6] = ["12379", "12380", "22379", "22380", "32379", "32380"];
 
-/// Longest that the session may take; it ends with everything that it has started.
+/// Timeout of the session; it ends with all processes that it has started.
 const LIMIT_SECS: &str = "100";
 
 fn root() -> PathBuf {
@@ -47,7 +47,7 @@ fn blocks(page: &str) -> Vec<(Option<&str>, String)> {
 }
 
 #[test]
-fn what_is_not_typed_is_marked() {
+fn blocks_that_are_not_run_are_marked() {
     let page = std::fs::read_to_string(root().join("docs/running.md")).unwrap();
     let blocks = blocks(&page);
     assert!(blocks.iter().filter(|(comment, _)| comment.is_none()).count() >= 5);
@@ -143,7 +143,7 @@ fn the_commands_of_readme_and_tour_work_in_their_order() {
     let log = std::fs::read_to_string(folder.join("first.log")).unwrap_or_default();
     assert!(said.status.success(), "{stdout}\n{stderr}\n{log}");
     for text in [
-        // The watch prints what is put while it runs.
+        // The watch prints the puts that happen while it runs.
         "PUT\ngreeting\nhello again\n",
         "Downgrade enable success, cluster version 3.7",
         "Downgrade enable success, cluster version 3.6",
@@ -155,7 +155,7 @@ fn the_commands_of_readme_and_tour_work_in_their_order() {
     assert_eq!(stdout.lines().filter(|line| line.contains("\"bench/")).count(), 8, "{stdout}");
 }
 
-async fn what_the_page_says_works(kind: Kind) {
+async fn the_page_works(kind: Kind) {
     let openssl = Command::new("openssl").arg("version").output();
     let is_new = openssl.is_ok_and(|said| !said.stdout.starts_with(b"OpenSSL 1."));
     if !is_new {
@@ -171,7 +171,7 @@ async fn what_the_page_says_works(kind: Kind) {
         assert!(script.contains(port));
         script = script.replace(port, &free.to_string());
     }
-    // Whatever happens, nobody is left behind.
+    // All processes are ended in any case.
     let script =
         format!("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n{script}");
     let folder = members[0].scratch();
@@ -186,7 +186,7 @@ async fn what_the_page_says_works(kind: Kind) {
             command.env_remove(name);
         }
     }
-    // A busy machine may take longer than people like to wait.
+    // A busy machine may be slower than the timeouts in the page.
     command.envs([("ETCDCTL_DIAL_TIMEOUT", "30s"), ("ETCDCTL_COMMAND_TIMEOUT", "30s")]);
     let said = command.output().unwrap();
     let [stdout, stderr] = [&said.stdout, &said.stderr].map(|said| String::from_utf8_lossy(said));
@@ -198,6 +198,6 @@ async fn what_the_page_says_works(kind: Kind) {
 }
 
 #[test]
-fn the_page_about_running_it_works() {
-    quorate_tests::run_cluster(Kind::Quorate, what_the_page_says_works);
+fn the_commands_of_running_md_work() {
+    quorate_tests::run_cluster(Kind::Quorate, the_page_works);
 }

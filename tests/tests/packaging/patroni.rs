@@ -1,7 +1,7 @@
-//! PostgreSQL under Patroni, on members that are migrated, killed and started again, by the script that people have for it.
+//! PostgreSQL under Patroni, on members that are migrated, killed and restarted, with the script for users.
 //!
-//! The script ends well only if PostgreSQL's leader, its timeline and every write have come through what must not disturb
-//! them; here it is given the programs, and somebody to be who is not root.
+//! The script succeeds only if PostgreSQL's leader, its timeline and every write have survived the changes that must
+//! not affect them. This test passes it the programs, and a user that is not root.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use quorate_tests::{Kind, Options, is_long, run_cluster_within, skipped};
 
 use crate::place::is_root;
 
-/// Whom the machine calls nobody.
+/// The user `nobody` of the machine.
 const NOBODY: u32 = 65_534;
 
-/// Longest that the script may take.
+/// Timeout of the script.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What the script calls, and Python as Debian's Patroni has it.
+/// The programs that the script calls, and Python as Debian's Patroni has it.
 const PROGRAMS: [&str; 6] = [
     "/usr/bin/python3",
     "/usr/bin/psql",
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 6] = [
     "/usr/bin/timeout",
 ];
 
-/// Where Patroni is, when all that it needs is there.
+/// The folder of Patroni, if everything that it needs is installed.
 fn patroni() -> Result<PathBuf, String> {
     let root = std::env::var_os("PATRONI_DIR").map(PathBuf::from).ok_or("no Patroni")?;
     if let Some(missing) = PROGRAMS.iter().find(|program| !Path::new(program).exists()) {
@@ -39,14 +39,14 @@ fn patroni() -> Result<PathBuf, String> {
     if has_server { Ok(root) } else { Err("no PostgreSQL".to_owned()) }
 }
 
-/// Copies files and folders to where everybody can read them.
+/// Copies files and folders to a place that all users can read.
 fn copied(from: &[&Path], into: &Path) {
     let copied = Command::new("cp").arg("-rL").args(from).arg(into).status().unwrap();
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(into).status().unwrap();
     assert!(copied.success() && opened.success());
 }
 
-async fn postgresql_stays_up_on_members_that_change(kind: Kind) {
+async fn postgresql_stays_up_while_members_change(kind: Kind) {
     let patroni = match patroni() {
         Ok(patroni) => patroni,
         Err(why) => return skipped(&format!("{why} here: no PostgreSQL runs on members")),
@@ -97,7 +97,7 @@ async fn postgresql_stays_up_on_members_that_change(kind: Kind) {
     };
     let logs = || ["p0.log", "p1.log", "m0.log", "m1.log", "m2.log", "writer.log"].map(log);
     assert!(said.status.success(), "{stdout}\n{stderr}\n{}", logs().join("\n"));
-    // What it is about was not left out.
+    // The steps of interest were not skipped.
     let last = if is_long() { "done: p0 on timeline 3" } else { "done: p1 on timeline 2" };
     assert!(stdout.contains(last), "{stdout}");
     assert_eq!(stdout.contains("m2 is Quorate: p0 on timeline 1, as before"), etcd.is_some());
@@ -105,5 +105,5 @@ async fn postgresql_stays_up_on_members_that_change(kind: Kind) {
 
 #[test]
 fn postgresql_under_patroni() {
-    run_cluster_within(LIMIT, Kind::Quorate, postgresql_stays_up_on_members_that_change);
+    run_cluster_within(LIMIT, Kind::Quorate, postgresql_stays_up_while_members_change);
 }

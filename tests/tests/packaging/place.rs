@@ -1,4 +1,4 @@
-//! A throw-away root: dpkg's records, what is installed, and stand-ins for programs that would touch the machine.
+//! A throw-away root: dpkg's database, installed files, and stand-ins for programs that would change the machine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A root with nothing in it; none where dpkg or what its scripts call is missing.
+    /// An empty root; `None` if dpkg or a program of its scripts is missing.
     pub(crate) fn new() -> Option<Self> {
         for program in ["dpkg", "dpkg-deb", "systemd-sysusers"] {
             if Command::new(program).arg("--version").output().is_err() {
@@ -32,35 +32,35 @@ impl Place {
         let ports = Options::new(Kind::Quorate).unguarded().prepare();
         let place = Self { home, ports };
         if !is_root() {
-            // Nobody can give files away but root.
+            // Only root can change the owner of files.
             place.stand_in("chown", "exit 0");
         }
         Some(place)
     }
 
-    /// Puts a program before those of the machine.
+    /// Installs a stand-in that takes precedence over the machine's program.
     pub(crate) fn stand_in(&self, name: &str, script: &str) {
         let path = self.home.path().join("bin").join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    /// The folder that all of it lies in.
+    /// The folder that contains everything.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// Where `/` is.
+    /// The path of `/`.
     pub(crate) fn root(&self) -> PathBuf {
         self.home.path().join("root")
     }
 
-    /// A path of the root, said as it is within.
+    /// A path in the root, as seen from within.
     pub(crate) fn path(&self, absolute: &str) -> PathBuf {
         self.root().join(absolute.trim_start_matches('/'))
     }
 
-    /// The programs that are found: stand-ins, those installed, and the machine's.
+    /// The search path: stand-ins, installed programs, and the machine's.
     pub(crate) fn search_path(&self) -> String {
         let machine = std::env::var("PATH").unwrap();
         let (bin, root) = (self.home.path().join("bin"), self.root());
@@ -74,7 +74,7 @@ impl Place {
         command.env("PATH", self.search_path()).env("LC_ALL", "C");
         command.arg(format!("--root={}", self.root().display()));
         command.arg(format!("--log={}", self.home.path().join("dpkg.log").display()));
-        // The root has no C library, and who tests may be anybody.
+        // The root has no C library, and the tests may run as any user.
         command.args(["--force-script-chrootless", "--force-not-root", "--force-depends"]);
         let done = command.arg("--force-confold").args(args).output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
@@ -87,7 +87,7 @@ impl Place {
         self.dpkg(&["--install", package.to_str().unwrap()]);
     }
 
-    /// The settings that an operator makes: a member that stands alone, on ports of its own.
+    /// The settings of an operator: a single member on its own ports.
     pub(crate) fn settings(&self) -> String {
         let (client, peer) = (self.url(), self.ports.peer_url());
         format!(
@@ -97,12 +97,12 @@ impl Place {
         )
     }
 
-    /// Where the member is asked.
+    /// The client URL of the member.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.port())
     }
 
-    /// Asks the member by the tool that is installed, and returns what it prints.
+    /// Runs the installed tool against the member, and returns its output.
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
         let mut command = Command::new(self.path("/usr/bin/quorate"));
         command.arg("ctl").args(["--endpoints", &self.url()]).args(args);
@@ -111,7 +111,7 @@ impl Place {
         String::from_utf8(said.stdout).unwrap()
     }
 
-    /// The version of the member's cluster, once it is settled.
+    /// The cluster version of the member, once it is set.
     pub(crate) fn cluster_version(&self) -> String {
         let said = quorate_tests::get(self.ports.port(), "/version").text();
         let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-/// Whether the tests are run by root.
+/// Whether the tests run as root.
 pub(crate) fn is_root() -> bool {
     let said = Command::new("id").arg("-u").output().unwrap();
     said.stdout == b"0\n"

@@ -1,4 +1,4 @@
-//! Debian's etcd, installed with its unit and its settings, is taken over by `quorate-takeover`, and comes back.
+//! Debian's etcd, installed with its unit and its settings, is taken over by `quorate-takeover` and handed back.
 
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
@@ -14,14 +14,14 @@ const QUORATE: &str = "quorate.service";
 const SETTINGS: &str = "/etc/default/etcd";
 const DROP_IN: &str = "/etc/systemd/system/quorate.service.d/takeover.conf";
 
-/// A root with both programs, and etcd at work in it.
+/// A root with both programs and a running etcd.
 struct Machine {
     place: Place,
     init: Option<Init>,
 }
 
 impl Machine {
-    /// None where there is no etcd as Debian installs it.
+    /// `None` if Debian's etcd is not installed.
     fn new(more_settings: &str) -> Option<Self> {
         let place = Place::new()?;
         if !Kind::Etcd.is_present() {
@@ -92,8 +92,8 @@ impl Machine {
 }
 
 #[test]
-fn debians_etcd_is_taken_over_and_comes_back() {
-    // Debian's default directory, and one of the operator's that a flag names.
+fn debians_etcd_is_taken_over_and_handed_back() {
+    // Debian's default directory, and an operator's that a flag names.
     for folder in ["/var/lib/etcd/default", "/srv/etcd"] {
         let more = match folder {
             "/var/lib/etcd/default" => String::new(),
@@ -130,7 +130,7 @@ fn debians_etcd_is_taken_over_and_comes_back() {
 }
 
 #[test]
-fn a_released_cluster_rises_and_does_not_go_back() {
+fn a_released_cluster_rises_and_is_not_handed_back() {
     let Some(mut machine) = Machine::new("") else { return };
     machine.fails(&["release"], "not taken over");
     machine.fails(&["back"], "not taken over");
@@ -167,8 +167,8 @@ fn a_purge_leaves_etcds_data_and_lets_etcd_start() {
 }
 
 #[test]
-fn etcd_runs_again_where_it_is_not_taken_over() {
-    // A flag of etcd 3.5 that etcd 3.7 has no more.
+fn etcd_is_restarted_after_a_failed_takeover() {
+    // A flag of etcd 3.5 that etcd 3.7 has removed.
     let Some(mut machine) = Machine::new("DAEMON_ARGS=\"--enable-v2=false --max-snapshots 3\"\n")
     else {
         return;
@@ -181,13 +181,13 @@ fn etcd_runs_again_where_it_is_not_taken_over() {
 }
 
 #[test]
-fn what_the_command_does_not_understand_it_leaves_alone() {
+fn unknown_settings_prevent_the_takeover() {
     let Some(mut machine) = Machine::new("") else { return };
     let settings = std::fs::read_to_string(machine.place.path(SETTINGS)).unwrap();
     let said = [
         ("DAEMON_ARGS=--config-file /etc/etcd.yml\n", "configuration file"),
         ("ETCD_CONFIG_FILE=/etc/etcd.yml\n", "configuration file"),
-        // It is no pattern, either.
+        // The text is not a pattern, either.
         ("DAEMON_ARGS=\"--cors=* --config-file=/etc/*\"\n", "configuration file"),
         ("ETCD_DATA_DIR=data\n", "not a path from the root on"),
         ("DAEMON_ARGS=\"--data-dir=/nowhere\"\n", "there is no folder /nowhere"),
@@ -207,7 +207,7 @@ fn what_the_command_does_not_understand_it_leaves_alone() {
     assert_eq!(machine.takeover(&[]).status.code(), Some(2));
     machine.assert_runs(ETCD);
 
-    // One that has data of its own would go on with them.
+    // A unit with its own data would continue with those.
     std::fs::remove_dir(machine.place.path("/etc/systemd/system/etcd.service.d")).unwrap();
     let init = machine.init.as_mut().unwrap();
     init.stop(ETCD);
@@ -218,7 +218,7 @@ fn what_the_command_does_not_understand_it_leaves_alone() {
     assert!(!machine.is_there(DROP_IN));
 }
 
-/// What the command has written is what systemd takes.
+/// systemd accepts the file that the command has written.
 fn check_unit(place: &Place) {
     let folder = place.home().join("units");
     let drop_ins = folder.join("quorate.service.d");
