@@ -22,12 +22,12 @@ use tokio::task::JoinSet;
 on_quorate! {
     alone:
     connections_beyond_those_with_large_windows_have_small_ones,
-    heads_are_refused_beyond_their_bytes,
+    headers_are_refused_beyond_their_bytes,
     streams_of_one_connection_are_refused_beyond_their_number,
     proposals_are_refused_beyond_their_number,
     proposals_are_refused_beyond_their_bytes,
     tasks_are_refused_beyond_their_number,
-    lists_wait_and_are_refused_while_others_are_not_taken,
+    lists_wait_and_are_refused_while_others_are_not_read,
     references_of_long_lists_are_bounded,
     watchers_are_refused_beyond_their_memory,
     events_of_a_slow_watch_client_are_bounded,
@@ -133,7 +133,7 @@ async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind)
     assert_eq!(RawHttp2::connect(server.port()).stream_window(), 1 << 20);
 }
 
-async fn heads_are_refused_beyond_their_bytes(kind: Kind) {
+async fn headers_are_refused_beyond_their_bytes(kind: Kind) {
     let server = Server::start(kind).await;
     let mut connection = RawHttp2::connect(server.port());
     let body = framed(&range("k", "").encode_to_vec());
@@ -246,7 +246,7 @@ fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     (0..count).map(open).collect()
 }
 
-async fn lists_wait_and_are_refused_while_others_are_not_taken(kind: Kind) {
+async fn lists_wait_and_are_refused_while_others_are_not_read(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..300 {

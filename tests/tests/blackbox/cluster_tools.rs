@@ -19,7 +19,7 @@ on_both_servers! {
     leadership_is_moved,
     members_are_changed,
     a_snapshot_becomes_a_cluster,
-    a_refused_promotion_says_how_far_the_learner_is_behind,
+    a_refused_promotion_reports_the_lag_of_the_learner,
 }
 
 const FORMATS: [&str; 4] = ["simple", "table", "json", "fields"];
@@ -272,7 +272,7 @@ async fn members_are_changed(kind: Kind) {
 }
 
 /// Not a comparison of transcripts: after the error, `quorate ctl` prints one more line than `etcdctl`.
-async fn a_refused_promotion_says_how_far_the_learner_is_behind(kind: Kind) {
+async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).linked().flag("--strict-reconfig-check=false");
     let mut cluster = options.start().await;
     let leader = cluster.leader().await;

@@ -17,13 +17,13 @@ on_both_servers! {
     bytes_after_the_end_of_the_log_are_ignored,
     a_missing_backend_is_refused,
     damaged_snapshot_files_are_skipped,
-    leftovers_of_a_crash_do_no_harm,
+    leftover_files_of_a_crash_are_ignored,
     unknown_files_are_reported,
 }
 
 on_quorate! {
     alone:
-    a_changed_byte_anywhere_in_the_log,
+    a_changed_byte_anywhere_in_the_log_is_refused_or_harmless,
     a_log_cut_off_anywhere,
     a_backend_cut_short_is_refused,
     a_backend_without_valid_meta_pages_is_refused,
@@ -262,7 +262,7 @@ async fn damaged_snapshot_files_are_skipped(kind: Kind) {
     }
 }
 
-async fn leftovers_of_a_crash_do_no_harm(kind: Kind) {
+async fn leftover_files_of_a_crash_are_ignored(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
     let member = stopped.server.data().join("member");
     for (name, text) in [
@@ -314,7 +314,7 @@ fn tries() -> u64 {
     if is_long() { 500 } else { 12 }
 }
 
-async fn a_changed_byte_anywhere_in_the_log(kind: Kind) {
+async fn a_changed_byte_anywhere_in_the_log_is_refused_or_harmless(kind: Kind) {
     let original = Stopped::new(kind).await;
     let mut random = Random::by_chance();
     for _ in 0..tries() {

@@ -38,7 +38,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    founders_meet_at_a_registry_that_is_secured,
+    founding_members_use_a_secured_discovery_service,
 }
 
 /// The alternative name that clients with a certificate connect to.
@@ -346,7 +346,7 @@ async fn nothing_is_synced_with_unsafe_no_fsync(kind: Kind) {
     }
 }
 
-async fn founders_meet_at_a_registry_that_is_secured(kind: Kind) {
+async fn founding_members_use_a_secured_discovery_service(kind: Kind) {
     for registry in [Kind::Quorate, Kind::Etcd] {
         if registry.is_present() {
             let registry = Options::new(registry).guarded().start().await;

@@ -26,7 +26,7 @@ on_both_servers! {
     the_proxies_are_listed_in_place_of_the_members,
     health_and_metrics_are_those_of_both,
     a_proxy_that_starts_again_serves_again,
-    both_sides_speak_tls,
+    the_proxy_supports_tls_on_both_sides,
 }
 
 on_quorate! {
@@ -540,7 +540,7 @@ async fn a_proxy_that_starts_again_serves_again(kind: Kind) {
     eventually("no watch is left over", async || (watchers(&server) < 3.0).then_some(())).await;
 }
 
-async fn both_sides_speak_tls(kind: Kind) {
+async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     let files = Files::new();
     files.write("nameless", &Leaf::new(""));
     let server = files.closed(kind).start().await;

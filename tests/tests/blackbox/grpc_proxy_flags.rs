@@ -17,7 +17,7 @@ on_both_servers! {
     metrics_may_have_a_separate_listener,
     clients_with_revoked_certificates_are_refused,
     without_srv_records_it_does_not_start,
-    a_members_certificate_is_not_accepted_where_the_system_has_no_authorities,
+    member_certificates_are_refused_without_system_cas,
 }
 
 on_quorate! {
@@ -99,7 +99,7 @@ async fn clients_with_revoked_certificates_are_refused(kind: Kind) {
     assert_eq!(put("client").code, Some(0));
 }
 
-async fn a_members_certificate_is_not_accepted_where_the_system_has_no_authorities(kind: Kind) {
+async fn member_certificates_are_refused_without_system_cas(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).start().await;
     let (empty, listen) = (tempfile::tempdir().unwrap(), Port::free());

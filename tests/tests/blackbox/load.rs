@@ -10,7 +10,7 @@ use tonic::Code;
 on_both_servers! {
     alone:
     a_load_survives_its_server,
-    a_load_that_is_interrupted_says_so,
+    an_interrupted_load_is_reported,
     an_api_server_is_imitated,
     a_load_needs_one_of_its_endpoints,
 }
@@ -84,7 +84,7 @@ async fn a_load_survives_its_server(kind: Kind) {
     );
 }
 
-async fn a_load_that_is_interrupted_says_so(kind: Kind) {
+async fn an_interrupted_load_is_reported(kind: Kind) {
     let server = Server::start(kind).await;
     // Streams, of which each client has one for a long time.
     let load = Load::start(&server, &["lease-keepalive"]);

@@ -19,12 +19,12 @@ use tonic::{Code, Request, Status, Streaming};
 on_both_servers! {
     a_free_lock_is_held_at_once,
     the_holder_of_a_lock_may_request_it_again,
-    unlocking_is_deleting,
+    unlock_deletes_the_key,
     a_lock_passes_to_the_next_waiter,
     a_cancelled_wait_for_a_lock_deletes_its_key,
     a_lock_ends_with_its_lease,
     a_waiter_with_an_expired_lease_is_refused_at_its_turn,
-    names_are_any_bytes,
+    lock_names_are_arbitrary_bytes,
     a_candidate_without_rivals_is_elected,
     candidates_are_elected_in_turn,
     a_candidate_may_campaign_with_another_value,
@@ -127,7 +127,7 @@ async fn the_holder_of_a_lock_may_request_it_again(kind: Kind) {
     assert_eq!(record.fields().mod_revision, written - 1);
 }
 
-async fn unlocking_is_deleting(kind: Kind) {
+async fn unlock_deletes_the_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let held = lock(&client, "l", 0).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
     refused(told, Code::Unknown, "mutex: session is expired");
 }
 
-async fn names_are_any_bytes(kind: Kind) {
+async fn lock_names_are_arbitrary_bytes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(-255, 60).await;

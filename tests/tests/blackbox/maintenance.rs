@@ -20,7 +20,7 @@ on_both_servers! {
     the_newest_hash_after_a_compaction_at_zero,
     the_hashes_of_the_last_ten_compactions_are_kept,
     hash_refusals,
-    a_hash_of_everything_changes_with_everything,
+    the_hash_of_the_whole_store_changes_with_every_change,
     a_snapshot_is_the_backend_and_its_digest,
     a_snapshot_is_consistent_during_writes,
     defragmenting_returns_space,
@@ -239,7 +239,7 @@ async fn hash_refusals(kind: Kind) {
     hash_kv(&client, 9).await.unwrap();
 }
 
-async fn a_hash_of_everything_changes_with_everything(kind: Kind) {
+async fn the_hash_of_the_whole_store_changes_with_every_change(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let hash = async || {

@@ -30,7 +30,7 @@ on_quorate! {
     alone:
     urls_are_validated_before_they_are_committed,
     the_log_reports_an_election_before_its_outcome,
-    members_warn_of_one_that_has_other_flags,
+    members_warn_of_different_flags,
     a_downgrade_takes_one_step,
     a_cluster_steps_down_to_the_oldest_release_and_back,
     members_that_stop_together_do_not_wait_for_one_another,
@@ -56,7 +56,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
 }
 
 /// Stored data depends on such flags, so the members would diverge without a sign.
-async fn members_warn_of_one_that_has_other_flags(kind: Kind) {
+async fn members_warn_of_different_flags(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
     cluster.stop(odd).await;

@@ -16,7 +16,7 @@ on_both_servers! {
 on_both_servers! {
     alone:
     a_full_store_serves_again_after_cleanup,
-    a_larger_quota_after_a_restart,
+    a_larger_quota_applies_after_a_restart,
 }
 
 on_quorate! {
@@ -137,7 +137,7 @@ async fn requests_that_need_no_space_are_accepted(kind: Kind) {
     assert_eq!(client.range(key("a")).await.unwrap().count, 0);
 }
 
-async fn a_larger_quota_after_a_restart(kind: Kind) {
+async fn a_larger_quota_applies_after_a_restart(kind: Kind) {
     let mut server = small(kind).await;
     let client = server.client();
     fill(&client).await;

@@ -8,7 +8,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Status};
 
 on_both_servers! {
-    a_request_of_the_largest_size_passes,
+    a_request_of_the_maximum_size_is_accepted,
     a_message_beyond_the_receive_limit_is_cut_off,
     malformed_bodies,
     unknown_services_and_methods,
@@ -29,7 +29,7 @@ fn put_of(size: usize) -> pb::PutRequest {
     put("k", vec![b'v'; size])
 }
 
-async fn a_request_of_the_largest_size_passes(kind: Kind) {
+async fn a_request_of_the_maximum_size_is_accepted(kind: Kind) {
     let server = Options::new(kind).flag("--max-request-bytes=10000").start().await;
     let client = server.client();
     let text = "etcdserver: request is too large";

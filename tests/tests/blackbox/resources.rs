@@ -23,7 +23,7 @@ on_quorate! {
     a_member_on_a_nearly_full_disk_starts_and_frees_space,
     few_descriptors_suffice_with_a_warning,
     a_locked_directory_is_reported_at_once,
-    an_address_gets_no_more_connections_than_it_may,
+    connections_of_one_address_are_limited,
     open_streams_end_at_once_when_the_member_stops,
     an_active_range_stream_ends_when_the_member_stops,
     a_member_that_waits_for_its_quorum_stops_on_a_signal,
@@ -82,7 +82,7 @@ async fn a_member_on_a_nearly_full_disk_starts_and_frees_space(kind: Kind) {
     }
 }
 
-async fn an_address_gets_no_more_connections_than_it_may(kind: Kind) {
+async fn connections_of_one_address_are_limited(kind: Kind) {
     let server =
         Options::new(kind).unguarded().flag("--max-connections-per-address=5").start().await;
     let connect = || {
