@@ -129,18 +129,21 @@ const PROXY_FLAGS: [&str; 2] = ["--advertise-client-url=", "--max-send-bytes=838
 /// Tests that are skipped if clients connect to a proxy: the prefix of their names, and the reason. etcd's proxy fails
 /// all of them too, or a version 3.7 of it would.
 const NOT_BY_PROXY: &[(&str, &str)] = &[
-    ("metrics::responses_to_watchers_are_counted", "watchers of one range are one for the member"),
+    (
+        "metrics::responses_to_watchers_are_counted",
+        "watchers of one range share one watch of the member",
+    ),
     ("permissions::every_method_requires_its_permission", NO_RANGE_STREAM),
     ("range::a_stream_", NO_RANGE_STREAM),
     ("range::large_records_behind_small_ones", NO_RANGE_STREAM),
     ("range::stream_refusals", NO_RANGE_STREAM),
     ("requests::health_service", NO_HEALTH_SERVICE),
     ("requests::malformed_bodies", NO_HEALTH_SERVICE),
-    ("watch::cancelling", "a proxy does not know the revision of now"),
+    ("watch::cancelling", "a proxy does not know the current revision"),
     ("watch_flow::large_responses_are_fragmented", "no proxy sends fragments"),
     (
         "watch_flow::streams_end_with_the_server",
-        "a watch goes on when a member is back, or at another",
+        "a watch continues when a member is back, or at another",
     ),
 ];
 
@@ -151,10 +154,10 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("auth::permission_changes_take_effect_at_once", CODES_ARE_LOST),
     (
         "auth::a_watch_requires_read_permission",
-        "a watch that joins another one is asked for as nobody",
+        "a watch that joins another one is requested without a user",
     ),
     ("kubernetes::a_list_in_pages", CODES_ARE_LOST),
-    ("kubernetes::progress_is_sent", "questions for progress are not answered"),
+    ("kubernetes::progress_is_sent", "progress requests are not answered"),
     ("kubernetes::servers_agree_on_the", CODES_ARE_LOST),
     ("lease::", "keep-alives end with their requests, and refusals lose their code"),
     ("lock_election::locks_use_the_permissions", "streams end without a status"),
@@ -170,14 +173,14 @@ const NOT_BY_ETCDS_PROXY: &[(&str, &str)] = &[
     ("write::", CODES_ARE_LOST),
 ];
 
-const NO_RANGE_STREAM: &str = "lists in pieces are not passed on";
+const NO_RANGE_STREAM: &str = "range streams are not forwarded";
 const NO_HEALTH_SERVICE: &str = "a proxy has no health service";
 const CODES_ARE_LOST: &str = "refusals lose their code in the client library";
 
 /// Tests that etcd's gateway fails.
 const NOT_BY_ETCDS_GATEWAY: &[(&str, &str)] = &[(
     "http::a_client_that_has_closed_its_sending_side_is_answered",
-    "it takes one direction's end for both's",
+    "it treats the end of one direction as the end of both",
 )];
 
 /// The reason to skip a test if clients connect to a proxy or a gateway.

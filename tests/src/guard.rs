@@ -27,8 +27,11 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("brute_force::", OWN_USERS),
     ("cluster_tools::endpoints_are_shown", NO_TOKEN_FOR_MEMBERS),
     ("cluster_tools::leadership_is_moved", NO_TOKEN_FOR_MEMBERS),
-    ("cluster_tools::members_are_changed", "etcd 3.5 passes a promotion on without the token"),
-    ("damage::a_changed_byte_of_a_record_is_refused", "two logs differ: passwords are salted"),
+    ("cluster_tools::members_are_changed", "etcd 3.5 forwards a promotion without the token"),
+    (
+        "damage::a_changed_byte_of_a_record_is_refused",
+        "two logs differ, because passwords are salted",
+    ),
     ("flag_effects::", OWN_FLAGS),
     ("floods::lists_without_readers", OWN_HEADS),
     ("floods::invented_tokens", OWN_USERS),
@@ -38,22 +41,25 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("grpc_edge::", OWN_HEADS),
     ("lock_election::locks_use_the_permissions_of_the_caller", OWN_USERS),
     ("lost_log::one_message_does_not_end_all_elections", OWN_PEER),
-    ("membership::a_learner_refuses_most_requests", "a learner logs nobody in"),
+    ("membership::a_learner_refuses_most_requests", "a learner accepts no logins"),
     ("membership::members_answer_requests_of_peers", OWN_PEER),
     ("permissions::", OWN_USERS),
-    ("resources::few_descriptors_suffice_with_a_warning", "the tunnel dials for who speaks"),
-    ("slow_requests::", "each request's text would name root"),
+    (
+        "resources::few_descriptors_suffice_with_a_warning",
+        "the tunnel dials only when its client sends",
+    ),
+    ("slow_requests::", "each request's text would contain the user root"),
     ("takeover::a_directory_with_authentication_is_guarded", OWN_USERS),
     ("takeover::users_that_are_only_in_the_log_are_taken_over", OWN_USERS),
     ("tool_top::a_user_sees_the_keys_that_are_permitted", OWN_USERS),
 ];
 
-const OWN_USERS: &str = "it makes users and turns authentication on by itself";
+const OWN_USERS: &str = "it creates users and enables authentication itself";
 const OWN_FLAGS: &str =
-    "what flags do is the same whoever asks, and some would contradict the guard's";
-const OWN_HEADS: &str = "it writes heads of requests by itself, without a token";
-const OWN_PEER: &str = "it speaks to the port for peers, without a certificate";
-const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 asks for members without a token: 3.7 refuses";
+    "effects of flags do not depend on the client, and some flags contradict the guard's";
+const OWN_HEADS: &str = "it writes request headers itself, without a token";
+const OWN_PEER: &str = "it connects to the peer port without a certificate";
+const NO_TOKEN_FOR_MEMBERS: &str = "etcdctl 3.5 lists members without a token, which 3.7 refuses";
 
 /// Whether the servers of this run are guarded.
 #[must_use]
