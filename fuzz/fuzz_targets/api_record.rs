@@ -1,4 +1,4 @@
-//! Target: a record of a key.
+//! Fuzz target: the record of a key.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_api::fuzz::record(data));

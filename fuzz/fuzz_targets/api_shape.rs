@@ -1,4 +1,4 @@
-//! Target: requests with fields of other types than theirs.
+//! Fuzz target: requests whose fields have wrong wire types.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_api::fuzz::shape(data));

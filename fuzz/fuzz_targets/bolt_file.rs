@@ -1,4 +1,4 @@
-//! Target: a backend file.
+//! Fuzz target: a backend file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_storage::bolt::fuzz::file(

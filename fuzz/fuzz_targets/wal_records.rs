@@ -1,4 +1,4 @@
-//! Target: a log whose records are sound and say anything.
+//! Fuzz target: a log of well-formed records with any content.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| quorate_storage::wal::fuzz::records(

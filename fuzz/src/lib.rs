@@ -1,12 +1,13 @@
-//! What the targets of the fuzzer have in common: the folder for those that read files.
+//! Shared by the fuzz targets: a folder for the targets that read files.
 //!
-//! Each file of `fuzz_targets` gives the fuzzer's bytes to a function of the crate whose reader it tries, where it
-//! also runs as a test, bounded. `cargo xtask fuzz` builds and runs them; `seeds` is what they begin with.
+//! Each file of `fuzz_targets` passes the fuzzer's bytes to a function of the crate whose decoder
+//! it tests. The same function also runs as a unit test with a limited number of inputs. `cargo
+//! xtask fuzz` builds and runs the targets; `seeds` has their initial inputs.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// A folder of this process, which keeps what a target left there when it failed.
+/// A folder of this process. It is kept, so that the files of a failed target can be examined.
 pub fn scratch() -> &'static Path {
     static FOLDER: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
         let folder = tempfile::Builder::new().prefix("quorate-fuzz-").tempdir();

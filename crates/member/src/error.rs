@@ -10,7 +10,7 @@ use crate::threads::bound::Full;
 
 /// A request that failed.
 #[derive(Clone, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it, in etcd's words")]
+#[expect(missing_docs, reason = "the messages are etcd's texts")]
 pub enum RequestError {
     /// Every member answers so.
     #[error(transparent)]

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_alarm_of_a_full_disk_is_taken_back_by_its_member() {
+    fn a_member_deactivates_only_its_full_disk_alarm() {
         use AlarmAction::{Activate, Deactivate};
         use Cause::{FullDisk, Other};
         let own = alarm(1, AlarmType::Nospace);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_value_of_a_row_is_no_full_disk() {
+    fn an_alarm_row_with_an_unknown_value_has_another_cause() {
         let own = alarm(1, AlarmType::Nospace);
         let alarms = Alarms::load([(&own.key()[..], &b"other"[..])]).unwrap();
         assert_eq!(alarms.due_for_disk(own.member, false), None);

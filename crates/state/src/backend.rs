@@ -155,7 +155,7 @@ fn write_batch(tx: &mut WriteTx<'_>, batch: &Batch) -> Result<(), Fault> {
             Operation::Delete(bucket, key) => {
                 tx.delete(bucket.name(), key)?;
             }
-            Operation::DeleteRecord(_) => unreachable!("set aside above"),
+            Operation::DeleteRecord(_) => unreachable!("handled above"),
         }
     }
     flush_deletions(tx, &mut deletions)?;

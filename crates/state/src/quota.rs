@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_costs_its_dearer_branch() {
+    fn a_transaction_costs_its_more_expensive_branch() {
         let inner = TxnRequest { success: vec![put(1)], failure: vec![put(100)], compare: vec![] };
         let nested = RequestOp { request: Some(Request::RequestTxn(inner)) };
         let outer =

@@ -226,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_stored_as_etcd_stores_it() {
+    fn a_revision_is_encoded_as_by_etcd() {
         let key = RecordKey { revision: Revision::new(0x0102, 3), tombstone: true };
         assert_eq!(key.encode().as_ref(), b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x03t");
     }
 
     #[test]
-    fn foreign_keys_are_refused() {
+    fn invalid_record_keys_are_refused() {
         let good = RecordKey { revision: Revision::new(7, 0), tombstone: false }.encode();
         for len in 0..Revision::ENCODED_LEN {
             assert_eq!(RecordKey::decode(&good.as_ref()[..len]), None, "{len}");

@@ -36,7 +36,7 @@ pub struct Downgrade {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionsError {
     /// The cluster version is not a version.
-    #[error("bucket cluster: clusterVersion {0:?} is no version")]
+    #[error("bucket cluster: clusterVersion {0:?} is not a valid version")]
     ClusterVersion(String),
     /// The downgrade cannot be decoded.
     #[error("bucket cluster: downgrade cannot be read: {0}")]
@@ -107,7 +107,7 @@ pub enum StorageVersionError {
     #[error("changing major storage version is not supported")]
     Major,
     /// The stored text is not a version.
-    #[error("bucket meta: storageVersion {0:?} is no version")]
+    #[error("bucket meta: storageVersion {0:?} is not a valid version")]
     Unreadable(String),
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_values_are_as_etcd_writes_them() {
+    fn versions_are_stored_as_by_etcd() {
         let mut versions = Versions::default();
         let mut batch = Batch::new();
         let target = Downgrade { target_version: "3.6.0".into(), enabled: true };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_storage_version_follows_along_the_chain() {
+    fn the_storage_version_follows_the_cluster_version() {
         assert_eq!(detect_storage_version(None, 0), Ok(None));
         assert_eq!(detect_storage_version(None, 1), Ok(Some(Version::new(3, 5))));
         assert_eq!(detect_storage_version(Some(b"3.6.0"), 1), Ok(Some(Version::new(3, 6))));

@@ -46,6 +46,7 @@ mod free;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod meta;
+mod multi_get;
 mod page;
 mod pages;
 mod reach;
@@ -56,7 +57,6 @@ mod shape;
 mod shared;
 mod snapshot;
 mod source;
-mod together;
 mod tree;
 mod window;
 mod write;

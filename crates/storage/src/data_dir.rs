@@ -74,7 +74,7 @@ pub struct DataDir {
 
 /// Reasons for a warning about a directory that can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
+pub struct DirectoryWarnings {
     /// Names in the data directory that are not etcd's.
     pub unexpected: Vec<OsString>,
     /// Directories that other users can read, with their permission bits.
@@ -132,10 +132,11 @@ impl DataDir {
     ///
     /// The log's directory is not created here, because the log creates it; it is checked only if
     /// it contains a log. Returns reasons for a warning.
-    pub fn prepare(&self, disk: &dyn Disk) -> Result<Oddities, DataDirError> {
-        let mut oddities = Oddities { unexpected: self.inspect(disk)?, ..Oddities::default() };
+    pub fn prepare(&self, disk: &dyn Disk) -> Result<DirectoryWarnings, DataDirError> {
+        let mut warnings =
+            DirectoryWarnings { unexpected: self.inspect(disk)?, ..DirectoryWarnings::default() };
         let (member, snap) = (self.member(), self.snap());
-        let mut touch = |dir: &Path| touch_dir(disk, dir, &mut oddities.open_modes);
+        let mut touch = |dir: &Path| check_dir(disk, dir, &mut warnings.open_modes);
         touch(&self.root)
             .map_err(|source| DataDirError::Data { path: self.root.clone(), source })?;
         touch(&member).map_err(|source| DataDirError::Member { path: member.clone(), source })?;
@@ -144,7 +145,7 @@ impl DataDir {
             touch(&self.wal)
                 .map_err(|source| DataDirError::Wal { path: self.wal.clone(), source })?;
         }
-        Ok(oddities)
+        Ok(warnings)
     }
 
     /// Lists the data directory. Returns the names that do not belong there.
@@ -167,7 +168,7 @@ impl DataDir {
 
 /// Ensures that a directory exists and can be written to. Records a directory that other users can
 /// read.
-fn touch_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
+fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::Result<()> {
     match disk.metadata(dir)? {
         Some(facts) if facts.mode & 0o777 != DIR_MODE => odd.push((dir.to_path_buf(), facts.mode)),
         Some(_) => {}
@@ -205,7 +206,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let place = DataDir::new(&root.path().join("a/default.etcd"), None);
-        assert_eq!(place.prepare(&disk).unwrap(), Oddities::default());
+        assert_eq!(place.prepare(&disk).unwrap(), DirectoryWarnings::default());
         assert!(!place.is_initialised(&disk));
         let image = tempfile::tempdir().unwrap();
         disk.crash(0, image.path()).unwrap();
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_log_makes_a_member() {
+    fn only_a_log_makes_a_directory_initialised() {
         let root = tempfile::tempdir().unwrap();
         let elsewhere = root.path().join("log");
         let place = DataDir::new(&root.path().join("data"), Some(&elsewhere));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_are_told_and_conflicts_refused() {
+    fn oddities_are_returned_and_conflicts_refused() {
         let root = tempfile::tempdir().unwrap();
         let place = DataDir::new(root.path(), None);
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -5,7 +5,7 @@
 //! failures, which records the changes that a power cut could still undo, for crash tests and
 //! simulation.
 //!
-//! # What a caller may rely on
+//! # Guarantees
 //!
 //! * Reads and writes carry their offset; there is no file cursor to share or lose.
 //! * Written bytes are durable after [`DiskFile::sync_data`], which also makes the length durable
@@ -19,12 +19,12 @@
 //!
 //! The content of the files, and when to sync: `wal`, `snap`, `bolt`.
 
-mod ahead;
 mod change;
 mod faulty;
 mod mapping;
 mod open_file;
 mod real;
+mod reservation;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -33,11 +33,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub(crate) use ahead::{is_no_room, reserve_ahead, try_allocate};
-pub use faulty::{Fault, Faults, FaultyDisk, IO_ERROR, Mercy, Operation, Struck};
+pub use faulty::{Fault, Faults, FaultsHit, FaultyDisk, IO_ERROR, Operation, Surviving};
 pub use mapping::Mapping;
 pub use real::RealDisk;
 use real::unnamed_file;
+pub(crate) use reservation::{is_no_room, reserve_ahead, try_allocate};
 
 /// How [`Disk::open`] treats an existing or a missing file.
 ///

@@ -87,7 +87,7 @@ pub(crate) fn read_message(map: &str, message: &[u8]) -> BTreeMap<String, Conten
         let content = match value {
             Value::Varint(number) => Content::Number(number),
             Value::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
-            _ => panic!("a field of a kind that is not used: {map}"),
+            _ => panic!("unknown kind of field: {map}"),
         };
         (name.to_owned(), content)
     });
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_data_directory_is_what_is_made() {
+    fn the_table_of_the_data_directory_matches_the_files() {
         let root = tempfile::tempdir().unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -30,7 +30,7 @@ pub fn mark(disk: &dyn Disk, dirs: &DataDir, reason: &str) -> io::Result<()> {
 
 /// Removes the mark, durably, if there is one.
 pub fn unmark(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
-    NOTE.take_away(disk, dirs)
+    NOTE.remove(disk, dirs)
 }
 
 /// Returns why the directory is marked, or `None` if it is not.
@@ -44,7 +44,7 @@ mod tests {
     use crate::disk::{FaultyDisk, RealDisk};
 
     #[test]
-    fn the_verdict_outlives_a_power_failure_and_is_not_revised() {
+    fn the_mark_survives_a_power_cut_and_keeps_its_reason() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);

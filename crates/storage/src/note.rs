@@ -35,7 +35,7 @@ impl Note {
     }
 
     /// Removes the note, durably, if it exists.
-    pub(crate) fn take_away(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
+    pub(crate) fn remove(self, disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
         match disk.remove_file(&self.path(dirs)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             removed => removed?,

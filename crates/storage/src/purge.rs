@@ -85,7 +85,7 @@ mod tests {
     use crate::disk::RealDisk;
 
     #[test]
-    fn the_newest_stay_and_a_lock_ends_it() {
+    fn the_newest_files_stay_and_a_lock_ends_the_purge() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["1.wal", "2.wal", "3.wal", "4.wal", "0.tmp", "1.snap", "1.snap.db"] {
             fs::write(dir.path().join(name), b"").unwrap();

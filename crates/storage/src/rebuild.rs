@@ -37,9 +37,9 @@ pub fn ordered(disk: &dyn Disk, dirs: &DataDir) -> io::Result<Option<String>> {
 
 /// Records the time of a finished rebuild, in seconds since 1970, durably.
 pub fn done(disk: &dyn Disk, dirs: &DataDir, unix_secs: u64) -> io::Result<()> {
-    DONE.take_away(disk, dirs)?;
+    DONE.remove(disk, dirs)?;
     DONE.leave(disk, dirs, &unix_secs.to_string())?;
-    ORDER.take_away(disk, dirs)
+    ORDER.remove(disk, dirs)
 }
 
 /// Returns the time of the last rebuild, in seconds since 1970. A note without a valid time counts
@@ -54,7 +54,7 @@ mod tests {
     use crate::disk::{FaultyDisk, RealDisk};
 
     #[test]
-    fn an_order_outlives_a_power_failure_until_it_is_carried_out() {
+    fn an_order_survives_a_power_cut_until_it_is_done() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);

@@ -35,7 +35,7 @@ pub fn is_marked(disk: &dyn Disk, dirs: &DataDir) -> io::Result<bool> {
 
 /// Removes the mark, durably, if there is one.
 pub fn remove(disk: &dyn Disk, dirs: &DataDir) -> io::Result<()> {
-    NOTE.take_away(disk, dirs)
+    NOTE.remove(disk, dirs)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! machine.
 
 const _: () =
-    assert!(usize::BITS == 64, "files are mapped whole, which wants 64 bits of addresses");
+    assert!(usize::BITS == 64, "files are mapped whole, which needs a 64-bit address space");
 
 /// Converts a count or offset in a file to one in memory.
 #[expect(

@@ -263,7 +263,7 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing, SnapError> {
 pub struct Broken {
     /// The file's new path, with `.broken` added.
     pub path: PathBuf,
-    /// What was wrong with it.
+    /// The problem.
     pub error: SnapError,
 }
 

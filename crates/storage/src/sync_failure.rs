@@ -24,7 +24,7 @@ pub(crate) fn note(disk: &dyn Disk, mark: &Path) {
 }
 
 /// Whether the mark exists, or may exist.
-pub(crate) fn is_noted(disk: &dyn Disk, mark: &Path) -> bool {
+pub(crate) fn is_marked(disk: &dyn Disk, mark: &Path) -> bool {
     disk.metadata(mark).map_or(true, |found| found.is_some())
 }
 

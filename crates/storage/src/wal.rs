@@ -151,7 +151,7 @@ pub struct Wal {
     /// Temporary names alternate, so that the next is not the one just renamed.
     next_count: u64,
     /// The newest segment whose shortage was reported.
-    shortage_told: Option<SegmentName>,
+    shortage_reported: Option<SegmentName>,
     poisoned: bool,
 }
 
@@ -331,7 +331,7 @@ impl Wal {
     pub fn take_shortage(&mut self) -> Option<Shortage> {
         let segment = self.tail_segment();
         let name = segment.name;
-        if self.tail.is_reserved() || self.shortage_told == Some(name) {
+        if self.tail.is_reserved() || self.shortage_reported == Some(name) {
             return None;
         }
         let shortage = Shortage {
@@ -339,7 +339,7 @@ impl Wal {
             wanted_bytes: self.options.segment_bytes,
             reserved_bytes: self.tail.reserved_to(),
         };
-        self.shortage_told = Some(name);
+        self.shortage_reported = Some(name);
         Some(shortage)
     }
 

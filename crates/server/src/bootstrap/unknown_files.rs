@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use quorate_storage::data_dir::{DataDir, Oddities};
+use quorate_storage::data_dir::{DataDir, DirectoryWarnings};
 use quorate_storage::disk::Disk;
 use quorate_storage::{snap, wal};
 use quorate_telemetry::log;
@@ -25,7 +25,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
 }
 
 /// Logs anything unusual about the directory itself.
-pub(super) fn name_oddities(data_dir: &str, oddities: &Oddities) {
+pub(super) fn name_oddities(data_dir: &str, oddities: &DirectoryWarnings) {
     for name in &oddities.unexpected {
         log::warn!(
             "found invalid file under data directory",

@@ -1,7 +1,7 @@
 //! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
 
 use quorate_raft::Role;
-use quorate_storage::disk::{Fault, Faults, IO_ERROR, Operation, Struck};
+use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, Operation};
 
 use super::hosts::{Down, Host, Stalled};
 use super::{Event, World};
@@ -66,7 +66,7 @@ impl World {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the kinds of hosts, of those that strike")]
     fn strike_host(&mut self, kind: Kind, at: usize) {
         match kind {
-            Kind::Kill => self.end_process(at, Struck::default()),
+            Kind::Kill => self.end_process(at, FaultsHit::default()),
             Kind::PowerCut => {
                 self.cut_power(at);
                 // Of one power line hang more than one.

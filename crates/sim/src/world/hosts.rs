@@ -5,7 +5,7 @@ use quorate_core::incoming::{self, Sender};
 use quorate_node::{Leadership, LogFault};
 use quorate_raft::{LogIndex, Message, MessageKind, NONE, Role, Term};
 use quorate_state::units::MemberId;
-use quorate_storage::disk::{Faults, FaultyDisk, Mercy, Struck};
+use quorate_storage::disk::{Faults, FaultsHit, FaultyDisk, Surviving};
 use quorate_storage::lost_log;
 
 use super::{Event, World};
@@ -182,7 +182,7 @@ impl World {
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
         disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(one_in), ..disk.faults() });
         let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, numbers);
-        let struck = disk.take_struck();
+        let struck = disk.take_faults_hit();
         let (booted, found) = match booted {
             Ok(booted) => booted,
             Err(refused) => return self.note_refusal(at, &refused, struck),
@@ -273,7 +273,7 @@ impl World {
         self.now
     }
 
-    fn note_refusal(&mut self, at: usize, refused: &Refused, struck: Struck) {
+    fn note_refusal(&mut self, at: usize, refused: &Refused, struck: FaultsHit) {
         self.tell(|| format!("h{at} refuses to start: {refused}"));
         self.trace.count(at as u64);
         if struck.power_cut || struck.failure || struck.no_room {
@@ -415,10 +415,10 @@ impl World {
         if self.process(at, life).is_none() {
             return;
         }
-        let struck = self.hosts[at].disk.take_struck();
+        let struck = self.hosts[at].disk.take_faults_hit();
         if let Err(fatal) = done {
             self.tell(|| format!("h{at} ends: {fatal} {struck:?}"));
-            if struck == Struck::default() {
+            if struck == FaultsHit::default() {
                 self.judge.object(|| format!("h{at} ends: {fatal}"));
             }
             return self.end_process(at, struck);
@@ -520,7 +520,7 @@ impl World {
             // As production does before it ends. What fails here the next start finds out again.
             drop(lost_log::mark(&**process.disk(), process.dirs(), "lost"));
         }
-        self.end_process(at, Struck::default());
+        self.end_process(at, FaultsHit::default());
         self.hosts[at].down = Down::Broken;
     }
 
@@ -531,9 +531,9 @@ impl World {
         let Some(process) = host.process.take() else { return };
         host.promised = process.promised;
         let stopped = process.stop(now);
-        let struck = host.disk.take_struck();
+        let struck = host.disk.take_faults_hit();
         if let Err(fatal) = stopped
-            && struck == Struck::default()
+            && struck == FaultsHit::default()
         {
             self.judge.object(|| format!("h{at} does not stop in order: {fatal}"));
         }
@@ -542,7 +542,7 @@ impl World {
     }
 
     /// Ends a process at once, with or without the power of its disk.
-    pub(super) fn end_process(&mut self, at: usize, struck: Struck) {
+    pub(super) fn end_process(&mut self, at: usize, struck: FaultsHit) {
         let host = &mut self.hosts[at];
         if let Some(process) = host.process.take() {
             host.promised = process.promised;
@@ -560,13 +560,13 @@ impl World {
         self.clean_after(at, struck);
     }
 
-    fn clean_after(&mut self, at: usize, struck: Struck) {
+    fn clean_after(&mut self, at: usize, struck: FaultsHit) {
         // Where the machine is not started anew, what it shows of a file need not be on the medium.
         let reboots = struck.power_cut || struck.failure && self.one_in(2);
         let mercy = match self.draw.below(3) {
-            0 => Mercy::None,
-            1 => Mercy::All,
-            _ => Mercy::Drawn,
+            0 => Surviving::None,
+            1 => Surviving::All,
+            _ => Surviving::Drawn,
         };
         let host = &mut self.hosts[at];
         match reboots {
@@ -587,7 +587,7 @@ impl World {
 
     /// Cuts the power of a host.
     pub(super) fn cut_power(&mut self, at: usize) {
-        self.end_process(at, Struck { power_cut: true, ..Struck::default() });
+        self.end_process(at, FaultsHit { power_cut: true, ..FaultsHit::default() });
     }
 
     /// Peers that see connections break and nobody listen know that a process has ended.

@@ -135,7 +135,7 @@ impl World {
                 self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
                 let is_unfit = matches!(why, BrokenOff::Refused(Refused::Image(_)));
                 let is_excused = self.hosts[transfer.from.0].names_other_index
-                    || self.hosts[transfer.to.0].disk.is_struck();
+                    || self.hosts[transfer.to.0].disk.has_faults_hit();
                 if is_unfit && !is_excused {
                     self.judge.object(|| format!("h{} is sent a snapshot: {why}", transfer.to.0));
                 }

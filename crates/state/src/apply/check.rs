@@ -158,7 +158,7 @@ impl<'a> Footprint<'a> {
     }
 
     /// Adds the keys of a nested branch. The smaller set is copied into the larger one, so that a
-    /// key is copied O(log n) times, whatever its depth.
+    /// key is copied O(log n) times, at any depth.
     fn merge(&mut self, mut nested: Self) {
         if self.puts.len() < nested.puts.len() {
             std::mem::swap(&mut self.puts, &mut nested.puts);

@@ -32,7 +32,7 @@ impl State {
             let conf_state = self.members.conf_state();
             return Ok(ConfChangeApplied { request_id, outcome: None, change, conf_state });
         }
-        let verdict = self.members.judge(&change, self.options.learner_count_max)?;
+        let verdict = self.members.validate(&change, self.options.learner_count_max)?;
         match &verdict {
             Ok(valid) => {
                 self.members.apply(valid.clone(), &mut self.batch);

@@ -30,13 +30,13 @@ pub enum Fault {
     /// The log holds a password in plain text. Hashing it while applying would use another salt on
     /// every member.
     #[error(
-        "entry {index} sets a password that is not hashed, which members before 3.5 leave to each other"
+        "entry {index} sets a password that is not hashed, as only members before 3.5 write it"
     )]
     PlainPassword {
         /// The log index of the entry.
         index: u64,
     },
     /// The cluster version in the log is not a version.
-    #[error("cluster version {0:?} in the log is no version")]
+    #[error("cluster version {0:?} in the log is not a valid version")]
     ClusterVersion(String),
 }

@@ -128,8 +128,8 @@ impl Pair {
         let applied = self.first.apply(meta(true), request.clone());
         let other = self.second.apply(meta(false), request);
         let (Ok(applied), Ok(other)) = (&applied, &other) else {
-            assert!(applied.is_err(), "only one of two can carry out an entry: {other:?}");
-            assert!(other.is_err(), "only one of two can carry out an entry: {applied:?}");
+            assert!(applied.is_err(), "only one of two states applied an entry: {other:?}");
+            assert!(other.is_err(), "only one of two states applied an entry: {applied:?}");
             return Applied::Stopped;
         };
         self.first.publish();
@@ -171,7 +171,7 @@ impl Pair {
         backend.commit(&batch).expect("a batch can be committed");
         let options = StateOptions { learner_count_max: 1, ..StateOptions::default() };
         let recovered = State::recover(backend, options);
-        self.second = recovered.expect("what a state has written it can be built from");
+        self.second = recovered.expect("a state is recovered from its own file");
         self.compare();
     }
 
@@ -184,7 +184,8 @@ impl Pair {
         assert_eq!(self.first.facts(), self.second.facts());
         let (first, second) = (self.first.readers(), self.second.readers());
         assert_eq!(all(&self.first), all(&self.second));
-        let hash = |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest is hashed");
+        let hash =
+            |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest revision is hashed");
         assert_eq!(hash(&first.view()), hash(&second.view()));
         let ids = first.leases.list();
         assert_eq!(ids, second.leases.list());

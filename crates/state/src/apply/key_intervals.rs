@@ -164,15 +164,15 @@ mod tests {
         }
         let mut last = None;
         for (start, end) in &set.ends {
-            assert!(End::At(*start) < *end, "an interval holds something: {set:?}");
-            assert!(last < Some(End::At(*start)), "intervals are apart: {set:?}");
+            assert!(End::At(*start) < *end, "an interval is not empty: {set:?}");
+            assert!(last < Some(End::At(*start)), "intervals do not touch: {set:?}");
             last = Some(*end);
         }
     }
 
     proptest! {
         #[test]
-        fn a_set_holds_what_was_added_and_not_removed(
+        fn a_set_holds_added_keys_until_they_are_removed(
             steps in proptest::collection::vec((any::<bool>(), 0..8_usize, 0..8_usize), 0..12),
         ) {
             let (mut set, mut expected) = (KeyIntervals::default(), BTreeSet::new());

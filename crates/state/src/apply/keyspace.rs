@@ -100,7 +100,7 @@ impl Writer<'_> {
         let deleted = self.txn.delete_range(KeyRange::new(&request.key, &request.range_end));
         let shows = request.prev_kv && self.reply_wanted;
         if shows {
-            self.txn.count_look();
+            self.txn.count_read();
         }
         let mut prev_kvs = Vec::new();
         for deletion in &deleted {
@@ -126,7 +126,7 @@ impl Writer<'_> {
     }
 
     fn record(&mut self, key: &[u8]) -> Result<Option<KeyValue>, Fault> {
-        self.txn.count_look();
+        self.txn.count_read();
         let version = self.txn.get(key);
         Ok(version.map(|version| self.txn.record(version.modified)).transpose()?)
     }

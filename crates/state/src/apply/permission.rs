@@ -8,8 +8,8 @@
 //! # Cost
 //!
 //! A key or range costs one binary search in the user's ranges. A lease costs one search for each
-//! of the user's ranges that holds keys of the lease, whatever the number of keys. A transaction
-//! checks each lease once.
+//! of the user's ranges that holds keys of the lease, for any number of keys. A transaction checks
+//! each lease once.
 
 use std::collections::BTreeSet;
 

@@ -51,7 +51,7 @@ pub enum ReceivedFault {
     /// changes.
     #[error(
         "database file ({} index {index}) is newer than its snapshot (index {snapshot}), and its members are not \
-         complete before version 3.6; it is taken when the leader has applied the entries between the two",
+         complete before version 3.6; it is accepted once the leader has applied the entries in between",
         path.display()
     )]
     MembersUnknown {

@@ -181,11 +181,11 @@ fn load(backend: &Backend, options: StateOptions) -> Result<Loaded, RecoverError
     let members = stored_members(&file)?;
     let alarms = file.entries(Bucket::Alarm)?;
     let alarms = Alarms::load(alarms.iter().map(|(key, value)| (&key[..], &value[..])))
-        .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is no alarm"))?;
+        .ok_or_else(|| file.corrupt(Bucket::Alarm, 0, b"", "a key is not an alarm"))?;
     let mut leases = Vec::new();
     for (position, (key, value)) in file.entries(Bucket::Lease)?.into_iter().enumerate() {
         let lease = LeaseRecord::decode(&value).ok_or_else(|| {
-            file.corrupt(Bucket::Lease, position as u64, &key, "the value is no lease")
+            file.corrupt(Bucket::Lease, position as u64, &key, "the value is not a lease")
         })?;
         leases.push(lease);
     }

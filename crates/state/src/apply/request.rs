@@ -155,13 +155,13 @@ pub enum ClusterCommand {
 #[derive(Debug, thiserror::Error)]
 pub enum RequestFault {
     /// The entry is not a proposal.
-    #[error("the entry is no request: {0}")]
+    #[error("the entry is not a request: {0}")]
     Undecodable(#[from] prost::DecodeError),
     /// The request has no id.
     #[error("the request has neither a header nor an id")]
     NoHeader,
     /// A kind of request that this version does not know.
-    #[error("request {id} asks for nothing this version knows")]
+    #[error("request {id} is of a kind that this version does not know")]
     UnknownCommand {
         /// The id of the request.
         id: u64,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_of_today() {
+    fn current_proposals_are_decoded() {
         let put = pb::PutRequest { key: b"k".as_slice().into(), ..pb::PutRequest::default() };
         let mut message = pb::InternalRaftRequest {
             header: Some(pb::RequestHeader { id: 7, username: "u".into(), auth_revision: 3 }),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_an_alarm_is_read_beside_it() {
+    fn the_cause_of_an_alarm_is_decoded() {
         for (alarm_of_full_disk, cause) in [(false, Cause::Other), (true, Cause::FullDisk)] {
             let request = pb::AlarmRequest { action: 1, member_id: 7, alarm: 1 };
             let message = pb::InternalRaftRequest {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_retired_store() {
+    fn v2_requests_are_decoded() {
         let version = ClusterCommand::VersionSet(ClusterVersionSetRequest { ver: "3.5.0".into() });
         let attributes = ClusterCommand::MemberAttrSet(ClusterMemberAttrSetRequest {
             member_id: 0xd67d_5bb4_9159_60eb,

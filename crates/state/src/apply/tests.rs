@@ -97,7 +97,7 @@ fn revision_of(header: Option<&pb::ResponseHeader>) -> i64 {
 }
 
 #[test]
-fn puts_keep_what_they_are_asked_to_keep() {
+fn puts_keep_value_or_lease_on_request() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 })).unwrap();
     let with_lease = pb::PutRequest { lease: 5, ..put("k", "v1") };
@@ -129,7 +129,7 @@ fn puts_keep_what_they_are_asked_to_keep() {
 }
 
 #[test]
-fn deletes_answer_in_key_order_and_detach() {
+fn deletes_return_keys_in_order_and_detach_them() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 })).unwrap();
     for key in ["b", "a", "c"] {
@@ -148,7 +148,7 @@ fn deletes_answer_in_key_order_and_detach() {
 }
 
 #[test]
-fn a_revoked_lease_takes_its_keys_in_one_revision() {
+fn revoking_a_lease_deletes_its_keys_in_one_revision() {
     let mut log = Log::new();
     let revoke = |id| Command::LeaseRevoke(pb::LeaseRevokeRequest { id });
     assert_eq!(log.outcome(revoke(0)), Err(LeaseRefusal::NotFound.into()));
@@ -173,7 +173,7 @@ fn a_revoked_lease_takes_its_keys_in_one_revision() {
 }
 
 #[test]
-fn checkpoints_are_stored_once_every_member_knows_them() {
+fn checkpoints_are_stored_from_cluster_version_3_6_on() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 1, ttl: 600 })).unwrap();
     let checkpoint = || {
@@ -193,7 +193,7 @@ fn checkpoints_are_stored_once_every_member_knows_them() {
 }
 
 #[test]
-fn compactions_are_announced() {
+fn a_compaction_returns_a_notice() {
     let mut log = Log::new();
     let compact =
         |revision| Command::Compaction(pb::CompactionRequest { revision, physical: false });
@@ -212,7 +212,7 @@ fn compactions_are_announced() {
 }
 
 #[test]
-fn what_the_file_has_is_not_applied_again() {
+fn entries_in_the_file_are_not_applied_again() {
     let mut log = Log::new();
     log.put("a", "1");
     log.index = 0;
@@ -230,7 +230,7 @@ fn what_the_file_has_is_not_applied_again() {
 }
 
 #[test]
-fn every_entry_moves_the_index_whatever_comes_of_it() {
+fn every_entry_advances_the_applied_index() {
     let mut log = Log::new();
     drop(log.state.take_batch());
     log.outcome(Command::LeaseRevoke(pb::LeaseRevokeRequest { id: 1 })).unwrap_err();
@@ -245,7 +245,7 @@ fn every_entry_moves_the_index_whatever_comes_of_it() {
 }
 
 #[test]
-fn cluster_facts_are_taken_over_and_told() {
+fn cluster_facts_are_updated_and_noticed() {
     let mut log = Log::new();
     let mut set = |command| log.applied(Command::Cluster(command)).notice;
     let version =
@@ -272,7 +272,7 @@ fn cluster_facts_are_taken_over_and_told() {
 }
 
 #[test]
-fn conf_changes_are_judged_and_applied() {
+fn conf_changes_are_validated_and_applied() {
     let mut log = Log::new();
     let mut change = |kind: ConfChangeType, id: u64, context: String| {
         let meta = log.meta();

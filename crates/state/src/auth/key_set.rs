@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_are_one() {
+    fn adjacent_ranges_are_merged() {
         let set = set(&[("m", "p"), ("a", "c"), ("c", "f"), ("e", ""), ("x", "\0"), ("z", "zz")]);
         assert_eq!(set.ranges.len(), 3);
         for (key, end, covered) in [
@@ -141,7 +141,7 @@ mod tests {
         assert!(set.covers(b"a", b""));
         assert!(set.covers(b"a", b"a\0"));
         assert!(!set.covers(b"a\0", b""));
-        assert!(!set.covers(b"a", b"\0"), "everything from the key on is more than the key");
+        assert!(!set.covers(b"a", b"\0"), "everything from the key on is more than the key alone");
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_covers_what_its_ranges_cover_together(
+        fn a_set_covers_the_union_of_its_ranges(
             ranges in proptest::collection::vec((0_u8..8, 0_u8..9), 0..6),
             asked in (0_u8..8, 0_u8..9),
         ) {

@@ -58,7 +58,7 @@ const FIRST_REVISION: u64 = 1;
 
 /// A password in plain text in the log, which only members before 3.5 write.
 #[derive(Debug, thiserror::Error)]
-#[error("a password that is not hashed, which members before 3.5 leave to each other")]
+#[error("a password that is not hashed, as only members before 3.5 write it")]
 pub struct PlainPassword;
 
 /// The result of a change: it may be refused, or it may be one that Quorate cannot apply.
@@ -90,11 +90,11 @@ impl Auth {
         self.is_changed = true;
         let (after, tokens) = (&self.view, self.reader.tokens());
         if !after.is_enabled {
-            tokens.withdraw_all();
+            tokens.revoke_all();
             return;
         }
         let record = |view: &View, name: &str| view.user(name).map(|user| user.record.clone());
-        tokens.withdraw_where(|name| {
+        tokens.revoke_where(|name| {
             let record_now = record(after, name);
             record_now.is_none() || record_now != record(&before, name)
         });
@@ -148,7 +148,7 @@ impl Auth {
         self.change().is_enabled = false;
         batch.put(Bucket::Auth, auth::ENABLED, Bytes::from_static(&[0]));
         self.count_change(batch);
-        self.reader.tokens().withdraw_all();
+        self.reader.tokens().revoke_all();
     }
 
     pub(crate) fn add_user(
@@ -186,7 +186,7 @@ impl Auth {
         self.change().users.remove(name);
         batch.delete(Bucket::AuthUsers, Bytes::copy_from_slice(name.as_bytes()));
         self.count_change(batch);
-        self.reader.tokens().withdraw_of(name);
+        self.reader.tokens().revoke_of_user(name);
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl Auth {
         };
         self.put_user(&request.name, record, batch);
         self.count_change(batch);
-        self.reader.tokens().withdraw_of(&request.name);
+        self.reader.tokens().revoke_of_user(&request.name);
         Ok(Ok(()))
     }
 

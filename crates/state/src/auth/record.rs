@@ -10,7 +10,7 @@ use super::View;
 use crate::backend::{BackendView, Batch, Fault};
 use crate::schema::{Bucket, auth};
 
-/// What is wrong with a stored user or role.
+/// The problem of a stored user or role.
 type RecordFault = &'static str;
 
 pub(super) fn put_user(user: &authpb::User, batch: &mut Batch) {
@@ -32,7 +32,7 @@ impl View {
         let has_revision = revision.is_some();
         if let Some(value) = revision {
             let bytes = value[..].try_into().map_err(|_| {
-                file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is no number")
+                file.corrupt(Bucket::Auth, 0, auth::REVISION, "the value is not a number")
             })?;
             view.revision = u64::from_be_bytes(bytes);
         }
@@ -56,20 +56,20 @@ impl View {
 
 /// Decodes a user. The name in the value must equal the key.
 fn read_user(key: &Bytes, value: &Bytes) -> Result<(String, authpb::User), RecordFault> {
-    let user = authpb::User::decode(value.clone()).map_err(|_| "the value is no user")?;
+    let user = authpb::User::decode(value.clone()).map_err(|_| "the value is not a user")?;
     let name = read_name(key, &user.name)?;
     Ok((name, user))
 }
 
 fn read_role(key: &Bytes, value: &Bytes) -> Result<(String, authpb::Role), RecordFault> {
-    let role = authpb::Role::decode(value.clone()).map_err(|_| "the value is no role")?;
+    let role = authpb::Role::decode(value.clone()).map_err(|_| "the value is not a role")?;
     let name = read_name(key, &role.name)?;
     Ok((name, role))
 }
 
 fn read_name(key: &Bytes, stored: &Bytes) -> Result<String, RecordFault> {
     if key != stored {
-        return Err("the value is that of another name");
+        return Err("the value has another name than the key");
     }
-    String::from_utf8(key.to_vec()).map_err(|_| "the name is no text")
+    String::from_utf8(key.to_vec()).map_err(|_| "the name is not valid UTF-8")
 }

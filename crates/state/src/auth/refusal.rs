@@ -2,7 +2,7 @@
 
 /// The refusals, with etcd's texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it, in etcd's words")]
+#[expect(missing_docs, reason = "the messages are etcd's texts")]
 pub enum AuthRefusal {
     #[error("etcdserver: authentication is not enabled")]
     NotEnabled,

@@ -1,4 +1,4 @@
-//! The stored rows, what is published, and that both are the same after a restart.
+//! The stored rows, the published state, and their recovery after a restart.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn stored(batch: &Batch) -> (tempfile::TempDir, Backend) {
 }
 
 #[test]
-fn rows_are_those_of_etcd() {
+fn rows_are_encoded_as_by_etcd() {
     let mut batch = Batch::new();
     busy(&mut batch);
     let (_folder, backend) = stored(&batch);
@@ -58,7 +58,7 @@ fn rows_are_those_of_etcd() {
 }
 
 #[test]
-fn a_restart_finds_the_same() {
+fn a_restart_recovers_users_and_roles() {
     let mut batch = Batch::new();
     let mut auth = busy(&mut batch);
     let (_folder, backend) = stored(&batch);
@@ -75,13 +75,13 @@ fn a_restart_finds_the_same() {
 }
 
 #[test]
-fn what_is_no_user_or_role_is_named() {
+fn an_invalid_user_or_role_is_named() {
     for (bucket, key, value, problem) in [
-        (Bucket::AuthUsers, "ann", &b"\xff"[..], "no user"),
+        (Bucket::AuthUsers, "ann", &b"\xff"[..], "not a user"),
         (Bucket::AuthUsers, "ann", b"\x0a\x03bob", "another name"),
-        (Bucket::AuthRoles, "app", b"\x0a", "no role"),
+        (Bucket::AuthRoles, "app", b"\x0a", "not a role"),
         (Bucket::AuthRoles, "app", b"", "another name"),
-        (Bucket::Auth, "authRevision", b"short", "no number"),
+        (Bucket::Auth, "authRevision", b"short", "not a number"),
     ] {
         let mut batch = Batch::new();
         batch.put(bucket, key, value);
@@ -92,7 +92,7 @@ fn what_is_no_user_or_role_is_named() {
 }
 
 #[test]
-fn a_change_is_seen_when_it_is_published_and_not_before() {
+fn a_change_is_visible_once_it_is_published() {
     let mut auth = busy(&mut Batch::new());
     let reader = auth.reader();
     let before = reader.stamp().unwrap();
@@ -112,7 +112,7 @@ fn a_change_is_seen_when_it_is_published_and_not_before() {
 }
 
 #[test]
-fn tokens_end_with_the_user_the_password_or_the_switch() {
+fn tokens_are_revoked_with_user_password_or_authentication() {
     let mut batch = Batch::new();
     let mut auth = busy(&mut batch);
     let tokens = auth.reader().tokens().clone();
@@ -120,7 +120,8 @@ fn tokens_end_with_the_user_the_password_or_the_switch() {
     for (text, user) in [("a.1", "ann"), ("r.2", "root")] {
         tokens.add(text, user, now);
     }
-    let is_good = |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.show(now).is_some());
+    let is_good =
+        |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.validate(now).is_some());
     auth.revoke_role("ann", "app", &mut batch).unwrap();
     assert!(is_good("a.1"));
     auth.delete_user("ann", &mut batch).unwrap();
@@ -138,7 +139,7 @@ fn tokens_end_with_the_user_the_password_or_the_switch() {
 }
 
 #[test]
-fn a_snapshot_withdraws_the_tokens_of_users_that_it_changed() {
+fn a_snapshot_revokes_tokens_of_changed_users() {
     let mut batch = Batch::new();
     let mut lagging = busy(&mut batch);
     for name in ["bob", "eve"] {
@@ -161,7 +162,8 @@ fn a_snapshot_withdraws_the_tokens_of_users_that_it_changed() {
     };
     ahead.change_password(&request, &mut batch).unwrap().unwrap();
     lagging.replace(ahead.view().clone());
-    let is_good = |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.show(now).is_some());
+    let is_good =
+        |text: &str| tokens.find(text.as_bytes()).is_some_and(|t| t.validate(now).is_some());
     assert_eq!(["ann", "bob", "eve", "root"].map(is_good), [false, false, true, true]);
     ahead.disable(&mut batch);
     lagging.replace(ahead.view().clone());
@@ -169,7 +171,7 @@ fn a_snapshot_withdraws_the_tokens_of_users_that_it_changed() {
 }
 
 #[test]
-fn a_password_that_is_not_hashed_is_not_hashed_here() {
+fn a_plain_password_is_refused() {
     let mut auth = busy(&mut Batch::new());
     let request = pb::AuthUserAddRequest {
         name: "old".into(),
@@ -180,7 +182,7 @@ fn a_password_that_is_not_hashed_is_not_hashed_here() {
 }
 
 #[test]
-fn hashes_are_read_as_go_reads_them() {
+fn password_hashes_are_decoded_as_by_go() {
     let read = |hashed: &str| stored_password("", hashed).unwrap();
     assert_eq!(read("aGFz\r\naA=="), Ok(Bytes::from_static(b"hash")));
     assert_eq!(read("aGFzaB=="), Ok(Bytes::from_static(b"hash")));
@@ -191,7 +193,7 @@ fn hashes_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn no_hash_is_printed() {
+fn password_hashes_are_not_printed() {
     let auth = busy(&mut Batch::new());
     let printed = format!("{auth:?}");
     assert!(printed.contains("ann") && !printed.contains("hash\""), "{printed}");

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * A revoked token never becomes valid again, whatever other threads do at that moment.
+//! * A revoked token never becomes valid again, even if other threads use it at that moment.
 //! * Neither the texts of tokens nor anything they can be computed from is kept. Tokens are found
 //!   by digest, so the time of a lookup reveals nothing about them.
 //!
@@ -40,7 +40,7 @@ const NOTED_EVERY_MILLIS: u64 = 500;
 const TTL_MILLIS_DEFAULT: u64 = 300_000;
 
 /// The deadline of a revoked token.
-const WITHDRAWN: u64 = 0;
+const REVOKED: u64 = 0;
 
 /// The digest of a token's text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub struct Token {
 
 impl Token {
     /// Returns the user if the token is valid, and restarts its lifetime.
-    pub fn show(&self, now: Millis) -> Option<&Arc<str>> {
+    pub fn validate(&self, now: Millis) -> Option<&Arc<str>> {
         let deadline = self.deadline.load(Ordering::Acquire);
         if deadline <= now.0 {
             return None;
@@ -76,7 +76,7 @@ impl Token {
                 Ordering::AcqRel,
                 Ordering::Acquire,
             );
-            if noted == Err(WITHDRAWN) {
+            if noted == Err(REVOKED) {
                 return None;
             }
         }
@@ -84,7 +84,7 @@ impl Token {
     }
 
     fn withdraw(&self) {
-        self.deadline.store(WITHDRAWN, Ordering::Release);
+        self.deadline.store(REVOKED, Ordering::Release);
     }
 }
 
@@ -158,7 +158,7 @@ impl Tokens {
         self.table.lock().tokens.len()
     }
 
-    /// Finds a token by its text. [`Token::show`] checks whether it is valid.
+    /// Finds a token by its text. [`Token::validate`] checks whether it is valid.
     #[must_use]
     pub fn find(&self, text: &[u8]) -> Option<Arc<Token>> {
         let fingerprint = Fingerprint::of(text);
@@ -166,15 +166,15 @@ impl Tokens {
     }
 
     /// Revokes the tokens of a user.
-    pub(super) fn withdraw_of(&self, user: &str) {
-        self.withdraw_where(|other| other == user);
+    pub(super) fn revoke_of_user(&self, user: &str) {
+        self.revoke_where(|other| other == user);
     }
 
-    /// Revokes the tokens of all users for which `is_meant` holds.
-    pub(super) fn withdraw_where(&self, is_meant: impl Fn(&str) -> bool) {
+    /// Revokes the tokens of all users for which `is_affected` holds.
+    pub(super) fn revoke_where(&self, is_affected: impl Fn(&str) -> bool) {
         let mut table = self.table.lock();
         table.tokens.retain(|_, token| {
-            let stays = !is_meant(&token.user);
+            let stays = !is_affected(&token.user);
             if !stays {
                 token.withdraw();
             }
@@ -183,7 +183,7 @@ impl Tokens {
     }
 
     /// Revokes all tokens.
-    pub(super) fn withdraw_all(&self) {
+    pub(super) fn revoke_all(&self) {
         let mut table = self.table.lock();
         for token in table.tokens.values() {
             token.withdraw();
@@ -223,11 +223,11 @@ mod tests {
     }
 
     fn user_of(tokens: &Tokens, text: &str, now: u64) -> Option<String> {
-        Some(tokens.find(text.as_bytes())?.show(Millis(now))?.to_string())
+        Some(tokens.find(text.as_bytes())?.validate(Millis(now))?.to_string())
     }
 
     #[test]
-    fn a_token_lives_as_long_as_it_is_shown() {
+    fn a_token_expires_after_its_last_use() {
         let tokens = tokens();
         tokens.add("abc.7", "ann", Millis(100));
         assert_eq!(user_of(&tokens, "abc.7", 1099).as_deref(), Some("ann"));
@@ -237,22 +237,22 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_token_is_not_good_for_whoever_holds_it() {
+    fn a_revoked_token_is_invalid_for_its_holder() {
         let tokens = tokens();
         tokens.add("a.1", "ann", Millis(0));
         tokens.add("b.2", "bob", Millis(0));
         let (ann, bob) = (tokens.find(b"a.1").unwrap(), tokens.find(b"b.2").unwrap());
-        tokens.withdraw_of("ann");
-        assert!(ann.show(Millis(1)).is_none());
+        tokens.revoke_of_user("ann");
+        assert!(ann.validate(Millis(1)).is_none());
         assert!(tokens.find(b"a.1").is_none());
-        assert!(bob.show(Millis(1)).is_some());
-        tokens.withdraw_all();
-        assert!(bob.show(Millis(1)).is_none());
+        assert!(bob.validate(Millis(1)).is_some());
+        tokens.revoke_all();
+        assert!(bob.validate(Millis(1)).is_none());
         assert!(tokens.find(b"b.2").is_none());
     }
 
     #[test]
-    fn what_has_run_out_is_let_go_of_when_others_come() {
+    fn expired_tokens_are_dropped_when_others_are_added() {
         let tokens = tokens();
         for index in 0..100 {
             tokens.add(&Tokens::text("old", index + 1), "ann", Millis(0));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_where_there_are_too_many() {
+    fn the_oldest_token_is_dropped_at_the_limit() {
         let tokens = tokens();
         for index in 1..=3 {
             tokens.add(&Tokens::text("good", index), "ann", Millis(index));
@@ -277,14 +277,14 @@ mod tests {
         assert_eq!(tokens.count(), 3);
         tokens.table.lock().sweep(Millis(4), 3);
         assert!(tokens.find(b"good.0").is_none());
-        assert!(oldest.show(Millis(4)).is_none(), "nor is it good for whoever holds it");
+        assert!(oldest.validate(Millis(4)).is_none(), "it is also invalid for its holder");
         for text in ["good.1", "good.2"] {
             assert_eq!(user_of(&tokens, text, 4).as_deref(), Some("ann"));
         }
     }
 
     #[test]
-    fn a_tokens_text_tells_its_entry() {
+    fn a_tokens_text_contains_its_entry() {
         assert_eq!(Tokens::text("AbC", 42), "AbC.41");
         assert_eq!(Tokens::index(&Tokens::text("AbC", 42)), Some(42));
         for bad in
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_token_is_printed() {
+    fn tokens_are_not_printed() {
         let tokens = tokens();
         tokens.add("secret.1", "ann", Millis(0));
         let printed = format!("{tokens:?} {:?}", tokens.find(b"secret.1"));

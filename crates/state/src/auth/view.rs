@@ -38,7 +38,7 @@ pub struct Caller<'a> {
 
 impl Caller<'_> {
     /// A caller without a token.
-    pub const NOBODY: Self = Caller { name: "", revision: 0 };
+    pub const UNAUTHENTICATED: Self = Caller { name: "", revision: 0 };
 }
 
 /// The kind of access to keys.
@@ -149,8 +149,8 @@ impl View {
         self.roles.keys().map(String::as_str)
     }
 
-    /// The permissions of a role, as responses show them. The role root always has one permission,
-    /// whatever it was granted.
+    /// The permissions of a role, as responses show them. The role root always has exactly one
+    /// permission.
     #[must_use]
     pub fn role_permissions(&self, name: &str) -> Option<Vec<authpb::Permission>> {
         let role = self.roles.get(name)?;
@@ -235,7 +235,7 @@ impl View {
 
     /// Inserts a user, with the permissions of the user's roles.
     pub(super) fn insert_user(&mut self, name: String, record: authpb::User) {
-        let user = self.work_out(record);
+        let user = self.with_permissions(record);
         self.users.insert(name, Arc::new(user));
     }
 
@@ -254,7 +254,7 @@ impl View {
 
     /// Computes the permissions of a user. A role that does not exist and an unknown kind of
     /// permission permit nothing.
-    fn work_out(&self, record: authpb::User) -> User {
+    fn with_permissions(&self, record: authpb::User) -> User {
         let roles = record.roles.iter().filter_map(|role| self.roles.get(role));
         let permissions: Vec<_> = roles.flat_map(|role| &role.key_permission).collect();
         let keys_of = |kind: Type| {

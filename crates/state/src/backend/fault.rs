@@ -36,7 +36,7 @@ pub enum Fault {
         position: u64,
         /// The key as stored.
         key: Box<[u8]>,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
 }

@@ -18,7 +18,7 @@ use quorate_storage::disk::Disk;
 use super::{BackendView, Fault};
 use crate::schema::Bucket;
 
-/// What is wrong with an image.
+/// Why an image is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageFault {
     /// The file cannot be accessed.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_that_is_not_there_is_not_made_by_being_looked_at() {
+    fn checking_a_missing_image_does_not_create_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tmp7");
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -110,7 +110,7 @@ impl BackendView {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(None) };
         match Revision::decode(&value) {
             Some(revision) => Ok(Some(revision.main)),
-            None => Err(self.corrupt(Bucket::Meta, 0, name, "the value is no revision")),
+            None => Err(self.corrupt(Bucket::Meta, 0, name, "the value is not a revision")),
         }
     }
 
@@ -151,7 +151,7 @@ impl BackendView {
         let Some(value) = self.get(Bucket::Meta, name)? else { return Ok(0) };
         match value[..].try_into() {
             Ok(bytes) => Ok(u64::from_be_bytes(bytes)),
-            Err(_) => Err(self.corrupt(Bucket::Meta, 0, name, "the value is no number")),
+            Err(_) => Err(self.corrupt(Bucket::Meta, 0, name, "the value is not a number")),
         }
     }
 }

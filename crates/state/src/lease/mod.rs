@@ -23,10 +23,7 @@
 //! # Tests
 //!
 //! `tests.rs` tests each rule, and compares the expiry queue with a model that scans every lease.
-#![expect(
-    clippy::disallowed_types,
-    reason = "attached keys are looked up one by one, and never gone through"
-)]
+#![expect(clippy::disallowed_types, reason = "keys are only looked up, never iterated")]
 
 mod deadlines;
 mod record;

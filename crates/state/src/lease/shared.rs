@@ -4,10 +4,7 @@
 //! every [`SCAN_STEP`] entries, so that a renewal waits for microseconds even when a hundred
 //! thousand leases expire at once. Two calls visit every lease under the lock, [`Leases::promote`]
 //! and [`Leases::demote`]; both run only when leadership changes.
-#![expect(
-    clippy::disallowed_types,
-    reason = "going through leases ends in what does not depend on their order"
-)]
+#![expect(clippy::disallowed_types, reason = "no result depends on the order of iteration")]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -130,7 +127,7 @@ impl Leases {
         order.sort_unstable();
         spread(&mut order);
         for (expiry, id) in order {
-            let lease = leases.get_mut(&id).expect("every id was taken from the map just now");
+            let lease = leases.get_mut(&id).expect("the ids come from this map");
             lease.expiry = Some(expiry);
             lease.expiry_slot = Slot::default();
             lease.checkpoint_slot = Slot::default();
@@ -232,14 +229,14 @@ impl Leases {
                 Bound::Excluded(end) => {
                     assert!(
                         end > &key[..],
-                        "a range that holds a key ends after it: otherwise the check never ends"
+                        "the end of a range is after every key in it: otherwise the check never ends"
                     );
                     Bound::Included(end)
                 }
                 Bound::Included(last) => {
                     assert!(
                         last >= &key[..],
-                        "a range that holds a key ends after it: otherwise the check never ends"
+                        "the end of a range is after every key in it: otherwise the check never ends"
                     );
                     Bound::Excluded(last)
                 }

@@ -37,7 +37,7 @@ fn grants_follow_the_rules() {
 }
 
 #[test]
-fn a_record_is_stored_as_etcd_stores_it() {
+fn a_lease_record_is_encoded_as_by_etcd() {
     let record = LeaseRecord { id: LeaseId(-2), ttl_secs: 300, remaining_secs: 0 };
     assert_eq!(&LeaseRecord::key(record.id)[..], b"\xff\xff\xff\xff\xff\xff\xff\xfe");
     let value = b"\x08\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\xac\x02";
@@ -47,7 +47,7 @@ fn a_record_is_stored_as_etcd_stores_it() {
 }
 
 #[test]
-fn a_key_belongs_to_one_lease() {
+fn a_key_is_attached_to_one_lease() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 1, 10, 0);
     granted(&mut lessor, 2, 10, 0);
@@ -93,7 +93,7 @@ fn recovery_raises_short_lifetimes_and_stops_the_clocks() {
 }
 
 #[test]
-fn a_renewal_counts_from_now_and_says_the_granted_lifetime() {
+fn a_renewal_restarts_and_returns_the_granted_lifetime() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -108,7 +108,7 @@ fn a_renewal_counts_from_now_and_says_the_granted_lifetime() {
 }
 
 #[test]
-fn an_unrevoked_lease_is_handed_out_again() {
+fn an_expired_lease_is_returned_again_until_revoked() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -121,7 +121,7 @@ fn an_unrevoked_lease_is_handed_out_again() {
 }
 
 #[test]
-fn waiting_for_an_expired_lease_ends_with_it_or_with_the_leadership() {
+fn waiting_ends_with_the_lease_or_the_leadership() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -168,7 +168,7 @@ fn clocks_start_once_in_a_term() {
 }
 
 #[test]
-fn a_new_primary_spreads_expiries_that_fall_together() {
+fn a_new_primary_spreads_coinciding_expiries() {
     let records = (1..=2000).map(|id| LeaseRecord {
         id: LeaseId(id),
         ttl_secs: if id <= 1990 { 10 } else { 500 },
@@ -224,7 +224,7 @@ fn a_checkpoint_taken_elsewhere_shortens_a_renewal() {
 }
 
 #[test]
-fn renewing_and_revoking_leave_nothing_behind() {
+fn renewing_and_revoking_leave_no_queue_entries() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -288,7 +288,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn expiry_agrees_with_looking_at_every_lease(steps in prop::collection::vec(step(), 1..120)) {
+    fn expiry_agrees_with_a_scan_of_all_leases(steps in prop::collection::vec(step(), 1..120)) {
         let mut lessor = lessor(LessorOptions::default());
         let leases = lessor.reader();
         let mut model: BTreeMap<i64, ModelLease> = BTreeMap::new();
@@ -359,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn keys_are_checked_once_for_each_range_that_passes() {
+fn keys_are_checked_once_for_each_permitted_range() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 7, 60, 0);
     for key in ["a", "a1", "a2", "b", "c1", "c2"] {

@@ -120,7 +120,7 @@ impl ChangeContext {
 }
 
 fn wrong(key: &str) -> JsonError {
-    JsonError(format!("{key} is of another type"))
+    JsonError(format!("{key} has the wrong type"))
 }
 
 fn number(key: &str, value: &Value) -> Result<u64, JsonError> {
@@ -168,7 +168,8 @@ pub(super) fn write_string(json: &mut String, value: &str) {
             '\u{8}' => json.push_str("\\b"),
             '\u{c}' => json.push_str("\\f"),
             '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                write!(json, "\\u{:04x}", u32::from(character)).expect("a string takes any text");
+                write!(json, "\\u{:04x}", u32::from(character))
+                    .expect("writing to a string never fails");
             }
             other => json.push(other),
         }

@@ -98,7 +98,7 @@ pub fn cluster_id(founders: impl IntoIterator<Item = MemberId>) -> u64 {
 
 fn first_eight(sha1: Sha1) -> u64 {
     let digest: [u8; 20] = sha1.finalize().into();
-    let first = digest.first_chunk().expect("twenty bytes have a first eight");
+    let first = digest.first_chunk().expect("a digest of 20 bytes has a first 8");
     u64::from_be_bytes(*first)
 }
 
@@ -158,7 +158,7 @@ pub enum MembershipFault {
     #[error("unknown conf change type {0}")]
     UnknownType(i32),
     /// The key of a row is not an id.
-    #[error("bucket {bucket}: {key:?} is no member id")]
+    #[error("bucket {bucket}: {key:?} is not a member id")]
     Key {
         /// The bucket.
         bucket: &'static str,
@@ -253,7 +253,7 @@ impl Members {
     }
 
     /// Validates a conf change from the log. This changes nothing.
-    pub fn judge(
+    pub fn validate(
         &self,
         change: &ConfChange,
         learner_count_max: usize,
@@ -373,7 +373,7 @@ impl Members {
         change: &ConfChange,
         learner_count_max: usize,
     ) -> Result<(), MembershipFault> {
-        if let Ok(valid) = self.judge(change, learner_count_max)? {
+        if let Ok(valid) = self.validate(change, learner_count_max)? {
             self.apply(valid, &mut Batch::new());
         }
         Ok(())

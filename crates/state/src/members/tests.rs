@@ -10,7 +10,7 @@ fn member(id: u64, url: &str, name: &str) -> Member {
 }
 
 #[test]
-fn ids_are_computed_as_etcd_computes_them() {
+fn ids_are_computed_as_by_etcd() {
     // The golden data of 3.7.1: one founder at this URL with the default token.
     let urls = ["http://127.0.0.1:38855".to_owned()];
     let id = member_id(&urls, CLUSTER_TOKEN_DEFAULT, None);
@@ -25,7 +25,7 @@ fn ids_are_computed_as_etcd_computes_them() {
 }
 
 #[test]
-fn rows_are_written_as_go_writes_them() {
+fn rows_are_encoded_as_by_go() {
     let told = Member {
         client_urls: vec!["http://127.0.0.1:23701".to_owned()],
         ..member(4_627_081_221_937_520_288, "http://127.0.0.1:23801", "a")
@@ -50,7 +50,7 @@ fn rows_are_written_as_go_writes_them() {
 }
 
 #[test]
-fn rows_are_read_as_leniently_as_go_reads_them() {
+fn rows_are_decoded_as_leniently_as_by_go() {
     let json = br#"{"ID":5,"peerurls":["u"],"NAME":"n","clientURLs":null,"other":{"x":1}}"#;
     assert_eq!(Member::from_json(json), Ok(member(5, "u", "n")));
     for wrong in ["", "[]", r#"{"id":-1}"#, r#"{"id":1.5}"#, r#"{"name":1}"#, r#"{"peerURLs":[1]}"#]
@@ -60,7 +60,7 @@ fn rows_are_read_as_leniently_as_go_reads_them() {
 }
 
 #[test]
-fn conf_states_are_written_as_go_writes_them() {
+fn conf_states_are_encoded_as_by_go() {
     let state = ConfState {
         voters: vec![1, u64::MAX],
         learners: vec![7],
@@ -84,7 +84,7 @@ fn change(kind: ConfChangeType, id: u64, context: &str) -> ConfChange {
 }
 
 #[test]
-fn changes_are_judged_by_the_members_there_are() {
+fn changes_are_validated_against_current_members() {
     use ConfChangeType::{
         ConfChangeAddLearnerNode as AddLearner, ConfChangeAddNode as Add,
         ConfChangeRemoveNode as Remove, ConfChangeUpdateNode as Update,
@@ -119,9 +119,9 @@ fn changes_are_judged_by_the_members_there_are() {
         ),
     ];
     for (change, expected) in cases {
-        assert_eq!(members.judge(&change, 1), Ok(expected), "{change:?}");
+        assert_eq!(members.validate(&change, 1), Ok(expected), "{change:?}");
     }
-    let added = members.judge(&change(AddLearner, 4, &new_learner.to_json()), 2);
+    let added = members.validate(&change(AddLearner, 4, &new_learner.to_json()), 2);
     assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner))));
     for broken in [
         change(Add, 4, &json(5, "d")),
@@ -129,12 +129,12 @@ fn changes_are_judged_by_the_members_there_are() {
         change(Add, 4, "{"),
         ConfChange { r#type: Some(17), ..change(Add, 4, "") },
     ] {
-        assert!(members.judge(&broken, 1).is_err(), "{broken:?}");
+        assert!(members.validate(&broken, 1).is_err(), "{broken:?}");
     }
 }
 
 #[test]
-fn valid_changes_are_made_and_stored() {
+fn valid_changes_are_applied_and_stored() {
     let mut members = Members::new([member(1, "a", "m1")], []);
     let mut batch = Batch::new();
     let learner = Member { is_learner: true, ..member(2, "b", "") };
@@ -169,7 +169,7 @@ fn repairing_rewrites_only_what_differs() {
 }
 
 #[test]
-fn the_v2_tree_knows_better_than_rows_that_were_never_updated() {
+fn the_v2_tree_corrects_stale_rows() {
     let learner = Member { is_learner: true, ..member(3, "c", "") };
     let stored = Members::new([member(1, "a", ""), member(2, "b", "m2"), learner], [MemberId(8)]);
     let mut v2 = Members::new([member(1, "a", "m1"), member(4, "d", "")], [MemberId(9)]);
@@ -188,7 +188,7 @@ fn the_v2_tree_knows_better_than_rows_that_were_never_updated() {
 }
 
 #[test]
-fn the_v2_tree_is_written_as_older_members_read_it() {
+fn the_v2_tree_is_readable_by_older_members() {
     let told = Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
     let membership = V2Membership {
         members: Members::new([told], [MemberId(0xcd)]),
@@ -227,7 +227,7 @@ fn the_v2_tree_is_written_as_older_members_read_it() {
 }
 
 #[test]
-fn a_v2_tree_that_is_none_is_refused() {
+fn an_invalid_v2_tree_is_refused() {
     for json in [
         "",
         "{}",
@@ -243,7 +243,7 @@ fn a_v2_tree_that_is_none_is_refused() {
 
 proptest! {
     #[test]
-    fn members_survive_both_of_their_forms(
+    fn members_round_trip_in_both_encodings(
         id: u64,
         urls in prop::collection::vec(".*", 1..3),
         name in ".*",

@@ -288,7 +288,7 @@ impl Store {
     /// file with the next publication; until then, the file keeps its former state for them.
     pub fn committed(&mut self, committed: Committed) {
         let newest = committed.last_revision.unwrap_or(0);
-        assert!(newest <= self.current, "the file holds nothing that was not applied");
+        assert!(newest <= self.current, "the file contains only applied entries");
         self.file = Some(committed.view);
         self.persisted = self.persisted.max(newest);
         self.window.trim(self.persisted);

@@ -102,7 +102,7 @@ impl Records<'_> {
         if let Some(file) = self.file {
             let last_main = last_main.min(self.persisted);
             file.scan(Bucket::Key, |key, value| {
-                let key = RecordKey::decode(key).ok_or("the key is no revision")?;
+                let key = RecordKey::decode(key).ok_or("the key is not a revision")?;
                 if key.revision.main > last_main {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -177,13 +177,14 @@ fn visit_changes_in_file(
     let mut entry = cursor.seek(&Revision::new(from.max(0), 0).encode())?;
     while let Some(found) = entry {
         let corrupt = |problem| file.corrupt(Bucket::Key, 0, found.key, problem);
-        let key = RecordKey::decode(found.key).ok_or_else(|| corrupt("the key is no revision"))?;
+        let key =
+            RecordKey::decode(found.key).ok_or_else(|| corrupt("the key is not a revision"))?;
         let main = key.revision.main;
         if main >= to {
             break;
         }
         let fields =
-            Fields::decode(found.value).ok_or_else(|| corrupt("the value is no record"))?;
+            Fields::decode(found.value).ok_or_else(|| corrupt("the value is not a record"))?;
         let (kind, record) = if key.tombstone {
             deletion.clear();
             Fields { key: fields.key, mod_revision: main, ..Fields::default() }

@@ -19,7 +19,7 @@ use super::window::Window;
 use crate::backend::{BackendView, Fault};
 use crate::schema::{Bucket, RecordKey, Revision};
 
-/// What is kept of each record until the index is built.
+/// The fields of each record that are kept until the index is built.
 #[derive(Clone, Copy, Debug)]
 struct Scanned {
     key_at: usize,
@@ -55,9 +55,9 @@ impl Rebuild {
     /// Adds the next stored record. The error says what is wrong with it.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let RecordKey { revision, tombstone } =
-            RecordKey::decode(key).ok_or("the key is no revision")?;
+            RecordKey::decode(key).ok_or("the key is not a revision")?;
         let sub = u32::try_from(revision.sub).map_err(|_| "the sub revision is out of range")?;
-        let fields = Fields::decode(value).ok_or("the value is no record")?;
+        let fields = Fields::decode(value).ok_or("the value is not a record")?;
         if self.records.last().is_some_and(|last| last.revision() >= revision) {
             return Err("the revision does not ascend");
         }
@@ -187,7 +187,7 @@ pub(super) fn newest_records(
     let mut cursor = bucket.cursor();
     let decode = |key: &[u8]| {
         RecordKey::decode(key)
-            .ok_or_else(|| file.corrupt(Bucket::Key, 0, key, "the key is no revision"))
+            .ok_or_else(|| file.corrupt(Bucket::Key, 0, key, "the key is not a revision"))
     };
     let (mut entry, mut byte_count, mut first) = (cursor.last()?, 0, None);
     while let Some(found) = entry {
@@ -300,17 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_none_are_refused() {
+    fn invalid_records_are_refused() {
         let key =
             |main, sub| RecordKey { revision: Revision::new(main, sub), tombstone: false }.encode();
         let mut rebuild = Rebuild::default();
         rebuild.push(key(5, 0).as_ref(), b"\x0a\x01a").unwrap();
         for (key, value, problem) in [
-            (&b"short"[..], &b""[..], "the key is no revision"),
+            (&b"short"[..], &b""[..], "the key is not a revision"),
             (key(5, 0).as_ref(), b"", "the revision does not ascend"),
             (key(4, 9).as_ref(), b"", "the revision does not ascend"),
             (key(6, 1 << 40).as_ref(), b"", "the sub revision is out of range"),
-            (key(6, 0).as_ref(), b"\x0a\x09a", "the value is no record"),
+            (key(6, 0).as_ref(), b"\x0a\x09a", "the value is not a record"),
         ] {
             assert_eq!(rebuild.push(key, value), Err(problem));
         }

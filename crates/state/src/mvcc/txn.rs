@@ -84,7 +84,7 @@ impl<'a> WriteTxn<'a> {
     }
 
     /// Counts a read of the state before a change.
-    pub const fn count_look(&mut self) {
+    pub const fn count_read(&mut self) {
         self.done.ranges += 1;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * A view never changes, whatever is written, compacted or committed later.
+//! * Later writes, compactions and commits never change a view.
 //! * At most 16 indexes are pinned for paged lists. Compacted and very old ones are dropped.
 //!
 //! # Not here

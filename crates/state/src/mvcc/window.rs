@@ -224,7 +224,7 @@ impl Window {
         if revision.main != active.last_main {
             active.last_main = revision.main;
             let relative = usize::try_from(revision.main - active.first.main)
-                .expect("a chunk's main revisions follow each other");
+                .expect("a chunk's main revisions are consecutive");
             let start = u32::try_from(active.filled).expect("a chunk is short");
             active.chunk.starts[relative].store(start, Ordering::Relaxed);
         }
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_does_not_hold_stays() {
+    fn records_not_in_the_file_stay_in_memory() {
         let mut window = window_of((2..5000).map(|main| (main, 1)), 1);
         window.trim(1);
         assert_eq!(window.view().first_main(), Some(2));

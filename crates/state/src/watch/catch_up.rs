@@ -89,7 +89,7 @@ impl Hub {
             let sweep = Sweep::read(tasks, watched, &*history, limits, stop)?;
             let mut state = self.lock();
             let near = sweep.settle(&mut state, limits);
-            self.last_stretch(&mut state, near, limits)?;
+            self.catch_up_locked(&mut state, near, limits)?;
         }
         Ok(!self.lock().behind.is_empty())
     }
@@ -97,7 +97,7 @@ impl Hub {
     /// Brings groups that are close to the current revision up to it, while nothing is published.
     /// Groups that need more than one response or more than the bytes allowed under the lock are
     /// behind again.
-    fn last_stretch(
+    fn catch_up_locked(
         &self,
         state: &mut Locked<'_>,
         near: Vec<Task>,
@@ -274,7 +274,7 @@ impl State {
         set: Option<&Arc<EventSet>>,
         revision: i64,
     ) -> bool {
-        let group = self.groups.get_mut(handle).expect("looked up just now");
+        let group = self.groups.get_mut(handle).expect("the lookup above found it");
         let Some(set) = set.filter(|set| !set.is_empty_after(group.options.form.filter)) else {
             return true;
         };
@@ -287,7 +287,7 @@ impl State {
     /// Updates the position of a group after a pass. Returns a task if the group can be brought up
     /// to date under the lock; otherwise the group is live or behind.
     fn advance(&mut self, handle: Handle, next: i64, limits: &CatchUpLimits) -> Option<Task> {
-        let group = self.groups.get_mut(handle).expect("looked up just now");
+        let group = self.groups.get_mut(handle).expect("the lookup above found it");
         group.position = Position::Reading { next };
         let entry = group.entry;
         let missing = self.current - next + 1;

@@ -175,7 +175,7 @@ pub(super) struct Registration {
 
 /// Why a watcher was not registered.
 #[derive(Debug)]
-pub(super) enum Unregistered {
+pub(super) enum RegisterRefusal {
     /// The requested id is in use.
     DuplicateId,
     /// The memory for watchers is used up.
@@ -388,13 +388,13 @@ impl std::ops::Deref for Locked<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
-        self.guard.as_ref().expect("held until dropped")
+        self.guard.as_ref().expect("the guard is present until the drop")
     }
 }
 
 impl std::ops::DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        self.guard.as_mut().expect("held until dropped")
+        self.guard.as_mut().expect("the guard is present until the drop")
     }
 }
 
@@ -489,11 +489,11 @@ impl State {
         &mut self,
         stream: Handle,
         registration: Registration,
-    ) -> Result<i64, Unregistered> {
+    ) -> Result<i64, RegisterRefusal> {
         let bytes = WATCHER_BYTES + registration.watched.byte_count();
         if self.watcher_bytes + bytes > self.watcher_bytes_max {
             self.refused_count += 1;
-            return Err(Unregistered::TooMany);
+            return Err(RegisterRefusal::TooMany);
         }
         let watch_id = self.choose_id(stream, registration.watch_id)?;
         self.watcher_bytes += bytes;
@@ -512,7 +512,7 @@ impl State {
         };
         self.serial += 1;
         let created = self.serial;
-        let group = self.groups.get_mut(handle).expect("found or made just now");
+        let group = self.groups.get_mut(handle).expect("the group was found or created above");
         Arc::make_mut(&mut group.watch_ids).push(watch_id);
         let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
         owner.watchers.insert(watch_id, Watcher { group: Some(handle), created, bytes });
@@ -547,11 +547,11 @@ impl State {
         matches!(group.position, Position::Live { .. }) && group.from <= self.current
     }
 
-    fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, Unregistered> {
+    fn choose_id(&mut self, stream: Handle, wanted: i64) -> Result<i64, RegisterRefusal> {
         let owner = self.streams.get_mut(stream).expect("a stream registers while it is open");
         if wanted != 0 {
             let taken = owner.watchers.contains_key(&wanted);
-            return if taken { Err(Unregistered::DuplicateId) } else { Ok(wanted) };
+            return if taken { Err(RegisterRefusal::DuplicateId) } else { Ok(wanted) };
         }
         while owner.watchers.contains_key(&owner.next_id) {
             owner.next_id += 1;
@@ -647,7 +647,7 @@ impl State {
 
     pub(super) fn drop_group(&mut self, handle: Handle) {
         self.unlist(handle);
-        let group = self.groups.remove(handle).expect("looked up just now");
+        let group = self.groups.remove(handle).expect("the lookup above found it");
         self.index.release(group.entry);
     }
 
@@ -669,7 +669,7 @@ impl State {
             let watcher = owner.watchers.get_mut(watch_id).expect("members are watchers");
             watcher.group = Some(host);
         }
-        let host = self.groups.get_mut(host).expect("found just now");
+        let host = self.groups.get_mut(host).expect("the lookup above found it");
         Arc::make_mut(&mut host.watch_ids).extend_from_slice(&watch_ids);
         // The later of the two. At worst one periodic progress notification is left out.
         host.last_events = host.last_events.max(last_events);

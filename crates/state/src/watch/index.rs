@@ -3,10 +3,7 @@
 //! There is one entry for each distinct key or range, however many watchers share it. Single keys
 //! are in a hash map, ranges in [`Intervals`]. An entry carries a value of the owner of the index:
 //! the live groups in the hub, the units in a catch-up pass.
-#![expect(
-    clippy::disallowed_types,
-    reason = "keys are looked up one by one, and never gone through"
-)]
+#![expect(clippy::disallowed_types, reason = "keys are only looked up, never iterated")]
 
 use std::collections::HashMap;
 
@@ -68,7 +65,8 @@ impl<T: Default> Index<T> {
             Some(end) => self.ranges.get(&watched.key, end),
         };
         if let Some(entry) = known {
-            self.entries.get_mut(entry).expect("the maps name entries that exist").users += 1;
+            self.entries.get_mut(entry).expect("the maps refer only to existing entries").users +=
+                1;
             return entry;
         }
         let value = T::default();
@@ -93,7 +91,8 @@ impl<T: Default> Index<T> {
         if held.users > 0 {
             return;
         }
-        let Watched { key, end } = self.entries.remove(entry).expect("looked up just now").watched;
+        let Watched { key, end } =
+            self.entries.remove(entry).expect("the lookup above found it").watched;
         match end {
             None => {
                 self.keys.remove(&key);

@@ -13,7 +13,7 @@ use quorate_api::etcdserverpb::{WatchCreateRequest, watch_create_request::Filter
 use super::events::{Filter, Form};
 use super::frame::{Body, Frame, Header, HeaderFields, number_len};
 use super::history::HistoryFault;
-use super::hub::{Hub, Options, Registration, Unregistered};
+use super::hub::{Hub, Options, RegisterRefusal, Registration};
 use super::index::Watched;
 use super::intervals::RangeEnd;
 use super::queue::{CONTROL_BACKLOG_MAX, Events, Item, Queue};
@@ -38,11 +38,11 @@ enum CreateRefusal {
     Denied(String),
 }
 
-impl From<Unregistered> for CreateRefusal {
-    fn from(why: Unregistered) -> Self {
+impl From<RegisterRefusal> for CreateRefusal {
+    fn from(why: RegisterRefusal) -> Self {
         match why {
-            Unregistered::DuplicateId => Self::DuplicateId,
-            Unregistered::TooMany => Self::TooMany,
+            RegisterRefusal::DuplicateId => Self::DuplicateId,
+            RegisterRefusal::TooMany => Self::TooMany,
         }
     }
 }

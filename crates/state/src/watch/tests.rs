@@ -409,7 +409,7 @@ fn nothing_follows_a_cancel() {
 }
 
 #[test]
-fn large_responses_are_split_for_those_who_ask() {
+fn large_responses_are_fragmented_on_request() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(300);
     watch(&mut stream, WatchCreateRequest { fragment: true, ..create(b"", b"\0", 0) });
@@ -440,7 +440,7 @@ fn large_responses_are_split_for_those_who_ask() {
 }
 
 #[test]
-fn progress_is_told_to_those_who_are_quiet_and_synced() {
+fn progress_is_sent_to_synced_watchers_without_events() {
     let (keyspace, hub) = setup(QueueLimits::default());
     keyspace.put(&hub, b"a", b"1");
     let mut stream = hub.open_stream(1 << 20);

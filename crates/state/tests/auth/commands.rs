@@ -72,7 +72,7 @@ impl Cluster {
     fn show(&self, text: &str) -> String {
         let readers = self.state.readers();
         let token = readers.auth.tokens().find(text.as_bytes());
-        let user = token.as_ref().and_then(|token| token.show(self.now));
+        let user = token.as_ref().and_then(|token| token.validate(self.now));
         user.map_or_else(|| "nobody's".to_owned(), ToString::to_string)
     }
 
@@ -255,7 +255,7 @@ fn txn(words: &[&str]) -> pb::TxnRequest {
             }
             "then" => request.success.push(operation(rest)),
             "else" => request.failure.push(operation(rest)),
-            other => panic!("{other}: no part of a transaction"),
+            other => panic!("{other}: not a part of a transaction"),
         }
     }
     request

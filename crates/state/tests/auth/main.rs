@@ -26,7 +26,7 @@ use commands::Cluster;
 const OUTCOME_COLUMN: usize = 52;
 
 #[test]
-fn scripts_come_out_as_they_say() {
+fn auth_scripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/auth");
     let mut paths: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

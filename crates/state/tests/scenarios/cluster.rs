@@ -69,13 +69,13 @@ impl Member {
             Some("raise") => AlarmAction::Activate,
             Some("drop") => AlarmAction::Deactivate,
             Some("list") => AlarmAction::Get,
-            other => panic!("{other:?} is nothing to do with an alarm"),
+            other => panic!("{other:?} is not an action on an alarm"),
         };
         let alarm = match word(command, 1) {
             Some("nospace") => AlarmType::Nospace,
             Some("corrupt") => AlarmType::Corrupt,
             None => AlarmType::None,
-            Some(other) => panic!("{other} is no alarm"),
+            Some(other) => panic!("{other} is not an alarm"),
         };
         let request = pb::AlarmRequest {
             action: action as i32,
@@ -112,12 +112,12 @@ impl Member {
         let to_consensus = applied.change.node_id.unwrap_or_default();
         match applied.outcome.expect("an entry is applied once") {
             Ok(_) => {
-                assert_eq!(to_consensus, id.0, "consensus is told of the member that changed");
+                assert_eq!(to_consensus, id.0, "consensus is notified of the changed member");
                 let found = applied.conf_state;
                 format!("voters {:?}, learners {:?}", found.voters, found.learners)
             }
             Err(refusal) => {
-                assert_eq!(to_consensus, 0, "consensus is told of no member");
+                assert_eq!(to_consensus, 0, "consensus is notified of no member");
                 format!("refused: {refusal}")
             }
         }

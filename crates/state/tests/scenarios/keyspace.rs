@@ -163,7 +163,7 @@ fn compare(line: &str) -> pb::Compare {
         ">" => CompareResult::Greater,
         "<" => CompareResult::Less,
         "!=" => CompareResult::NotEqual,
-        sign => panic!("{sign} is no sign"),
+        sign => panic!("{sign} is not a comparison sign"),
     };
     let number = || operand.parse().unwrap();
     let (target, union) = match what {
@@ -172,7 +172,7 @@ fn compare(line: &str) -> pb::Compare {
         "mod" => (CompareTarget::Mod, TargetUnion::ModRevision(number())),
         "lease" => (CompareTarget::Lease, TargetUnion::Lease(number())),
         "value" => (CompareTarget::Value, TargetUnion::Value(bytes(Some(operand)))),
-        what => panic!("{what} is not compared"),
+        what => panic!("{what} is not a comparison target"),
     };
     let (result, target) = (result as i32, target as i32);
     pb::Compare { result, target, key, target_union: Some(union), range_end }
@@ -184,7 +184,7 @@ fn operation(line: &str) -> pb::RequestOp {
         "put" => Op::RequestPut(put(&command)),
         "delete" => Op::RequestDeleteRange(delete(&command)),
         "range" => Op::RequestRange(range(&command)),
-        name => panic!("{name} is no operation"),
+        name => panic!("{name} is not an operation"),
     };
     pb::RequestOp { request: Some(request) }
 }

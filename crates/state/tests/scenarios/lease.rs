@@ -58,7 +58,7 @@ impl Member {
                 Renewal::Renewed { ttl_secs } => format!("{ttl_secs} s"),
                 Renewal::NotFound => "not found".to_owned(),
                 Renewal::NotPrimary => "ask the leader".to_owned(),
-                Renewal::CheckpointFirst => "once a full lifetime is in the log".to_owned(),
+                Renewal::CheckpointFirst => "after a checkpoint of 0 in the log".to_owned(),
                 Renewal::Expired => "expired, being revoked".to_owned(),
             },
             // lease 5

@@ -164,7 +164,7 @@ pub(crate) fn word(command: &Command, position: usize) -> Option<&str> {
 /// The positional argument at a position as a number.
 pub(crate) fn number<T: std::str::FromStr>(command: &Command, position: usize) -> T {
     let word = word(command, position).unwrap_or_else(|| panic!("{}: a number", command.name));
-    word.parse().unwrap_or_else(|_| panic!("{}: {word} is no number", command.name))
+    word.parse().unwrap_or_else(|_| panic!("{}: {word} is not a number", command.name))
 }
 
 /// A key or value: `\0` is the zero byte, `""` is empty, and `x*5` is five times x.

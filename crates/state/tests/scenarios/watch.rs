@@ -78,7 +78,7 @@ fn create_request(command: &Command) -> WatchCreateRequest {
     let filters = command.values("filter").iter().map(|filter| match filter.as_str() {
         "put" => FilterType::Noput as i32,
         "delete" => FilterType::Nodelete as i32,
-        filter => panic!("{filter} is no filter"),
+        filter => panic!("{filter} is not a filter"),
     });
     WatchCreateRequest {
         key: bytes(words.next()),

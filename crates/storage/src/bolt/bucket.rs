@@ -2,13 +2,13 @@
 //!
 //! # Not here
 //!
-//! Iterating over entries (`cursor`), many keys at once (`together`), whole buckets (`scan`).
+//! Iterating over entries (`cursor`), many keys at once (`multi_get`), whole buckets (`scan`).
 
 use super::cursor::Cursor;
 use super::error::{BoltError, Result};
+use super::multi_get::{KEYS_MAX, find_each};
 use super::page::{HEADER_BYTES, LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
-use super::together::{TOGETHER, find_together};
 use super::{DEPTH_MAX, PageId};
 
 /// The bucket that contains all other buckets.
@@ -40,11 +40,11 @@ impl<'tx> BucketReader<'tx> {
     ) -> Result<(), E> {
         let (mut group, mut found) = (Vec::new(), Vec::new());
         loop {
-            group.extend(keys.by_ref().take(TOGETHER));
+            group.extend(keys.by_ref().take(KEYS_MAX));
             if group.is_empty() {
                 return Ok(());
             }
-            find_together(self.snapshot, self.root, &group, &mut found)?;
+            find_each(self.snapshot, self.root, &group, &mut found)?;
             group.clear();
             for entry in found.drain(..) {
                 take(entry.filter(|entry| !entry.is_bucket).map(|entry| entry.value))?;

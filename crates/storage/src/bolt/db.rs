@@ -215,7 +215,7 @@ fn make_durable(
     place: PageId,
 ) -> Result<()> {
     let mark = failure_mark(path);
-    let has_failed = sync_failure::is_noted(disk, &mark);
+    let has_failed = sync_failure::is_marked(disk, &mark);
     if has_failed {
         let mut page = vec![0; meta.page_bytes as usize];
         let offset = place.0 * u64::from(meta.page_bytes);

@@ -55,7 +55,7 @@ pub enum BoltError {
         path: Arc<Path>,
         /// The expected offset of the second meta page.
         second_meta: u64,
-        /// What is wrong with the meta pages.
+        /// The problem of the meta pages.
         reason: &'static str,
     },
     /// The file ends before the last page that its meta page covers.
@@ -98,19 +98,22 @@ pub enum BoltError {
         name: Box<[u8]>,
     },
     /// The key names a bucket where a value was expected, or the reverse.
-    #[error("key {:?} is of the other kind (bucket or value)", String::from_utf8_lossy(key))]
+    #[error(
+        "key {:?} is a bucket where a value is expected, or the reverse",
+        String::from_utf8_lossy(key)
+    )]
     WrongKind {
         /// The key or bucket name.
         key: Box<[u8]>,
     },
     /// Keys have 1 to 32,768 bytes.
-    #[error("a key of {len} bytes is outside of 1 to {}", super::KEY_BYTES_MAX)]
+    #[error("a key has {len} bytes; the limits are 1 to {}", super::KEY_BYTES_MAX)]
     KeyLength {
         /// The length of the key.
         len: usize,
     },
     /// Values have at most 2^31 - 2 bytes.
-    #[error("a value of {len} bytes is above {}", super::VALUE_BYTES_MAX)]
+    #[error("a value has {len} bytes; the limit is {}", super::VALUE_BYTES_MAX)]
     ValueLength {
         /// The length of the value.
         len: usize,
@@ -124,7 +127,7 @@ pub enum BoltError {
     /// The options are invalid.
     #[error("invalid options: {reason}")]
     Options {
-        /// What is wrong with them.
+        /// The problem.
         reason: &'static str,
     },
 }

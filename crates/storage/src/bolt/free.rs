@@ -11,10 +11,7 @@
 //! * A page that transaction `a` allocated and transaction `t` freed is needed by the snapshots `s`
 //!   with `a <= s < t`, and by no others. So a long-lived snapshot makes the file grow only by the
 //!   pages that the snapshot itself pins.
-#![expect(
-    clippy::disallowed_types,
-    reason = "pages are looked up one by one, and never gone through"
-)]
+#![expect(clippy::disallowed_types, reason = "pages are only looked up, never iterated")]
 
 use std::collections::HashMap;
 
@@ -72,10 +69,10 @@ impl FreePages {
             self.extend_free(start + count);
             start
         });
-        assert!(start >= 2, "the meta pages are never given out: a commit would destroy the file");
+        assert!(start >= 2, "the meta pages are never allocated: a commit would destroy the file");
         assert!(
             self.is_free(PageId(start)) && self.is_free(PageId(start + count - 1)),
-            "only free pages are given out: a page that a reader needs would be overwritten"
+            "only free pages are allocated: otherwise a page that a reader needs would be overwritten"
         );
         let run = Run { start: PageId(start), count };
         self.clear(run);
@@ -329,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_fitting_place_is_taken() {
+    fn the_lowest_fitting_run_is_allocated() {
         let mut free = FreePages::all_free(PageId(300));
         assert_eq!(free.count(), 298);
         assert_eq!(free.allocate(290), PageId(2));
@@ -347,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_neighbours_join() {
+    fn freed_neighbours_are_merged() {
         let mut free = FreePages::all_free(PageId(200));
         assert_eq!(free.allocate(198), PageId(2));
         free.release(run(64, 2));
@@ -376,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_a_plain_first_fit() {
+    fn allocation_matches_a_plain_first_fit() {
         for seed in 1..60_u64 {
             let mut random = SplitMix64::new(seed);
             let mut draw = |below: u64| random.below(below);
@@ -409,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_wait_for_the_snapshots_that_see_them_only() {
+    fn pages_wait_only_for_snapshots_that_reach_them() {
         let mut free = FreePages::all_free(PageId(50));
         assert_eq!(free.allocate(48), PageId(2));
         let mut pending = PendingPages::default();

@@ -1,7 +1,7 @@
 //! Fuzz target: a backend file of any bytes.
 //!
-//! Whatever the bytes are, every operation returns a result. If the check finds no problem, the
-//! file accepts writes, and afterwards contains the old content and the writes.
+//! Every operation returns a result, for any bytes. If the check finds no problem, the file accepts
+//! writes, and afterwards contains the old content and the writes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn file(folder: &Path, data: &[u8]) {
         seal(&mut bytes);
     }
     let path = folder.join("db");
-    std::fs::write(&path, bytes).expect("the fuzzer's folder takes a file");
+    std::fs::write(&path, bytes).expect("the fuzzer's folder is writable");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let options = Options {
         flat: first & 2 != 0,

@@ -146,10 +146,10 @@ pub(super) fn read_current(file: &dyn DiskFile, path: &Arc<Path>) -> Result<(Met
     }
     let pages = PageId(2).0..meta.high_water.0;
     if !pages.contains(&meta.root.0) {
-        return Err(invalid(page_bytes, "root page lies outside of the file"));
+        return Err(invalid(page_bytes, "root page is outside of the file"));
     }
     if meta.freelist != NO_FREELIST && !pages.contains(&meta.freelist.0) {
-        return Err(invalid(page_bytes, "free list page lies outside of the file"));
+        return Err(invalid(page_bytes, "free list page is outside of the file"));
     }
     Ok((meta, place))
 }

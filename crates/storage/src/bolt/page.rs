@@ -40,7 +40,7 @@ pub(super) const FLAG_META: u16 = 0x04;
 pub(super) const FLAG_FREELIST: u16 = 0x10;
 pub(super) const ELEMENT_IS_BUCKET: u32 = 0x01;
 
-/// What is wrong with a page, before the file's name is added.
+/// The problem of a page, before the file's name is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageFault {
     /// Byte within the page.
@@ -85,7 +85,7 @@ impl<'a> Page<'a> {
     pub(super) fn parse(bytes: &'a [u8], id: PageId, page_bytes: usize) -> Result<Self, PageFault> {
         let header = header(bytes)?;
         if header.id != id {
-            return Err(PageFault::at(0, "page does not carry its own number"));
+            return Err(PageFault::at(0, "page has the number of another page"));
         }
         let pages = u64::from(header.overflow) + 1;
         let len = usize::try_from(pages * page_bytes as u64)
@@ -345,8 +345,7 @@ pub(super) fn put_leaf<'a>(
 
 /// A length or position within a page, as stored.
 pub(super) fn u32_of(length: usize) -> u32 {
-    u32::try_from(length)
-        .expect("keys and values are checked when they are put, and nodes are split")
+    u32::try_from(length).expect("lengths are checked by put, and nodes are split")
 }
 
 /// Appends a branch page without padding. An entry is a key and a child.

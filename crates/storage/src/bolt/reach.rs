@@ -119,7 +119,7 @@ impl Walk<'_> {
         if inside && self.free.take(run) {
             return Ok(());
         }
-        let reason = if inside { TWICE } else { "page number lies outside of the file" };
+        let reason = if inside { TWICE } else { "page number is outside of the file" };
         Err(self.snapshot.corrupt(run.start, 0, reason))
     }
 

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_fits_and_takes_all() {
+    fn every_split_fits_and_takes_all_entries() {
         for seed in 0..300_u64 {
             let mut random = SplitMix64::new(seed);
             let mut draw = |below: usize| random.position(below);

@@ -78,7 +78,7 @@ impl Snapshot {
         let start = in_memory(id.0).checked_mul(self.page_bytes());
         let bytes = start.and_then(|start| self.data.get(start..)).filter(|_| id.0 >= 2);
         let Some(bytes) = bytes else {
-            return Err(self.corrupt(id, 0, "page number lies outside of the file"));
+            return Err(self.corrupt(id, 0, "page number is outside of the file"));
         };
         Page::parse(bytes, id, self.page_bytes()).map_err(|fault| self.fault(id, fault))
     }

@@ -25,11 +25,11 @@ pub(super) struct Source {
 pub(super) struct Span {
     at: u64,
     len: u32,
-    place: Place,
+    origin: Origin,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Origin {
     /// `at` is a position in the snapshot's bytes.
     Mapped,
     /// `at` is a position in the key buffer.
@@ -45,10 +45,10 @@ impl Source {
 
     pub(super) fn bytes(&self, span: Span) -> &[u8] {
         let at = in_memory(span.at);
-        match span.place {
-            Place::Mapped => &self.snapshot.data[at..at + span.len as usize],
-            Place::Keys => &self.keys[at..at + span.len as usize],
-            Place::Values => &self.values[at],
+        match span.origin {
+            Origin::Mapped => &self.snapshot.data[at..at + span.len as usize],
+            Origin::Keys => &self.keys[at..at + span.len as usize],
+            Origin::Values => &self.values[at],
         }
     }
 
@@ -56,20 +56,20 @@ impl Source {
     pub(super) fn add_key(&mut self, key: &[u8]) -> Span {
         let at = self.keys.len() as u64;
         self.keys.extend_from_slice(key);
-        Span { at, len: u32_of(key.len()), place: Place::Keys }
+        Span { at, len: u32_of(key.len()), origin: Origin::Keys }
     }
 
     /// Stores a value, whose length was checked.
     pub(super) fn add_value(&mut self, value: Bytes) -> Span {
         let (at, len) = (self.values.len() as u64, u32_of(value.len()));
         self.values.push(value);
-        Span { at, len, place: Place::Values }
+        Span { at, len, origin: Origin::Values }
     }
 
     /// The span of a slice of the base snapshot.
     pub(super) fn mapped(&self, slice: &[u8]) -> Span {
         let at = if slice.is_empty() { 0 } else { self.snapshot.offset_of(slice) as u64 };
-        Span { at, len: u32_of(slice.len()), place: Place::Mapped }
+        Span { at, len: u32_of(slice.len()), origin: Origin::Mapped }
     }
 }
 

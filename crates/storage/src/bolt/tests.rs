@@ -17,12 +17,12 @@ use super::*;
 use crate::disk::{Disk, RealDisk};
 
 /// A directory for one test's files.
-struct Place {
+struct TestDir {
     directory: tempfile::TempDir,
     disk: Arc<dyn Disk>,
 }
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         let directory = tempfile::tempdir().expect("the test needs a directory");
         Self { directory, disk: Arc::new(RealDisk) }

@@ -409,7 +409,7 @@ impl Tree {
         at: usize,
     ) -> Result<usize> {
         let Body::Branch(children) = &self.nodes[branch].body else {
-            unreachable!("only branches are asked for children");
+            unreachable!("the node is a branch");
         };
         let mut child = children[at];
         let index = self.loaded(source, &mut child)?;

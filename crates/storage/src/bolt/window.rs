@@ -44,7 +44,7 @@ impl Window {
         let page_bytes = self.snapshot.page_bytes();
         let pages_left = self.snapshot.meta.high_water.0.saturating_sub(id.0);
         if id.0 < 2 || pages_left == 0 {
-            return Err(self.snapshot.corrupt(id, 0, "page number lies outside of the file"));
+            return Err(self.snapshot.corrupt(id, 0, "page number is outside of the file"));
         }
         if let Some(at) = self.place_in_window(id)
             && in_memory(self.pages_at(at)?) * page_bytes + at <= self.bytes.len()

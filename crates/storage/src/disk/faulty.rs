@@ -6,14 +6,14 @@
 //! [`FaultyDisk::crash`] writes one of them to a directory of this machine. The end of a process
 //! ([`FaultyDisk::end_process`]) loses nothing.
 //!
-//! # What a power cut may do here
+//! # Effects of a power cut
 //!
 //! * Each unsynced write is kept, lost, or torn: any subset of its 512-byte sectors is written.
 //!   Writes are independent, so a later one may be kept without an earlier one.
 //! * A file that an unsynced write had extended may keep the new length with zeros inside.
 //! * Of a directory's unsynced changes a prefix is kept, as in file systems with a metadata
 //!   journal; directories are independent of each other. A rename within a directory is atomic.
-//! * The writes of a failed sync stay undecided, whatever is synced later. If the same bytes are
+//! * The writes of a failed sync stay undecided, even after later syncs. If the same bytes are
 //!   written again and synced, they are durable.
 //!
 //! The result depends on the seed alone.
@@ -128,7 +128,7 @@ pub struct Faults {
 
 /// The faults that have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Struck {
+pub struct FaultsHit {
     /// The power was cut.
     pub power_cut: bool,
     /// An operation has failed.
@@ -139,7 +139,7 @@ pub struct Struck {
 
 /// How much of the undurable state survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mercy {
+pub enum Surviving {
     /// Nothing.
     None,
     /// Everything.
@@ -152,7 +152,7 @@ pub enum Mercy {
 struct World {
     tree: Tree,
     faults: Faults,
-    struck: Struck,
+    faults_hit: FaultsHit,
     /// The number of operations that changed the disk.
     operation_count: u64,
     /// The number of the current process: files that an earlier process opened are closed.
@@ -214,14 +214,14 @@ impl FaultyDisk {
 
     /// Takes the faults that have happened since the last call.
     #[must_use]
-    pub fn take_struck(&self) -> Struck {
-        std::mem::take(&mut self.world.lock().struck)
+    pub fn take_faults_hit(&self) -> FaultsHit {
+        std::mem::take(&mut self.world.lock().faults_hit)
     }
 
-    /// Whether any fault has happened since the last [`Self::take_struck`].
+    /// Whether any fault has happened since the last [`Self::take_faults_hit`].
     #[must_use]
-    pub fn is_struck(&self) -> bool {
-        self.world.lock().struck != Struck::default()
+    pub fn has_faults_hit(&self) -> bool {
+        self.world.lock().faults_hit != FaultsHit::default()
     }
 
     /// Ends the process that has files open. All written bytes stay, synced or not.
@@ -232,7 +232,7 @@ impl FaultyDisk {
     }
 
     /// Cuts the power: afterwards the disk is in one of the possible states.
-    pub fn cut_power(&self, mercy: Mercy, draw: &mut SplitMix64) {
+    pub fn cut_power(&self, mercy: Surviving, draw: &mut SplitMix64) {
         let mut world = self.world.lock();
         world.tree = world.tree.after_power_cut(&mut Fate { mercy, draw });
         world.end_process();
@@ -245,9 +245,9 @@ impl FaultyDisk {
     /// Seeds 0 and 1 are the two extremes: all undecided changes are lost, or all are kept.
     pub fn crash(&self, seed: u64, into: &Path) -> io::Result<()> {
         let mercy = match seed {
-            0 => Mercy::None,
-            1 => Mercy::All,
-            _ => Mercy::Drawn,
+            0 => Surviving::None,
+            1 => Surviving::All,
+            _ => Surviving::Drawn,
         };
         let fate = &mut Fate { mercy, draw: &mut SplitMix64::new(seed) };
         self.world.lock().tree.after_power_cut(fate).write(&self.root, into)
@@ -257,14 +257,14 @@ impl FaultyDisk {
     #[must_use]
     pub fn copy(&self) -> Self {
         let copy = Self { root: self.root.clone(), ..Self::default() };
-        copy.become_copy_of(self);
+        copy.replace_with(self);
         copy
     }
 
     /// Replaces the content of this disk with that of another one.
-    pub fn become_copy_of(&self, other: &Self) {
+    pub fn replace_with(&self, other: &Self) {
         let mut draw = SplitMix64::new(0);
-        let fate = &mut Fate { mercy: Mercy::All, draw: &mut draw };
+        let fate = &mut Fate { mercy: Surviving::All, draw: &mut draw };
         let tree = other.world.lock().tree.after_power_cut(fate);
         let mut world = self.world.lock();
         world.tree = tree;
@@ -296,16 +296,16 @@ impl FaultyDisk {
         act: impl FnOnce(&mut Tree) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut world = self.world.lock();
-        match world.judge(operation, path) {
-            Verdict::Proceed => act(&mut world.tree),
-            Verdict::Fail(error, _) => Err(error),
-            Verdict::LastOne => act(&mut world.tree).and(Err(power_cut())),
+        match world.decide(operation, path) {
+            FaultEffect::Proceed => act(&mut world.tree),
+            FaultEffect::Fail(error, _) => Err(error),
+            FaultEffect::LastOne => act(&mut world.tree).and(Err(power_cut())),
         }
     }
 }
 
 /// The effect of faults on one operation.
-enum Verdict {
+enum FaultEffect {
     Proceed,
     /// It fails; a write fails after this many bytes.
     Fail(io::Error, usize),
@@ -326,9 +326,9 @@ impl World {
     }
 
     /// Decides the effect of faults on an operation, and counts the operation.
-    fn judge(&mut self, operation: Operation, path: &Path) -> Verdict {
-        if self.struck.power_cut {
-            return Verdict::Fail(power_cut(), 0);
+    fn decide(&mut self, operation: Operation, path: &Path) -> FaultEffect {
+        if self.faults_hit.power_cut {
+            return FaultEffect::Fail(power_cut(), 0);
         }
         if operation != Operation::Read {
             self.operation_count += 1;
@@ -336,8 +336,8 @@ impl World {
                 match left.checked_sub(1) {
                     Some(rest) => *left = rest,
                     None => {
-                        self.struck.power_cut = true;
-                        return Verdict::LastOne;
+                        self.faults_hit.power_cut = true;
+                        return FaultEffect::LastOne;
                     }
                 }
             }
@@ -351,12 +351,12 @@ impl World {
                 fault.skip_count -= 1;
             } else if fault.fail_count > 0 {
                 fault.fail_count -= 1;
-                self.struck.failure = true;
+                self.faults_hit.failure = true;
                 let error = io::Error::from_raw_os_error(fault.errno);
-                return Verdict::Fail(error, fault.bytes_written);
+                return FaultEffect::Fail(error, fault.bytes_written);
             }
         }
-        Verdict::Proceed
+        FaultEffect::Proceed
     }
 
     /// Takes space for a file that grows, or releases space of a file that shrinks.
@@ -372,7 +372,7 @@ impl World {
                 Ok(())
             }
             _ => {
-                self.struck.no_room = true;
+                self.faults_hit.no_room = true;
                 Err(io::Error::from_raw_os_error(NO_SPACE))
             }
         }
@@ -382,10 +382,10 @@ impl World {
 impl Disk for FaultyDisk {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut world = self.world.lock();
-        let is_last = match world.judge(Operation::Open, path) {
-            Verdict::Proceed => false,
-            Verdict::LastOne => true,
-            Verdict::Fail(error, _) => return Err(error),
+        let is_last = match world.decide(Operation::Open, path) {
+            FaultEffect::Proceed => false,
+            FaultEffect::LastOne => true,
+            FaultEffect::Fail(error, _) => return Err(error),
         };
         let node = match (world.tree.find(path), mode) {
             (Some(_), OpenMode::CreateNew(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
@@ -442,10 +442,10 @@ impl Disk for FaultyDisk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut world = self.world.lock();
-        match world.judge(Operation::SyncDir, path) {
-            Verdict::Proceed => world.tree.sync_dir(path),
-            Verdict::Fail(error, _) => Err(error),
-            Verdict::LastOne => Err(power_cut()),
+        match world.decide(Operation::SyncDir, path) {
+            FaultEffect::Proceed => world.tree.sync_dir(path),
+            FaultEffect::Fail(error, _) => Err(error),
+            FaultEffect::LastOne => Err(power_cut()),
         }
     }
 
@@ -471,10 +471,10 @@ impl FaultyFile {
         if world.process != self.process {
             return Err(power_cut());
         }
-        let (change, error) = match world.judge(operation, &self.path) {
-            Verdict::Proceed => (change, None),
-            Verdict::LastOne => (change, Some(power_cut())),
-            Verdict::Fail(error, count) => match change.first(count) {
+        let (change, error) = match world.decide(operation, &self.path) {
+            FaultEffect::Proceed => (change, None),
+            FaultEffect::LastOne => (change, Some(power_cut())),
+            FaultEffect::Fail(error, count) => match change.first(count) {
                 Some(part) => (part, Some(error)),
                 None => return Err(error),
             },
@@ -491,18 +491,18 @@ impl FaultyFile {
         if world.process != self.process {
             return Err(power_cut());
         }
-        let verdict = world.judge(Operation::Sync, &self.path);
+        let effect = world.decide(Operation::Sync, &self.path);
         let file = world.tree.file_mut(self.node)?;
-        match verdict {
-            Verdict::Proceed => {
+        match effect {
+            FaultEffect::Proceed => {
                 file.sync();
                 Ok(())
             }
-            Verdict::Fail(error, _) => {
+            FaultEffect::Fail(error, _) => {
                 file.doom();
                 Err(error)
             }
-            Verdict::LastOne => Err(power_cut()),
+            FaultEffect::LastOne => Err(power_cut()),
         }
     }
 }
@@ -510,10 +510,10 @@ impl FaultyFile {
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut world = self.world.lock();
-        match world.judge(Operation::Read, &self.path) {
-            Verdict::Proceed => Ok(world.tree.file_mut(self.node)?.read(buffer, offset)),
-            Verdict::Fail(error, _) => Err(error),
-            Verdict::LastOne => Err(power_cut()),
+        match world.decide(Operation::Read, &self.path) {
+            FaultEffect::Proceed => Ok(world.tree.file_mut(self.node)?.read(buffer, offset)),
+            FaultEffect::Fail(error, _) => Err(error),
+            FaultEffect::LastOne => Err(power_cut()),
         }
     }
 

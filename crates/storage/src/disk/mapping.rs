@@ -2,7 +2,7 @@
 //!
 //! The backend reads its pages through a map. The map may be larger than the file, so that a
 //! growing file needs no new map: only the part within the file's last known length is visible.
-#![expect(unsafe_code, reason = "memory maps are what makes backend reads copy-free")]
+#![expect(unsafe_code, reason = "backend reads use memory maps to avoid copies")]
 
 use std::io;
 use std::ops::Deref;

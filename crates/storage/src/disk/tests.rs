@@ -66,7 +66,7 @@ fn a_mapping_shows_writes_and_only_the_file() {
 }
 
 #[test]
-fn a_file_without_a_name_is_mapped_as_any_other() {
+fn an_unnamed_file_can_be_mapped() {
     let file = unnamed_file().unwrap();
     file.write_all_at(b"abc", 0).unwrap();
     let map = file.map(8192).unwrap();

@@ -15,7 +15,7 @@ pub fn file(folder: &Path, data: &[u8]) {
         [head.as_slice(), rest].concat()
     };
     let bytes = if first % 2 == 0 { rest.to_vec() } else { sealed() };
-    std::fs::write(&path, bytes).expect("the fuzzer's folder takes a file");
+    std::fs::write(&path, bytes).expect("the fuzzer's folder is writable");
     if let Ok(snapshot) = read(&RealDisk, &path) {
         let saved = save(&RealDisk, folder, &snapshot).expect("what was read can be written");
         let again = read(&RealDisk, &saved).expect("what was written can be read");
@@ -23,7 +23,7 @@ pub fn file(folder: &Path, data: &[u8]) {
         RealDisk.remove_file(&saved).expect("a file that was written can be removed");
     }
     let newest = load_newest(&RealDisk, folder, None);
-    drop(newest.expect("a file that makes no sense is put aside"));
+    drop(newest.expect("an invalid file is renamed"));
     for name in RealDisk.read_dir(folder).expect("the folder is read") {
         RealDisk.remove_file(&folder.join(name)).expect("a file can be removed");
     }

@@ -23,7 +23,7 @@ fn mark(term: u64, index: u64) -> SnapshotMark {
 
 #[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #[test]
-fn files_of_real_members_are_read_and_written_alike() {
+fn files_of_real_members_are_re_encoded_byte_for_byte() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required and not set");
@@ -58,7 +58,7 @@ fn files_of_real_members_are_read_and_written_alike() {
 }
 
 #[test]
-fn the_newest_that_is_marked_and_readable_is_chosen() {
+fn the_newest_marked_and_readable_snapshot_is_chosen() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     for (term, index) in [(1, 100), (2, 50), (2, 60), (2, 70), (3, 1)] {
@@ -83,7 +83,7 @@ fn the_newest_that_is_marked_and_readable_is_chosen() {
 }
 
 #[test]
-fn damage_anywhere_is_noticed() {
+fn damage_at_every_byte_is_detected() {
     let root = tempfile::tempdir().unwrap();
     let path = save(&RealDisk, root.path(), &sample(2, 60)).unwrap();
     let good = fs::read(&path).unwrap();
@@ -100,7 +100,7 @@ fn damage_anywhere_is_noticed() {
 }
 
 #[test]
-fn a_saved_snapshot_survives_and_a_failed_one_leaves_nothing() {
+fn a_saved_snapshot_survives_and_a_failed_one_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     save(&disk, root.path(), &sample(1, 1)).unwrap();
@@ -151,7 +151,7 @@ fn a_received_backend_is_installed_whole_or_not_at_all() {
 }
 
 #[test]
-fn received_backends_are_kept_released_and_missed() {
+fn received_backends_are_kept_released_and_reported_missing() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let missing = install_database(&RealDisk, dir, 5).unwrap_err().to_string();
@@ -176,7 +176,7 @@ fn received_backends_are_kept_released_and_missed() {
 }
 
 #[test]
-fn the_maps_of_the_format_are_what_is_written() {
+fn the_maps_of_snapshots_match_the_encoding() {
     use crate::format_file::{Content, map, read_message};
 
     let root = tempfile::tempdir().unwrap();

@@ -163,7 +163,7 @@ pub enum WalError {
         term: u64,
     },
     /// An earlier write or sync failed, so the log refuses further writes.
-    #[error("wal: {} failed earlier and takes no more writes", dir.display())]
+    #[error("wal: {} failed earlier and refuses further writes", dir.display())]
     Poisoned {
         /// The log's directory.
         dir: PathBuf,

@@ -20,7 +20,7 @@ const NEXT_SEGMENT: u8 = 0xff;
 
 /// The input is a log of one segment.
 pub fn bytes(folder: &Path, data: &[u8]) {
-    with_log(folder, &[data.to_vec()], judge);
+    with_log(folder, &[data.to_vec()], check_log);
 }
 
 /// The input is a list of records, each with its type, its length and its content. Checksums and
@@ -45,23 +45,23 @@ pub fn records(folder: &Path, data: &[u8]) {
         rest = tail;
     }
     segments.push(encoder.buffer);
-    with_log(folder, &segments, judge);
+    with_log(folder, &segments, check_log);
 }
 
 /// Writes the segments as a log, and removes it afterwards.
-fn with_log(folder: &Path, segments: &[Vec<u8>], judge: impl FnOnce(&Path)) {
+fn with_log(folder: &Path, segments: &[Vec<u8>], check_log: impl FnOnce(&Path)) {
     let dir = folder.join("wal");
-    RealDisk.create_dir_all(&dir, 0o700).expect("the fuzzer's folder takes another");
+    RealDisk.create_dir_all(&dir, 0o700).expect("the fuzzer's folder is writable");
     for (sequence, bytes) in (0..).zip(segments) {
         // With this index, a read from the beginning selects every segment.
         let name = SegmentName { sequence, index: sequence };
         std::fs::write(dir.join(name.file_name()), bytes).expect("a segment is written");
     }
-    judge(&dir);
+    check_log(&dir);
     RealDisk.remove_dir_all(&dir).expect("the log can be removed");
 }
 
-fn judge(dir: &Path) {
+fn check_log(dir: &Path) {
     let start = SnapshotMark::default();
     let seen = read(&RealDisk, dir, &start);
     let marks = snapshot_marks(&RealDisk, dir);
@@ -72,8 +72,8 @@ fn judge(dir: &Path) {
     }
     let shown = inspect::visit(&RealDisk, dir, |_, _| Ok::<(), WalError>(()));
     let Ok((mut wal, contents)) = open(dir) else { return };
-    let seen = seen.expect("what can be gone on with can be read");
-    shown.expect("what can be gone on with can be shown");
+    let seen = seen.expect("a log that can be opened can be read");
+    shown.expect("a log that can be opened can be visited");
     assert_eq!(contents.entries, seen.entries);
     assert_eq!(contents.hard_state, seen.hard_state);
     let index = contents.entries.len() as u64 + 1;
@@ -82,14 +82,14 @@ fn judge(dir: &Path) {
     let term = contents.entries.last().map_or(0, |last| last.term).max(contents.hard_state.term);
     let added = Entry { index, term, kind: 0, data };
     let saved = wal.save(Some(&contents.hard_state), std::slice::from_ref(&added));
-    assert!(saved.expect("a log that opened goes on").synced);
-    wal.close().expect("a log that took an entry is closed");
-    let (_, again) = open(dir).expect("what a log has written it can read");
-    assert_eq!(again.repaired, None, "nothing is torn that was closed");
+    assert!(saved.expect("an opened log accepts an entry").synced);
+    wal.close().expect("an open log can be closed");
+    let (_, again) = open(dir).expect("a log can read its own records");
+    assert_eq!(again.repaired, None, "a closed log is not torn");
     assert_eq!(again.entries[..contents.entries.len()], contents.entries);
     assert_eq!(again.entries.last(), Some(&added));
     assert_eq!(again.hard_state, contents.hard_state);
-    let marks_again = snapshot_marks(&RealDisk, dir).expect("its marks can be read");
+    let marks_again = snapshot_marks(&RealDisk, dir).expect("the marks can be read");
     assert_eq!(marks_again, marks.expect("the marks of a sound log can be read"));
 }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_records_may_say_anything() {
+    fn well_formed_records_may_have_any_content() {
         let folder = tempfile::tempdir().unwrap();
         let records = [
             &b"\x01\x04\x08\x2a\x10\x2b\x05\x04\x08\x00\x10\x00"[..],

@@ -15,7 +15,7 @@ use crate::disk::Disk;
 
 /// The position of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct RecordPosition<'a> {
     /// The segment.
     pub path: &'a Path,
     /// The offset of the record in the segment.
@@ -55,7 +55,7 @@ pub struct Ending {
 pub fn visit<E: From<WalError>>(
     disk: &dyn Disk,
     dir: &Path,
-    mut show: impl FnMut(Place<'_>, Content<'_>) -> Result<(), E>,
+    mut show: impl FnMut(RecordPosition<'_>, Content<'_>) -> Result<(), E>,
 ) -> Result<Ending, E> {
     let names = list(disk, dir)?.segments;
     let gap = names.windows(2).rposition(|pair| !pair[0].precedes(&pair[1]));
@@ -88,7 +88,7 @@ pub fn visit<E: From<WalError>>(
                 return Err(WalError::UnexpectedKind { kind, path, offset }.into());
             }
         };
-        show(Place { path, offset }, content)?;
+        show(RecordPosition { path, offset }, content)?;
     }
     let path = segments.last().map(|segment| segment.path.clone()).unwrap_or_default();
     Ok(Ending { path, offset: scanner.offset(), is_torn: false })
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_is_shown_up_to_a_torn_end() {
+    fn every_record_before_a_torn_end_is_visited() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("wal");
         let options = Options { segment_bytes: 400, ..Options::default() };

@@ -66,7 +66,7 @@ impl Wal {
             tail,
             next: None,
             next_count: 0,
-            shortage_told: None,
+            shortage_reported: None,
             poisoned: false,
         };
         wal.push_head();
@@ -128,7 +128,7 @@ impl Wal {
         }
         let (contents, end) = read_or_repair(&*disk, &held, start, options.sync)?;
         let last = held.last().expect("at least one segment was selected");
-        zero_behind(last, end.offset)?;
+        zero_after_end(last, end.offset)?;
         if options.sync {
             make_durable(&*disk, dir, last, end.offset)?;
         }
@@ -148,7 +148,7 @@ impl Wal {
             tail,
             next: None,
             next_count: 0,
-            shortage_told: None,
+            shortage_reported: None,
             poisoned: false,
         };
         if end.offset == 0 {
@@ -220,7 +220,7 @@ fn cut_off(
     let path = &segment.path;
     let bytes_before = segment.file.len().map_err(WalError::io("read", path))?;
     let backup = with_suffix(path, ".broken");
-    let copied = put_aside(disk, segment, &backup, sync);
+    let copied = copy_broken(disk, segment, &backup, sync);
     let backup = match copied {
         Ok(()) => Some(backup),
         Err(WalError::Io { source, .. }) if is_no_room(&source) => {
@@ -238,7 +238,7 @@ fn cut_off(
 }
 
 /// Copies a segment, durably: the copy is the only trace of the bytes that are cut off afterwards.
-fn put_aside(
+fn copy_broken(
     disk: &dyn Disk,
     segment: &Segment,
     backup: &Path,
@@ -268,7 +268,7 @@ fn put_aside(
 ///
 /// A zero length ends a segment, but after it there may be bytes of a write that never finished. A
 /// later record that covers only a part of them would be followed by the other part.
-fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
+fn zero_after_end(segment: &Segment, offset: u64) -> Result<(), WalError> {
     let (file, path): (&dyn DiskFile, _) = (&*segment.file, &segment.path);
     let len = file.len().map_err(WalError::io("read", path))?;
     if len > offset {
@@ -285,7 +285,7 @@ fn zero_behind(segment: &Segment, offset: u64) -> Result<(), WalError> {
 /// this case they are written again. The earlier segments were synced when this one was begun.
 fn make_durable(disk: &dyn Disk, dir: &Path, segment: &Segment, end: u64) -> Result<(), WalError> {
     let mark = failure_mark(dir);
-    let has_failed = sync_failure::is_noted(disk, &mark);
+    let has_failed = sync_failure::is_marked(disk, &mark);
     if has_failed {
         write_again(segment, end)?;
     }

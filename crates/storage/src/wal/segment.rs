@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_strangers_are_told_apart() {
+    fn names_round_trip_and_others_are_refused() {
         let name = SegmentName { sequence: 0x1f, index: u64::MAX };
         assert_eq!(name.file_name(), "000000000000001f-ffffffffffffffff.wal");
         assert_eq!(SegmentName::parse(&name.file_name()), Some(name));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_begins_at_the_last_segment_that_may_hold_the_index() {
+    fn reading_begins_at_the_last_segment_that_may_contain_the_index() {
         let names = |pairs: &[(u64, u64)]| -> Vec<SegmentName> {
             pairs.iter().map(|&(sequence, index)| SegmentName { sequence, index }).collect()
         };

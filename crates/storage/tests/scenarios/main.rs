@@ -131,7 +131,7 @@ impl Log {
         let saved = self.wal.as_mut().unwrap().save(state.as_ref(), &entries).unwrap();
         let synced = if saved.synced { "synced" } else { "not synced" };
         match saved.new_segment {
-            Some(path) => format!("{synced}, goes on in segment {}", segment_number(&path)),
+            Some(path) => format!("{synced}, continues in segment {}", segment_number(&path)),
             None => synced.to_owned(),
         }
     }
@@ -245,10 +245,10 @@ fn contents_text(contents: &Contents) -> String {
         if entries.is_empty() { "none".into() } else { entries.join(", ") }
     );
     if contents.metadata.is_none() {
-        text += "\nwhose log it is, it does not say";
+        text += "\nthe member's identity is missing";
     }
     if !contents.start_marked {
-        text += "\nno mark of the snapshot";
+        text += "\nthe log has no mark of the snapshot";
     }
     if let Some(repair) = &contents.repaired {
         let backup = repair.backup.as_ref().map(|path| segment_number(&path.with_extension("")));

@@ -197,9 +197,10 @@ impl Gate {
             | Shown::Invalid => shown,
         };
         match shown {
-            Shown::Nothing => Ok(take(Caller::NOBODY)),
+            Shown::Nothing => Ok(take(Caller::UNAUTHENTICATED)),
             Shown::Given(token) => {
-                let user = token.show(self.profile.now()).ok_or(RequestError::InvalidAuthToken)?;
+                let user =
+                    token.validate(self.profile.now()).ok_or(RequestError::InvalidAuthToken)?;
                 Ok(take(Caller { name: user, revision: view.revision() }))
             }
             Shown::Signed(signed) => {

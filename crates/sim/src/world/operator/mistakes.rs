@@ -149,7 +149,7 @@ impl World {
             return false;
         };
         if tampering == Tampering::PutBack {
-            host.disk.become_copy_of(&yesterday);
+            host.disk.replace_with(&yesterday);
             self.seen.note("an old directory is put back");
             return true;
         }

@@ -180,7 +180,7 @@ impl Model {
                 (Some(Op::RequestTxn(request)), Some(Answer::ResponseTxn(answer))) => {
                     self.txn(request, start, now, answer)
                 }
-                other => panic!("another answer than was asked for: {other:?}"),
+                other => panic!("unexpected response: {other:?}"),
             };
         }
         now
@@ -188,7 +188,7 @@ impl Model {
 }
 
 fn revision(header: Option<&pb::ResponseHeader>) -> i64 {
-    header.expect("an answer says its revision").revision
+    header.expect("a response has a revision").revision
 }
 
 fn stored(key: &Bytes, record: &Record) -> KeyValue {

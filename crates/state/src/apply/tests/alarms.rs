@@ -53,7 +53,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
 }
 
 #[test]
-fn alarms_forbid_what_they_are_there_to_forbid() {
+fn each_alarm_refuses_its_commands() {
     let raise = |kind| alarm(AlarmAction::Activate, 3, kind);
     for (name, command, when_full, when_corrupt) in commands() {
         for (kinds, allowed, refusal) in [
@@ -82,7 +82,7 @@ fn alarms_forbid_what_they_are_there_to_forbid() {
 }
 
 #[test]
-fn alarms_are_listed_and_taken_back_exactly() {
+fn alarms_are_listed_and_deactivated_one_by_one() {
     let mut log = Log::new();
     let mut ask = |action, member, kind| alarms(log.outcome(alarm(action, member, kind)));
     use AlarmAction::{Activate, Deactivate, Get};
@@ -101,7 +101,7 @@ fn alarms_are_listed_and_taken_back_exactly() {
 }
 
 #[test]
-fn an_exceeded_quota_is_told_but_the_entry_is_applied() {
+fn an_entry_above_the_quota_is_applied_and_reported() {
     let mut log = Log::with(StateOptions { quota_bytes: 1000, ..StateOptions::default() });
     log.file_bytes = 1000 - 258;
     let applied = log.applied(Command::Put(put("a", "")));

@@ -80,7 +80,7 @@ fn structure() {
 }
 
 #[test]
-fn operations_are_bounded_in_all() {
+fn the_operations_of_a_transaction_are_bounded() {
     let lists = |count: usize, length: usize| -> Vec<Op> {
         (0..count)
             .map(|list| {
@@ -172,7 +172,7 @@ fn branches_are_independent() {
 }
 
 #[test]
-fn what_only_reads() {
+fn read_only_transactions_are_recognised() {
     let serializable =
         |serializable| Op::RequestRange(pb::RangeRequest { serializable, ..range("a", "") });
     for (operations, read_only, local) in [

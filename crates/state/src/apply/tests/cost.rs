@@ -57,7 +57,7 @@ fn overlaps_of_puts_and_deletions() {
 }
 
 #[test]
-fn overlaps_of_transactions_inside_each_other() {
+fn overlaps_of_nested_transactions() {
     is_near_linear(200, |size| {
         let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
         for at in 0..size {

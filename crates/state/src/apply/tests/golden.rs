@@ -104,7 +104,7 @@ fn said_members(golden: &Golden) -> Vec<Member> {
 }
 
 #[test]
-fn keys_and_leases_are_what_etcd_said() {
+fn keys_and_leases_match_etcds_report() {
     for golden in goldens() {
         let state = snapshot(&golden);
         let name = &golden.name;
@@ -137,7 +137,7 @@ fn keys_and_leases_are_what_etcd_said() {
 }
 
 #[test]
-fn members_and_ids_are_what_etcd_said() {
+fn members_and_ids_match_etcds_report() {
     for golden in goldens() {
         let mut state = snapshot(&golden);
         let said = said_members(&golden);
@@ -156,7 +156,7 @@ fn members_and_ids_are_what_etcd_said() {
 }
 
 #[test]
-fn rows_and_trees_are_written_as_etcd_wrote_them() {
+fn rows_and_v2_trees_are_encoded_as_by_etcd() {
     for golden in goldens() {
         drop(snapshot(&golden));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -190,7 +190,7 @@ fn user_rows(db: &Path) -> Vec<(Bytes, Bytes)> {
 }
 
 #[test]
-fn users_and_roles_are_those_that_etcd_told_of() {
+fn users_and_roles_match_etcds_report() {
     for golden in goldens() {
         let db = golden.folder.path().join("data/member/snap/db");
         let rows = user_rows(&db);

@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn transactions_do_what_the_specification_says(
+    fn transactions_match_the_specification(
         requests in prop::collection::vec(transaction(), 1..12),
     ) {
         let mut log = Log::new();

@@ -75,7 +75,7 @@ fn busy() -> Log {
 }
 
 #[test]
-fn a_restart_finds_what_was_applied() {
+fn a_restart_recovers_applied_entries() {
     let folder = tempfile::tempdir().unwrap();
     let backend = open(folder.path());
     let mut log = busy();
@@ -154,7 +154,7 @@ fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
 }
 
 #[test]
-fn what_was_not_committed_is_not_there() {
+fn a_restart_loses_uncommitted_changes() {
     let folder = tempfile::tempdir().unwrap();
     let backend = open(folder.path());
     let mut log = Log::new();
@@ -168,7 +168,7 @@ fn what_was_not_committed_is_not_there() {
 }
 
 #[test]
-fn a_file_from_the_leader_takes_the_place_of_ones_own() {
+fn a_file_from_the_leader_replaces_the_state() {
     let [ours, theirs] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let backend = open(ours.path());
     let mut log = Log::new();
@@ -213,17 +213,17 @@ fn a_file_from_the_leader_takes_the_place_of_ones_own() {
 }
 
 #[test]
-fn files_that_cannot_be_taken_over_are_refused() {
+fn invalid_files_are_refused() {
     let version = crate::schema::meta::STORAGE_VERSION;
     let cases: [(Bucket, &'static [u8], &'static [u8], &str); 8] = [
-        (Bucket::AuthUsers, b"u", b"\xff", "no user"),
-        (Bucket::Auth, b"authRevision", b"short", "no number"),
+        (Bucket::AuthUsers, b"u", b"\xff", "not a user"),
+        (Bucket::Auth, b"authRevision", b"short", "not a number"),
         (Bucket::Meta, version, b"3.8.0", "version \"3.8.0\" is not supported"),
         (Bucket::Cluster, b"clusterVersion", b"3.8.0", "invalid downgrade"),
         (Bucket::Cluster, b"downgrade", b"{", "downgrade cannot be read"),
-        (Bucket::Members, b"zz", b"{}", "no member id"),
-        (Bucket::Lease, b"12345678", b"\x08", "no lease"),
-        (Bucket::Alarm, b"\x08", b"", "no alarm"),
+        (Bucket::Members, b"zz", b"{}", "not a member id"),
+        (Bucket::Lease, b"12345678", b"\x08", "not a lease"),
+        (Bucket::Alarm, b"\x08", b"", "not an alarm"),
     ];
     for (bucket, key, value, expected) in cases {
         let folder = tempfile::tempdir().unwrap();

@@ -94,7 +94,7 @@ fn conditions() {
 }
 
 #[test]
-fn nested_conditions_are_decided_before_anything_is_written() {
+fn nested_conditions_are_evaluated_before_any_write() {
     let mut log = Log::new();
     let absent = compare("a", CompareResult::Equal, CompareTarget::Version, None);
     let inner = pb::TxnRequest {
@@ -111,7 +111,7 @@ fn nested_conditions_are_decided_before_anything_is_written() {
 }
 
 #[test]
-fn operations_see_what_was_written_before_them() {
+fn operations_see_earlier_writes() {
     let mut log = Log::new();
     log.put("a", "1");
     let at = |revision| Op::RequestRange(pb::RangeRequest { revision, ..range("a", "\0") });
@@ -160,7 +160,7 @@ fn operations_see_what_was_written_before_them() {
 }
 
 #[test]
-fn a_refused_operation_leaves_nothing_behind() {
+fn a_refused_operation_changes_nothing() {
     let mut log = Log::new();
     log.put("a", "1");
     log.put("a", "2");
@@ -201,7 +201,7 @@ fn a_refused_operation_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_member_that_nobody_waits_on_comes_to_the_same_state() {
+fn the_state_does_not_depend_on_waiting_clients() {
     let mut logs = [Log::new(), Log::new()];
     let prev = pb::PutRequest { prev_kv: true, ..put("a", "2") };
     let request = pb::TxnRequest {
@@ -227,7 +227,7 @@ fn a_member_that_nobody_waits_on_comes_to_the_same_state() {
 }
 
 #[test]
-fn the_deepest_is_checked_and_carried_out() {
+fn the_deepest_transaction_is_checked_and_executed() {
     let check = || {
         let mut log = Log::new();
         let mut operation = Op::RequestPut(put("k", "v"));

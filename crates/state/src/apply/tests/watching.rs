@@ -87,7 +87,7 @@ const HISTORY: [&str; 7] = [
 ];
 
 #[test]
-fn history_and_what_happens_now_meet() {
+fn history_and_live_events_join_without_a_gap() {
     let mut log = written();
     let mut stream = watch(&log, [create("\0", "\0", 1)]);
     assert_eq!(events(&log, &mut stream), HISTORY);
@@ -100,7 +100,7 @@ fn history_and_what_happens_now_meet() {
 }
 
 #[test]
-fn live_watchers_are_told_the_same_as_late_ones() {
+fn live_and_late_watchers_receive_the_same_events() {
     let mut seen = Vec::new();
     let mut log = Log::new();
     let mut live = watch(&log, [create("\0", "\0", 0)]);
@@ -119,7 +119,7 @@ fn live_watchers_are_told_the_same_as_late_ones() {
 }
 
 #[test]
-fn compacted_history_is_not_told() {
+fn compacted_history_is_not_sent() {
     let mut log = written();
     let compaction = pb::CompactionRequest { revision: 4, physical: false };
     log.outcome(Command::Compaction(compaction)).unwrap();

@@ -27,7 +27,7 @@ fn kept(view: &BackendView) -> Vec<String> {
 }
 
 #[test]
-fn an_entry_without_effect_takes_no_revision() {
+fn an_entry_without_effect_uses_no_revision() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     let mut txn = store.write(&mut batch);
     assert_eq!(txn.delete_range(KeyRange::new(b"a", b"\0")), []);
@@ -82,7 +82,7 @@ fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
 }
 
 #[test]
-fn a_key_that_comes_back_in_one_entry_is_hashed_as_etcd_hashes_it() {
+fn a_key_deleted_and_written_by_one_entry_is_hashed_as_by_etcd() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"a", b"before");
     let mut txn = bed.store.write(&mut bed.batch);
@@ -113,7 +113,7 @@ fn a_key_that_comes_back_in_one_entry_is_hashed_as_etcd_hashes_it() {
 }
 
 #[test]
-fn the_hash_of_the_newest_state_is_never_that_of_a_compaction_at_zero() {
+fn the_newest_hash_is_not_that_of_a_compaction_at_zero() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v");
     let compaction = bed.store.schedule_compaction(0, &mut bed.batch).unwrap();
@@ -148,7 +148,7 @@ fn a_hash_to_compare_takes_the_compaction_of_the_other_member_into_account() {
 }
 
 #[test]
-fn what_one_entry_wrote_twice_is_told_with_the_value_before_the_entry() {
+fn a_key_written_twice_has_the_previous_value_before_the_entry() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
     let mut txn = bed.store.write(&mut bed.batch);
@@ -169,7 +169,7 @@ fn what_one_entry_wrote_twice_is_told_with_the_value_before_the_entry() {
 }
 
 #[test]
-fn the_mark_of_a_restore_compacts_everything_and_shows_nowhere() {
+fn the_mark_of_a_restore_compacts_everything_and_is_not_a_change() {
     let bed = Bed::new();
     let mut batch = Batch::new();
     let record = |key: &[u8], main| {
@@ -205,7 +205,7 @@ fn the_mark_of_a_restore_compacts_everything_and_shows_nowhere() {
 }
 
 #[test]
-fn a_record_that_is_none_is_a_fault_that_names_it() {
+fn an_invalid_record_is_a_fault_that_names_it() {
     let bed = Bed::new();
     let good = RecordKey { revision: Revision::new(2, 0), tombstone: false };
     let db = bed.backend.db();
@@ -216,7 +216,7 @@ fn a_record_that_is_none_is_a_fault_that_names_it() {
     let fault = Store::recover(&bed.backend, OPTIONS).map(|_| ()).unwrap_err();
     let text = fault.to_string();
     let path = bed.backend.db().path().display().to_string();
-    for part in [&path, "bucket key", "no revision", "entry 1", "the key is no revision"] {
+    for part in [&path, "bucket key", "no revision", "entry 1", "the key is not a revision"] {
         assert!(text.contains(part), "{part:?} in {text:?}");
     }
 }
@@ -237,7 +237,7 @@ fn a_missing_record_is_a_fault_that_names_it() {
 }
 
 #[test]
-fn pages_of_a_list_read_the_root_that_the_first_one_left() {
+fn later_pages_of_a_list_use_the_pinned_index() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     for n in 0..100_u8 {
         put(&mut store, &mut batch, &[b'k', n], &[n]);
@@ -278,7 +278,7 @@ fn readers_follow_when_a_store_is_replaced() {
 }
 
 #[test]
-fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
+fn the_hash_of_the_file_leaves_out_member_specific_rows() {
     let bed = Bed::new();
     let before = bed.backend.read().hash().unwrap();
     let mut batch = Batch::new();
@@ -305,7 +305,7 @@ fn the_hash_of_the_file_leaves_out_what_members_differ_in() {
 }
 
 #[test]
-fn a_sort_that_does_not_exist_is_told() {
+fn an_unknown_sort_is_refused() {
     use quorate_api::etcdserverpb::RangeRequest;
 
     let request = |sort_order, sort_target| RangeRequest {

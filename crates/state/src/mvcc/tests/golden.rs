@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn files_of_etcd_are_read_as_etcd_reads_them() {
+fn etcds_files_give_etcds_answers() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var_os("QUORATE_REQUIRE").unwrap_or_default();
         let is_required = required.to_string_lossy().contains("golden");

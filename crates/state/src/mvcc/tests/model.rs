@@ -133,8 +133,8 @@ impl Model {
         Ok((kvs.collect(), more, count))
     }
 
-    /// What a compaction at `revision` keeps of each key: etcd's rule by generations, word for
-    /// word.
+    /// The changes of each key that a compaction at `revision` keeps: etcd's rule by generations,
+    /// word for word.
     fn keep(&self, revision: i64, with_closing_tombstone: bool) -> BTreeSet<Revision> {
         let mut keep = BTreeSet::new();
         for changes in self.history.values() {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use self::key_block::KeyBlock;
 use self::node::{Child, INNER_MAX, Inner, LEAF_MAX, Leaf, Node, separator};
 
-/// What the index knows of a key's newest change.
+/// The facts about a key's newest change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Main revision of the change.

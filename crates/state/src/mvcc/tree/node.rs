@@ -372,7 +372,7 @@ fn rebalance(inner: &mut Inner, position: usize) {
             }))
         }
         (Node::Leaf(_), Node::Inner(_)) | (Node::Inner(_), Node::Leaf(_)) => {
-            unreachable!("all leaves stand at the same depth")
+            unreachable!("all leaves are at the same depth")
         }
     };
     let live = inner.children[left].live + inner.children[left + 1].live;

@@ -44,7 +44,7 @@ fn events_for_many_streams_are_held_once() {
 }
 
 #[test]
-fn events_that_wait_are_counted_for_each_watcher() {
+fn pending_events_are_counted_for_each_watcher() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let mut streams = idle_streams(&hub, 2, 0);
     watch(&mut streams[0], create(b"k", b"", 0));
@@ -60,7 +60,7 @@ fn events_that_wait_are_counted_for_each_watcher() {
 }
 
 #[test]
-fn at_the_bound_a_stream_holds_one_response_and_misses_nothing() {
+fn at_the_bound_a_stream_queues_one_response_and_misses_nothing() {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 3000, ..WatchLimits::default() });
     let mut streams = idle_streams(&hub, 2, 0);
@@ -97,7 +97,7 @@ fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
 }
 
 #[test]
-fn at_the_bound_those_who_read_are_served_from_history() {
+fn at_the_bound_reading_streams_are_served_from_history() {
     let (keyspace, hub, idle) = full_hub();
     for value in [b"4", b"5", b"6"] {
         keyspace.put(&hub, b"a", value);
@@ -118,7 +118,7 @@ fn at_the_bound_those_who_read_are_served_from_history() {
 }
 
 #[test]
-fn at_the_bound_those_who_read_stay_live() {
+fn at_the_bound_reading_streams_stay_live() {
     let (keyspace, hub, idle) = full_hub();
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));
@@ -140,7 +140,7 @@ fn at_the_bound_those_who_read_stay_live() {
 }
 
 #[test]
-fn at_the_bound_who_is_not_empty_is_left_alone_until_it_is() {
+fn at_the_bound_only_empty_queues_receive_events() {
     let (keyspace, hub, idle) = full_hub();
     let mut streams = idle_streams(&hub, 100, 3);
     catch_up(&hub);
@@ -160,7 +160,7 @@ fn at_the_bound_who_is_not_empty_is_left_alone_until_it_is() {
 }
 
 #[test]
-fn at_the_bound_history_is_told_in_small_pieces() {
+fn at_the_bound_history_is_sent_in_small_responses() {
     let (keyspace, hub) = setup_with(WatchLimits { held_bytes_max: 1, ..WatchLimits::default() });
     for _ in 0..1000 {
         keyspace.put(&hub, b"k", &[b'x'; 1000]);
@@ -180,7 +180,7 @@ fn at_the_bound_history_is_told_in_small_pieces() {
 }
 
 #[test]
-fn no_more_requests_are_accepted_while_replies_to_as_many_wait() {
+fn requests_are_not_accepted_while_many_replies_wait() {
     let (_, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     for _ in 0..CONTROL_BACKLOG_MAX {

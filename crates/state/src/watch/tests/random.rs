@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn every_watcher_sees_exactly_its_events(
+    fn every_watcher_receives_exactly_its_events(
         steps in prop::collection::vec(step(), 1..120),
         limits in limits(),
         fragment_bytes_max in 60..900usize,

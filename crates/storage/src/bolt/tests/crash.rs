@@ -1,6 +1,6 @@
-//! Power cuts at every operation of a workload, and failing disks. Whatever the disk has kept of
-//! the unsynced writes, the file opens with exactly the last committed state, or that of the commit
-//! in progress.
+//! Power cuts at every operation of a workload, and failing disks. With any part of the unsynced
+//! writes kept, the file opens with exactly the last committed state, or that of the commit in
+//! progress.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -110,7 +110,7 @@ fn content(db: &Db) -> Model {
 
 #[test]
 fn a_power_cut_at_any_operation_loses_nothing_committed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let root = |name: String| {
         let root = place.directory.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
@@ -143,8 +143,8 @@ fn a_power_cut_at_any_operation_loses_nothing_committed() {
 }
 
 /// Commits two transactions, then lets the third one fail.
-fn fail_third(fault: impl Fn(&FaultyDisk)) -> (Place, FaultyDisk, Db, Model, BoltError) {
-    let place = Place::new();
+fn fail_third(fault: impl Fn(&FaultyDisk)) -> (TestDir, FaultyDisk, Db, Model, BoltError) {
+    let place = TestDir::new();
     let disk = FaultyDisk::new(place.directory.path()).unwrap();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let db = Db::open(&shared, &place.path(), durable()).unwrap();
@@ -160,7 +160,7 @@ fn fail_third(fault: impl Fn(&FaultyDisk)) -> (Place, FaultyDisk, Db, Model, Bol
 }
 
 #[test]
-fn a_failed_write_or_sync_ends_the_writer_and_spares_the_readers() {
+fn a_failed_write_or_sync_poisons_the_writer_but_not_readers() {
     const EIO: i32 = 5;
     for (operation, skip) in [
         (Operation::Write, 0),
@@ -191,7 +191,7 @@ fn a_failed_write_or_sync_ends_the_writer_and_spares_the_readers() {
 }
 
 #[test]
-fn what_is_opened_after_a_failed_sync_is_built_on_what_is_durable() {
+fn opening_after_a_failed_sync_uses_a_durable_state() {
     const EIO: i32 = 5;
     for (skip, cut_after) in (0..3).flat_map(|skip| (0..12).map(move |after| (skip, after))) {
         let fault = Fault::nth(Operation::Sync, skip, EIO);
@@ -268,7 +268,7 @@ fn a_full_disk_fails_the_commit_and_nothing_else() {
 }
 
 #[test]
-fn a_file_grows_by_little_where_there_is_little_room() {
+fn a_file_grows_in_small_steps_on_a_nearly_full_disk() {
     let root = tempfile::tempdir().unwrap();
     let faulty = FaultyDisk::new(root.path()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(faulty.clone());

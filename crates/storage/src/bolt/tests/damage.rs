@@ -8,7 +8,7 @@ const BUCKET: &[u8] = b"key";
 
 /// A file with all features: two levels of branches, long leaves, inline buckets, free pages.
 fn sound_file() -> Vec<u8> {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     let mut tx = db.write().unwrap();
     for name in [BUCKET, b"lease", b"meta", b"empty"] {
@@ -34,7 +34,7 @@ fn sound_file() -> Vec<u8> {
 }
 
 /// Runs every operation on the file and returns the first fault, if there is any.
-fn exercise(place: &Place, flat: bool) -> Result<(), BoltError> {
+fn exercise(place: &TestDir, flat: bool) -> Result<(), BoltError> {
     let options = Options { flat, ..small() };
     let db = Db::open(&place.disk, &place.path(), options)?;
     let view = db.read();
@@ -102,7 +102,7 @@ fn write_everywhere(db: &Db) -> Result<(), BoltError> {
 }
 
 /// Asserts that a fault names its file, as all errors but refusals do.
-fn assert_named(error: &BoltError, place: &Place) {
+fn assert_named(error: &BoltError, place: &TestDir) {
     let refusal = matches!(
         error,
         BoltError::BucketMissing { .. } | BoltError::WrongKind { .. } | BoltError::KeyLength { .. }
@@ -112,7 +112,7 @@ fn assert_named(error: &BoltError, place: &Place) {
 }
 
 fn try_damaged(bytes: &[u8]) -> Option<BoltError> {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut first = None;
     for flat in [false, true] {
         std::fs::write(place.path(), bytes).unwrap();
@@ -125,8 +125,8 @@ fn try_damaged(bytes: &[u8]) -> Option<BoltError> {
 }
 
 #[test]
-fn a_sound_file_meets_no_fault() {
-    let place = Place::new();
+fn a_sound_file_is_read_without_fault() {
+    let place = TestDir::new();
     std::fs::write(place.path(), sound_file()).unwrap();
     exercise(&place, false).unwrap();
 }
@@ -184,7 +184,7 @@ fn a_file_that_is_cut_off_is_refused() {
 }
 
 #[test]
-fn foreign_files_are_refused() {
+fn files_of_other_programs_are_refused() {
     for bytes in [vec![0; 65_536], b"#!/bin/sh\n".repeat(1000), vec![0xFF; 10_000]] {
         let error = try_damaged(&bytes).expect("a foreign file is noticed");
         assert!(matches!(error, BoltError::NotABackend { .. }), "{error}");
@@ -194,7 +194,7 @@ fn foreign_files_are_refused() {
 #[test]
 fn one_damaged_meta_page_is_survived_at_every_page_size() {
     for page_bytes in [1 << 10, 1 << 12, 1 << 14, 1 << 16] {
-        let place = Place::new();
+        let place = TestDir::new();
         let options = || Options { page_bytes_new: page_bytes, ..small() };
         let db = place.open_with(options());
         let mut tx = db.write().unwrap();
@@ -231,7 +231,7 @@ fn one_damaged_meta_page_is_survived_at_every_page_size() {
 #[test]
 fn a_page_with_an_inflated_overflow_is_not_freed() {
     let sound = sound_file();
-    let place = Place::new();
+    let place = TestDir::new();
     let damaged = |page: usize| {
         let mut bytes = sound.clone();
         bytes[page * 1024 + 12] = 2;

@@ -19,7 +19,7 @@ fn fields(fields: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn the_map_of_a_page_header_is_what_is_written() {
+fn the_map_of_a_page_header_matches_the_encoding() {
     let mut bytes = Vec::new();
     put_header(&mut bytes, &Header { id: PageId(1), flags: 2, count: 3, overflow: 4 });
     assert_eq!(bytes.len(), HEADER_BYTES);
@@ -28,7 +28,7 @@ fn the_map_of_a_page_header_is_what_is_written() {
 }
 
 #[test]
-fn the_map_says_which_kinds_of_pages_there_are() {
+fn the_map_lists_every_kind_of_page() {
     let kinds = [
         ("branch", FLAG_BRANCH, "FLAG_BRANCH"),
         ("leaf", FLAG_LEAF, "FLAG_LEAF"),
@@ -42,7 +42,7 @@ fn the_map_says_which_kinds_of_pages_there_are() {
 }
 
 #[test]
-fn the_maps_of_elements_are_what_is_written() {
+fn the_maps_of_elements_match_the_encoding() {
     let mut leaf = Vec::new();
     put_leaf(&mut leaf, PageId(5), 0, [(&b"key"[..], &b"value"[..], true)].into_iter());
     let element = &leaf[HEADER_BYTES..];
@@ -59,7 +59,7 @@ fn the_maps_of_elements_are_what_is_written() {
 }
 
 #[test]
-fn the_map_of_a_meta_page_is_what_is_written() {
+fn the_map_of_a_meta_page_matches_the_encoding() {
     let meta = Meta {
         page_bytes: 1024,
         root: PageId(7),
@@ -89,7 +89,7 @@ fn the_map_of_a_meta_page_is_what_is_written() {
 }
 
 #[test]
-fn the_bounds_are_those_of_the_engine() {
+fn the_limits_match_the_engine() {
     let (least, most) = (PAGE_BYTES_MIN >> 10, PAGE_BYTES_MAX >> 10);
     assert_says(&format!("(a power of two from {least} to {most} KiB, "));
     let options = Options::default();

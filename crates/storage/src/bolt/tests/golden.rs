@@ -86,7 +86,7 @@ fn files_of_etcd_read_and_check_clean() {
 }
 
 #[test]
-fn an_image_of_a_snapshot_file_is_that_file() {
+fn an_image_of_a_snapshot_file_equals_the_file() {
     for_each_golden(|directory, name| {
         let path = directory.join("snapshot.db");
         let original = std::fs::read(&path).unwrap();
@@ -102,7 +102,7 @@ fn an_image_of_a_snapshot_file_is_that_file() {
 }
 
 #[test]
-fn a_file_of_etcd_can_be_taken_over() {
+fn a_file_of_etcd_can_be_edited() {
     for_each_golden(|directory, name| {
         let path = directory.join("data/member/snap/db");
         let db = real(&path, false);

@@ -90,7 +90,7 @@ fn keys(from: u32, count: u32, stride: u32) -> impl Iterator<Item = Vec<u8>> {
 }
 
 struct Run {
-    place: Place,
+    place: TestDir,
     db: Option<Db>,
     committed: Model,
     held: Vec<(ReadTx, Model)>,
@@ -99,7 +99,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let page_bytes_new = if seed.is_multiple_of(3) { 4096 } else { 1024 };
         let db = Some(place.open_with(Options { page_bytes_new, ..small() }));
         Self { place, db, committed: Model::new(), held: Vec::new(), draw: SplitMix64::new(seed) }

@@ -58,7 +58,7 @@ fn live_bytes(view: &ReadTx) -> u64 {
 
 /// The size of the same entries when written at once into a new file.
 fn ideal_bytes(db: &Db) -> u64 {
-    let place = Place::new();
+    let place = TestDir::new();
     let copy = place.open();
     let view = db.read();
     let mut tx = copy.write().unwrap();
@@ -80,7 +80,7 @@ fn assert_small(db: &Db) {
 
 #[test]
 fn the_file_shrinks_to_its_content() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     for batch in 0..20 {
         fill(&db, batch * 500..(batch + 1) * 500, |n| 60 + (n % 50) as usize);
@@ -106,7 +106,7 @@ fn the_file_shrinks_to_its_content() {
 
 #[test]
 fn sparse_leaves_are_joined() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..4000, |_| 100);
     // Eight entries in a leaf: half of every other leaf, then of the others. So no transaction
@@ -121,7 +121,7 @@ fn sparse_leaves_are_joined() {
 
 #[test]
 fn large_values_move_too() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     let len = |n: u64| if n.is_multiple_of(5) { 30_000 } else { 200 };
     for batch in 0..10 {
@@ -133,8 +133,8 @@ fn large_values_move_too() {
 }
 
 #[test]
-fn what_a_reader_sees_stays_in_the_file() {
-    let place = Place::new();
+fn pages_of_live_readers_stay_in_the_file() {
+    let place = TestDir::new();
     let db = place.open();
     for batch in 0..10 {
         fill(&db, batch * 300..(batch + 1) * 300, |_| 120);
@@ -158,8 +158,8 @@ fn what_a_reader_sees_stays_in_the_file() {
 }
 
 #[test]
-fn writers_interleave_with_a_pass() {
-    let place = Place::new();
+fn commits_interleave_with_a_reclaim_pass() {
+    let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..3000, |_| 150);
     delete(&db, (0..3000).filter(|n| n % 4 != 0));
@@ -178,7 +178,7 @@ fn writers_interleave_with_a_pass() {
 
 #[test]
 fn an_empty_file_shrinks_to_its_first_pages() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..2000, |_| 500);
     let mut tx = db.write().unwrap();
@@ -190,8 +190,8 @@ fn an_empty_file_shrinks_to_its_first_pages() {
 }
 
 #[test]
-fn a_round_begun_before_the_space_became_free_still_gives_it_back() {
-    let place = Place::new();
+fn space_freed_during_a_round_is_reclaimed() {
+    let place = TestDir::new();
     let db = place.open();
     for batch in 0..8 {
         fill(&db, batch * 500..(batch + 1) * 500, |n| if n % 50 == 0 { 9000 } else { 120 });

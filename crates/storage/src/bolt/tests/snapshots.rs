@@ -1,5 +1,5 @@
-//! Views are immutable whatever the writer does, also across threads, and cost only the space of
-//! the pages that they pin.
+//! Views stay the same during commits, also across threads, and cost only the space of the pages
+//! that they pin.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,8 +40,8 @@ fn assert_generation(view: &ReadTx, count: u64) -> u64 {
 }
 
 #[test]
-fn readers_on_other_threads_see_whole_states_while_the_writer_goes_on() {
-    let place = Place::new();
+fn readers_on_other_threads_see_whole_states_during_commits() {
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 500, 1);
     let stop = AtomicBool::new(false);
@@ -71,7 +71,7 @@ fn readers_on_other_threads_see_whole_states_while_the_writer_goes_on() {
 
 #[test]
 fn bytes_outlive_their_transaction_and_keep_their_pages() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 200, 1);
     let view = db.read();
@@ -94,7 +94,7 @@ fn bytes_outlive_their_transaction_and_keep_their_pages() {
 
 #[test]
 fn the_database_may_be_dropped_before_its_views() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 50, 9);
     let view = db.read();
@@ -108,7 +108,7 @@ fn the_database_may_be_dropped_before_its_views() {
 
 #[test]
 fn a_long_snapshot_does_not_make_the_file_grow_with_every_commit() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 1000, 1);
     let view = db.read();
@@ -126,8 +126,8 @@ fn a_long_snapshot_does_not_make_the_file_grow_with_every_commit() {
 }
 
 #[test]
-fn a_view_streams_as_a_file_of_its_own_while_writes_go_on() {
-    let place = Place::new();
+fn a_view_streams_as_a_file_during_commits() {
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 800, 1);
     let view = db.read();
@@ -146,7 +146,7 @@ fn a_view_streams_as_a_file_of_its_own_while_writes_go_on() {
         }
     }
     assert_eq!(view.read_image_at(offset as u64, &mut [0; 10]).unwrap(), 0);
-    let copy = Place::new();
+    let copy = TestDir::new();
     std::fs::write(copy.path(), &image).unwrap();
     let copied = copy.open();
     assert_eq!(copied.read().txid(), view.txid());
@@ -160,7 +160,7 @@ fn a_view_streams_as_a_file_of_its_own_while_writes_go_on() {
 
 #[test]
 fn a_reader_and_a_writer_exclude_each_other_but_readers_do_not() {
-    let place = Place::new();
+    let place = TestDir::new();
     write_generation(&place.open(), 10, 3);
     let read_only = || Options { read_only: true, ..small() };
     let one = place.open_with(read_only());
@@ -173,7 +173,7 @@ fn a_reader_and_a_writer_exclude_each_other_but_readers_do_not() {
 
 #[test]
 fn refusals_leave_the_transaction_usable() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     let mut tx = db.write().unwrap();
     tx.create_bucket_if_missing(BUCKET).unwrap();
@@ -196,7 +196,7 @@ fn refusals_leave_the_transaction_usable() {
 
 #[test]
 fn a_commit_without_edits_writes_nothing() {
-    let place = Place::new();
+    let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 10, 1);
     let before = db.stats();

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Mercy;
+use super::Surviving;
 use crate::disk::change::FileChange;
 use crate::disk::{DiskFile, Mapping, unnamed_file};
 use quorate_seeded_random::SplitMix64;
@@ -195,7 +195,7 @@ impl File {
         }
         match &self.content {
             Content::Mapped(file) => file.map(len),
-            Content::Plain(_) => unreachable!("it was moved"),
+            Content::Plain(_) => unreachable!("the content was moved above"),
         }
     }
 
@@ -243,7 +243,7 @@ impl File {
     /// The state of the medium after a power cut.
     pub(super) fn after_power_cut(&self, fate: &mut Fate<'_>) -> Self {
         let mut bytes = self.content.to_vec();
-        if fate.mercy != Mercy::All {
+        if fate.mercy != Surviving::All {
             for made in self.unsynced.iter().rev() {
                 made.undo(&mut bytes);
             }
@@ -266,25 +266,25 @@ fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 /// Decides which changes survive that are not durable.
 #[derive(Debug)]
 pub(super) struct Fate<'a> {
-    pub(super) mercy: Mercy,
+    pub(super) mercy: Surviving,
     pub(super) draw: &'a mut SplitMix64,
 }
 
 impl Fate<'_> {
     pub(super) fn spares(&mut self) -> bool {
         match self.mercy {
-            Mercy::None => false,
-            Mercy::All => true,
-            Mercy::Drawn => self.draw.below(2) == 0,
+            Surviving::None => false,
+            Surviving::All => true,
+            Surviving::Drawn => self.draw.below(2) == 0,
         }
     }
 
     /// How many of `count` ordered changes survive.
     pub(super) fn prefix(&mut self, count: usize) -> usize {
         match self.mercy {
-            Mercy::None => 0,
-            Mercy::All => count,
-            Mercy::Drawn => self.draw.position(count + 1),
+            Surviving::None => 0,
+            Surviving::All => count,
+            Surviving::Drawn => self.draw.position(count + 1),
         }
     }
 }

@@ -34,13 +34,13 @@ fn read(disk: &FaultyDisk, path: &Path) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_is_synced_survives_a_power_cut_and_nothing_else_need() {
+fn only_synced_changes_must_survive_a_power_cut() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_all_at(&[1; 2000], 0).unwrap();
     file.sync_data().unwrap();
     file.write_all_at(&[2; 2000], 0).unwrap();
-    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
     assert_eq!(read(&disk, &path), None, "nobody has synced the directory");
     assert!(file.write_all_at(&[3], 0).is_err(), "the process is gone");
 
@@ -53,7 +53,7 @@ fn what_is_synced_survives_a_power_cut_and_nothing_else_need() {
     for seed in 0..200 {
         let copy = FaultyDisk::default();
         let mut draw = SplitMix64::new(seed);
-        let mut fate = Fate { mercy: Mercy::Drawn, draw: &mut draw };
+        let mut fate = Fate { mercy: Surviving::Drawn, draw: &mut draw };
         copy.world.lock().tree = disk.world.lock().tree.after_power_cut(&mut fate);
         found.insert(read(&copy, &path).unwrap());
     }
@@ -80,20 +80,20 @@ fn a_map_shows_later_writes_and_the_end_of_a_process_loses_nothing() {
 }
 
 #[test]
-fn the_operation_at_which_the_power_goes_is_the_last() {
+fn the_operation_at_a_power_cut_is_the_last() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.sync_dir(root()).unwrap();
     disk.set_faults(Faults { power_cut_after: Some(1), ..Faults::default() });
     file.write_all_at(b"a", 0).unwrap();
     assert!(file.sync_data().is_err() && file.write_all_at(b"b", 1).is_err());
-    assert!(disk.take_struck().power_cut);
-    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    assert!(disk.take_faults_hit().power_cut);
+    disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
     assert_eq!(read(&disk, &path).unwrap(), b"");
 }
 
 #[test]
-fn room_runs_out_and_comes_back() {
+fn the_disk_can_fill_up_and_get_room_again() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.set_faults(Faults { room: Some(10), ..Faults::default() });
@@ -119,12 +119,12 @@ fn a_failed_sync_leaves_its_writes_undecided_for_good() {
     disk.inject(Fault::nth(Operation::Sync, 0, IO_ERROR));
     assert!(file.sync_data().is_err());
     file.sync_data().unwrap();
-    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
     assert_eq!(read(&disk, &path).unwrap(), [0]);
 }
 
 #[test]
-fn what_is_written_once_more_after_a_failed_sync_can_be_made_durable() {
+fn writes_repeated_after_a_failed_sync_become_durable() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.sync_dir(root()).unwrap();
@@ -133,7 +133,7 @@ fn what_is_written_once_more_after_a_failed_sync_can_be_made_durable() {
     assert!(file.sync_data().is_err());
     file.write_all_at(b"bc", 1).unwrap();
     file.sync_data().unwrap();
-    disk.cut_power(Mercy::None, &mut SplitMix64::new(1));
+    disk.cut_power(Surviving::None, &mut SplitMix64::new(1));
     assert_eq!(read(&disk, &path).unwrap(), b"\0bc\0");
 }
 
@@ -202,7 +202,7 @@ fn unsynced_names_are_undecided() {
 }
 
 #[test]
-fn faults_strike_where_they_were_armed() {
+fn faults_hit_the_selected_operations() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();

@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 
 use quorate_seeded_random::SplitMix64;
 
-use super::Mercy;
+use super::Surviving;
 use super::content::{Fate, File};
 use crate::disk::FileFacts;
 
@@ -60,7 +60,7 @@ impl Tree {
         let mut tree = Self::default();
         tree.create_dirs(root, DIR_MODE)?;
         tree.read_dir(root)?;
-        let (mut draw, mercy) = (SplitMix64::new(0), Mercy::All);
+        let (mut draw, mercy) = (SplitMix64::new(0), Surviving::All);
         Ok(tree.after_power_cut(&mut Fate { mercy, draw: &mut draw }))
     }
 

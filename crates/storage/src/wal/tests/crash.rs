@@ -4,7 +4,7 @@ use super::*;
 use crate::disk::{Fault, Operation};
 use crate::purge::purge;
 
-/// What a log has acknowledged, and what it was asked to write after that.
+/// The entries that a log has acknowledged, and those it was asked to write after that.
 #[derive(Clone, Default)]
 struct Progress {
     acknowledged: Vec<Entry>,
@@ -58,7 +58,7 @@ fn try_live(disk: &FaultyDisk, dir: &Path, done: &mut Progress) -> Result<(), Wa
 }
 
 #[test]
-fn a_log_opens_below_a_directory_that_may_only_be_passed_through() {
+fn a_log_opens_below_a_directory_without_read_permission() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("above").join("wal");
     fs::create_dir_all(dir.parent().unwrap()).unwrap();
@@ -77,7 +77,7 @@ fn a_log_opens_below_a_directory_that_may_only_be_passed_through() {
 }
 
 #[test]
-fn a_segment_whose_name_was_not_synced_before_a_process_ended_is_not_lost_by_the_next() {
+fn an_unsynced_segment_name_of_an_earlier_process_is_synced_at_open() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let disk = FaultyDisk::new(root.path()).unwrap();
@@ -164,7 +164,7 @@ fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_power_cut_loses_nothing_acknowledged_without_room_to_reserve_either() {
+fn a_power_cut_loses_nothing_acknowledged_without_reserved_space() {
     cut_power_everywhere(Some(400_000));
 }
 
@@ -213,7 +213,7 @@ fn a_power_cut_during_repair_leaves_a_log_that_can_be_repaired() {
 }
 
 #[test]
-fn what_stands_behind_the_end_never_comes_back() {
+fn bytes_after_the_end_are_never_read_again() {
     for seed in 0..40 {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("wal");
@@ -260,7 +260,7 @@ fn poisoned_by(fault: Fault) -> WalError {
 }
 
 #[test]
-fn what_is_read_after_a_failed_sync_is_made_durable() {
+fn records_read_after_a_failed_sync_are_made_durable() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -314,7 +314,7 @@ fn a_start_overwrites_no_record_unless_a_sync_has_failed() {
 }
 
 #[test]
-fn a_failed_write_or_sync_ends_the_log() {
+fn a_failed_write_or_sync_poisons_the_log() {
     let sync = poisoned_by(Fault::nth(Operation::Sync, 0, 5)).to_string();
     assert!(sync.contains("failed to sync") && sync.contains("00000.wal"), "{sync}");
     let write = Fault { bytes_written: 20, ..Fault::nth(Operation::Write, 0, 5) };
@@ -324,7 +324,7 @@ fn a_failed_write_or_sync_ends_the_log() {
 }
 
 #[test]
-fn without_room_to_reserve_the_log_goes_on_in_what_room_there_is() {
+fn without_room_to_reserve_the_log_uses_the_remaining_room() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -364,7 +364,7 @@ fn without_room_to_reserve_the_log_goes_on_in_what_room_there_is() {
 }
 
 #[test]
-fn a_log_begins_on_a_disk_that_has_no_room_for_a_segment() {
+fn a_log_is_created_on_a_disk_without_room_for_a_segment() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -386,7 +386,7 @@ fn a_log_begins_on_a_disk_that_has_no_room_for_a_segment() {
 }
 
 #[test]
-fn a_full_segment_goes_on_while_there_is_no_room_for_another() {
+fn a_full_segment_stays_in_use_without_room_for_another() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -483,7 +483,7 @@ fn live_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_power_cut_finds_all_segments_behind_the_newest_mark_that_counts() {
+fn a_power_cut_keeps_all_segments_after_the_newest_valid_mark() {
     let total = {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();

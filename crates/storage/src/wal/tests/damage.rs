@@ -172,7 +172,7 @@ fn lengths_beyond_the_end_are_cut_off_even_before_good_records() {
 }
 
 #[test]
-fn what_stands_behind_the_end() {
+fn bytes_after_the_end() {
     let sample = Sample::new();
     let end = sample.start + RECORD_BYTES;
     // Bytes after a zero length are ignored.
@@ -192,7 +192,7 @@ fn what_stands_behind_the_end() {
 }
 
 #[test]
-fn a_last_segment_without_its_head_goes_on() {
+fn a_last_segment_without_its_head_is_continued() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     // 16 and 40 are the ends of the checksum and of the metadata record.
@@ -227,7 +227,7 @@ fn a_last_segment_without_its_head_goes_on() {
 }
 
 #[test]
-fn damage_before_the_last_segment_is_final() {
+fn damage_before_the_last_segment_is_not_repaired() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_new_log_is_laid_out_as_etcd_does() {
+fn a_new_log_is_encoded_as_by_etcd() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = Wal::create(real(), &dir, metadata(), Options::default()).unwrap();
@@ -216,7 +216,7 @@ fn marks_beyond_the_commit_index_do_not_count() {
 }
 
 #[test]
-fn holes_and_strangers_are_refused() {
+fn holes_and_segments_of_other_members_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -243,7 +243,7 @@ fn holes_and_strangers_are_refused() {
 }
 
 #[test]
-fn what_was_overwritten_does_not_come_back_behind_a_snapshot_of_what_took_its_place() {
+fn overwritten_entries_do_not_return_after_a_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("wal");
     let mut wal = create(&dir);
@@ -257,7 +257,7 @@ fn what_was_overwritten_does_not_come_back_behind_a_snapshot_of_what_took_its_pl
 }
 
 #[test]
-fn entries_that_a_leaders_snapshot_has_replaced_are_not_read() {
+fn entries_replaced_by_a_leaders_snapshot_are_not_read() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);

@@ -26,7 +26,7 @@ fn content(fields: &[(&str, Content)]) -> BTreeMap<String, Content> {
 }
 
 #[test]
-fn the_map_of_a_record_is_what_is_written() {
+fn the_map_of_a_record_matches_the_encoding() {
     let record = record_of(|encoder| encoder.push_metadata(b"data"));
     let crc = crate::checksum::crc32c(b"data");
     let expected = content(&[
@@ -38,7 +38,7 @@ fn the_map_of_a_record_is_what_is_written() {
 }
 
 #[test]
-fn the_table_of_records_is_what_there_is() {
+fn the_table_of_records_lists_every_type() {
     let kinds = [
         ("METADATA", kind::METADATA),
         ("ENTRY", kind::ENTRY),
@@ -57,7 +57,7 @@ fn the_table_of_records_is_what_there_is() {
 }
 
 #[test]
-fn the_fields_of_what_records_hold_are_what_is_written() {
+fn the_fields_of_records_match_the_encoding() {
     let fields_of = |kind: i64| {
         let rows = table("| type | data |");
         let row = rows.iter().find(|row| row[0].starts_with(&kind.to_string())).unwrap();
@@ -91,7 +91,7 @@ fn the_fields_of_what_records_hold_are_what_is_written() {
 }
 
 #[test]
-fn the_sizes_are_those_of_the_log() {
+fn the_sizes_match_the_log() {
     let options = Options::default();
     assert_says(&format!("whole segment ({} bytes)", grouped(options.segment_bytes)));
     assert_says(&format!("in steps of {} KiB", options.zero_step_bytes >> 10));

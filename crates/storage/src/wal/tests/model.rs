@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_log_holds_what_was_saved(steps in proptest::collection::vec(step(), 1..60)) {
+    fn a_log_contains_saved_entries(steps in proptest::collection::vec(step(), 1..60)) {
         run(&steps);
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn what_is_taken_ahead_leaves_room_for_others() {
+    fn reservations_leave_room_for_others() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();

@@ -23,11 +23,11 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
 /// Keys that are searched together. Memory cannot serve more prefetches than this at once.
-pub(super) const TOGETHER: usize = 32;
+pub(super) const KEYS_MAX: usize = 32;
 
 /// A page and the keys that are below it.
 #[derive(Clone, Copy, Debug)]
-struct Place<'tx> {
+struct PageKeys<'tx> {
     page: Page<'tx>,
     bounds: Bounds<'tx>,
 }
@@ -52,15 +52,15 @@ impl Bounds<'_> {
     }
 }
 
-/// Finds the entries of up to [`TOGETHER`] keys in the tree below `root` and adds them to `found`,
+/// Finds the entries of up to [`KEYS_MAX`] keys in the tree below `root` and adds them to `found`,
 /// in the order of the keys.
-pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
+pub(super) fn find_each<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
     root: Page<'tx>,
     keys: &[K],
     found: &mut Vec<Option<LeafElement<'tx>>>,
 ) -> Result<()> {
-    let mut places = vec![Place { page: root, bounds: Bounds::default() }; keys.len()];
+    let mut places = vec![PageKeys { page: root, bounds: Bounds::default() }; keys.len()];
     for _ in 0..DEPTH_MAX {
         touch_guessed(&places, keys);
         if places.iter().all(|place| place.page.kind == PageKind::Leaf) {
@@ -76,7 +76,7 @@ pub(super) fn find_together<'tx, K: AsRef<[u8]>>(
 }
 
 /// Prefetches the likely position of each key in its page.
-fn touch_guessed<K: AsRef<[u8]>>(places: &[Place<'_>], keys: &[K]) {
+fn touch_guessed<K: AsRef<[u8]>>(places: &[PageKeys<'_>], keys: &[K]) {
     for (place, key) in places.iter().zip(keys) {
         if let Some(guess) = place.guess(key.as_ref()) {
             place.page.touch(guess);
@@ -87,10 +87,10 @@ fn touch_guessed<K: AsRef<[u8]>>(places: &[Place<'_>], keys: &[K]) {
 /// Descends one level with the keys that are not at their leaf yet.
 fn descend<'tx, K: AsRef<[u8]>>(
     snapshot: &'tx Snapshot,
-    places: &mut [Place<'tx>],
+    places: &mut [PageKeys<'tx>],
     keys: &[K],
 ) -> Result<()> {
-    let mut children = [Child { id: PageId(0), bounds: Bounds::default() }; TOGETHER];
+    let mut children = [Child { id: PageId(0), bounds: Bounds::default() }; KEYS_MAX];
     let mut last: Option<(PageId, Child<'tx>)> = None;
     for ((place, key), child) in places.iter().zip(keys).zip(&mut children) {
         if place.page.kind == PageKind::Leaf {
@@ -106,13 +106,13 @@ fn descend<'tx, K: AsRef<[u8]>>(
     }
     for (place, Child { id, bounds }) in places.iter_mut().zip(children) {
         if place.page.kind == PageKind::Branch {
-            *place = Place { page: snapshot.page(id)?, bounds };
+            *place = PageKeys { page: snapshot.page(id)?, bounds };
         }
     }
     Ok(())
 }
 
-impl<'tx> Place<'tx> {
+impl<'tx> PageKeys<'tx> {
     /// The likely position of `key`.
     fn guess(&self, key: &[u8]) -> Option<usize> {
         self.page.guess(self.bounds.from?, self.bounds.to?, key)
