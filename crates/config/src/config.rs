@@ -12,7 +12,7 @@ use quorate_telemetry::{audit, log};
 use quorate_version::Version;
 
 use super::discovery::Discovery;
-use super::features::{FeatureGates, Gate};
+use super::features::{FeatureGate, FeatureGates};
 use super::security::Security;
 use super::url::{self, Url};
 
@@ -359,7 +359,7 @@ impl Config {
 
     /// Settings that must be equal on all members, because replicated data depends on them: names and values.
     pub fn shared_settings(&self) -> Vec<(&'static str, String)> {
-        let persists = self.feature_gates.is_enabled(Gate::LeaseCheckpointPersist);
+        let persists = self.feature_gates.is_enabled(FeatureGate::LeaseCheckpointPersist);
         vec![
             ("least-lease-secs", self.least_lease_secs().to_string()),
             ("max-learners", self.max_learners.to_string()),
@@ -369,7 +369,7 @@ impl Config {
 
     /// Settings that members report to one another and that may differ: names and values.
     pub fn announced_settings(&self) -> Vec<(&'static str, String)> {
-        let gate = Gate::CompactHashCheck;
+        let gate = FeatureGate::CompactHashCheck;
         vec![(gate.name(), self.feature_gates.is_enabled(gate).to_string())]
     }
 

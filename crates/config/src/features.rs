@@ -31,9 +31,9 @@ macro_rules! gates {
     ($($(#[$doc:meta])* $gate:ident: $stage:ident, $default:literal;)*) => {
         /// A gate.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Gate { $($(#[$doc])* $gate,)* }
+        pub enum FeatureGate { $($(#[$doc])* $gate,)* }
 
-        impl Gate {
+        impl FeatureGate {
             /// Every gate, sorted by name.
             pub const ALL: &'static [Self] = &[$(Self::$gate),*];
 
@@ -80,7 +80,7 @@ gates! {
     TxnModeWriteWithSharedBuffer: Beta, true;
 }
 
-impl Gate {
+impl FeatureGate {
     /// Why a gate has no effect in this version; `None` for a gate with an effect.
     const fn inert(self) -> Option<&'static str> {
         match self {
@@ -124,19 +124,19 @@ pub enum FeatureGateError {
 /// The states of all gates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
-    named: BTreeMap<Gate, bool>,
+    named: BTreeMap<FeatureGate, bool>,
 }
 
 impl FeatureGates {
     /// Whether a gate is open.
-    pub fn is_enabled(&self, gate: Gate) -> bool {
+    pub fn is_enabled(&self, gate: FeatureGate) -> bool {
         self.set_state(gate).unwrap_or(gate.default_state())
     }
 
     /// The gates that were set and have no effect, each with the reason.
-    pub(super) fn inert(&self) -> impl Iterator<Item = (Gate, &'static str)> {
-        let turned = |gate: &Gate| self.is_enabled(*gate) != gate.default_state();
-        let all = Gate::ALL.iter().copied().filter(turned);
+    pub(super) fn inert(&self) -> impl Iterator<Item = (FeatureGate, &'static str)> {
+        let turned = |gate: &FeatureGate| self.is_enabled(*gate) != gate.default_state();
+        let all = FeatureGate::ALL.iter().copied().filter(turned);
         all.filter_map(|gate| gate.inert().map(|reason| (gate, reason)))
     }
 
@@ -157,7 +157,7 @@ impl FeatureGates {
             })?;
             named.insert(name, state);
         }
-        let known = |name: &str| Gate::ALL.iter().copied().find(|gate| gate.name() == name);
+        let known = |name: &str| FeatureGate::ALL.iter().copied().find(|gate| gate.name() == name);
         let gates = named
             .into_iter()
             .map(|(name, state)| match known(name) {
@@ -170,10 +170,10 @@ impl FeatureGates {
     }
 
     /// The state that a gate was given, by name or in bulk.
-    fn set_state(&self, gate: Gate) -> Option<bool> {
+    fn set_state(&self, gate: FeatureGate) -> Option<bool> {
         let bulk = match gate.stage() {
-            Stage::Alpha => Gate::AllAlpha,
-            Stage::Beta => Gate::AllBeta,
+            Stage::Alpha => FeatureGate::AllAlpha,
+            Stage::Beta => FeatureGate::AllBeta,
         };
         self.named.get(&gate).or_else(|| self.named.get(&bulk)).copied()
     }
@@ -181,7 +181,8 @@ impl FeatureGates {
 
 impl fmt::Display for FeatureGates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let set = Gate::ALL.iter().filter_map(|gate| self.set_state(*gate).map(|on| (gate, on)));
+        let set =
+            FeatureGate::ALL.iter().filter_map(|gate| self.set_state(*gate).map(|on| (gate, on)));
         for (position, (gate, state)) in set.enumerate() {
             let comma = if position > 0 { "," } else { "" };
             write!(f, "{comma}{}={state}", gate.name())?;
@@ -204,11 +205,11 @@ mod tests {
     fn a_gate_set_by_name_takes_precedence_over_bulk() {
         for text in ["AllAlpha=true,LeaseCheckpoint=false", "LeaseCheckpoint=false,AllAlpha=true"] {
             let gates = gates(text);
-            assert!(!gates.is_enabled(Gate::LeaseCheckpoint));
-            assert!(gates.is_enabled(Gate::PriorityRequest));
-            assert!(gates.is_enabled(Gate::FastLeaseKeepAlive));
+            assert!(!gates.is_enabled(FeatureGate::LeaseCheckpoint));
+            assert!(gates.is_enabled(FeatureGate::PriorityRequest));
+            assert!(gates.is_enabled(FeatureGate::FastLeaseKeepAlive));
         }
-        assert!(!gates("AllBeta=0").is_enabled(Gate::FastLeaseKeepAlive));
+        assert!(!gates("AllBeta=0").is_enabled(FeatureGate::FastLeaseKeepAlive));
     }
 
     #[test]
@@ -239,6 +240,6 @@ mod tests {
 
     #[test]
     fn gates_are_sorted_by_name() {
-        assert!(Gate::ALL.is_sorted_by_key(|gate| gate.name()));
+        assert!(FeatureGate::ALL.is_sorted_by_key(|gate| gate.name()));
     }
 }

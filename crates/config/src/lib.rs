@@ -53,7 +53,7 @@ pub use quorate_telemetry::metrics::MetricsLevel;
 pub use auth_token::{AuthToken, AuthTokenFault, Jwt};
 pub use config::{ClusterState, CompactionMode, Config, FreelistType, Retention, Tracing};
 pub use discovery::Discovery;
-pub use features::{FeatureGateError, FeatureGates, Gate, Stage};
+pub use features::{FeatureGate, FeatureGateError, FeatureGates, Stage};
 pub use members::{InitialClusterError, InitialMembers};
 pub use outcome::{Destination, Exit, Parsed, Pending};
 pub use process::ProcessSurroundings;

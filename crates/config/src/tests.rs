@@ -8,8 +8,8 @@ use quorate_telemetry::log::{Format, Level, Output, Rotation};
 use super::environment::environment_name;
 use super::flags::{FLAGS, FileKey};
 use super::{
-    ClusterState, CompactionMode, Config, Destination, Exit, FreelistType, Gate, MetricsLevel,
-    Parsed, Pending, Retention, Surroundings, joined, parse,
+    ClusterState, CompactionMode, Config, Destination, Exit, FeatureGate, FreelistType,
+    MetricsLevel, Parsed, Pending, Retention, Surroundings, joined, parse,
 };
 
 mod absent;
@@ -280,7 +280,7 @@ fn every_flag_has_its_environment_variable() {
     let parsed = world.run("").unwrap();
     let config = &parsed.config;
     assert_eq!((config.name.as_str(), config.max_wals, config.pre_vote), ("x", 7, false));
-    assert!(config.feature_gates.is_enabled(Gate::LeaseCheckpoint));
+    assert!(config.feature_gates.is_enabled(FeatureGate::LeaseCheckpoint));
     assert_eq!(config.data_dir, "x.etcd");
     let early: Vec<&Pending> =
         parsed.lines.iter().filter(|p| p.destination == Destination::Early).collect();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::draft::Draft;
-use super::features::Gate;
+use super::features::FeatureGate;
 use super::flags::{FLAGS, FileKey, Flag, SECTIONS};
 use super::setting::Setting;
 
@@ -112,7 +112,7 @@ fn push_flag(text: &mut String, flag: &Flag, defaults: &mut Draft) {
     let shown = shown(flag, defaults);
     push(text, format_args!("  --{} '{shown}'\n    {}\n", flag.name, flag.help));
     if matches!(flag.setting, Setting::Gates(_)) {
-        for gate in Gate::ALL {
+        for gate in FeatureGate::ALL {
             let (name, stage, on) = (gate.name(), gate.stage().name(), gate.default_state());
             push(text, format_args!("      {name}=true|false ({stage} - default={on})\n"));
         }

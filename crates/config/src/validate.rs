@@ -14,7 +14,7 @@ use super::config::{
     ClusterState, CompactionMode, Config, DEFAULT_NAME, FreelistType, Retention, Tracing,
 };
 use super::draft::Draft;
-use super::features::Gate;
+use super::features::FeatureGate;
 use super::outcome::Pending;
 use super::rotation::{self, RotationError};
 use super::security::{Security, TlsVersion};
@@ -361,8 +361,8 @@ fn check_tracing(tracing: &Tracing) -> Result<(), Refusal> {
 }
 
 fn check_gates(config: &Config, lines: &mut Vec<Pending>) -> Result<(), Refusal> {
-    let checkpoint = config.feature_gates.is_enabled(Gate::LeaseCheckpoint);
-    let persist = config.feature_gates.is_enabled(Gate::LeaseCheckpointPersist);
+    let checkpoint = config.feature_gates.is_enabled(FeatureGate::LeaseCheckpoint);
+    let persist = config.feature_gates.is_enabled(FeatureGate::LeaseCheckpointPersist);
     if checkpoint && !persist {
         lines.push(Pending::configured(log::pending!(
             Warn,

@@ -42,7 +42,7 @@ use crate::services::{
 use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
-use quorate_member::access::{Gate, Remembered, Shown};
+use quorate_member::access::{AccessControl, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
@@ -79,7 +79,7 @@ pub(crate) struct Admitted {
 #[derive(Debug)]
 struct Services {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     leader: LeaderWatch,
     /// Traces and audits calls, if either is on.
     observers: Option<Observers>,
@@ -111,7 +111,7 @@ impl Router {
         let leases = Arc::new(LeaseHolder::new(handles));
         macro_rules! guarded {
             ($server:ident, $service:expr) => {
-                server!($server, Guarded::new(&handles.gate, $service))
+                server!($server, Guarded::new(&handles.access_control, $service))
             };
         }
         let kv = Arc::new(kv::Kv::new(handles));
@@ -134,7 +134,7 @@ impl Router {
             election: guarded!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
             health: server!(HealthServer, health::HealthService::new(handles)),
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             leader: LeaderWatch::new(handles),
             observers,
             message_bytes_max: bytes_max,
@@ -154,9 +154,9 @@ impl Router {
             Caller::begin_login(&self.caller, Source::of(self.ends.remote))?
         } else {
             Caller::begin(&self.caller, || {
-                let gate = &self.services.gate;
-                let shown = gate.recall(headers, &self.remembered);
-                gate.is_of_user(&shown.or_named(access::named(headers, extensions)))
+                let access_control = &self.services.access_control;
+                let shown = access_control.recall(headers, &self.remembered);
+                access_control.is_of_user(&shown.or_named(access::named(headers, extensions)))
             })?
         };
         room.hold(head_bytes)?;
@@ -246,28 +246,34 @@ impl Router {
         noted: Option<Noted>,
     ) -> ResponseFuture {
         let needs = needs_at(method);
-        let gate = &self.services.gate;
-        if needs == Needs::Nothing || gate.is_open() {
+        let access_control = &self.services.access_control;
+        if needs == Needs::Nothing || access_control.is_open() {
             if let Some(noted) = noted {
                 access::leave(&mut request, noted);
             }
             return self.services.dispatch(method, request);
         }
         let noted = noted.unwrap_or_default();
-        let recalled = gate.recall(request.headers(), &self.remembered);
+        let recalled = access_control.recall(request.headers(), &self.remembered);
         match recalled.or_named(access::named(request.headers(), request.extensions())) {
             unread @ Shown::Unread(_) => {
                 let router = self.clone();
                 Box::pin(async move {
-                    let shown = router.services.gate.read(unread, &router.remembered).await;
+                    let shown =
+                        router.services.access_control.read(unread, &router.remembered).await;
                     let client = noted.of(shown);
-                    match access::admit(&router.services.gate, needs, &mut request, client) {
+                    match access::admit(
+                        &router.services.access_control,
+                        needs,
+                        &mut request,
+                        client,
+                    ) {
                         Ok(()) => router.services.dispatch(method, request).await,
                         Err(error) => Ok(status(error).into_http()),
                     }
                 })
             }
-            shown => match access::admit(gate, needs, &mut request, noted.of(shown)) {
+            shown => match access::admit(access_control, needs, &mut request, noted.of(shown)) {
                 Ok(()) => self.services.dispatch(method, request),
                 Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
             },
@@ -336,7 +342,7 @@ impl Router {
 
     /// Returns whether authentication is on.
     pub(crate) fn is_guarded(&self) -> bool {
-        !self.services.gate.is_open()
+        !self.services.access_control.is_open()
     }
 }
 

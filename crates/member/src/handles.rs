@@ -1,4 +1,4 @@
-//! The member as others use it, in handles: [`Profile`] to look at, [`Gate`] to be passed by clients' requests,
+//! The member as others use it, in handles: [`Profile`] to look at, [`AccessControl`] to be passed by clients' requests,
 //! [`Reader`] to read, [`Proposer`] to change, [`Accounts`] to log in by, [`Administrator`] to give orders,
 //! [`StreamEnds`] to be told when a stream has to end.
 //!
@@ -22,7 +22,7 @@ use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
 
-use crate::requests::access::{Gate, Provider};
+use crate::requests::access::{AccessControl, Provider};
 use crate::requests::accounts::Accounts;
 use crate::requests::administrator::Administrator;
 use crate::requests::admission::Admission;
@@ -69,7 +69,7 @@ pub struct Handles {
     /// To look at.
     pub profile: Arc<Profile>,
     /// To be passed by requests of clients.
-    pub gate: Arc<Gate>,
+    pub access_control: Arc<AccessControl>,
     /// To read.
     pub reader: Arc<Reader>,
     /// To change.
@@ -97,7 +97,7 @@ impl Handles {
             metrics: parts.metrics,
             dialer: parts.peers.dialer().clone(),
         });
-        let gate = Arc::new(Gate {
+        let access_control = Arc::new(AccessControl {
             profile: Arc::clone(&profile),
             readers: parts.readers.clone(),
             provider: parts.provider,
@@ -115,7 +115,7 @@ impl Handles {
         let reader = Arc::new(reader);
         let proposer = Proposer {
             profile: Arc::clone(&profile),
-            gate: Arc::clone(&gate),
+            access_control: Arc::clone(&access_control),
             reader: Arc::clone(&reader),
             driver: parts.driver.clone(),
             pending: parts.pending,
@@ -140,7 +140,7 @@ impl Handles {
         let proposer = Arc::new(proposer);
         let accounts = Accounts {
             profile: Arc::clone(&profile),
-            gate: Arc::clone(&gate),
+            access_control: Arc::clone(&access_control),
             reader: Arc::clone(&reader),
             proposer: Arc::clone(&proposer),
             passwords: Passwords::new(profile.limits().bcrypt_cost),
@@ -148,7 +148,7 @@ impl Handles {
         };
         Self {
             profile,
-            gate,
+            access_control,
             reader,
             proposer,
             accounts: Arc::new(accounts),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorate_api::deep_txn;
-use quorate_config::{Config, Gate, Retention};
+use quorate_config::{Config, FeatureGate, Retention};
 use quorate_core::{Pace, Purger, lease_rules};
 use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
@@ -163,13 +163,13 @@ fn limits(config: &Config) -> Limits {
         downgrade_check_interval: config.downgrade_check_time.positive(),
         slow_apply: config.warning_apply_duration.positive().unwrap_or(SLOW_APPLY),
         slow_unary: config.warning_unary_request_duration.positive().unwrap_or_default(),
-        revocations_first: config.feature_gates.is_enabled(Gate::PriorityRequest),
-        renews_at_once: config.feature_gates.is_enabled(Gate::FastLeaseKeepAlive),
-        compares_compactions: config.feature_gates.is_enabled(Gate::CompactHashCheck),
+        revocations_first: config.feature_gates.is_enabled(FeatureGate::PriorityRequest),
+        renews_at_once: config.feature_gates.is_enabled(FeatureGate::FastLeaseKeepAlive),
+        compares_compactions: config.feature_gates.is_enabled(FeatureGate::CompactHashCheck),
         rebuilds_itself: config.rebuilds_corrupt_member(),
         unhealthy_on_defragmentation: config
             .feature_gates
-            .is_enabled(Gate::StopGRPCServiceOnDefrag),
+            .is_enabled(FeatureGate::StopGRPCServiceOnDefrag),
     }
 }
 

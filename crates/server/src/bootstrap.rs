@@ -67,7 +67,7 @@ use self::names::{Outside, SystemNames};
 use self::questions::{decide, meet_founders};
 use self::reclaim::give_space_back;
 use self::start::node_at;
-use quorate_config::{ClusterState, Config, Gate};
+use quorate_config::{ClusterState, Config, FeatureGate};
 use quorate_member::{Identity, MemoryLock};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
@@ -244,11 +244,11 @@ fn state_options(config: &Config) -> StateOptions {
         store: StoreOptions::default(),
         lessor: LessorOptions {
             ttl_secs_min: config.least_lease_secs(),
-            checkpoints: config.feature_gates.is_enabled(Gate::LeaseCheckpoint),
+            checkpoints: config.feature_gates.is_enabled(FeatureGate::LeaseCheckpoint),
             resubmit_millis: u64::try_from(resubmit).unwrap_or(u64::MAX),
             ..LessorOptions::default()
         },
-        checkpoint_persist: config.feature_gates.is_enabled(Gate::LeaseCheckpointPersist),
+        checkpoint_persist: config.feature_gates.is_enabled(FeatureGate::LeaseCheckpointPersist),
         quota_bytes: config.quota_backend_bytes,
         learner_count_max: usize::try_from(config.max_learners).unwrap_or_default(),
         watch: WatchLimits::default(),

@@ -1,13 +1,13 @@
 //! Creates the metrics of this process for its services and features.
 
-use quorate_config::{Config, Gate};
+use quorate_config::{Config, FeatureGate};
 use quorate_edge::methods;
 use quorate_telemetry::metrics::Metrics;
 
 /// Returns all metrics at zero, except those that show the configuration.
 pub(crate) fn made_for(config: &Config) -> Metrics {
     let metrics = Metrics::new(&methods::counted(), config.metrics);
-    for gate in Gate::ALL {
+    for gate in FeatureGate::ALL {
         let is_enabled = config.feature_gates.is_enabled(*gate);
         metrics.set_feature(gate.name(), gate.stage().name(), is_enabled);
     }

@@ -10,7 +10,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use quorate_config::{Config, Gate, Security as Flags, TlsVersion, Transport, Url};
+use quorate_config::{Config, FeatureGate, Security as Flags, TlsVersion, Transport, Url};
 use quorate_peer::Dialer;
 use quorate_telemetry::log;
 use quorate_tls::{
@@ -201,7 +201,7 @@ fn dialer(
         Err(_) if !is_asked_for => None,
         Err(error) => return Err(error.into()),
     };
-    let wants_address = config.feature_gates.is_enabled(Gate::SetMemberLocalAddr);
+    let wants_address = config.feature_gates.is_enabled(FeatureGate::SetMemberLocalAddr);
     let from = wants_address.then(|| local_address(config)).flatten();
     Ok(Dialer { tls, from })
 }

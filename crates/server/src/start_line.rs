@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use quorate_config::{ClusterState, CompactionMode, Config, Gate, Retention, texts};
+use quorate_config::{ClusterState, CompactionMode, Config, FeatureGate, Retention, texts};
 use quorate_gotext::duration::SignedDuration;
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
@@ -125,7 +125,7 @@ fn checks(config: &Config) -> Fields {
         Info,
         "",
         "feature-gates" = config.feature_gates.to_string(),
-        "initial-corrupt-check" = config.feature_gates.is_enabled(Gate::InitialCorruptCheck),
+        "initial-corrupt-check" = config.feature_gates.is_enabled(FeatureGate::InitialCorruptCheck),
         "corrupt-check-time-interval" = config.corrupt_check_time,
         "compact-check-time-interval" = config.compact_hash_check_time,
         "auto-compaction-mode" = mode,

@@ -25,7 +25,7 @@ fn a_file_replaces_flags_and_environment() {
     assert_eq!(config.initial_cluster, "x=http://localhost:2380");
     assert_eq!(config.log.outputs, [Output::Stdout]);
     assert!(config.socket_reuse_port && !config.socket_reuse_address && !config.pre_vote);
-    assert!(config.feature_gates.is_enabled(Gate::PriorityRequest));
+    assert!(config.feature_gates.is_enabled(FeatureGate::PriorityRequest));
     assert!(config.cors.iter().eq(["http://a:1"]) && config.host_whitelist.iter().eq(["h"]));
     let loaded = "loaded server configuration, other configuration command line flags and \
                   environment variables will be ignored if provided";

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
-use quorate_member::access::{Client, Gate, Shown};
+use quorate_member::access::{AccessControl, Client, Shown};
 use quorate_member::admission::Source;
 
 use super::asked::Asks;
@@ -42,25 +42,29 @@ impl Noted {
 
 /// Checks the requirement of a method and stores the caller in the request.
 pub(crate) fn admit<B>(
-    gate: &Gate,
+    access_control: &AccessControl,
     needs: Needs,
     request: &mut Request<B>,
     client: Client,
 ) -> Result<(), RequestError> {
     if let Some(account) = &client.account {
-        account.note_user(gate.user_of(&client.shown));
+        account.note_user(access_control.user_of(&client.shown));
     }
-    check(gate, needs, &client.shown)?;
+    check(access_control, needs, &client.shown)?;
     request.extensions_mut().insert(client);
     Ok(())
 }
 
 /// Checks the requirement of a method as far as it does not depend on the message.
-pub(crate) fn check(gate: &Gate, needs: Needs, shown: &Shown) -> Result<(), RequestError> {
+pub(crate) fn check(
+    access_control: &AccessControl,
+    needs: Needs,
+    shown: &Shown,
+) -> Result<(), RequestError> {
     match needs {
         Needs::Nothing | Needs::Judged | Needs::Message => Ok(()),
-        Needs::User => gate.check_user(shown),
-        Needs::Admin => gate.check_admin(shown),
+        Needs::User => access_control.check_user(shown),
+        Needs::Admin => access_control.check_admin(shown),
     }
 }
 

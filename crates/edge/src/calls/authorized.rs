@@ -15,7 +15,7 @@
 //! each message. Requests whose permissions depend on the message (`Needs::Message`), which their services
 //! check. Requests that are checked when they are applied (`Needs::Judged`).
 
-use quorate_member::access::{Client, Gate};
+use quorate_member::access::{AccessControl, Client};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
@@ -46,12 +46,12 @@ impl<T> Authorized<T> {
 
 /// Authorizes the caller of a decoded request. A compressed message is counted with its full size.
 pub(crate) fn authorize<T: Asks + prost::Message>(
-    gate: &Gate,
+    access_control: &AccessControl,
     needs: Needs,
     request: Request<T>,
 ) -> Result<Authorized<T>, Status> {
     let client = client_of(&request);
-    access::check(gate, needs, &client.shown).map_err(status)?;
+    access::check(access_control, needs, &client.shown).map_err(status)?;
     let (metadata, message) = request_body::take_in(request)?;
     Ok(Authorized { client, metadata, message })
 }

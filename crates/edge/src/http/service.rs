@@ -21,7 +21,7 @@ use crate::websocket;
 use quorate_http_pages::profiles::{read_body, takes_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_http_pages::unread_body::pass_over;
-use quorate_member::access::Gate;
+use quorate_member::access::AccessControl;
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::{Handles, Profile, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
@@ -118,7 +118,7 @@ const NAME_IGNORED: &str = "CommonName of client sending a request against gatew
 pub struct HttpService {
     endpoints: Arc<Endpoints<MemberProbe>>,
     surface: Surface,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     gateway: Option<Arc<Gateway>>,
 }
 
@@ -129,7 +129,12 @@ impl HttpService {
         endpoints: Arc<Endpoints<MemberProbe>>,
         surface: Surface,
     ) -> Self {
-        Self { endpoints, surface, gate: Arc::clone(&handles.gate), gateway: None }
+        Self {
+            endpoints,
+            surface,
+            access_control: Arc::clone(&handles.access_control),
+            gateway: None,
+        }
     }
 
     /// Adds a gateway to these gRPC services.
@@ -170,7 +175,7 @@ impl HttpService {
             return refused;
         }
         let origin = request.headers().get(ORIGIN).cloned();
-        let mut answer = log_level::answer(&self.gate, request).await;
+        let mut answer = log_level::answer(&self.access_control, request).await;
         self.endpoints.allow_origin(origin.as_ref(), answer.headers_mut());
         answer
     }

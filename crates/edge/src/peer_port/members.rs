@@ -42,8 +42,8 @@ impl PeerService {
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
         // The member that forwards the request passes on its client's token.
         let shown = Shown::passed_on(headers.get(header::AUTHORIZATION));
-        let shown = self.gate.read(shown, &Remembered::default()).await;
-        let promoted = match self.gate.check_admin(&shown) {
+        let shown = self.access_control.read(shown, &Remembered::default()).await;
+        let promoted = match self.access_control.check_admin(&shown) {
             Ok(()) => self.membership.promote(&shown, number, token).await,
             Err(error) => Err(error),
         };

@@ -32,7 +32,7 @@ use quorate_state::members::Member;
 pub use self::image::ImagePolicy;
 use self::route::{Endpoint, Routed, route};
 use quorate_http_pages::reply::{self, Reply};
-use quorate_member::access::Gate;
+use quorate_member::access::AccessControl;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
 use quorate_member::{Administrator, Handles, Profile, Reader};
@@ -50,7 +50,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct PeerService {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
     membership: Arc<Membership>,
@@ -67,7 +67,7 @@ impl PeerService {
     pub fn new(handles: &Handles, known_at_start: Arc<[Member]>, images: ImagePolicy) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             leases: Arc::new(LeaseHolder::new(handles)),
             membership: Arc::new(Membership::new(handles)),

@@ -14,7 +14,7 @@ use tonic::{Response, Status};
 use crate::calls::authorized::Authorized;
 use crate::calls::large_reply::counted;
 use crate::calls::status::status;
-use quorate_member::access::Gate;
+use quorate_member::access::AccessControl;
 use quorate_member::membership::Membership;
 use quorate_member::{Handles, Profile, Reader};
 
@@ -22,7 +22,7 @@ use quorate_member::{Handles, Profile, Reader};
 #[derive(Debug)]
 pub(crate) struct ClusterService {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     membership: Membership,
 }
@@ -31,7 +31,7 @@ impl ClusterService {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             membership: Membership::new(handles),
         }
@@ -83,7 +83,7 @@ impl ClusterService {
         let (client, request) = request.into_parts();
         if request.linearizable {
             self.reader.read_barrier().await.map_err(status)?;
-            self.gate.check_user(&client.shown).map_err(status)?;
+            self.access_control.check_user(&client.shown).map_err(status)?;
         }
         let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
         let response = MemberListResponse { header, members: to_messages(rows) };

@@ -18,7 +18,7 @@ use quorate_api::v3electionpb as el;
 use quorate_api::v3electionpb::election_server::Election;
 use quorate_api::v3lockpb as lk;
 use quorate_api::v3lockpb::lock_server::Lock;
-use quorate_member::access::Gate;
+use quorate_member::access::AccessControl;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
@@ -35,13 +35,13 @@ use crate::methods::{Needs, needs_of};
 /// A service with access control.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     service: Arc<S>,
 }
 
 impl<S> Guarded<S> {
-    pub(crate) fn new(gate: &Arc<Gate>, service: Arc<S>) -> Self {
-        Self { gate: Arc::clone(gate), service }
+    pub(crate) fn new(access_control: &Arc<AccessControl>, service: Arc<S>) -> Self {
+        Self { access_control: Arc::clone(access_control), service }
     }
 }
 
@@ -57,7 +57,7 @@ macro_rules! guarded {
                 request: Request<$request>,
             ) -> Result<Response<$response>, Status> {
                 const NEEDS: Needs = needs_of($service, $name);
-                self.service.$method(authorize(&self.gate, NEEDS, request)?).await
+                self.service.$method(authorize(&self.access_control, NEEDS, request)?).await
             })*
         }
 

@@ -21,7 +21,7 @@ use crate::calls::request_scope::RequestScope;
 use crate::calls::spans::{self, RangeStream, ReadTxn};
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use quorate_member::access::{Client, Gate, Pass};
+use quorate_member::access::{AccessControl, Client, Pass};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
     Administrator, Ask, Handles, Profile, Proposer, Reader, Ready, RequestError, StreamEnds, Weight,
@@ -33,7 +33,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct Kv {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -44,7 +44,7 @@ impl Kv {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -185,7 +185,7 @@ impl Kv {
         self.pass_barrier(ready, scope).await?;
         let query = to_query(request);
         let shown = &scope.client().shown;
-        let pass = self.gate.pass_to_read(shown, |may| may.check_range(request)).await?;
+        let pass = self.access_control.pass_to_read(shown, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
@@ -194,7 +194,7 @@ impl Kv {
                 self.gather_range(&query).await?.admit_to(room)
             }
         };
-        self.gate.confirm(pass).await?;
+        self.access_control.confirm(pass).await?;
         Ok(reply)
     }
 
@@ -247,7 +247,7 @@ impl Kv {
     ) -> Result<Reply<TxnResponse>, RequestError> {
         self.pass_barrier(ready, scope).await?;
         let shown = &scope.client().shown;
-        let pass = self.gate.pass_to_read(shown, |may| may.check_txn(request)).await?;
+        let pass = self.access_control.pass_to_read(shown, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
@@ -256,7 +256,7 @@ impl Kv {
                 self.gather_txn(request).await?.admit_to(room)
             }
         };
-        self.gate.confirm(pass).await?;
+        self.access_control.confirm(pass).await?;
         Ok(reply)
     }
 
@@ -292,14 +292,14 @@ impl Kv {
         rooms: StreamRooms,
     ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
         let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
-        let gate = Arc::clone(&self.gate);
+        let access_control = Arc::clone(&self.access_control);
         let mut range = ChunkedRange::new(query, profile.limits().request_bytes_max);
         let mut next = move || {
             let mut chunk = match range.next(|query| reader.range(query))? {
                 Ok(chunk) => chunk,
                 Err(error) => return Some(Err(status(error))),
             };
-            if let Err(error) = gate.still_holds(pass) {
+            if let Err(error) = access_control.still_holds(pass) {
                 return Some(Err(status(error)));
             }
             if chunk.header.is_some() {
@@ -389,7 +389,8 @@ impl Kv {
         scope.begin(&RangeStream(&request));
         self.pass_barrier(ready, &mut scope).await.map_err(status)?;
         let operation = scope.into_operation();
-        let pass = self.gate.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
+        let pass =
+            self.access_control.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();

@@ -18,7 +18,7 @@ use crate::calls::large_reply::counted;
 use crate::calls::spans;
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
-use quorate_member::access::{Client, Gate};
+use quorate_member::access::{AccessControl, Client};
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Ask, Handles, Profile, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
@@ -27,7 +27,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct LeaseService {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     leases: Arc<LeaseHolder>,
@@ -37,7 +37,7 @@ impl LeaseService {
     pub(crate) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             leases,
@@ -90,7 +90,7 @@ impl LeaseService {
         request: Authorized<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         let (client, revoke) = request.into_parts();
-        self.gate.check_user(&client.shown).map_err(status)?;
+        self.access_control.check_user(&client.shown).map_err(status)?;
         let _operation = spans::begin(&client, &revoke);
         let request =
             InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
@@ -115,22 +115,22 @@ impl LeaseService {
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let (client, request) = request.into_parts();
         let id = LeaseId(request.id);
-        let pass = self.gate.pass(&client.shown, |may| {
+        let pass = self.access_control.pass(&client.shown, |may| {
             may.check_user()?;
             if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
         });
         let pass = pass.await.map_err(status)?;
         let found = self.leases.time_to_live(&request).await.map_err(status)?;
         if request.keys {
-            self.gate.confirm(pass).await.map_err(status)?;
+            self.access_control.confirm(pass).await.map_err(status)?;
             // The leader may return keys that this member has not applied yet.
             let keys = found.iter().flat_map(|found| &found.keys);
             let reads: Vec<_> = keys
                 .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
                 .collect();
             let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
-            let pass = self.gate.pass(&client.shown, again).await.map_err(status)?;
-            self.gate.confirm(pass).await.map_err(status)?;
+            let pass = self.access_control.pass(&client.shown, again).await.map_err(status)?;
+            self.access_control.confirm(pass).await.map_err(status)?;
         }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
             id: request.id,
@@ -147,14 +147,14 @@ impl LeaseService {
         request: Authorized<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         let (client, _) = request.into_parts();
-        let pass = self.gate.pass(&client.shown, |may| {
+        let pass = self.access_control.pass(&client.shown, |may| {
             may.check_user()?;
             let all = self.reader.leases().list();
             all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))
         });
         let pass = pass.await.map_err(status)?;
         let ids = self.reader.leases().list();
-        self.gate.confirm(pass).await.map_err(status)?;
+        self.access_control.confirm(pass).await.map_err(status)?;
         let response = LeaseLeasesResponse {
             header: Some(self.reader.current_header()),
             leases: ids.into_iter().map(|id| LeaseStatus { id: id.0 }).collect(),

@@ -20,7 +20,7 @@ use crate::calls::authorized::Authorized;
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
-use quorate_member::access::{Client, Gate};
+use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::Bound;
 use quorate_member::versions::Downgrades;
 use quorate_member::{Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds};
@@ -32,7 +32,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -44,7 +44,7 @@ impl MaintenanceService {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -57,7 +57,7 @@ impl MaintenanceService {
     /// full, so the client is authorized again afterwards.
     async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
         self.administrator.commit_backend().await?;
-        self.gate.check_admin(&client.shown)
+        self.access_control.check_admin(&client.shown)
     }
 }
 
@@ -69,9 +69,9 @@ impl MaintenanceService {
     ) -> Result<Response<AlarmResponse>, Status> {
         let (client, request) = request.into_parts();
         let checked = match AlarmAction::try_from(request.action) {
-            Ok(AlarmAction::Get) => self.gate.check_user(&client.shown),
+            Ok(AlarmAction::Get) => self.access_control.check_user(&client.shown),
             Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => {
-                self.gate.check_admin(&client.shown)
+                self.access_control.check_admin(&client.shown)
             }
         };
         checked.map_err(status)?;
@@ -162,7 +162,7 @@ impl MaintenanceService {
     ) -> Result<Response<HashKvResponse>, Status> {
         let (client, HashKvRequest { revision }) = request.into_parts();
         self.administrator.wait_hashed(revision).await;
-        self.gate.check_admin(&client.shown).map_err(status)?;
+        self.access_control.check_admin(&client.shown).map_err(status)?;
         let view = self.reader.view();
         let started = Instant::now();
         let current = view.current_revision();

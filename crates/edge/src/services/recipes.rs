@@ -47,7 +47,7 @@ use super::lease::LeaseService;
 use super::watch::denial;
 use crate::calls::contended_name::Name;
 use crate::calls::status::status;
-use quorate_member::access::{Client, Gate};
+use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnds};
 
@@ -63,7 +63,7 @@ const WAITER_BYTES: u64 = 40 << 10;
 pub(crate) struct Recipes {
     kv: Arc<Kv>,
     leases: Arc<LeaseService>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     profile: Arc<Profile>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) streams: Arc<StreamEnds>,
@@ -74,7 +74,7 @@ impl Recipes {
         Self {
             kv,
             leases,
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             profile: Arc::clone(&handles.profile),
             reader: Arc::clone(&handles.reader),
             streams: Arc::clone(&handles.streams),
@@ -100,7 +100,7 @@ impl Recipes {
 
     /// Refuses a client that may not read the keys under the name.
     pub(crate) fn check_name(&self, client: &Client, name: &Name) -> Result<(), Status> {
-        let checked = self.gate.check_watch(&client.shown, &name.prefix, &name.end);
+        let checked = self.access_control.check_watch(&client.shown, &name.prefix, &name.end);
         checked.map_err(|error| handed_on(status(error)))
     }
 
@@ -188,7 +188,7 @@ impl Recipes {
         let create =
             WatchCreateRequest { key, range_end, start_revision, filters, ..Default::default() };
         stream.create(create, |key, end| {
-            self.gate.check_watch(&client.shown, key, end).map_err(|error| denial(&error))
+            self.access_control.check_watch(&client.shown, key, end).map_err(|error| denial(&error))
         });
         let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
         KeyWatch { stream, profile, reader }

@@ -43,7 +43,7 @@ use quorate_grpc::head::requires_leader;
 use quorate_grpc::methods::Kind;
 use quorate_grpc::status::code_name;
 use quorate_grpc::wording::in_grpc_gos_words;
-use quorate_member::access::{Client, Gate};
+use quorate_member::access::{AccessControl, Client};
 use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
@@ -54,7 +54,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// The Watch service.
 #[derive(Debug)]
 pub(crate) struct WatchService {
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     profile: Arc<Profile>,
     reader: Arc<Reader>,
     streams: Arc<StreamEnds>,
@@ -64,7 +64,7 @@ pub(crate) struct WatchService {
 impl WatchService {
     pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
         Self {
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             profile: Arc::clone(&handles.profile),
             reader: Arc::clone(&handles.reader),
             streams: Arc::clone(&handles.streams),
@@ -78,7 +78,7 @@ impl WatchService {
         streams::respond(Session {
             stream,
             client: client_by(&head),
-            gate: Arc::clone(&self.gate),
+            access_control: Arc::clone(&self.access_control),
             requests: Some(requests),
             profile: Arc::clone(&self.profile),
             reader: Arc::clone(&self.reader),
@@ -109,7 +109,7 @@ struct Session {
     /// The client that opened the stream. Its permissions are checked when a watcher is created, and not
     /// again.
     client: Client,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     /// `None` after the client has closed its side; events continue.
     requests: Option<Streaming<WatchRequest>>,
     profile: Arc<Profile>,
@@ -147,13 +147,13 @@ impl Session {
     fn take_request(&mut self, request: WatchRequest) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                let (gate, shown) = (&self.gate, &self.client.shown);
+                let (access_control, shown) = (&self.access_control, &self.client.shown);
                 let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
                 let account = self.client.account.as_ref();
                 let account = account.map(|account| (account, asked::watch(&create)));
                 let mut denied = None;
                 let created = self.stream.create(create, |key, end| {
-                    let checked = gate.check_watch(shown, key, end);
+                    let checked = access_control.check_watch(shown, key, end);
                     checked.map_err(|error| denied.insert(denial(&error)).clone())
                 });
                 if let Some((account, asked)) = account {

@@ -223,10 +223,10 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaf
 pub async fn reload_keys(handles: Arc<Handles>) {
     let mut ticks = interval(KEYS_READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while handles.gate.has_keys() {
+    while handles.access_control.has_keys() {
         ticks.tick().await;
-        let gate = Arc::clone(&handles.gate);
-        blocking(move || gate.reload_keys()).await;
+        let access_control = Arc::clone(&handles.access_control);
+        blocking(move || access_control.reload_keys()).await;
     }
 }
 

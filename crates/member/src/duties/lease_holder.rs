@@ -26,7 +26,7 @@ use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
-use crate::requests::access::{Gate, Shown};
+use crate::requests::access::{AccessControl, Shown};
 use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
@@ -59,7 +59,7 @@ enum Unanswered {
 #[derive(Debug)]
 pub struct LeaseHolder {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     leader: LeaderWatch,
@@ -72,7 +72,7 @@ impl LeaseHolder {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             leader: LeaderWatch::new(handles),
@@ -185,15 +185,15 @@ impl LeaseHolder {
     }
 
     async fn check_renewal(&self, client: &Shown, id: LeaseId) -> Result<(), RequestError> {
-        if self.gate.is_open() {
+        if self.access_control.is_open() {
             return Ok(());
         }
         let check = |may: Permission<'_>| {
             may.check_user()?;
             may.check_lease(Access::Write, id)
         };
-        let pass = self.gate.pass(client, check).await?;
-        self.gate.confirm(pass).await
+        let pass = self.access_control.pass(client, check).await?;
+        self.access_control.confirm(pass).await
     }
 
     /// Waits for a leader and asks it. `None` where that is this member by now, or it does not answer; then a while has

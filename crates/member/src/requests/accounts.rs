@@ -23,7 +23,7 @@ use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
 
 use crate::error::RequestError;
-use crate::requests::access::{Client, Gate, Provider, Shown};
+use crate::requests::access::{AccessControl, Client, Provider, Shown};
 use crate::requests::admission::Source;
 use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
 use crate::requests::profile::Profile;
@@ -40,7 +40,7 @@ const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 #[derive(Debug)]
 pub struct Accounts {
     pub(crate) profile: Arc<Profile>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) access_control: Arc<AccessControl>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) proposer: Arc<Proposer>,
     pub(crate) passwords: Passwords,
@@ -57,7 +57,7 @@ impl Accounts {
     /// Whether there is a user of that name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.gate.view().user(name).is_some()
+        self.access_control.view().user(name).is_some()
     }
 
     /// Gives a token to who knows the password of a user, whatever he shows.
@@ -72,7 +72,7 @@ impl Accounts {
         loop {
             self.reader.read_barrier().await?;
             let revision = self.check_password(client.source, user, password).await?;
-            let simple_token = match &self.gate.provider {
+            let simple_token = match &self.access_control.provider {
                 Provider::Simple => token_prefix()?,
                 Provider::Signed(_) => String::new(),
                 Provider::Nothing => return Err(AuthRefusal::AuthenticationFailed.into()),
@@ -88,11 +88,11 @@ impl Accounts {
             let Response::Authenticated { mut response, auth_revision } = outcome else {
                 unreachable!("logging in is answered by a token")
             };
-            if let Provider::Signed(_) = &self.gate.provider {
+            if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
             }
             // Who was told apart by a password that is one no more begins anew.
-            if self.gate.revision() == revision {
+            if self.access_control.revision() == revision {
                 return Ok(response);
             }
             if Instant::now() >= deadline {
@@ -103,8 +103,8 @@ impl Accounts {
 
     /// Signs a token, where passwords are looked at: it takes a while, too.
     async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
-        let (gate, name) = (Arc::clone(&self.gate), user.to_owned());
-        let sign = move || match &gate.provider {
+        let (access_control, name) = (Arc::clone(&self.access_control), user.to_owned());
+        let sign = move || match &access_control.provider {
             Provider::Signed(signer) => signer.sign(&name, revision),
             Provider::Simple | Provider::Nothing => Err(SignFault::Failed),
         };
@@ -124,7 +124,7 @@ impl Accounts {
         password: &str,
     ) -> Result<u64, RequestError> {
         let (hash, revision) = {
-            let view = self.gate.view();
+            let view = self.access_control.view();
             if !view.is_enabled() {
                 return Err(AuthRefusal::NotEnabled.into());
             }
@@ -179,12 +179,12 @@ impl Accounts {
 
     /// Hashes a password as it travels in the log, for who may change users: others are to cost nothing.
     async fn hash(&self, client: &Shown, password: &str) -> Result<String, RequestError> {
-        if self.gate.check_admin(client).is_err() {
+        if self.access_control.check_admin(client).is_err() {
             // He may have been made an administrator a moment ago, by another member.
             self.reader.read_barrier().await?;
-            self.gate.check_admin(client)?;
+            self.access_control.check_admin(client)?;
         }
-        let user = self.gate.user_of(client);
+        let user = self.access_control.user_of(client);
         let hash = self.passwords.hash(&user, password).await?;
         Ok(BASE64_STANDARD.encode(hash))
     }

@@ -17,7 +17,7 @@ use quorate_state::apply::{Readers, Refusal, Response, check_overlap};
 use quorate_state::backend::Backend;
 
 use crate::error::RequestError;
-use crate::requests::access::{Author, Client, Gate};
+use crate::requests::access::{AccessControl, Author, Client};
 use crate::requests::compaction_point;
 use crate::requests::profile::Profile;
 use crate::requests::reader::Reader;
@@ -46,7 +46,7 @@ const COMPARED_INLINE_MAX: usize = 1_024;
 #[derive(Debug)]
 pub struct Proposer {
     pub(crate) profile: Arc<Profile>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) access_control: Arc<AccessControl>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) driver: DriverHandle,
     pub(crate) pending: Arc<PendingProposals>,
@@ -151,7 +151,7 @@ impl Proposer {
             self.check_credentials(client).await?;
         }
         let request_id = self.request_ids.next();
-        let (username, auth_revision) = self.gate.sign(author)?;
+        let (username, auth_revision) = self.access_control.sign(author)?;
         let header = RequestHeader { id: request_id, username, auth_revision };
         let bytes_max = self.profile.limits().request_bytes_max;
         let proposal = encode(header, request, bytes_max).ok_or(RequestError::TooLarge)?;
@@ -254,11 +254,11 @@ impl Proposer {
     /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
     /// through another member, so a refusal counts only after a read barrier.
     async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
-        if self.gate.check_user(&client.shown).is_ok() {
+        if self.access_control.check_user(&client.shown).is_ok() {
             return Ok(());
         }
         self.reader.read_barrier().await?;
-        self.gate.check_user(&client.shown)
+        self.access_control.check_user(&client.shown)
     }
 
     /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's
@@ -313,7 +313,7 @@ impl Proposer {
 
     fn has_members_of_etcd(&self) -> bool {
         let (own, facts) = (self.profile.id(), self.profile.facts());
-        let gate = quorate_config::Gate::CompactHashCheck.name();
+        let gate = quorate_config::FeatureGate::CompactHashCheck.name();
         let mut others = facts.members.iter().filter(|member| member.id.0 != own);
         others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
     }

@@ -25,7 +25,7 @@ use super::rebuild;
 use super::reclaim::give_space_back;
 use super::start::node_at;
 use super::{Booted, flags, old_members, open_backend, state_options, wal_options, why_lost};
-use quorate_config::{Config, Gate};
+use quorate_config::{Config, FeatureGate};
 use quorate_member::Identity;
 use quorate_member::corruption::check_before_serving;
 use quorate_telemetry::log;
@@ -117,7 +117,8 @@ async fn pick_up(
     for path in start::release_passed(&**disk, &dirs, applied)? {
         log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
     }
-    if config.feature_gates.is_enabled(Gate::InitialCorruptCheck) && !config.force_new_cluster {
+    let checks = config.feature_gates.is_enabled(FeatureGate::InitialCorruptCheck);
+    if checks && !config.force_new_cluster {
         let (view, timeout) = (state.readers().view(), config.request_timeout());
         check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }

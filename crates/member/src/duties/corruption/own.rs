@@ -128,7 +128,7 @@ pub async fn keep_watch(
 /// Whether any other member is of this program: those of etcd hand no state out.
 fn has_source(handles: &Handles) -> bool {
     let (own, facts) = (handles.profile.id(), handles.profile.facts());
-    let gate = quorate_config::Gate::CompactHashCheck.name();
+    let gate = quorate_config::FeatureGate::CompactHashCheck.name();
     let mut others = facts.members.iter().filter(|member| member.id.0 != own);
     others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
 }

@@ -21,7 +21,7 @@ use quorate_state::units::MemberId;
 use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::duties::leadership::LeaderWatch;
-use crate::requests::access::{Gate, Shown};
+use crate::requests::access::{AccessControl, Shown};
 use crate::{Administrator, Handles, Profile, Proposer, Reader, RequestError};
 use quorate_config::Url;
 use quorate_peer::Peers;
@@ -34,7 +34,7 @@ const STEADY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Membership {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     administrator: Arc<Administrator>,
@@ -47,7 +47,7 @@ impl Membership {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
             administrator: Arc::clone(&handles.administrator),
@@ -65,7 +65,7 @@ impl Membership {
         is_learner: bool,
     ) -> Result<(Member, Vec<Member>), RequestError> {
         let mut peer_urls = parse_urls(peer_urls)?;
-        self.gate.check_admin(client)?;
+        self.access_control.check_admin(client)?;
         peer_urls.sort();
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
@@ -162,7 +162,7 @@ impl Membership {
         node_id: u64,
         context: String,
     ) -> Result<Vec<Member>, RequestError> {
-        self.gate.check_admin(client)?;
+        self.access_control.check_admin(client)?;
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
         self.proposer.propose_conf_change(change).await?;
         Ok(self.profile.rows())

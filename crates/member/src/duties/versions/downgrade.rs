@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
-use crate::requests::access::{Gate, Shown};
+use crate::requests::access::{AccessControl, Shown};
 use crate::{Handles, Profile, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -19,7 +19,7 @@ use quorate_telemetry::metrics::RequestKind;
 #[derive(Debug)]
 pub struct Downgrades {
     profile: Arc<Profile>,
-    gate: Arc<Gate>,
+    access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
 }
@@ -29,7 +29,7 @@ impl Downgrades {
     pub fn new(handles: &Handles) -> Self {
         Self {
             profile: Arc::clone(&handles.profile),
-            gate: Arc::clone(&handles.gate),
+            access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
         }
@@ -49,7 +49,7 @@ impl Downgrades {
         let enabled = async {
             let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
             self.check(target).await?;
-            self.gate.check_admin(client)?;
+            self.access_control.check_admin(client)?;
             let set = DowngradeInfoSetRequest { enabled: true, ver: target.to_string() };
             self.set(set).await?;
             self.cluster_version().ok_or(RequestError::ClusterVersionUnavailable)
@@ -66,7 +66,7 @@ impl Downgrades {
     pub async fn cancel(&self, client: &Shown) -> Option<Version> {
         let canceled = async {
             self.reader.read_barrier().await?;
-            self.gate.check_admin(client)?;
+            self.access_control.check_admin(client)?;
             if !self.profile.facts().versions.downgrade().enabled {
                 return Err(RequestError::NoDowngradeInProgress);
             }

@@ -1,4 +1,4 @@
-//! Who asks, and whether he may: the gate that every request of a client passes.
+//! Access control: authentication and authorization of every request of a client.
 //!
 //! What a request shows ([`Shown`]) is turned into a user here, by the tokens that the log has given out or by the
 //! certificate of its connection, and held against users and roles as they are published. What goes through the log is judged once more by every
@@ -7,8 +7,8 @@
 //! # Invariants
 //!
 //! * Nothing is permitted to who shows nothing, while the switch is on.
-//! * Data is not read by permissions that no longer went with it: [`Gate::pass`] comes before a read, and
-//!   [`Gate::confirm`] after it.
+//! * Data is not read by permissions that no longer went with it: [`AccessControl::pass`] comes before a read, and
+//!   [`AccessControl::confirm`] after it.
 //!
 //! # Cost
 //!
@@ -56,7 +56,7 @@ pub(crate) enum Author<'a> {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Gate {
+pub struct AccessControl {
     pub(crate) profile: Arc<Profile>,
     pub(crate) readers: Readers,
     pub(crate) provider: Provider,
@@ -76,7 +76,7 @@ impl From<AuthRefusal> for RequestError {
     }
 }
 
-impl Gate {
+impl AccessControl {
     /// Whether nothing is asked of anybody.
     #[must_use]
     pub fn is_open(&self) -> bool {
