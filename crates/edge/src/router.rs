@@ -46,7 +46,7 @@ use quorate_member::access::{AccessControl, Remembered, Shown};
 use quorate_member::admission::{CallRoom, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, Profile, RequestError};
+use quorate_member::{Handles, MemberInfo, RequestError};
 use quorate_net::listen::{Activity, ClientCertificate, Ends, Http2Service};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::trace::Tracer;
@@ -78,7 +78,7 @@ pub(crate) struct Admitted {
 
 #[derive(Debug)]
 struct Services {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     leader: LeaderWatch,
     /// Traces and audits calls, if either is on.
@@ -99,7 +99,7 @@ struct Services {
 impl Router {
     /// Creates the services of this member. `observers` trace and audit their calls.
     pub fn new(handles: &Handles, observers: Option<Observers>) -> Self {
-        let bytes_max = handles.profile.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
+        let bytes_max = handles.info.limits().request_bytes_max + MESSAGE_OVERHEAD_BYTES;
         macro_rules! server {
             ($server:ident, $service:expr) => {
                 $server::new($service)
@@ -133,7 +133,7 @@ impl Router {
             lock: guarded!(LockServer, Arc::new(lock::LockService::new(Arc::clone(&recipes)))),
             election: guarded!(ElectionServer, Arc::new(election::ElectionService::new(recipes))),
             health: server!(HealthServer, health::HealthService::new(handles)),
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             leader: LeaderWatch::new(handles),
             observers,
@@ -172,7 +172,7 @@ impl Router {
         Admitted { room, bytes, timeout }: Admitted,
     ) -> Call {
         let mut stats =
-            CallStats::start(&self.services.profile, (service, method), kind, self.ends.remote);
+            CallStats::start(&self.services.info, (service, method), kind, self.ends.remote);
         let mut noted = None;
         if let Some(observers) = &self.services.observers {
             let found = observers.note(&request, self.ends.remote);
@@ -207,7 +207,7 @@ impl Router {
         headers: &HeaderMap,
         stats: &CallStats,
     ) -> Result<(), Status> {
-        if self.services.profile.is_learner() && !learner_answers(service, method) {
+        if self.services.info.is_learner() && !learner_answers(service, method) {
             return Err(status(RequestError::NotSupportedForLearner));
         }
         let version = headers.get(CLIENT_API_VERSION);
@@ -226,7 +226,7 @@ impl Router {
         request: Request<RequestBody<ClientBody>>,
         noted: Option<Noted>,
     ) -> ResponseFuture {
-        if !requires_leader(request.headers()) || self.services.profile.has_leader() {
+        if !requires_leader(request.headers()) || self.services.info.has_leader() {
             return self.enter(method, request, noted);
         }
         let router = self.clone();

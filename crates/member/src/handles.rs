@@ -1,4 +1,4 @@
-//! The member as others use it, in handles: [`Profile`] to look at, [`AccessControl`] to be passed by clients' requests,
+//! The member as others use it, in handles: [`MemberInfo`] to look at, [`AccessControl`] to be passed by clients' requests,
 //! [`Reader`] to read, [`Proposer`] to change, [`Accounts`] to log in by, [`Administrator`] to give orders,
 //! [`StreamEnds`] to be told when a stream has to end.
 //!
@@ -27,8 +27,8 @@ use crate::requests::accounts::Accounts;
 use crate::requests::administrator::Administrator;
 use crate::requests::admission::Admission;
 use crate::requests::limits::Limits;
+use crate::requests::member_info::MemberInfo;
 use crate::requests::passwords::Passwords;
-use crate::requests::profile::Profile;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
 use crate::requests::slow::TracedWrites;
@@ -67,7 +67,7 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub struct Handles {
     /// To look at.
-    pub profile: Arc<Profile>,
+    pub info: Arc<MemberInfo>,
     /// To be passed by requests of clients.
     pub access_control: Arc<AccessControl>,
     /// To read.
@@ -88,7 +88,7 @@ pub struct Handles {
 impl Handles {
     pub(crate) fn new(parts: Parts) -> Self {
         let admission = Arc::new(Admission::default());
-        let profile = Arc::new(Profile {
+        let info = Arc::new(MemberInfo {
             identity: parts.identity,
             limits: parts.limits,
             clock: parts.clock,
@@ -98,14 +98,14 @@ impl Handles {
             dialer: parts.peers.dialer().clone(),
         });
         let access_control = Arc::new(AccessControl {
-            profile: Arc::clone(&profile),
+            info: Arc::clone(&info),
             readers: parts.readers.clone(),
             provider: parts.provider,
             admission: Arc::clone(&admission),
             refusals: LogThrottle::default(),
         });
         let reader = Reader {
-            profile: Arc::clone(&profile),
+            info: Arc::clone(&info),
             readers: parts.readers.clone(),
             backend: parts.backend.clone(),
             driver: parts.driver.clone(),
@@ -114,7 +114,7 @@ impl Handles {
         };
         let reader = Arc::new(reader);
         let proposer = Proposer {
-            profile: Arc::clone(&profile),
+            info: Arc::clone(&info),
             access_control: Arc::clone(&access_control),
             reader: Arc::clone(&reader),
             driver: parts.driver.clone(),
@@ -127,7 +127,7 @@ impl Handles {
             led_since: Mutex::new(None),
         };
         let administrator = Administrator {
-            profile: Arc::clone(&profile),
+            info: Arc::clone(&info),
             driver: parts.driver,
             applier: parts.applier,
             backend_orders: parts.backend_orders,
@@ -139,15 +139,15 @@ impl Handles {
         };
         let proposer = Arc::new(proposer);
         let accounts = Accounts {
-            profile: Arc::clone(&profile),
+            info: Arc::clone(&info),
             access_control: Arc::clone(&access_control),
             reader: Arc::clone(&reader),
             proposer: Arc::clone(&proposer),
-            passwords: Passwords::new(profile.limits().bcrypt_cost),
+            passwords: Passwords::new(info.limits().bcrypt_cost),
             refusals: LogThrottle::default(),
         };
         Self {
-            profile,
+            info,
             access_control,
             reader,
             proposer,

@@ -1,6 +1,6 @@
 //! A running member: its threads, the handles through which others use it, and its own duties.
 //!
-//! [`start`] starts the threads and returns [`Handles`]: a [`Profile`] to look at, a [`Reader`], a [`Proposer`],
+//! [`start`] starts the threads and returns [`Handles`]: a [`MemberInfo`] to look at, a [`Reader`], a [`Proposer`],
 //! an [`Administrator`], [`StreamEnds`] and more. The modules form three layers, and each layer imports only from the
 //! layers below it (`cargo xtask tidy` checks this):
 //!
@@ -29,8 +29,8 @@ pub use quorate_core::bootstrap::Identity;
 pub use quorate_core::request::{Ask, Ready};
 pub use requests::administrator::Administrator;
 pub use requests::limits::Limits;
+pub use requests::member_info::MemberInfo;
 pub use requests::passwords::PasswordsLoad;
-pub use requests::profile::Profile;
 pub use requests::proposer::Proposer;
 pub use requests::reader::{Reader, Weight};
 pub use requests::slow::{ReadKind, ReadTimes};

@@ -223,7 +223,7 @@ pub(crate) fn duties(
         let faults = core.faults.clone();
         duties.push(Box::pin(corruption::compare_periodically(handles(), period, faults)));
     }
-    if core.handles.profile.limits().compares_compactions
+    if core.handles.info.limits().compares_compactions
         && let Some(period) = config.compact_hash_check_time.positive()
     {
         duties.push(Box::pin(corruption::compare_compactions(handles(), period)));

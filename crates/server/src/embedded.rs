@@ -214,19 +214,19 @@ impl Member {
     /// Returns the member's id.
     #[must_use]
     pub fn id(&self) -> u64 {
-        self.handles.profile.id()
+        self.handles.info.id()
     }
 
     /// Returns the id of its cluster.
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
-        self.handles.profile.cluster_id()
+        self.handles.info.cluster_id()
     }
 
     /// Returns the id of the leader that this member follows, if it knows one.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
-        let leader = self.handles.profile.standing().leader();
+        let leader = self.handles.info.standing().leader();
         (leader != quorate_raft::NONE).then_some(leader)
     }
 
@@ -239,7 +239,7 @@ impl Member {
     /// Returns the index of the newest log entry that it has applied.
     #[must_use]
     pub fn applied(&self) -> u64 {
-        self.handles.profile.standing().applied().get()
+        self.handles.info.standing().applied().get()
     }
 
     /// Returns all metrics in the text format of `/metrics`.

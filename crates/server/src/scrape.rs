@@ -36,7 +36,7 @@ pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget
             watchers: count(watches.watcher_count),
             slow_watchers: count(watches.slow_watcher_count),
             pending_events: count(watches.pending_event_count),
-            quota_backend_bytes: handles.profile.limits().quota_configured,
+            quota_backend_bytes: handles.info.limits().quota_configured,
             proposals: count(proposals.count),
             proposals_bytes: count(proposals.bytes),
             proposals_refused: bytes(proposals.refused),

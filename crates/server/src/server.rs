@@ -58,13 +58,13 @@ pub(crate) enum Ended {
 
 impl Ended {
     fn new(end: End, core: &Core) -> Self {
-        let may_rebuild = core.handles.profile.limits().rebuilds_itself;
+        let may_rebuild = core.handles.info.limits().rebuilds_itself;
         match end {
             End::Fault(fatal) if may_rebuild && damage::is_of_state(&*fatal.error) => {
                 Self::Damaged(fatal)
             }
             End::Fault(fatal) => Self::Fault(fatal),
-            End::LogFault(fault) => Self::LogFault { fault, member_id: core.handles.profile.id() },
+            End::LogFault(fault) => Self::LogFault { fault, member_id: core.handles.info.id() },
             End::Removed => Self::Removed,
             End::Rebuild(reason) => Self::Rebuild(reason),
         }
@@ -187,7 +187,7 @@ async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<Strin
 async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
     match watchdog {
         Some(watchdog) => {
-            let standing = handles.profile.standing();
+            let standing = handles.info.standing();
             watchdog.keep(|limit| standing.has_ticked_within(limit)).await;
         }
         None => std::future::pending().await,
@@ -255,7 +255,7 @@ fn note_bad_state(core: &Core, reason: &str) {
 /// Stops the threads. Log faults that consensus detects until the last thread ends are reported and marked.
 fn stop(ended: Ended, core: Core) -> Ended {
     let (disk, dirs, faults) = (Arc::clone(&core.disk), core.dirs.clone(), core.faults.clone());
-    let member_id = core.handles.profile.id();
+    let member_id = core.handles.info.id();
     if let Ended::LogFault { fault, .. } = &ended {
         mark_if_lost(&*disk, &dirs, fault);
     }

@@ -15,7 +15,7 @@ use quorate_grpc::framing::{Follower, HEAD_BYTES, Passed};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observer;
 use quorate_grpc::status::code_name;
-use quorate_member::Profile;
+use quorate_member::MemberInfo;
 use quorate_member::admission::CallRoom;
 use quorate_telemetry::audit::Outcome;
 use quorate_telemetry::log;
@@ -56,12 +56,12 @@ struct Followed {
 
 impl CallStats {
     pub(crate) fn start(
-        profile: &Profile,
+        info: &MemberInfo,
         (service, method): (usize, usize),
         kind: Kind,
         remote: Option<SocketAddr>,
     ) -> Self {
-        let metrics = Arc::clone(profile.metrics());
+        let metrics = Arc::clone(info.metrics());
         let series = metrics.grpc.at(service, method);
         series.started.inc();
         if kind == Kind::Unary {
@@ -73,7 +73,7 @@ impl CallStats {
             method,
             kind,
             started: Instant::now(),
-            slow: profile.limits().slow_unary,
+            slow: info.limits().slow_unary,
             remote,
             sent: Follower::default(),
             room: None,

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use quorate_api::etcdserverpb::response_op::Response as OpResponse;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use quorate_member::access::Client;
-use quorate_member::{Profile, ReadKind, ReadTimes, Reader, RequestError, request_text};
+use quorate_member::{MemberInfo, ReadKind, ReadTimes, Reader, RequestError, request_text};
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::Operation;
 use tonic::Status;
@@ -32,7 +32,7 @@ use super::spans::{self, ReadTxn, Spanned};
 /// The observation of one request.
 #[derive(Debug)]
 pub(crate) struct RequestScope<'a> {
-    profile: &'a Profile,
+    info: &'a MemberInfo,
     reader: &'a Reader,
     client: &'a Client,
     /// When the service received the request, if it is a call of its own. A call of another service that uses the KV
@@ -48,18 +48,18 @@ pub(crate) struct RequestScope<'a> {
 
 impl<'a> RequestScope<'a> {
     /// Observes a call of the KV service from now on.
-    pub(crate) fn of_call(profile: &'a Profile, reader: &'a Reader, client: &'a Client) -> Self {
-        Self { received: Some(Instant::now()), ..Self::within_call(profile, reader, client) }
+    pub(crate) fn of_call(info: &'a MemberInfo, reader: &'a Reader, client: &'a Client) -> Self {
+        Self { received: Some(Instant::now()), ..Self::within_call(info, reader, client) }
     }
 
     /// Observes a request that a call of another service makes.
     pub(crate) const fn within_call(
-        profile: &'a Profile,
+        info: &'a MemberInfo,
         reader: &'a Reader,
         client: &'a Client,
     ) -> Self {
         let entry = Bytes::new();
-        Self { profile, reader, client, received: None, operation: None, times: None, entry }
+        Self { info, reader, client, received: None, operation: None, times: None, entry }
     }
 
     /// The client that sent the request.
@@ -103,7 +103,7 @@ impl<'a> RequestScope<'a> {
     ) {
         if let Some(times) = self.times {
             let took = times.elapsed();
-            let durations = &self.profile.metrics().server.request_duration;
+            let durations = &self.info.metrics().server.request_duration;
             durations.observe(R::SERIES, result.is_ok(), took);
             times.tell(self.client, took);
             self.reader.note_done(R::LINE, times, took, || {
@@ -120,7 +120,7 @@ impl<'a> RequestScope<'a> {
 
     fn leave_stats(&self, stats: impl FnOnce() -> RequestStats) {
         if let Some(received) = self.received
-            && request_stats::is_wanted(self.profile, received)
+            && request_stats::is_wanted(self.info, received)
         {
             request_stats::leave(stats());
         }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use prost::Message;
 use quorate_api::etcdserverpb::{DeleteRangeResponse, PutResponse, RangeRequest, TxnResponse};
 use quorate_api::etcdserverpb::{RangeResponse, TxnRequest};
-use quorate_member::{Profile, request_text};
+use quorate_member::{MemberInfo, request_text};
 use quorate_telemetry::log;
 
 thread_local! {
@@ -42,8 +42,8 @@ impl Default for RequestStats {
 }
 
 /// Returns whether the line will be logged for a call that began at `started` and ends now.
-pub(crate) fn is_wanted(profile: &Profile, started: Instant) -> bool {
-    log::enabled(log::Level::Debug) || started.elapsed() > profile.limits().slow_unary
+pub(crate) fn is_wanted(info: &MemberInfo, started: Instant) -> bool {
+    log::enabled(log::Level::Debug) || started.elapsed() > info.limits().slow_unary
 }
 
 /// Stores the statistics for the call whose answer this thread is about to return.

@@ -23,13 +23,13 @@ use quorate_http_pages::reply::{self, Reply};
 use quorate_http_pages::unread_body::pass_over;
 use quorate_member::access::AccessControl;
 use quorate_member::leadership::LeaderWatch;
-use quorate_member::{Handles, Profile, Reader, RequestError};
+use quorate_member::{Handles, MemberInfo, Reader, RequestError};
 use quorate_net::listen::{self, ClientCertificate, Ends, Takeover};
 
 /// Reads the member's state for the endpoints.
 #[derive(Debug)]
 pub struct MemberProbe {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     leader: LeaderWatch,
 }
@@ -38,7 +38,7 @@ impl MemberProbe {
     /// Creates a probe of this member.
     pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             reader: Arc::clone(&handles.reader),
             leader: LeaderWatch::new(handles),
         }
@@ -47,7 +47,7 @@ impl MemberProbe {
 
 impl Probe for MemberProbe {
     fn alarms(&self) -> Vec<HealthAlarm> {
-        let facts = self.profile.facts();
+        let facts = self.info.facts();
         facts
             .alarms
             .of_kind(AlarmType::None as i32)
@@ -64,7 +64,7 @@ impl Probe for MemberProbe {
     }
 
     fn is_learner(&self) -> bool {
-        self.profile.is_learner()
+        self.info.is_learner()
     }
 
     async fn read(&self, is_serializable: bool) -> Result<(), String> {
@@ -80,27 +80,27 @@ impl Probe for MemberProbe {
     }
 
     fn request_timeout(&self) -> Duration {
-        self.profile.limits().request_timeout
+        self.info.limits().request_timeout
     }
 
     fn server_version(&self) -> String {
-        self.profile.version_text()
+        self.info.version_text()
     }
 
     fn cluster_version(&self) -> Option<String> {
-        self.profile.facts().versions.cluster().map(|version| version.to_string())
+        self.info.facts().versions.cluster().map(|version| version.to_string())
     }
 
     fn storage_version(&self) -> Option<String> {
-        self.profile.standing().storage_version().map(|version| version.to_string())
+        self.info.standing().storage_version().map(|version| version.to_string())
     }
 
     fn raft_status(&self) -> String {
-        let standing = self.profile.standing();
+        let standing = self.info.standing();
         format!(
             "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
              \"raftState\":\"{}\"}}",
-            self.profile.id(),
+            self.info.id(),
             standing.applied_term(),
             standing.committed(),
             standing.applied(),

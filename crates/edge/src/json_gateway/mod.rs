@@ -73,7 +73,7 @@ struct Target {
 impl Gateway {
     pub(crate) fn new(handles: &Handles, router: Router) -> Self {
         let replies = Arc::clone(&handles.reader.admission().replies);
-        Self { router, replies, patience: handles.profile.limits().request_timeout }
+        Self { router, replies, patience: handles.info.limits().request_timeout }
     }
 
     /// Returns whether authentication is on.

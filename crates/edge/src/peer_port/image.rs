@@ -84,13 +84,13 @@ impl PeerService {
         self.administrator.commit_backend().await.map_err(unavailable)?;
         log::warn!(
             "a member requests this member's state to rebuild its own",
-            "local-member-id" = format!("{:x}", self.profile.id()),
+            "local-member-id" = format!("{:x}", self.info.id()),
             "remote-peer-id" = from.to_string(),
             "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()
         );
-        let version = self.profile.standing().storage_version();
+        let version = self.info.standing().storage_version();
         let version = version.map_or_else(String::new, |version| version.to_string());
-        let metrics = Arc::clone(self.profile.metrics());
+        let metrics = Arc::clone(self.info.metrics());
         Ok(SnapshotStream::new(self.reader.backend(), metrics, version, room))
     }
 
@@ -99,11 +99,11 @@ impl PeerService {
         let headers = request.headers();
         let refuse = |status, text| Box::new(self.named(reply::error(status, text)));
         let named = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        if named(CLUSTER_HEADER) != Some(&format!("{:x}", self.profile.cluster_id())) {
+        if named(CLUSTER_HEADER) != Some(&format!("{:x}", self.info.cluster_id())) {
             return Err(refuse(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch"));
         }
         let id = named(FROM_HEADER).and_then(|id| u64::from_str_radix(id, 16).ok()).map(MemberId);
-        let facts = self.profile.facts();
+        let facts = self.info.facts();
         let Some(member) = id.and_then(|id| facts.members.get(id)) else {
             return Err(refuse(
                 StatusCode::FORBIDDEN,
@@ -133,7 +133,7 @@ impl PeerService {
         if code != Code::Ok && self.image_refusals.admits().is_some() {
             log::warn!(
                 "refused to provide this member's state",
-                "local-member-id" = format!("{:x}", self.profile.id()),
+                "local-member-id" = format!("{:x}", self.info.id()),
                 "remote-addr" = remote.map(|remote| remote.to_string()).unwrap_or_default(),
                 "certificate" = certificate.as_deref().unwrap_or_default(),
                 "code" = code_name(code)

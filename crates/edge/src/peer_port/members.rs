@@ -28,7 +28,7 @@ struct HashRequest {
 
 impl PeerService {
     pub(super) fn members(&self) -> Reply {
-        let rows = self.profile.rows();
+        let rows = self.info.rows();
         let rows = if rows.is_empty() { &self.known_at_start[..] } else { &rows[..] };
         self.named(reply::typed(JSON, rows_json(rows)))
     }
@@ -63,7 +63,7 @@ impl PeerService {
 
     pub(super) async fn hash_kv(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
-        let own = format!("{:x}", self.profile.cluster_id());
+        let own = format!("{:x}", self.info.cluster_id());
         if head.headers.get(CLUSTER_HEADER).is_some_and(|id| !id.is_empty() && *id != own) {
             return reply::error(StatusCode::PRECONDITION_FAILED, "cluster ID mismatch");
         }

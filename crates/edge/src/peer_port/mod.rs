@@ -35,7 +35,7 @@ use quorate_http_pages::reply::{self, Reply};
 use quorate_member::access::AccessControl;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::membership::Membership;
-use quorate_member::{Administrator, Handles, Profile, Reader};
+use quorate_member::{Administrator, Handles, MemberInfo, Reader};
 use quorate_peer::image::{CLUSTER_HEADER, IMAGE_PATH};
 use quorate_peer::{PeerBody, Peers};
 use quorate_telemetry::throttle::LogThrottle;
@@ -49,7 +49,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The service of the peer listeners.
 #[derive(Clone, Debug)]
 pub struct PeerService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
@@ -66,7 +66,7 @@ impl PeerService {
     /// Creates the service of this member.
     pub fn new(handles: &Handles, known_at_start: Arc<[Member]>, images: ImagePolicy) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             leases: Arc::new(LeaseHolder::new(handles)),
@@ -97,11 +97,11 @@ impl PeerService {
     }
 
     fn versions(&self) -> Reply {
-        let cluster = self.profile.facts().versions.cluster();
-        let storage = self.profile.standing().storage_version();
+        let cluster = self.info.facts().versions.cluster();
+        let storage = self.info.standing().storage_version();
         let json = format!(
             "{{\"etcdserver\":\"{}\",\"etcdcluster\":\"{}\",\"storage\":\"{}\"}}",
-            self.profile.version_text(),
+            self.info.version_text(),
             cluster.map_or_else(|| "not_decided".to_owned(), |version| version.to_string()),
             storage.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
         );
@@ -111,7 +111,7 @@ impl PeerService {
     async fn downgrade_enabled(&self) -> Reply {
         let answer = match self.reader.read_barrier().await {
             Ok(()) => {
-                let enabled = self.profile.facts().versions.downgrade().enabled;
+                let enabled = self.info.facts().versions.downgrade().enabled;
                 reply::typed("text/plain", enabled.to_string())
             }
             Err(error) => {
@@ -124,7 +124,7 @@ impl PeerService {
 
     /// Adds the cluster id to an answer.
     fn named<B>(&self, mut answer: Response<B>) -> Response<B> {
-        let id = header::HeaderValue::try_from(format!("{:x}", self.profile.cluster_id()))
+        let id = header::HeaderValue::try_from(format!("{:x}", self.info.cluster_id()))
             .expect("hexadecimal digits are a header value");
         answer.headers_mut().insert(CLUSTER_HEADER, id);
         answer

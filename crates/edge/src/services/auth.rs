@@ -27,13 +27,13 @@ use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use quorate_member::access::Client;
 use quorate_member::accounts::Accounts;
-use quorate_member::{Handles, Profile, Proposer};
+use quorate_member::{Handles, MemberInfo, Proposer};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The Auth service.
 #[derive(Debug)]
 pub(crate) struct AuthService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     proposer: Arc<Proposer>,
     accounts: Arc<Accounts>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct AuthService {
 impl AuthService {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             proposer: Arc::clone(&handles.proposer),
             accounts: Arc::clone(&handles.accounts),
         }
@@ -64,7 +64,7 @@ impl AuthService {
         kind: RequestKind,
     ) -> Result<Option<ResponseHeader>, Status> {
         match self.propose(client, request, kind).await? {
-            Outcome::AuthDone(header) => Ok(self.profile.complete(header)),
+            Outcome::AuthDone(header) => Ok(self.info.complete(header)),
             other => Err(unexpected(&other)),
         }
     }
@@ -89,7 +89,7 @@ macro_rules! look_up {
         let request = InternalRaftRequest { $field, ..InternalRaftRequest::default() };
         match $service.propose(&client, request, RequestKind::$kind).await? {
             Outcome::$kind(mut response) => {
-                response.header = $service.profile.complete(response.header);
+                response.header = $service.info.complete(response.header);
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),
@@ -131,7 +131,7 @@ impl AuthService {
         }
         let login = self.accounts.authenticate(&client, &name, &password);
         let mut response = login.await.map_err(status)?;
-        response.header = self.profile.complete(response.header);
+        response.header = self.info.complete(response.header);
         Ok(Response::new(response))
     }
 

@@ -16,12 +16,12 @@ use crate::calls::large_reply::counted;
 use crate::calls::status::status;
 use quorate_member::access::AccessControl;
 use quorate_member::membership::Membership;
-use quorate_member::{Handles, Profile, Reader};
+use quorate_member::{Handles, MemberInfo, Reader};
 
 /// The Cluster service.
 #[derive(Debug)]
 pub(crate) struct ClusterService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     membership: Membership,
@@ -30,7 +30,7 @@ pub(crate) struct ClusterService {
 impl ClusterService {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             membership: Membership::new(handles),
@@ -49,7 +49,7 @@ impl ClusterService {
             self.membership.add(&client.shown, &request.peer_urls, request.is_learner).await;
         let (row, rows) = added.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
-            header: Some(self.profile.header(0)),
+            header: Some(self.info.header(0)),
             member: Some(to_message(row)),
             members: to_messages(rows),
         }))
@@ -61,7 +61,7 @@ impl ClusterService {
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let (client, request) = request.into_parts();
         let rows = self.membership.remove(&client.shown, request.id).await.map_err(status)?;
-        let header = Some(self.profile.header(0));
+        let header = Some(self.info.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
 
@@ -72,7 +72,7 @@ impl ClusterService {
         let (client, request) = request.into_parts();
         let updated = self.membership.update(&client.shown, request.id, &request.peer_urls).await;
         let rows = updated.map_err(status)?;
-        let header = Some(self.profile.header(0));
+        let header = Some(self.info.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
     }
 
@@ -85,7 +85,7 @@ impl ClusterService {
             self.reader.read_barrier().await.map_err(status)?;
             self.access_control.check_user(&client.shown).map_err(status)?;
         }
-        let (header, rows) = (Some(self.profile.header(0)), self.profile.rows());
+        let (header, rows) = (Some(self.info.header(0)), self.info.rows());
         let response = MemberListResponse { header, members: to_messages(rows) };
         counted(response, &self.reader.admission().replies).map_err(status)
     }
@@ -98,7 +98,7 @@ impl ClusterService {
         let (client, request) = request.into_parts();
         let promoted = self.membership.promote(&client.shown, request.id, token.as_deref()).await;
         let rows = promoted.map_err(status)?;
-        let header = Some(self.profile.header(0));
+        let header = Some(self.info.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))
     }
 }

@@ -38,7 +38,7 @@ use quorate_grpc::methods::Kind;
 use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Handles, Profile, Reader, StreamEnd, StreamEnds};
+use quorate_member::{Handles, MemberInfo, Reader, StreamEnd, StreamEnds};
 
 /// Bytes that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -46,7 +46,7 @@ const CHUNK_BYTES: usize = 32 * 1024;
 /// The keep-alive service.
 #[derive(Debug)]
 pub(crate) struct KeepAliveService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     streams: Arc<StreamEnds>,
     leases: Arc<LeaseHolder>,
@@ -60,8 +60,8 @@ impl KeepAliveService {
         message_bytes_max: usize,
     ) -> Self {
         let (reader, streams) = (Arc::clone(&handles.reader), Arc::clone(&handles.streams));
-        let profile = Arc::clone(&handles.profile);
-        Self { profile, reader, streams, leases, message_bytes_max }
+        let info = Arc::clone(&handles.info);
+        Self { info, reader, streams, leases, message_bytes_max }
     }
 
     pub(crate) fn call(&self, request: Request<RequestBody<ClientBody>>) -> ResponseFuture {
@@ -69,7 +69,7 @@ impl KeepAliveService {
         streams::respond(Session {
             requests,
             client: Arc::new(client_by(&head)),
-            profile: Arc::clone(&self.profile),
+            info: Arc::clone(&self.info),
             reader: Arc::clone(&self.reader),
             leases: Arc::clone(&self.leases),
             renewal: None,
@@ -88,7 +88,7 @@ struct Session {
     requests: Streaming<LeaseKeepAliveRequest>,
     /// The client that opened the stream. Its permissions are checked for each renewal.
     client: Arc<Client>,
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     leases: Arc<LeaseHolder>,
     /// The current or the last renewal. All renewals use the same memory, which is allocated once.
@@ -125,7 +125,7 @@ impl Session {
                     self.renew(request.id);
                 }
                 Poll::Ready(Some(Err(status))) => {
-                    let metrics = self.profile.metrics();
+                    let metrics = self.info.metrics();
                     streams::count_receive_failure(metrics, Api::LeaseKeepAlive, &status);
                     return Poll::Ready(in_grpc_gos_words(status, Kind::BidiStream));
                 }

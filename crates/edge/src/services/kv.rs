@@ -24,7 +24,8 @@ use crate::calls::status::unexpected;
 use quorate_member::access::{AccessControl, Client, Pass};
 use quorate_member::admission::{Bound, Room};
 use quorate_member::{
-    Administrator, Ask, Handles, Profile, Proposer, Reader, Ready, RequestError, StreamEnds, Weight,
+    Administrator, Ask, Handles, MemberInfo, Proposer, Reader, Ready, RequestError, StreamEnds,
+    Weight,
 };
 use quorate_net::runtime::blocking;
 use quorate_telemetry::metrics::RequestKind;
@@ -32,7 +33,7 @@ use quorate_telemetry::metrics::RequestKind;
 /// The KV service.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -43,7 +44,7 @@ pub(crate) struct Kv {
 impl Kv {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -53,11 +54,11 @@ impl Kv {
     }
 
     fn scope<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
-        RequestScope::of_call(&self.profile, &self.reader, client)
+        RequestScope::of_call(&self.info, &self.reader, client)
     }
 
     fn scope_within<'a>(&'a self, client: &'a Client) -> RequestScope<'a> {
-        RequestScope::within_call(&self.profile, &self.reader, client)
+        RequestScope::within_call(&self.info, &self.reader, client)
     }
 
     /// Answers a range request of another service.
@@ -103,7 +104,7 @@ impl Kv {
         scope: &mut RequestScope<'_>,
         request: &RangeRequest,
     ) -> Result<Reply<RangeResponse>, RequestError> {
-        if !request.serializable && self.profile.is_learner() {
+        if !request.serializable && self.info.is_learner() {
             return Err(RequestError::NotSupportedForLearner);
         }
         let ready = self.proposer.prepare(scope.client(), Ask::Range(request)).await?;
@@ -121,7 +122,7 @@ impl Kv {
         let request = InternalRaftRequest { put: Some(put), ..InternalRaftRequest::default() };
         match self.propose(scope, request, RequestKind::Put).await? {
             Outcome::Put(mut response) => {
-                response.header = self.profile.complete(response.header);
+                response.header = self.info.complete(response.header);
                 Ok(response)
             }
             other => Err(unexpected(&other)),
@@ -139,7 +140,7 @@ impl Kv {
             InternalRaftRequest { delete_range: Some(delete), ..InternalRaftRequest::default() };
         match self.propose(scope, request, RequestKind::DeleteRange).await? {
             Outcome::DeleteRange(mut response) => {
-                response.header = self.profile.complete(response.header);
+                response.header = self.info.complete(response.header);
                 Ok(response)
             }
             other => Err(unexpected(&other)),
@@ -156,7 +157,7 @@ impl Kv {
         let request = InternalRaftRequest { txn: Some(txn), ..InternalRaftRequest::default() };
         match self.propose(scope, request, RequestKind::Txn).await? {
             Outcome::Txn(mut response) => {
-                response.header = self.profile.complete(response.header);
+                response.header = self.info.complete(response.header);
                 Ok(response)
             }
             other => Err(unexpected(&other)),
@@ -217,7 +218,7 @@ impl Kv {
         let (result, room) = gather(&self.reader, weight, move |reader| reader.range(&query)).await;
         let result = result?;
         let response = RangeResponse {
-            header: Some(self.profile.header(result.revision)),
+            header: Some(self.info.header(result.revision)),
             kvs: result.kvs,
             more: result.more,
             count: result.count,
@@ -279,7 +280,7 @@ impl Kv {
         let read = move |reader: &Reader| reader.txn(&request);
         let (response, room) = gather(&self.reader, weight, read).await;
         let mut response = response?;
-        response.header = self.profile.complete(response.header);
+        response.header = self.info.complete(response.header);
         Ok(Reply::new(response, room))
     }
 
@@ -291,9 +292,9 @@ impl Kv {
         pass: Pass,
         rooms: StreamRooms,
     ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
-        let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
+        let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
         let access_control = Arc::clone(&self.access_control);
-        let mut range = ChunkedRange::new(query, profile.limits().request_bytes_max);
+        let mut range = ChunkedRange::new(query, info.limits().request_bytes_max);
         let mut next = move || {
             let mut chunk = match range.next(|query| reader.range(query))? {
                 Ok(chunk) => chunk,
@@ -303,7 +304,7 @@ impl Kv {
                 return Some(Err(status(error)));
             }
             if chunk.header.is_some() {
-                chunk.header = profile.complete(chunk.header);
+                chunk.header = info.complete(chunk.header);
             }
             let len = chunk.encoded_len();
             if len >= COUNTED_BYTES_MIN {
@@ -331,7 +332,7 @@ impl Kv {
     }
 
     async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
-        let patience = self.profile.limits().request_timeout;
+        let patience = self.info.limits().request_timeout;
         Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
     }
 }
@@ -465,7 +466,7 @@ impl Kv {
         match outcome.map_err(status)? {
             Outcome::Compaction(response) => {
                 let revision = response.header.map_or(0, |header: ResponseHeader| header.revision);
-                let header = Some(self.profile.header(revision));
+                let header = Some(self.info.header(revision));
                 Ok(Response::new(CompactionResponse { header }))
             }
             other => Err(unexpected(&other)),

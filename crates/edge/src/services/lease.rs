@@ -20,13 +20,13 @@ use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use quorate_member::access::{AccessControl, Client};
 use quorate_member::lease_holder::LeaseHolder;
-use quorate_member::{Ask, Handles, Profile, Proposer, Reader};
+use quorate_member::{Ask, Handles, MemberInfo, Proposer, Reader};
 use quorate_telemetry::metrics::RequestKind;
 
 /// The Lease service.
 #[derive(Debug)]
 pub(crate) struct LeaseService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -36,7 +36,7 @@ pub(crate) struct LeaseService {
 impl LeaseService {
     pub(crate) fn new(handles: &Handles, leases: Arc<LeaseHolder>) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -64,10 +64,10 @@ impl LeaseService {
             .map_err(status)?
         {
             Outcome::LeaseGrant(mut response) => {
-                response.header = self.profile.complete(response.header);
-                self.profile.metrics().lease.granted.inc();
+                response.header = self.info.complete(response.header);
+                self.info.metrics().lease.granted.inc();
                 let ttl_secs = u64::try_from(response.ttl).unwrap_or_default();
-                self.profile.metrics().lease.ttl.observe_number(ttl_secs);
+                self.info.metrics().lease.ttl.observe_number(ttl_secs);
                 Ok(response)
             }
             other => Err(unexpected(&other)),
@@ -101,8 +101,8 @@ impl LeaseService {
             .map_err(status)?
         {
             Outcome::LeaseRevoke(mut response) => {
-                response.header = self.profile.complete(response.header);
-                self.profile.metrics().lease.revoked.inc();
+                response.header = self.info.complete(response.header);
+                self.info.metrics().lease.revoked.inc();
                 Ok(Response::new(response))
             }
             other => Err(unexpected(&other)),

@@ -23,7 +23,9 @@ use crate::snapshot_stream::{STREAM_BYTES, SnapshotStream};
 use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::Bound;
 use quorate_member::versions::Downgrades;
-use quorate_member::{Administrator, Handles, Profile, Proposer, Reader, RequestError, StreamEnds};
+use quorate_member::{
+    Administrator, Handles, MemberInfo, Proposer, Reader, RequestError, StreamEnds,
+};
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -31,7 +33,7 @@ use quorate_telemetry::metrics::RequestKind;
 /// The Maintenance service.
 #[derive(Debug)]
 pub(crate) struct MaintenanceService {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -43,7 +45,7 @@ pub(crate) struct MaintenanceService {
 impl MaintenanceService {
     pub(crate) fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -95,19 +97,19 @@ impl MaintenanceService {
         &self,
         _: Authorized<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let (facts, standing) = (self.profile.facts(), self.profile.standing());
+        let (facts, standing) = (self.info.facts(), self.info.standing());
         let downgrade = facts.versions.downgrade();
         let stats = self.reader.backend().stats();
         let mut errors = Vec::new();
-        if !self.profile.has_leader() {
+        if !self.info.has_leader() {
             errors.push(RequestError::NoLeader.to_string());
         }
         errors.extend(facts.alarms.of_kind(AlarmType::None as i32).map(alarm_text));
-        let quota = self.profile.limits().quota_configured;
+        let quota = self.info.limits().quota_configured;
         let target = downgrade.target_version.clone();
         Ok(Response::new(StatusResponse {
             header: Some(self.reader.current_header()),
-            version: self.profile.version_text(),
+            version: self.info.version_text(),
             db_size: to_signed(stats.size_bytes),
             leader: standing.leader(),
             raft_index: standing.committed().get(),
@@ -115,7 +117,7 @@ impl MaintenanceService {
             raft_applied_index: standing.applied().get(),
             errors,
             db_size_in_use: to_signed(stats.in_use_bytes),
-            is_learner: self.profile.is_learner(),
+            is_learner: self.info.is_learner(),
             storage_version: standing.storage_version().map_or_else(String::new, |v| v.to_string()),
             db_size_quota: quota,
             downgrade_info: Some(DowngradeInfo {
@@ -132,7 +134,7 @@ impl MaintenanceService {
         log::info!("starting defragment");
         let started = Instant::now();
         let defragmented = self.administrator.defragment().await.map_err(status)?;
-        self.profile.metrics().disk.backend_defrag.observe(started.elapsed());
+        self.info.metrics().disk.backend_defrag.observe(started.elapsed());
         log::info!(
             "finished defragment",
             "took" = started.elapsed(),
@@ -152,7 +154,7 @@ impl MaintenanceService {
         let started = Instant::now();
         let hash = blocking(move || backend.read().hash()).await;
         let hash = hash.map_err(|fault| self.reader.fault(fault)).map_err(status)?;
-        self.profile.metrics().mvcc.hash.observe(started.elapsed());
+        self.info.metrics().mvcc.hash.observe(started.elapsed());
         Ok(Response::new(HashResponse { header: Some(self.reader.current_header()), hash }))
     }
 
@@ -168,9 +170,9 @@ impl MaintenanceService {
         let current = view.current_revision();
         let hashed = blocking(move || view.hash_kv(revision)).await;
         let hashed = hashed.map_err(|error| self.reader.read_error(error)).map_err(status)?;
-        self.profile.metrics().mvcc.hash_revision.observe(started.elapsed());
+        self.info.metrics().mvcc.hash_revision.observe(started.elapsed());
         Ok(Response::new(HashKvResponse {
-            header: Some(self.profile.header(current)),
+            header: Some(self.info.header(current)),
             hash: hashed.hash,
             compact_revision: hashed.compact_revision,
             hash_revision: hashed.hash_revision,
@@ -186,9 +188,9 @@ impl MaintenanceService {
         let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
         let room = room.map_err(status)?;
         self.commit_backend(&client).await.map_err(status)?;
-        let storage_version = self.profile.standing().storage_version();
+        let storage_version = self.info.standing().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
-        let metrics = Arc::clone(self.profile.metrics());
+        let metrics = Arc::clone(self.info.metrics());
         let stream = SnapshotStream::new(self.reader.backend(), metrics, version, room);
         let end = self.streams.wait(false);
         Ok(Response::new(Box::pin(crate::calls::streams::until(stream, end))))

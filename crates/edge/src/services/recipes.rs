@@ -49,7 +49,7 @@ use crate::calls::contended_name::Name;
 use crate::calls::status::status;
 use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::{Bound, Room};
-use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnds};
+use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnds};
 
 /// The TTL of a contender without a lease of its own, unless it renews the lease that it gets.
 const TTL_SECS: i64 = 60;
@@ -64,7 +64,7 @@ pub(crate) struct Recipes {
     kv: Arc<Kv>,
     leases: Arc<LeaseService>,
     access_control: Arc<AccessControl>,
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) streams: Arc<StreamEnds>,
 }
@@ -75,7 +75,7 @@ impl Recipes {
             kv,
             leases,
             access_control: Arc::clone(&handles.access_control),
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             reader: Arc::clone(&handles.reader),
             streams: Arc::clone(&handles.streams),
         }
@@ -190,8 +190,8 @@ impl Recipes {
         stream.create(create, |key, end| {
             self.access_control.check_watch(&client.shown, key, end).map_err(|error| denial(&error))
         });
-        let (profile, reader) = (Arc::clone(&self.profile), Arc::clone(&self.reader));
-        KeyWatch { stream, profile, reader }
+        let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
+        KeyWatch { stream, info, reader }
     }
 }
 
@@ -204,7 +204,7 @@ fn deletes(response: &WatchResponse) -> bool {
 #[derive(Debug)]
 pub(crate) struct KeyWatch {
     stream: WatchStream,
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
 }
 
@@ -213,9 +213,9 @@ impl KeyWatch {
     pub(crate) async fn next(&mut self) -> Result<WatchResponse, Status> {
         let frame = poll_fn(|cx| {
             let header = HeaderFields {
-                cluster_id: self.profile.cluster_id(),
-                member_id: self.profile.id(),
-                raft_term: self.profile.applied_term().get(),
+                cluster_id: self.info.cluster_id(),
+                member_id: self.info.id(),
+                raft_term: self.info.applied_term().get(),
             };
             self.stream.poll_next(cx, &header)
         });

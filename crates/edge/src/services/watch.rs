@@ -44,7 +44,7 @@ use quorate_grpc::methods::Kind;
 use quorate_grpc::status::code_name;
 use quorate_grpc::wording::in_grpc_gos_words;
 use quorate_member::access::{AccessControl, Client};
-use quorate_member::{Handles, Profile, Reader, RequestError, StreamEnd, StreamEnds};
+use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnd, StreamEnds};
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
 
@@ -55,7 +55,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct WatchService {
     access_control: Arc<AccessControl>,
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     streams: Arc<StreamEnds>,
     message_bytes_max: usize,
@@ -65,7 +65,7 @@ impl WatchService {
     pub(crate) fn new(handles: &Handles, message_bytes_max: usize) -> Self {
         Self {
             access_control: Arc::clone(&handles.access_control),
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             reader: Arc::clone(&handles.reader),
             streams: Arc::clone(&handles.streams),
             message_bytes_max,
@@ -80,9 +80,9 @@ impl WatchService {
             client: client_by(&head),
             access_control: Arc::clone(&self.access_control),
             requests: Some(requests),
-            profile: Arc::clone(&self.profile),
+            info: Arc::clone(&self.info),
             reader: Arc::clone(&self.reader),
-            progress: progress_timer(self.profile.limits().progress_interval),
+            progress: progress_timer(self.info.limits().progress_interval),
             end: self.streams.wait(requires_leader(&head.headers)),
             chunk: BytesMut::new(),
             ending: Ending::Open,
@@ -112,7 +112,7 @@ struct Session {
     access_control: Arc<AccessControl>,
     /// `None` after the client has closed its side; events continue.
     requests: Option<Streaming<WatchRequest>>,
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
     progress: Interval,
     /// Ends the stream from the server's side.
@@ -133,7 +133,7 @@ impl Session {
                 Poll::Ready(None) => self.requests = None,
                 Poll::Ready(Some(Err(failure))) => {
                     self.requests = None;
-                    streams::count_receive_failure(self.profile.metrics(), Api::Watch, &failure);
+                    streams::count_receive_failure(self.info.metrics(), Api::Watch, &failure);
                     self.ending = Ending::With(match failure.code() {
                         Code::Cancelled => status(RequestError::WatchCanceled),
                         _ => in_grpc_gos_words(failure, Kind::BidiStream),
@@ -175,9 +175,9 @@ impl Session {
     /// Encodes responses into the chunk until it is full or no response is left.
     fn gather(&mut self, cx: &Context<'_>) -> Result<(), Status> {
         let header = HeaderFields {
-            cluster_id: self.profile.cluster_id(),
-            member_id: self.profile.id(),
-            raft_term: self.profile.applied_term().get(),
+            cluster_id: self.info.cluster_id(),
+            member_id: self.info.id(),
+            raft_term: self.info.applied_term().get(),
         };
         let (mut begun, mut event_count) = (None, 0);
         while self.chunk.len() < CHUNK_BYTES {
@@ -188,7 +188,7 @@ impl Session {
                     let len = frame.encoded_len();
                     let put = |chunk: &mut BytesMut| frame.encode(chunk);
                     put_message(&mut self.chunk, len, put).inspect_err(|_| {
-                        streams::count_send_failure(self.profile.metrics(), Api::Watch);
+                        streams::count_send_failure(self.info.metrics(), Api::Watch);
                     })?;
                 }
                 Poll::Ready(Err(fault)) => {
@@ -207,7 +207,7 @@ impl Session {
 
     /// Counts the events that were encoded together, and the time this took.
     fn count_sent(&self, event_count: usize, took: Duration) {
-        let metrics = self.profile.metrics();
+        let metrics = self.info.metrics();
         let Ok(events @ 1..) = u32::try_from(event_count) else {
             return metrics.server.watch_send_control.observe(took);
         };
@@ -257,7 +257,7 @@ impl Body for Session {
                 let begun = Instant::now();
                 this.stream.tick_progress();
                 let took = begun.elapsed();
-                this.profile.metrics().server.watch_send_progress.observe(took);
+                this.info.metrics().server.watch_send_progress.observe(took);
             }
             if let Poll::Ready(why) = this.end.as_mut().poll(cx) {
                 this.ending = Ending::With(status(why));

@@ -50,19 +50,17 @@ const LEADERLESS_CHECKS_MAX: u32 = 3;
 /// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
 /// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
-    let attributes = Attributes {
-        name: handles.profile.identity().name.clone(),
-        client_urls: client_urls.clone(),
-    };
+    let attributes =
+        Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };
     let is_known = || {
-        let facts = handles.profile.facts();
-        let own = facts.members.get(MemberId(handles.profile.id()));
+        let facts = handles.info.facts();
+        let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
     // What was known before the start says nothing about how far this member has come.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
-    while handles.profile.facts().members.get(MemberId(handles.profile.id())).is_none() {
+    while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
         looks.tick().await;
     }
     let becomes_known = async {
@@ -86,7 +84,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         };
         log::warn!(
             "failed to publish local member to cluster through raft",
-            "local-member-id" = format!("{:x}", handles.profile.id()),
+            "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
         // It may be known all the same, and this member up to date.
@@ -98,15 +96,15 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     }
     log::info!(
         "published local member to cluster through raft",
-        "local-member-id" = format!("{:x}", handles.profile.id()),
-        "cluster-id" = format!("{:x}", handles.profile.cluster_id()),
-        "publish-timeout" = handles.profile.limits().request_timeout
+        "local-member-id" = format!("{:x}", handles.info.id()),
+        "cluster-id" = format!("{:x}", handles.info.cluster_id()),
+        "publish-timeout" = handles.info.limits().request_timeout
     );
 }
 
 async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(), RequestError> {
     let set = ClusterMemberAttrSetRequest {
-        member_id: handles.profile.id(),
+        member_id: handles.info.id(),
         member_attributes: Some(attributes.clone()),
     };
     let request = InternalRaftRequest {
@@ -118,16 +116,16 @@ async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(
 
 /// Sets the gauge that says whether this member is a learner.
 pub fn show_learner(handles: &Handles) {
-    handles.profile.metrics().server.is_learner.set(i64::from(handles.profile.is_learner()));
+    handles.info.metrics().server.is_learner.set(i64::from(handles.info.is_learner()));
 }
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
 pub async fn follow_leadership(handles: Arc<Handles>) {
-    let mut leadership = handles.profile.standing().leadership();
+    let mut leadership = handles.info.standing().leadership();
     let mut last_leader = NONE;
     loop {
         let now = *leadership.borrow_and_update();
-        let metrics = &handles.profile.metrics().server;
+        let metrics = &handles.info.metrics().server;
         metrics.has_leader.set(i64::from(now.leader != NONE));
         metrics.is_leader.set(i64::from(now.role == Role::Leader));
         show_learner(&handles);
@@ -151,13 +149,13 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
 
 /// Ends the streams that want a leader when there is none for too long.
 pub async fn watch_for_leader(handles: Arc<Handles>) {
-    let mut ticks = interval(handles.profile.limits().election_timeout);
+    let mut ticks = interval(handles.info.limits().election_timeout);
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
         // A promotion changes this, and no leader.
         show_learner(&handles);
-        if !handles.profile.standing().misses_leader(handles.profile.limits().election_timeout) {
+        if !handles.info.standing().misses_leader(handles.info.limits().election_timeout) {
             missing_count = 0;
             continue;
         }
@@ -175,7 +173,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
     let mut ticks = interval(EXPIRY_SCAN);
     // At the same moments as the other duties: each waking costs more than what is looked at.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut leadership = handles.profile.standing().leadership();
+    let mut leadership = handles.info.standing().leadership();
     loop {
         // Others have nothing to look for until they lead.
         if leadership.wait_for(|now| now.role == Role::Leader).await.is_err() {
@@ -208,8 +206,8 @@ pub async fn end_leases(handles: Arc<Handles>) {
 async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
-            handles.profile.metrics().lease.expired.inc();
-            handles.profile.metrics().lease.revoked.inc();
+            handles.info.metrics().lease.expired.inc();
+            handles.info.metrics().lease.revoked.inc();
         }
         Err(error) => log::warn!(
             "failed to revoke lease",
@@ -259,7 +257,7 @@ pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) 
     loop {
         ticks.tick().await;
         let revision = handles.reader.view().current_revision();
-        let Some(target) = compactor.tick(revision, handles.profile.standing().leads()) else {
+        let Some(target) = compactor.tick(revision, handles.info.standing().leads()) else {
             continue;
         };
         let target = handles.proposer.compaction_point(target);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use quorate_raft::{NONE, Role};
 use quorate_state::units::MemberId;
 
-use crate::{Handles, Profile, Reader, RequestError};
+use crate::{Handles, MemberInfo, Reader, RequestError};
 use quorate_telemetry::log;
 
 /// Between two attempts to have the leader do something.
@@ -32,14 +32,14 @@ pub struct Leader {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct LeaderWatch {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     reader: Arc<Reader>,
 }
 
 impl LeaderWatch {
     /// Of these handles.
     pub fn new(handles: &Handles) -> Self {
-        Self { profile: Arc::clone(&handles.profile), reader: Arc::clone(&handles.reader) }
+        Self { info: Arc::clone(&handles.info), reader: Arc::clone(&handles.reader) }
     }
 
     /// Waits until there is a leader, or there has been none for an election timeout.
@@ -48,20 +48,20 @@ impl LeaderWatch {
     /// What etcd's followers would meanwhile go on to accept, because they do not know yet, waits for the
     /// successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
-        let patience = self.profile.limits().election_timeout;
-        let is_led = self.profile.standing().has_leader_within(patience).await;
+        let patience = self.info.limits().election_timeout;
+        let is_led = self.info.standing().has_leader_within(patience).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 
     /// Waits until there is a leader that can be asked.
     pub async fn wait_for_leader(&self, deadline: Instant) -> Result<Leader, RequestError> {
-        let mut leadership = self.profile.standing().leadership();
+        let mut leadership = self.info.standing().leadership();
         let found = async {
             loop {
                 let led = leadership.wait_for(|now| now.leader != NONE).await;
                 let id = led.map_err(|_| RequestError::Stopped)?.leader;
                 // A member that is new here may know who leads before it knows the members.
-                match self.profile.facts().members.get(MemberId(id)) {
+                match self.info.facts().members.get(MemberId(id)) {
                     Some(row) => return Ok(Leader { id, peer_urls: row.peer_urls.clone() }),
                     None => tokio::time::sleep(LOOK_AGAIN).await,
                 }
@@ -80,7 +80,7 @@ impl LeaderWatch {
         leader: u64,
         asking: impl Future<Output = T>,
     ) -> Option<T> {
-        let mut leadership = self.profile.standing().leadership();
+        let mut leadership = self.info.standing().leadership();
         tokio::select! {
             biased;
             answer = asking => Some(answer),
@@ -91,7 +91,7 @@ impl LeaderWatch {
     /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
     /// the confirmation. Does not wait any longer once it has ceased to lead.
     pub async fn confirm_leadership(&self) -> bool {
-        let standing = self.profile.standing();
+        let standing = self.info.standing();
         let mut leadership = standing.leadership();
         let before = standing.state();
         if !before.leads() {

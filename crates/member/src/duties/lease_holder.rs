@@ -27,7 +27,7 @@ use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
 use crate::requests::access::{AccessControl, Shown};
-use crate::{Handles, Profile, Proposer, Reader, RequestError};
+use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_peer::pool::ConnectionPool;
@@ -58,7 +58,7 @@ enum Unanswered {
 /// See the module.
 #[derive(Debug)]
 pub struct LeaseHolder {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -71,7 +71,7 @@ impl LeaseHolder {
     /// Of these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -83,7 +83,7 @@ impl LeaseHolder {
     /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
     /// if there is no such lease any more.
     pub async fn renew(&self, client: &Shown, id: LeaseId) -> Result<Option<i64>, RequestError> {
-        let mut task = LeaseTask::renew(id, self.profile.limits().renews_at_once);
+        let mut task = LeaseTask::renew(id, self.info.limits().renews_at_once);
         let mut patience = Patience::default();
         loop {
             match self.answer(&mut task, Some(client)).await? {
@@ -176,7 +176,7 @@ impl LeaseHolder {
                 LeaseStep::AskLeader => return Ok(None),
                 LeaseStep::Answer(answer) => {
                     if matches!(answer, LeaseAnswer::Renewed { .. }) {
-                        self.profile.metrics().lease.renewed.inc();
+                        self.info.metrics().lease.renewed.inc();
                     }
                     return Ok(Some(answer));
                 }
@@ -205,13 +205,13 @@ impl LeaseHolder {
         read: impl Fn(&Response<Bytes>) -> Result<T, Unanswered>,
         patience: &mut Patience,
     ) -> Result<Option<T>, RequestError> {
-        let limit = self.profile.limits().request_timeout;
+        let limit = self.info.limits().request_timeout;
         let deadline = *patience.0.get_or_insert_with(|| Instant::now() + limit);
         let leader = self.leader.wait_for_leader(deadline).await?;
-        let is_other = leader.id != self.profile.id();
+        let is_other = leader.id != self.info.id();
         let body = body();
         for url in leader.peer_urls.iter().filter(|_| is_other) {
-            let asking = ask((&self.to_leader, self.profile.dialer()), url, path, &body, deadline);
+            let asking = ask((&self.to_leader, self.info.dialer()), url, path, &body, deadline);
             let Some(answer) = self.leader.while_leading(leader.id, asking).await else { break };
             match answer.and_then(|answer| read(&answer)) {
                 Ok(answer) => return Ok(Some(answer)),

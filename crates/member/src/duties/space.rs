@@ -101,7 +101,7 @@ impl Warning {
     fn look(&mut self, handles: &Handles) {
         let (bytes, in_use) = handles.proposer.backend_bytes();
         let Some(is_high) = self.note(bytes) else { return };
-        handles.profile.metrics().server.quota_warning.set(i64::from(is_high));
+        handles.info.metrics().server.quota_warning.set(i64::from(is_high));
         if is_high {
             log::warn!(
                 "the backend file has come near its quota; writes are refused once it is reached",
@@ -172,7 +172,7 @@ impl Keeper {
 async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     let alarm = AlarmRequest {
         action: AlarmAction::Deactivate.into(),
-        member_id: handles.profile.id(),
+        member_id: handles.info.id(),
         alarm: AlarmType::Nospace.into(),
     };
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
@@ -192,11 +192,11 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
 /// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead, and takes it back
 /// afterwards, also when the process was restarted meanwhile.
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
-    let own_id = MemberId(handles.profile.id());
-    let mut refuses_writes = handles.profile.standing().refuses_writes();
+    let own_id = MemberId(handles.info.id());
+    let mut refuses_writes = handles.info.standing().refuses_writes();
     loop {
         let refuses = *refuses_writes.borrow_and_update();
-        match handles.profile.facts().alarms.due_for_disk(own_id, refuses) {
+        match handles.info.facts().alarms.due_for_disk(own_id, refuses) {
             Some(AlarmAction::Activate) => {
                 if let Err(error) = handles.proposer.raise_no_space(Cause::FullDisk).await {
                     log::warn!(
@@ -216,14 +216,14 @@ pub async fn answer_for_full_disk(handles: Arc<Handles>) {
 }
 
 fn has_own_alarm(handles: &Handles) -> bool {
-    let own_id = MemberId(handles.profile.id());
+    let own_id = MemberId(handles.info.id());
     let kind = i32::from(AlarmType::Nospace);
-    handles.profile.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
+    handles.info.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
 }
 
 /// Takes back the alarm of a full disk when another member leads, or when this member's file holds everything applied.
 async fn take_back_for_room(handles: &Handles) {
-    let standing = handles.profile.standing();
+    let standing = handles.info.standing();
     if standing.leader() == NONE || (standing.leads() && !is_written(handles).await) {
         return;
     }

@@ -25,8 +25,8 @@ use quorate_telemetry::throttle::LogThrottle;
 use crate::error::RequestError;
 use crate::requests::access::{AccessControl, Client, Provider, Shown};
 use crate::requests::admission::Source;
+use crate::requests::member_info::MemberInfo;
 use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
-use crate::requests::profile::Profile;
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
 
@@ -39,7 +39,7 @@ const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 /// See the module.
 #[derive(Debug)]
 pub struct Accounts {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) info: Arc<MemberInfo>,
     pub(crate) access_control: Arc<AccessControl>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) proposer: Arc<Proposer>,
@@ -67,7 +67,7 @@ impl Accounts {
         user: &str,
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let deadline = Instant::now() + self.info.limits().request_timeout;
         let nobody = Client { shown: Shown::Nothing, ..client.clone() };
         loop {
             self.reader.read_barrier().await?;

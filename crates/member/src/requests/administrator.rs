@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::error::RequestError;
 use crate::requests::admission::{Admission, Bound, Room};
-use crate::requests::profile::Profile;
+use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::batch_queue;
 use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
@@ -25,7 +25,7 @@ const PEER_LOOK: Duration = Duration::from_millis(50);
 /// See the module.
 #[derive(Debug)]
 pub struct Administrator {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) info: Arc<MemberInfo>,
     pub(crate) driver: DriverHandle,
     pub(crate) applier: batch_queue::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
@@ -53,28 +53,28 @@ impl Administrator {
 
     /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.
     pub async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
-        if !self.profile.standing().leads() {
+        if !self.info.standing().leads() {
             return Err(RequestError::NotLeader);
         }
-        if self.profile.facts().members.get(MemberId(to)).is_none_or(|row| row.is_learner) {
+        if self.info.facts().members.get(MemberId(to)).is_none_or(|row| row.is_learner) {
             return Err(RequestError::BadLeaderTransferee);
         }
         let started = Instant::now();
         log::info!(
             "leadership transfer starting",
-            "local-member-id" = format!("{:x}", self.profile.id()),
-            "current-leader-member-id" = format!("{:x}", self.profile.id()),
+            "local-member-id" = format!("{:x}", self.info.id()),
+            "current-leader-member-id" = format!("{:x}", self.info.id()),
             "transferee-member-id" = format!("{to:x}")
         );
-        let mut leadership = self.profile.standing().leadership();
+        let mut leadership = self.info.standing().leadership();
         let _place = self.take_task()?;
         self.driver.request(Input::TransferLeadership(to))?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
         log::info!(
             "leadership transfer finished",
-            "local-member-id" = format!("{:x}", self.profile.id()),
-            "old-leader-member-id" = format!("{:x}", self.profile.id()),
+            "local-member-id" = format!("{:x}", self.info.id()),
+            "old-leader-member-id" = format!("{:x}", self.info.id()),
             "new-leader-member-id" = format!("{to:x}"),
             "took" = started.elapsed()
         );
@@ -84,16 +84,16 @@ impl Administrator {
     /// Before a stop: a leader with other voters gives the lead to the one that has been connected longest,
     /// so that nobody has to wait for an election. Takes no longer than the request timeout.
     pub async fn hand_over(&self) {
-        let own_id = format!("{:x}", self.profile.id());
-        if !self.profile.standing().leads() {
+        let own_id = format!("{:x}", self.info.id());
+        if !self.info.standing().leads() {
             log::info!(
                 "skipped leadership transfer; local server is not leader",
                 "local-member-id" = own_id,
-                "current-leader-member-id" = format!("{:x}", self.profile.standing().leader())
+                "current-leader-member-id" = format!("{:x}", self.info.standing().leader())
             );
             return;
         }
-        let facts = self.profile.facts();
+        let facts = self.info.facts();
         let voters: Vec<u64> = facts
             .members
             .iter()
@@ -108,15 +108,13 @@ impl Administrator {
             );
             return;
         }
-        let others = voters.into_iter().filter(|id| *id != self.profile.id());
+        let others = voters.into_iter().filter(|id| *id != self.info.id());
         let connected = others.filter_map(|id| Some((self.peers.active_since(id)?, id)));
         let moved = match connected.min() {
             None => Err(RequestError::Unhealthy),
             Some((_, to)) => {
-                let moving = tokio::time::timeout(
-                    self.profile.limits().request_timeout,
-                    self.move_leader(to),
-                );
+                let moving =
+                    tokio::time::timeout(self.info.limits().request_timeout, self.move_leader(to));
                 tokio::select! {
                     moved = moving => moved.unwrap_or(Err(RequestError::TimeoutMovingLeader)),
                     // The member may be stopping too: it cannot take the lead any more.
@@ -158,7 +156,7 @@ impl Administrator {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();
             // Otherwise the hash is computed, as etcd does before a compaction has finished.
-            _ = tokio::time::timeout(self.profile.limits().request_timeout, hashed).await;
+            _ = tokio::time::timeout(self.info.limits().request_timeout, hashed).await;
         }
     }
 
@@ -196,8 +194,8 @@ impl Administrator {
     fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
         let mut count = self.defragmentation_count.lock();
         change(&mut count);
-        self.profile.metrics().disk.defrag_inflight.set(i64::from(*count > 0));
-        if self.profile.limits().unhealthy_on_defragmentation {
+        self.info.metrics().disk.defrag_inflight.set(i64::from(*count > 0));
+        if self.info.limits().unhealthy_on_defragmentation {
             self.serving.send_replace(*count == 0);
         }
     }

@@ -19,7 +19,7 @@ use quorate_state::backend::Backend;
 use crate::error::RequestError;
 use crate::requests::access::{AccessControl, Author, Client};
 use crate::requests::compaction_point;
-use crate::requests::profile::Profile;
+use crate::requests::member_info::MemberInfo;
 use crate::requests::reader::Reader;
 use crate::requests::slow::{self, Trace, TracedWrites};
 use crate::requests::timeout::{Lead, TimedOut};
@@ -45,7 +45,7 @@ const COMPARED_INLINE_MAX: usize = 1_024;
 /// See the module.
 #[derive(Debug)]
 pub struct Proposer {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) info: Arc<MemberInfo>,
     pub(crate) access_control: Arc<AccessControl>,
     pub(crate) reader: Arc<Reader>,
     pub(crate) driver: DriverHandle,
@@ -72,7 +72,7 @@ impl Proposer {
 
     /// Takes a client's request through its checks, or refuses it.
     pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
-        let mut course = Course::new(self.profile.limits().txn_ops_max);
+        let mut course = Course::new(self.info.limits().txn_ops_max);
         loop {
             match course.step(ask)? {
                 Step::Credentials => self.check_credentials(client).await?,
@@ -140,8 +140,8 @@ impl Proposer {
         kind: RequestKind,
         kept: Option<&mut Bytes>,
     ) -> Result<Response, RequestError> {
-        let standing = self.profile.standing();
-        let first = kind == RequestKind::LeaseRevoke && self.profile.limits().revocations_first;
+        let standing = self.info.standing();
+        let first = kind == RequestKind::LeaseRevoke && self.info.limits().revocations_first;
         if standing.is_overloaded(first) {
             return Err(RequestError::TooManyRequests);
         }
@@ -153,10 +153,10 @@ impl Proposer {
         let request_id = self.request_ids.next();
         let (username, auth_revision) = self.access_control.sign(author)?;
         let header = RequestHeader { id: request_id, username, auth_revision };
-        let bytes_max = self.profile.limits().request_bytes_max;
+        let bytes_max = self.info.limits().request_bytes_max;
         let proposal = encode(header, request, bytes_max).ok_or(RequestError::TooLarge)?;
         let started = Instant::now();
-        let deadline = started + self.profile.limits().request_timeout;
+        let deadline = started + self.info.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
         self.pending.add(request_id, completer, proposal.data.len())?;
@@ -265,13 +265,13 @@ impl Proposer {
     /// credentials are checked before.
     async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
-        let room = Room { quota, headroom_bytes: self.profile.limits().quota_headroom };
+        let room = Room { quota, headroom_bytes: self.info.limits().quota_headroom };
         if room.allows(size_bytes, cost) {
             return Ok(());
         }
         self.check_credentials(client).await?;
         // Once is enough: as long as the alarm is raised, every write comes by here.
-        if !self.profile.facts().alarms.is_out_of_space() {
+        if !self.info.facts().alarms.is_out_of_space() {
             warn_of_full_store(quota, size_bytes);
         }
         // Whether or not that works out, there is no room.
@@ -289,7 +289,7 @@ impl Proposer {
 
     /// Raises the NOSPACE alarm of this member: all members refuse writes.
     pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
-        let request = no_space_alarm(self.profile.id(), AlarmAction::Activate, cause);
+        let request = no_space_alarm(self.info.id(), AlarmAction::Activate, cause);
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
@@ -312,7 +312,7 @@ impl Proposer {
     }
 
     fn has_members_of_etcd(&self) -> bool {
-        let (own, facts) = (self.profile.id(), self.profile.facts());
+        let (own, facts) = (self.info.id(), self.info.facts());
         let gate = quorate_config::FeatureGate::CompactHashCheck.name();
         let mut others = facts.members.iter().filter(|member| member.id.0 != own);
         others.any(|member| self.peers.setting_of(member.id.0, gate).is_none())
@@ -325,14 +325,14 @@ impl Proposer {
 
     /// Why a request got no answer in time.
     fn explain_timeout(&self, started: Instant) -> RequestError {
-        let (standing, peers) = (self.profile.standing(), &self.peers);
+        let (standing, peers) = (self.info.standing(), &self.peers);
         // Without a leader it was never proposed: what ended it is its own time.
         if standing.had_no_leader_since(started) {
             return RequestError::DeadlineExceeded;
         }
         let lead = match standing.leader() {
             quorate_raft::NONE => Lead::Nobody,
-            id if id == self.profile.id() => self.readers.look(|facts| Lead::Own {
+            id if id == self.info.id() => self.readers.look(|facts| Lead::Own {
                 member_count: facts.members.iter().len(),
                 connected_since: facts
                     .members
@@ -343,7 +343,7 @@ impl Proposer {
             }),
             id => Lead::Other { connected_since: peers.active_since(id) },
         };
-        let election_timeout = self.profile.limits().election_timeout;
+        let election_timeout = self.info.limits().election_timeout;
         TimedOut { started, led_since: *self.led_since.lock(), election_timeout, lead }.explain()
     }
 }
@@ -386,7 +386,7 @@ struct Ticket<'a> {
 
 impl<'a> Ticket<'a> {
     fn new(proposer: &'a Proposer, request_id: u64, kind: RequestKind, started: Instant) -> Self {
-        proposer.profile.metrics().server.proposals_pending.inc();
+        proposer.info.metrics().server.proposals_pending.inc();
         Self { proposer, request_id, kind, started, succeeded: false }
     }
 
@@ -397,7 +397,7 @@ impl<'a> Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let metrics = &self.proposer.profile.metrics().server;
+        let metrics = &self.proposer.info.metrics().server;
         metrics.proposals_pending.dec();
         if !self.succeeded {
             metrics.proposals_failed.inc();

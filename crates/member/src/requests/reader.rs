@@ -17,7 +17,7 @@ use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::error::RequestError;
 use crate::requests::admission::{Admission, Bound, Room};
-use crate::requests::profile::Profile;
+use crate::requests::member_info::MemberInfo;
 use crate::requests::slow::{self, ReadDone, ReadKind, ReadTimes};
 use crate::threads::channels::{DriverHandle, Input};
 use crate::threads::completion;
@@ -42,7 +42,7 @@ pub struct Weight {
 /// See the module.
 #[derive(Debug)]
 pub struct Reader {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) info: Arc<MemberInfo>,
     pub(crate) readers: Readers,
     pub(crate) backend: Backend,
     pub(crate) driver: DriverHandle,
@@ -78,30 +78,30 @@ impl Reader {
 
     /// The header of a response at the current revision.
     pub fn current_header(&self) -> ResponseHeader {
-        self.profile.header(self.view().current_revision())
+        self.info.header(self.view().current_revision())
     }
 
     /// Waits until a read of the newest view is not stale.
     pub async fn read_barrier(&self) -> Result<(), RequestError> {
-        if self.profile.standing().reads_need_no_barrier() {
+        if self.info.standing().reads_need_no_barrier() {
             return Ok(());
         }
         let _place = self.admission.reads.take(1)?;
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let deadline = Instant::now() + self.info.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
         self.driver.request(Input::ReadBarrier(completer))?;
         match waiting.await {
             Some(Outcome::Ready) => Ok(()),
             Some(Outcome::BarrierFailed(failure)) => {
-                self.profile.metrics().server.read_indexes_failed.inc();
+                self.info.metrics().server.read_indexes_failed.inc();
                 Err(failure.into())
             }
             Some(Outcome::Applied(_) | Outcome::ProposalFailed(_) | Outcome::ConfChange(_)) => {
                 unreachable!("a barrier's slot gets a barrier's answer")
             }
             None => {
-                self.profile.metrics().server.slow_read_indexes.inc();
+                self.info.metrics().server.slow_read_indexes.inc();
                 Err(RequestError::Timeout)
             }
         }
@@ -109,13 +109,13 @@ impl Reader {
 
     /// Waits, for a short while, until everything known to be committed is applied.
     pub async fn wait_applied(&self) -> Result<(), RequestError> {
-        let standing = self.profile.standing();
+        let standing = self.info.standing();
         let committed = standing.committed();
         if standing.applied() >= committed {
             return Ok(());
         }
         let _place = self.admission.reads.take(1)?;
-        let deadline = Instant::now() + self.profile.limits().apply_timeout;
+        let deadline = Instant::now() + self.info.limits().apply_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
         standing.when_applied(committed, completer);
@@ -153,7 +153,7 @@ impl Reader {
             None
         } else {
             let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
-            let patience = self.profile.limits().request_timeout;
+            let patience = self.info.limits().request_timeout;
             Some(Bound::take_within(&self.admission.lists, bytes, patience).await?)
         };
         Ok(Weight { is_long: room.is_some() || walked >= LONG_WALK_KEYS, room })
@@ -161,11 +161,11 @@ impl Reader {
 
     /// Reads a range from the newest view.
     pub fn range(&self, query: &RangeQuery) -> Result<RangeResult, RequestError> {
-        self.profile.metrics().mvcc.range.inc();
+        self.info.metrics().mvcc.range.inc();
         let started = Instant::now();
         let result = self.view().range(query);
         let success = if result.is_ok() { "true" } else { "false" };
-        self.profile.metrics().server.range_duration.with(&[success]).observe(started.elapsed());
+        self.info.metrics().server.range_duration.with(&[success]).observe(started.elapsed());
         result.map_err(|error| self.read_error(error))
     }
 
@@ -173,7 +173,7 @@ impl Reader {
     pub fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, RequestError> {
         let (outcome, looks) =
             read_txn(&self.view(), request).map_err(|fault| self.fault(fault))?;
-        let metrics = &self.profile.metrics().mvcc;
+        let metrics = &self.info.metrics().mvcc;
         metrics.range.add(looks.ranges);
         metrics.txn.add(looks.txns);
         outcome.map_err(RequestError::Refused)
@@ -188,11 +188,11 @@ impl Reader {
         took: Duration,
         told: impl FnOnce() -> (String, Result<String, &'a RequestError>),
     ) {
-        let limits = self.profile.limits();
+        let limits = self.info.limits();
         if slow::is_worth_a_line(took, limits) {
             let (request, response) = told();
             let read = ReadDone { times, took, kind, request, response };
-            slow::tell_of_read(read, limits, self.profile.metrics());
+            slow::tell_of_read(read, limits, self.info.metrics());
         }
     }
 
@@ -223,11 +223,11 @@ impl LeaseView for Reader {
     }
 
     fn now(&self) -> Millis {
-        self.profile.now()
+        self.info.now()
     }
 
     fn leadership(&self) -> LeadershipState {
-        self.profile.standing().state()
+        self.info.standing().state()
     }
 }
 

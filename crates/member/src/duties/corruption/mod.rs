@@ -103,7 +103,7 @@ pub async fn check_before_serving(
 pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, faults: FaultReports) {
     log::info!(
         "enabled corruption checking",
-        "local-member-id" = format!("{:x}", handles.profile.id()),
+        "local-member-id" = format!("{:x}", handles.info.id()),
         "interval" = period
     );
     let mut ticks = interval(period);
@@ -112,7 +112,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !handles.profile.standing().leads() {
+        if !handles.info.standing().leads() {
             continue;
         }
         match compare(&handles).await {
@@ -152,11 +152,11 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let answers = survey(handles).take(&before).await;
     handles.reader.read_barrier().await?;
     let after = hash_now(handles).await?;
-    let own = Progress { member: handles.profile.id(), before, after };
+    let own = Progress { member: handles.info.id(), before, after };
     let answers: Vec<(u64, Answer)> =
         answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
     let mut finding = rules::compare(&own, &answers);
-    let judges_itself = handles.profile.limits().rebuilds_itself;
+    let judges_itself = handles.info.limits().rebuilds_itself;
     if finding.is_some() && judges_itself && is_bad(handles, &before, &answers) {
         log::warn!("nobody is accused: a quorum holds something else than this member");
         finding = None;
@@ -179,7 +179,7 @@ async fn hash_now(handles: &Handles) -> Result<HashKv, MvccError> {
 pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     log::info!(
         "enabled compaction hash checking",
-        "local-member-id" = format!("{:x}", handles.profile.id()),
+        "local-member-id" = format!("{:x}", handles.info.id()),
         "interval" = period
     );
     let mut ticks = interval(period);
@@ -188,7 +188,7 @@ pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     let mut checked = 0;
     loop {
         ticks.tick().await;
-        if handles.profile.standing().leads() {
+        if handles.info.standing().leads() {
             checked = compare_remembered(&handles, checked).await;
         }
     }
@@ -199,7 +199,7 @@ pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
 async fn compare_remembered(handles: &Handles, checked: i64) -> i64 {
     let mut hashes = handles.reader.view().remembered_hashes();
     hashes.retain(|hash| hash.hash_revision > checked);
-    let own = handles.profile.id();
+    let own = handles.info.id();
     for (position, hash) in hashes.iter().rev().enumerate() {
         let answers = survey(handles).take(hash).await;
         let agreement = rules::agree(own, hash, &answers);
@@ -273,9 +273,9 @@ pub async fn hash_compactions(handles: Arc<Handles>, faults: FaultReports) {
 }
 
 fn survey(handles: &Handles) -> Survey {
-    let (profile, facts) = (&handles.profile, handles.profile.facts());
-    let timeout = profile.limits().request_timeout;
-    Survey::new(profile.identity(), &facts.members, profile.dialer(), timeout)
+    let (info, facts) = (&handles.info, handles.info.facts());
+    let timeout = info.limits().request_timeout;
+    Survey::new(info.identity(), &facts.members, info.dialer(), timeout)
 }
 
 async fn raise_alarm(handles: &Handles, member: u64) {

@@ -81,7 +81,7 @@ pub async fn keep_watch(
                 findings += 1;
                 log::error!(
                     "a quorum of the other members holds something else than this member",
-                    "local-member-id" = format!("{:x}", handles.profile.id()),
+                    "local-member-id" = format!("{:x}", handles.info.id()),
                     "quorum-hash" = hash,
                     "findings" = findings
                 );
@@ -96,7 +96,7 @@ pub async fn keep_watch(
                 }
                 log::error!(
                     "this member goes on with a state that is bad: no other member hands one out",
-                    "local-member-id" = format!("{:x}", handles.profile.id()),
+                    "local-member-id" = format!("{:x}", handles.info.id()),
                     "advice" = "remove this member, delete its directory, and add it anew"
                 );
             }
@@ -107,7 +107,7 @@ pub async fn keep_watch(
                 if !has_told {
                     log::warn!(
                         "this member is accused, and no quorum says what is right; it goes on as it is",
-                        "local-member-id" = format!("{:x}", handles.profile.id())
+                        "local-member-id" = format!("{:x}", handles.info.id())
                     );
                 }
                 has_told = true;
@@ -127,7 +127,7 @@ pub async fn keep_watch(
 
 /// Whether any other member is of this program: those of etcd hand no state out.
 fn has_source(handles: &Handles) -> bool {
-    let (own, facts) = (handles.profile.id(), handles.profile.facts());
+    let (own, facts) = (handles.info.id(), handles.info.facts());
     let gate = quorate_config::FeatureGate::CompactHashCheck.name();
     let mut others = facts.members.iter().filter(|member| member.id.0 != own);
     others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
@@ -142,8 +142,8 @@ async fn look(handles: &Handles) -> Result<Verdict, MvccError> {
 
 /// What these answers say of it.
 pub(super) fn verdict(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> Verdict {
-    let facts = handles.profile.facts();
-    rules::judge(held, Some(handles.profile.id()), &voters(&facts.members), answers)
+    let facts = handles.info.facts();
+    rules::judge(held, Some(handles.info.id()), &voters(&facts.members), answers)
 }
 
 fn voters(members: &Members) -> BTreeSet<u64> {
@@ -156,16 +156,16 @@ fn told<E>(answers: Vec<(u64, Result<Answer, E>)>) -> Vec<(u64, Answer)> {
 
 /// Whether an alarm names this member.
 fn is_accused(handles: &Handles) -> bool {
-    is_alarm_against(handles, &[handles.profile.id()])
+    is_alarm_against(handles, &[handles.info.id()])
 }
 
 /// Whether one does, or names nobody, which says that somebody is bad.
 fn may_be_meant(handles: &Handles) -> bool {
-    is_alarm_against(handles, &[handles.profile.id(), rules::ANY_MEMBER])
+    is_alarm_against(handles, &[handles.info.id(), rules::ANY_MEMBER])
 }
 
 fn is_alarm_against(handles: &Handles, members: &[u64]) -> bool {
-    let facts = handles.profile.facts();
+    let facts = handles.info.facts();
     let mut raised = facts.alarms.of_kind(i32::from(AlarmType::Corrupt));
     raised.any(|alarm| members.contains(&alarm.member.0))
 }
@@ -173,14 +173,14 @@ fn is_alarm_against(handles: &Handles, members: &[u64]) -> bool {
 async fn take_back(handles: &Handles) {
     let alarm = AlarmRequest {
         action: alarm_request::AlarmAction::Deactivate.into(),
-        member_id: handles.profile.id(),
+        member_id: handles.info.id(),
         alarm: AlarmType::Corrupt.into(),
     };
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
     match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
         Ok(_) => log::warn!(
             "took the alarm against this member back: it was rebuilt, and holds what a quorum holds",
-            "local-member-id" = format!("{:x}", handles.profile.id())
+            "local-member-id" = format!("{:x}", handles.info.id())
         ),
         Err(error) => log::warn!(
             "failed to take the alarm against this member back; the next look will again",

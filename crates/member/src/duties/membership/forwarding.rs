@@ -37,17 +37,17 @@ impl Membership {
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Member>, RequestError> {
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let deadline = Instant::now() + self.info.limits().request_timeout;
         loop {
             let leader = self.leader.wait_for_leader(deadline).await?;
-            if leader.id == self.profile.id() {
+            if leader.id == self.info.id() {
                 match self.promote_as_leader(client, id).await {
                     Err(RequestError::NotLeader) => {}
                     outcome => return outcome,
                 }
             } else {
                 for url in &leader.peer_urls {
-                    match ask(self.profile.dialer(), url, id, token, deadline).await {
+                    match ask(self.info.dialer(), url, id, token, deadline).await {
                         Ok(outcome) => return outcome,
                         Err(error) => log::warn!(
                             "failed to forward a promotion to the leader",

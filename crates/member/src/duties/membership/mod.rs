@@ -22,7 +22,7 @@ use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::duties::leadership::LeaderWatch;
 use crate::requests::access::{AccessControl, Shown};
-use crate::{Administrator, Handles, Profile, Proposer, Reader, RequestError};
+use crate::{Administrator, Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_config::Url;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
@@ -33,7 +33,7 @@ const STEADY_AFTER: Duration = Duration::from_secs(5);
 /// See the module.
 #[derive(Debug)]
 pub struct Membership {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -46,7 +46,7 @@ impl Membership {
     /// Of these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -70,7 +70,7 @@ impl Membership {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = member_id(&peer_urls, "", Some(since_epoch.as_secs()));
         let row = Member { is_learner, ..Member::new(id, peer_urls) };
-        if self.profile.limits().checks_reconfigurations {
+        if self.info.limits().checks_reconfigurations {
             checks::check_addition(&self.voters(), is_learner)
                 .map_err(|danger| self.reject("add", id.0, danger))?;
         }
@@ -83,8 +83,8 @@ impl Membership {
     /// Removes a member, for a client that may administer.
     pub async fn remove(&self, client: &Shown, id: u64) -> Result<Vec<Member>, RequestError> {
         let is_learner =
-            self.profile.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
-        if self.profile.limits().checks_reconfigurations && !is_learner {
+            self.info.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
+        if self.info.limits().checks_reconfigurations && !is_learner {
             checks::check_removal(&self.voters(), id)
                 .map_err(|danger| self.reject("remove", id, danger))?;
         }
@@ -113,14 +113,14 @@ impl Membership {
     ) -> Result<Vec<Member>, RequestError> {
         let failure = match self.promote_as_leader(client, id).await {
             Ok(rows) => {
-                self.profile.metrics().server.learner_promote_successes.inc();
+                self.info.metrics().server.learner_promote_successes.inc();
                 return Ok(rows);
             }
             Err(RequestError::NotLeader) => return self.forward_promotion(client, id, token).await,
             Err(failure) => failure,
         };
         let reason = peer_text(&failure);
-        self.profile.metrics().server.learner_promote_failures.with(&[&reason]).inc();
+        self.info.metrics().server.learner_promote_failures.with(&[&reason]).inc();
         Err(failure)
     }
 
@@ -145,7 +145,7 @@ impl Membership {
             );
             return Err(RequestError::LearnerNotReady);
         }
-        if self.profile.limits().checks_reconfigurations {
+        if self.info.limits().checks_reconfigurations {
             checks::check_promotion(&self.voters())
                 .map_err(|danger| self.reject("promote", id, danger))?;
         }
@@ -165,19 +165,19 @@ impl Membership {
         self.access_control.check_admin(client)?;
         let change = ConfChange { id: 0, kind, node_id, context: context.into() };
         self.proposer.propose_conf_change(change).await?;
-        Ok(self.profile.rows())
+        Ok(self.info.rows())
     }
 
     /// The voters as they are seen from here.
     fn voters(&self) -> Vec<Voter> {
         let now = Instant::now();
         let link = |id: u64| match self.peers.active_since(id) {
-            _ if id == self.profile.id() => Link::Steady,
+            _ if id == self.info.id() => Link::Steady,
             None => Link::Down,
             Some(since) if now.saturating_duration_since(since) >= STEADY_AFTER => Link::Steady,
             Some(_) => Link::Fresh,
         };
-        let facts = self.profile.facts();
+        let facts = self.info.facts();
         let voters = facts.members.iter().filter(|member| !member.is_learner);
         voters
             .map(|member| Voter {
@@ -197,7 +197,7 @@ impl Membership {
         let error = RequestError::from(danger);
         log::warn!(
             &format!("rejecting member {change} request; {reason}"),
-            "local-member-id" = format!("{:x}", self.profile.id()),
+            "local-member-id" = format!("{:x}", self.info.id()),
             "requested-member-id" = format!("{id:x}"),
             "error" = error.to_string()
         );

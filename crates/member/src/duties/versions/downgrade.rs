@@ -11,14 +11,14 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
 use crate::requests::access::{AccessControl, Shown};
-use crate::{Handles, Profile, Proposer, Reader, RequestError};
+use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
 /// Beginning and ending downgrades.
 #[derive(Debug)]
 pub struct Downgrades {
-    profile: Arc<Profile>,
+    info: Arc<MemberInfo>,
     access_control: Arc<AccessControl>,
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
@@ -28,7 +28,7 @@ impl Downgrades {
     /// Of these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
-            profile: Arc::clone(&handles.profile),
+            info: Arc::clone(&handles.info),
             access_control: Arc::clone(&handles.access_control),
             reader: Arc::clone(&handles.reader),
             proposer: Arc::clone(&handles.proposer),
@@ -67,7 +67,7 @@ impl Downgrades {
         let canceled = async {
             self.reader.read_barrier().await?;
             self.access_control.check_admin(client)?;
-            if !self.profile.facts().versions.downgrade().enabled {
+            if !self.info.facts().versions.downgrade().enabled {
                 return Err(RequestError::NoDowngradeInProgress);
             }
             self.end().await
@@ -79,12 +79,12 @@ impl Downgrades {
     }
 
     fn cluster_version(&self) -> Option<Version> {
-        self.profile.facts().versions.cluster()
+        self.info.facts().versions.cluster()
     }
 
     async fn check(&self, target: Version) -> Result<(), RequestError> {
         self.reader.read_barrier().await?;
-        let facts = self.profile.facts();
+        let facts = self.info.facts();
         let cluster = facts.versions.cluster().ok_or(RequestError::ClusterVersionUnavailable)?;
         if downgrade_of(cluster) != Some(target) {
             return Err(RequestError::InvalidDowngradeTargetVersion);
@@ -108,7 +108,7 @@ impl Downgrades {
 
 /// Has the leader end a downgrade when every member runs its target.
 pub async fn end_downgrade(handles: Arc<Handles>) {
-    let Some(period) = handles.profile.limits().downgrade_check_interval else { return };
+    let Some(period) = handles.info.limits().downgrade_check_interval else { return };
     let downgrades = Downgrades::new(&handles);
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -116,13 +116,13 @@ pub async fn end_downgrade(handles: Arc<Handles>) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !handles.profile.standing().leads() {
+        if !handles.info.standing().leads() {
             continue;
         }
-        let downgrade = handles.profile.facts().versions.downgrade().clone();
+        let downgrade = handles.info.facts().versions.downgrade().clone();
         let target = Version::parse(&downgrade.target_version).filter(|_| downgrade.enabled);
         let Some(target) = target else { continue };
-        if is_downgraded(target, &Survey::take(&handles.profile).await.versions) {
+        if is_downgraded(target, &Survey::take(&handles.info).await.versions) {
             log::info!(
                 "the cluster has been downgraded",
                 "cluster-version" = downgrade.target_version

@@ -38,17 +38,17 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
 /// Has the leader agree with its members on the cluster's version: when it takes the lead, and every so
 /// often.
 pub async fn keep_cluster_version(handles: Arc<Handles>) {
-    if let Some(held) = handles.profile.limits().held_version {
+    if let Some(held) = handles.info.limits().held_version {
         log::info!(
             "holding the cluster version",
-            "server-version" = handles.profile.version_text(),
+            "server-version" = handles.info.version_text(),
             "cluster-version-max" = short(held),
             "quorate-version" = QUORATE_VERSION
         );
     }
     let coming = {
-        let facts = handles.profile.facts();
-        rules::rise(facts.versions.cluster(), handles.profile.version(), facts.versions.downgrade())
+        let facts = handles.info.facts();
+        rules::rise(facts.versions.cluster(), handles.info.version(), facts.versions.downgrade())
     };
     if let Some((from, to)) = coming {
         warn_of_rise(from, to);
@@ -56,13 +56,13 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
     let is_warned = coming.is_some();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leadership = handles.profile.standing().leadership();
+    let mut leadership = handles.info.standing().leadership();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             changed = leadership.changed() => if changed.is_err() { return },
         }
-        if handles.profile.standing().leads() {
+        if handles.info.standing().leads() {
             check_cluster_version(&handles, is_warned).await;
         }
     }
@@ -91,9 +91,9 @@ fn short(version: Version) -> String {
 
 /// `is_warned` says whether this member has announced a rise at its start.
 async fn check_cluster_version(handles: &Handles, is_warned: bool) {
-    let lowest = Survey::take(&handles.profile).await.lowest();
+    let lowest = Survey::take(&handles.info).await.lowest();
     let (cluster, step, rise) = {
-        let facts = handles.profile.facts();
+        let facts = handles.info.facts();
         let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
         let step = rules::next_step(cluster, lowest, downgrade);
         let rise = match step {
@@ -154,9 +154,8 @@ pub async fn keep_storage_version(handles: Arc<Handles>) {
 pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));
-        while handles.profile.facts().versions.cluster().is_none()
-            || handles.profile.standing().storage_version()
-                != handles.profile.facts().versions.cluster()
+        while handles.info.facts().versions.cluster().is_none()
+            || handles.info.standing().storage_version() != handles.info.facts().versions.cluster()
         {
             looks.tick().await;
         }

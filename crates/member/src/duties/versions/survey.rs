@@ -9,7 +9,7 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::rules::lowest_of;
-use crate::Profile;
+use crate::MemberInfo;
 use quorate_peer::Dialer;
 use quorate_peer::call::Call;
 use quorate_telemetry::log;
@@ -32,13 +32,13 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Asks all members at once.
-    pub(super) async fn take(profile: &Profile) -> Self {
-        let timeout = profile.limits().request_timeout;
-        let own = profile.version();
+    pub(super) async fn take(info: &MemberInfo) -> Self {
+        let timeout = info.limits().request_timeout;
+        let own = info.version();
         let mut asked = JoinSet::new();
-        for row in profile.rows() {
-            if row.id.0 != profile.id() {
-                let dialer = profile.dialer().clone();
+        for row in info.rows() {
+            if row.id.0 != info.id() {
+                let dialer = info.dialer().clone();
                 asked.spawn(
                     async move { ask(&dialer, row.id.0, &row.peer_urls, own, timeout).await },
                 );

@@ -41,7 +41,7 @@ use self::shown::text_of;
 pub use self::shown::{Remembered, Shown, Signed};
 use crate::error::RequestError;
 use crate::requests::admission::Admission;
-use crate::requests::profile::Profile;
+use crate::requests::member_info::MemberInfo;
 use crate::threads::completion;
 use crate::threads::outcome::AWAITING;
 
@@ -57,7 +57,7 @@ pub(crate) enum Author<'a> {
 /// See the module.
 #[derive(Debug)]
 pub struct AccessControl {
-    pub(crate) profile: Arc<Profile>,
+    pub(crate) info: Arc<MemberInfo>,
     pub(crate) readers: Readers,
     pub(crate) provider: Provider,
     pub(crate) admission: Arc<Admission>,
@@ -160,12 +160,12 @@ impl AccessControl {
     /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
     /// vain, and so are there no more at a time than [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX).
     async fn wait_applied(&self, index: LogIndex) -> bool {
-        let standing = self.profile.standing();
+        let standing = self.info.standing();
         if standing.applied() >= index {
             return true;
         }
         let Ok(_place) = self.admission.tokens.take(1) else { return false };
-        let deadline = Instant::now() + self.profile.limits().request_timeout;
+        let deadline = Instant::now() + self.info.limits().request_timeout;
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return false;
         };
@@ -200,7 +200,7 @@ impl AccessControl {
             Shown::Nothing => Ok(take(Caller::UNAUTHENTICATED)),
             Shown::Given(token) => {
                 let user =
-                    token.validate(self.profile.now()).ok_or(RequestError::InvalidAuthToken)?;
+                    token.validate(self.info.now()).ok_or(RequestError::InvalidAuthToken)?;
                 Ok(take(Caller { name: user, revision: view.revision() }))
             }
             Shown::Signed(signed) => {

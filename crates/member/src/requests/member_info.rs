@@ -21,7 +21,7 @@ use quorate_version::reported_version;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Profile {
+pub struct MemberInfo {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
@@ -32,7 +32,7 @@ pub struct Profile {
     pub(crate) dialer: Dialer,
 }
 
-impl Profile {
+impl MemberInfo {
     /// Who this member is.
     pub const fn identity(&self) -> &Identity {
         &self.identity
