@@ -42,7 +42,7 @@ use crate::services::{
 use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
-use quorate_member::access::{AccessControl, Remembered, Shown};
+use quorate_member::access::{AccessControl, Credentials, Remembered};
 use quorate_member::admission::{CallRoom, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
@@ -155,8 +155,8 @@ impl Router {
         } else {
             Caller::begin(&self.caller, || {
                 let access_control = &self.services.access_control;
-                let shown = access_control.recall(headers, &self.remembered);
-                access_control.is_of_user(&shown.or_named(access::named(headers, extensions)))
+                let credentials = access_control.recall(headers, &self.remembered);
+                access_control.is_of_user(&credentials.or_named(access::named(headers, extensions)))
             })?
         };
         room.hold(head_bytes)?;
@@ -256,12 +256,12 @@ impl Router {
         let noted = noted.unwrap_or_default();
         let recalled = access_control.recall(request.headers(), &self.remembered);
         match recalled.or_named(access::named(request.headers(), request.extensions())) {
-            unread @ Shown::Unread(_) => {
+            unread @ Credentials::Unread(_) => {
                 let router = self.clone();
                 Box::pin(async move {
-                    let shown =
+                    let credentials =
                         router.services.access_control.read(unread, &router.remembered).await;
-                    let client = noted.of(shown);
+                    let client = noted.of(credentials);
                     match access::admit(
                         &router.services.access_control,
                         needs,
@@ -273,10 +273,12 @@ impl Router {
                     }
                 })
             }
-            shown => match access::admit(access_control, needs, &mut request, noted.of(shown)) {
-                Ok(()) => self.services.dispatch(method, request),
-                Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
-            },
+            credentials => {
+                match access::admit(access_control, needs, &mut request, noted.of(credentials)) {
+                    Ok(()) => self.services.dispatch(method, request),
+                    Err(error) => Box::pin(std::future::ready(Ok(status(error).into_http()))),
+                }
+            }
         }
     }
 }

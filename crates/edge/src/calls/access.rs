@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
-use quorate_member::access::{AccessControl, Client, Shown};
+use quorate_member::access::{AccessControl, Client, Credentials};
 use quorate_member::admission::Source;
 
 use super::asked::Asks;
@@ -35,8 +35,8 @@ pub(crate) struct Noted {
 
 impl Noted {
     /// Returns the client with these credentials and these records.
-    pub(crate) fn of(self, shown: Shown) -> Client {
-        Client { shown, trace: self.trace, source: Source::default(), account: self.account }
+    pub(crate) fn of(self, credentials: Credentials) -> Client {
+        Client { credentials, trace: self.trace, source: Source::default(), account: self.account }
     }
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn admit<B>(
     client: Client,
 ) -> Result<(), RequestError> {
     if let Some(account) = &client.account {
-        account.note_user(access_control.user_of(&client.shown));
+        account.note_user(access_control.user_of(&client.credentials));
     }
-    check(access_control, needs, &client.shown)?;
+    check(access_control, needs, &client.credentials)?;
     request.extensions_mut().insert(client);
     Ok(())
 }
@@ -59,12 +59,12 @@ pub(crate) fn admit<B>(
 pub(crate) fn check(
     access_control: &AccessControl,
     needs: Needs,
-    shown: &Shown,
+    credentials: &Credentials,
 ) -> Result<(), RequestError> {
     match needs {
         Needs::Nothing | Needs::Judged | Needs::Message => Ok(()),
-        Needs::User => access_control.check_user(shown),
-        Needs::Admin => access_control.check_admin(shown),
+        Needs::User => access_control.check_user(credentials),
+        Needs::Admin => access_control.check_admin(credentials),
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn named<'a>(headers: &HeaderMap, extensions: &'a Extensions) -> Opti
 
 /// Stores the caller in a request that is recorded but not checked.
 pub(crate) fn leave<B>(request: &mut Request<B>, noted: Noted) {
-    let shown = in_head(request.headers(), request.extensions());
-    request.extensions_mut().insert(noted.of(shown));
+    let credentials = in_head(request.headers(), request.extensions());
+    request.extensions_mut().insert(noted.of(credentials));
 }
 
 /// Returns the client that sent a request, and adds the request to its audit record.
@@ -103,8 +103,8 @@ fn found(extensions: &Extensions, headers: &HeaderMap) -> Client {
     }
 }
 
-fn in_head(headers: &HeaderMap, extensions: &Extensions) -> Shown {
-    Shown::in_head(headers).or_named(named(headers, extensions))
+fn in_head(headers: &HeaderMap, extensions: &Extensions) -> Credentials {
+    Credentials::in_head(headers).or_named(named(headers, extensions))
 }
 
 #[cfg(test)]
@@ -120,8 +120,8 @@ mod tests {
         assert!(named(&headers, &extensions).is_none());
         extensions.insert(Arc::new(certificate));
         assert_eq!(&**named(&headers, &extensions).unwrap(), "root");
-        assert!(matches!(found(&extensions, &headers).shown, Shown::Named(_)));
+        assert!(matches!(found(&extensions, &headers).credentials, Credentials::Named(_)));
         headers.insert("grpcgateway-accept", HeaderValue::from_static("*/*"));
-        assert!(matches!(found(&extensions, &headers).shown, Shown::Nothing));
+        assert!(matches!(found(&extensions, &headers).credentials, Credentials::Nothing));
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn authorize<T: Asks + prost::Message>(
     request: Request<T>,
 ) -> Result<Authorized<T>, Status> {
     let client = client_of(&request);
-    access::check(access_control, needs, &client.shown).map_err(status)?;
+    access::check(access_control, needs, &client.credentials).map_err(status)?;
     let (metadata, message) = request_body::take_in(request)?;
     Ok(Authorized { client, metadata, message })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
-use quorate_member::access::{AccessControl, Remembered, Shown};
+use quorate_member::access::{AccessControl, Credentials, Remembered};
 use quorate_net::listen::{ClientCertificate, Ends};
 use quorate_telemetry::log::{self, Level};
 use serde::Deserialize;
@@ -39,16 +39,17 @@ pub(crate) fn is_at<B>(request: &Request<B>) -> bool {
 pub(crate) async fn answer(access_control: &AccessControl, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let certificate = head.extensions.get::<Arc<ClientCertificate>>();
-    let shown = Shown::in_head(&head.headers).or_named(certificate.map(|one| &one.common_name));
+    let credentials =
+        Credentials::in_head(&head.headers).or_named(certificate.map(|one| &one.common_name));
     let remote = head.extensions.get::<Ends>().and_then(|ends| ends.remote);
     let body = read_short(body, BODY_BYTES_MAX).await;
-    let shown = access_control.read(shown, &Remembered::default()).await;
+    let credentials = access_control.read(credentials, &Remembered::default()).await;
     // There is no await between this check and the change.
-    if let Err(error) = access_control.check_admin(&shown) {
+    if let Err(error) = access_control.check_admin(&credentials) {
         let refused = status(error);
         log::warn!(
             "refused to change the log level",
-            "user" = access_control.user_of(&shown),
+            "user" = access_control.user_of(&credentials),
             "remote-addr" = remote.map(|remote| remote.to_string()),
             "error" = refused.message()
         );
@@ -64,7 +65,7 @@ pub(crate) async fn answer(access_control: &AccessControl, request: Request<Inco
         log::warn!(
             "changed the log level",
             "level" = level.name(),
-            "user" = access_control.user_of(&shown),
+            "user" = access_control.user_of(&credentials),
             "remote-addr" = remote.map(|remote| remote.to_string())
         );
     };

@@ -129,7 +129,8 @@ impl PeerService {
             Err(_) => Code::InvalidArgument,
         };
         let remote = remote_of(request);
-        let certificate = certificate_of(request).map(|shown| Arc::clone(&shown.common_name));
+        let certificate =
+            certificate_of(request).map(|credentials| Arc::clone(&credentials.common_name));
         if code != Code::Ok && self.image_refusals.admits().is_some() {
             log::warn!(
                 "refused to provide this member's state",
@@ -158,17 +159,17 @@ fn certificate_of(request: &Request<Incoming>) -> Option<&Arc<ClientCertificate>
 
 /// Checks that a certificate belongs to the member with these peer URLs. Returns the reason if it does not.
 fn check_certificate(
-    shown: Option<&Arc<ClientCertificate>>,
+    credentials: Option<&Arc<ClientCertificate>>,
     peer_urls: &[String],
     peers_are_named: bool,
 ) -> Result<(), &'static str> {
-    let Some(shown) = shown else {
+    let Some(credentials) = credentials else {
         return Err(
             "this member hands its state out only where peers show certificates (--peer-client-cert-auth)",
         );
     };
     if peers_are_named
-        || peer_urls.iter().filter_map(|url| host(url)).any(|it| shown.stands_for(it))
+        || peer_urls.iter().filter_map(|url| host(url)).any(|it| credentials.stands_for(it))
     {
         return Ok(());
     }

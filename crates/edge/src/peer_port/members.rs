@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{JSON, PeerService, read_body};
 use quorate_http_pages::reply::{self, Reply};
 use quorate_member::RequestError;
-use quorate_member::access::{Remembered, Shown};
+use quorate_member::access::{Credentials, Remembered};
 use quorate_member::membership::peer_text;
 use quorate_net::runtime::blocking;
 use quorate_peer::image::CLUSTER_HEADER;
@@ -41,10 +41,10 @@ impl PeerService {
         };
         let token = headers.get(header::AUTHORIZATION).and_then(|token| token.to_str().ok());
         // The member that forwards the request passes on its client's token.
-        let shown = Shown::passed_on(headers.get(header::AUTHORIZATION));
-        let shown = self.access_control.read(shown, &Remembered::default()).await;
-        let promoted = match self.access_control.check_admin(&shown) {
-            Ok(()) => self.membership.promote(&shown, number, token).await,
+        let credentials = Credentials::passed_on(headers.get(header::AUTHORIZATION));
+        let credentials = self.access_control.read(credentials, &Remembered::default()).await;
+        let promoted = match self.access_control.check_admin(&credentials) {
+            Ok(()) => self.membership.promote(&credentials, number, token).await,
             Err(error) => Err(error),
         };
         let answer = match promoted {

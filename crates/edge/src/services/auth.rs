@@ -140,7 +140,7 @@ impl AuthService {
         request: Authorized<AuthUserAddRequest>,
     ) -> Result<Response<AuthUserAddResponse>, Status> {
         let (client, mut add) = request.into_parts();
-        self.accounts.hash_new(&client.shown, &mut add).await.map_err(status)?;
+        self.accounts.hash_new(&client.credentials, &mut add).await.map_err(status)?;
         let request =
             InternalRaftRequest { auth_user_add: Some(add), ..InternalRaftRequest::default() };
         let header = self.change(&client, request, RequestKind::AuthUserAdd).await?;
@@ -152,7 +152,7 @@ impl AuthService {
         request: Authorized<AuthUserChangePasswordRequest>,
     ) -> Result<Response<AuthUserChangePasswordResponse>, Status> {
         let (client, mut change) = request.into_parts();
-        self.accounts.hash_other(&client.shown, &mut change).await.map_err(status)?;
+        self.accounts.hash_other(&client.credentials, &mut change).await.map_err(status)?;
         let request = InternalRaftRequest {
             auth_user_change_password: Some(change),
             ..InternalRaftRequest::default()

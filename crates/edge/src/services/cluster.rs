@@ -46,7 +46,7 @@ impl ClusterService {
     ) -> Result<Response<MemberAddResponse>, Status> {
         let (client, request) = request.into_parts();
         let added =
-            self.membership.add(&client.shown, &request.peer_urls, request.is_learner).await;
+            self.membership.add(&client.credentials, &request.peer_urls, request.is_learner).await;
         let (row, rows) = added.map_err(status)?;
         Ok(Response::new(MemberAddResponse {
             header: Some(self.info.header(0)),
@@ -60,7 +60,7 @@ impl ClusterService {
         request: Authorized<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let (client, request) = request.into_parts();
-        let rows = self.membership.remove(&client.shown, request.id).await.map_err(status)?;
+        let rows = self.membership.remove(&client.credentials, request.id).await.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberRemoveResponse { header, members: to_messages(rows) }))
     }
@@ -70,7 +70,8 @@ impl ClusterService {
         request: Authorized<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let (client, request) = request.into_parts();
-        let updated = self.membership.update(&client.shown, request.id, &request.peer_urls).await;
+        let updated =
+            self.membership.update(&client.credentials, request.id, &request.peer_urls).await;
         let rows = updated.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberUpdateResponse { header, members: to_messages(rows) }))
@@ -83,7 +84,7 @@ impl ClusterService {
         let (client, request) = request.into_parts();
         if request.linearizable {
             self.reader.read_barrier().await.map_err(status)?;
-            self.access_control.check_user(&client.shown).map_err(status)?;
+            self.access_control.check_user(&client.credentials).map_err(status)?;
         }
         let (header, rows) = (Some(self.info.header(0)), self.info.rows());
         let response = MemberListResponse { header, members: to_messages(rows) };
@@ -96,7 +97,8 @@ impl ClusterService {
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let token = token_of(request.metadata()).map(str::to_owned);
         let (client, request) = request.into_parts();
-        let promoted = self.membership.promote(&client.shown, request.id, token.as_deref()).await;
+        let promoted =
+            self.membership.promote(&client.credentials, request.id, token.as_deref()).await;
         let rows = promoted.map_err(status)?;
         let header = Some(self.info.header(0));
         Ok(Response::new(MemberPromoteResponse { header, members: to_messages(rows) }))

@@ -145,8 +145,11 @@ impl Session {
             let header = Some(reader.current_header());
             let _renewal = spans::begin(&client, &LeaseKeepAliveRequest { id });
             // A missing lease is reported with a TTL of zero.
-            let ttl =
-                leases.renew(&client.shown, LeaseId(id)).await.map_err(status)?.unwrap_or_default();
+            let ttl = leases
+                .renew(&client.credentials, LeaseId(id))
+                .await
+                .map_err(status)?
+                .unwrap_or_default();
             Ok(LeaseKeepAliveResponse { header, id, ttl })
         };
         match &mut self.renewal {

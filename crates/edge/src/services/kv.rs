@@ -185,8 +185,9 @@ impl Kv {
     ) -> Result<Reply<RangeResponse>, RequestError> {
         self.pass_barrier(ready, scope).await?;
         let query = to_query(request);
-        let shown = &scope.client().shown;
-        let pass = self.access_control.pass_to_read(shown, |may| may.check_range(request)).await?;
+        let credentials = &scope.client().credentials;
+        let pass =
+            self.access_control.pass_to_read(credentials, |may| may.check_range(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
@@ -247,8 +248,9 @@ impl Kv {
         ready: Ready,
     ) -> Result<Reply<TxnResponse>, RequestError> {
         self.pass_barrier(ready, scope).await?;
-        let shown = &scope.client().shown;
-        let pass = self.access_control.pass_to_read(shown, |may| may.check_txn(request)).await?;
+        let credentials = &scope.client().credentials;
+        let pass =
+            self.access_control.pass_to_read(credentials, |may| may.check_txn(request)).await?;
         let replies = &self.reader.admission().replies;
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
@@ -390,8 +392,10 @@ impl Kv {
         scope.begin(&RangeStream(&request));
         self.pass_barrier(ready, &mut scope).await.map_err(status)?;
         let operation = scope.into_operation();
-        let pass =
-            self.access_control.pass_to_read(&client.shown, |may| may.check_range(&request)).await;
+        let pass = self
+            .access_control
+            .pass_to_read(&client.credentials, |may| may.check_range(&request))
+            .await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
         let rooms = StreamRooms::default();

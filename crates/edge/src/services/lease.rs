@@ -90,7 +90,7 @@ impl LeaseService {
         request: Authorized<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         let (client, revoke) = request.into_parts();
-        self.access_control.check_user(&client.shown).map_err(status)?;
+        self.access_control.check_user(&client.credentials).map_err(status)?;
         let _operation = spans::begin(&client, &revoke);
         let request =
             InternalRaftRequest { lease_revoke: Some(revoke), ..InternalRaftRequest::default() };
@@ -115,7 +115,7 @@ impl LeaseService {
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
         let (client, request) = request.into_parts();
         let id = LeaseId(request.id);
-        let pass = self.access_control.pass(&client.shown, |may| {
+        let pass = self.access_control.pass(&client.credentials, |may| {
             may.check_user()?;
             if request.keys { may.check_lease(Access::Read, id) } else { Ok(()) }
         });
@@ -129,7 +129,8 @@ impl LeaseService {
                 .map(|key| RangeRequest { key: key.clone(), ..RangeRequest::default() })
                 .collect();
             let again = |may: Permission<'_>| reads.iter().try_for_each(|one| may.check_range(one));
-            let pass = self.access_control.pass(&client.shown, again).await.map_err(status)?;
+            let pass =
+                self.access_control.pass(&client.credentials, again).await.map_err(status)?;
             self.access_control.confirm(pass).await.map_err(status)?;
         }
         let response = found.unwrap_or_else(|| LeaseTimeToLiveResponse {
@@ -147,7 +148,7 @@ impl LeaseService {
         request: Authorized<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
         let (client, _) = request.into_parts();
-        let pass = self.access_control.pass(&client.shown, |may| {
+        let pass = self.access_control.pass(&client.credentials, |may| {
             may.check_user()?;
             let all = self.reader.leases().list();
             all.into_iter().try_for_each(|id| may.check_lease(Access::Read, id))

@@ -59,7 +59,7 @@ impl MaintenanceService {
     /// full, so the client is authorized again afterwards.
     async fn commit_backend(&self, client: &Client) -> Result<(), RequestError> {
         self.administrator.commit_backend().await?;
-        self.access_control.check_admin(&client.shown)
+        self.access_control.check_admin(&client.credentials)
     }
 }
 
@@ -71,9 +71,9 @@ impl MaintenanceService {
     ) -> Result<Response<AlarmResponse>, Status> {
         let (client, request) = request.into_parts();
         let checked = match AlarmAction::try_from(request.action) {
-            Ok(AlarmAction::Get) => self.access_control.check_user(&client.shown),
+            Ok(AlarmAction::Get) => self.access_control.check_user(&client.credentials),
             Ok(AlarmAction::Activate | AlarmAction::Deactivate) | Err(_) => {
-                self.access_control.check_admin(&client.shown)
+                self.access_control.check_admin(&client.credentials)
             }
         };
         checked.map_err(status)?;
@@ -164,7 +164,7 @@ impl MaintenanceService {
     ) -> Result<Response<HashKvResponse>, Status> {
         let (client, HashKvRequest { revision }) = request.into_parts();
         self.administrator.wait_hashed(revision).await;
-        self.access_control.check_admin(&client.shown).map_err(status)?;
+        self.access_control.check_admin(&client.credentials).map_err(status)?;
         let view = self.reader.view();
         let started = Instant::now();
         let current = view.current_revision();
@@ -209,16 +209,16 @@ impl MaintenanceService {
         &self,
         request: Authorized<DowngradeRequest>,
     ) -> Result<Response<DowngradeResponse>, Status> {
-        let (Client { shown, .. }, request) = request.into_parts();
+        let (Client { credentials, .. }, request) = request.into_parts();
         let downgrades = &self.downgrades;
         let cluster = match DowngradeAction::try_from(request.action) {
             Ok(DowngradeAction::Validate) => {
                 Some(downgrades.validate(&request.version).await.map_err(status)?)
             }
             Ok(DowngradeAction::Enable) => {
-                Some(downgrades.enable(&shown, &request.version).await.map_err(status)?)
+                Some(downgrades.enable(&credentials, &request.version).await.map_err(status)?)
             }
-            Ok(DowngradeAction::Cancel) => downgrades.cancel(&shown).await,
+            Ok(DowngradeAction::Cancel) => downgrades.cancel(&credentials).await,
             Err(_) => return Err(status(RequestError::UnknownMethod)),
         };
         let version = cluster.map(|version| format!("{}.{}", version.major, version.minor));

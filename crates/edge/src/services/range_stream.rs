@@ -178,10 +178,10 @@ mod tests {
         let rest = records.iter().filter(|record| *record.key() >= query.key[..]);
         let limit = usize::try_from(query.limit).unwrap();
         assert!(limit > 0, "a limit of zero is none");
-        let shown = |record: &KeyValue| {
+        let credentials = |record: &KeyValue| {
             if query.keys_only { without_value(record) } else { record.clone() }
         };
-        let kvs: Vec<KeyValue> = rest.clone().take(limit).map(shown).collect();
+        let kvs: Vec<KeyValue> = rest.clone().take(limit).map(credentials).collect();
         let count = rest.count();
         let more = kvs.len() < count;
         Ok(RangeResult { revision: 7, kvs, more, count: count as i64 })

@@ -100,7 +100,7 @@ impl Recipes {
 
     /// Refuses a client that may not read the keys under the name.
     pub(crate) fn check_name(&self, client: &Client, name: &Name) -> Result<(), Status> {
-        let checked = self.access_control.check_watch(&client.shown, &name.prefix, &name.end);
+        let checked = self.access_control.check_watch(&client.credentials, &name.prefix, &name.end);
         checked.map_err(|error| handed_on(status(error)))
     }
 
@@ -188,7 +188,9 @@ impl Recipes {
         let create =
             WatchCreateRequest { key, range_end, start_revision, filters, ..Default::default() };
         stream.create(create, |key, end| {
-            self.access_control.check_watch(&client.shown, key, end).map_err(|error| denial(&error))
+            self.access_control
+                .check_watch(&client.credentials, key, end)
+                .map_err(|error| denial(&error))
         });
         let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
         KeyWatch { stream, info, reader }

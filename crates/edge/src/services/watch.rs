@@ -147,13 +147,14 @@ impl Session {
     fn take_request(&mut self, request: WatchRequest) {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                let (access_control, shown) = (&self.access_control, &self.client.shown);
+                let (access_control, credentials) =
+                    (&self.access_control, &self.client.credentials);
                 let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
                 let account = self.client.account.as_ref();
                 let account = account.map(|account| (account, asked::watch(&create)));
                 let mut denied = None;
                 let created = self.stream.create(create, |key, end| {
-                    let checked = access_control.check_watch(shown, key, end);
+                    let checked = access_control.check_watch(credentials, key, end);
                     checked.map_err(|error| denied.insert(denial(&error)).clone())
                 });
                 if let Some((account, asked)) = account {

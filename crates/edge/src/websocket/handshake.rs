@@ -91,7 +91,7 @@ fn protocols(headers: &HeaderMap) -> Option<&str> {
 /// Returns the headers for the calls: only the caller's token.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
-    let shown = match (token_cookie(headers), protocols(headers)) {
+    let credentials = match (token_cookie(headers), protocols(headers)) {
         (Some(token), _) => Some(format!("{BEARER} {token}")),
         (None, Some(protocols)) => Some(match protocols.split_once("Bearer,") {
             Some((_, token)) => format!("{BEARER} {}", token.trim_matches(' ')),
@@ -100,8 +100,10 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
         }),
         (None, None) => None,
     };
-    if let Some(shown) = shown.and_then(|shown| HeaderValue::try_from(shown).ok()) {
-        forwarded.insert(AUTHORIZATION, shown);
+    if let Some(credentials) =
+        credentials.and_then(|credentials| HeaderValue::try_from(credentials).ok())
+    {
+        forwarded.insert(AUTHORIZATION, credentials);
     }
     forwarded
 }
@@ -174,17 +176,20 @@ mod tests {
 
     #[test]
     fn a_token_comes_as_a_protocol_or_as_a_cookie() {
-        let shown = |fields: &[(&str, &str)]| {
+        let credentials = |fields: &[(&str, &str)]| {
             let forwarded = forwarded(request("GET", fields).headers());
             assert!(forwarded.len() <= 1);
             forwarded.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned())
         };
         let protocol = ("sec-websocket-protocol", "Bearer, abc.1");
-        assert_eq!(shown(&[protocol]).unwrap(), "Bearer abc.1");
-        assert_eq!(shown(&[("sec-websocket-protocol", "Bearer,abc.1")]).unwrap(), "Bearer abc.1");
-        assert_eq!(shown(&[("sec-websocket-protocol", "chat")]).unwrap(), "");
+        assert_eq!(credentials(&[protocol]).unwrap(), "Bearer abc.1");
+        assert_eq!(
+            credentials(&[("sec-websocket-protocol", "Bearer,abc.1")]).unwrap(),
+            "Bearer abc.1"
+        );
+        assert_eq!(credentials(&[("sec-websocket-protocol", "chat")]).unwrap(), "");
         let cookie = ("cookie", "a=b; token=\"xyz.2\"; c=d");
-        assert_eq!(shown(&[protocol, cookie]).unwrap(), "Bearer xyz.2");
-        assert_eq!(shown(&[("authorization", "no"), ("cookie", "tokens=x")]), None);
+        assert_eq!(credentials(&[protocol, cookie]).unwrap(), "Bearer xyz.2");
+        assert_eq!(credentials(&[("authorization", "no"), ("cookie", "tokens=x")]), None);
     }
 }

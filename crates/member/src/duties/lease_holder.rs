@@ -26,7 +26,7 @@ use quorate_state::auth::Access;
 use quorate_state::units::LeaseId;
 
 use crate::duties::leadership::{LeaderWatch, RETRY_PAUSE};
-use crate::requests::access::{AccessControl, Shown};
+use crate::requests::access::{AccessControl, Credentials};
 use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
@@ -82,7 +82,11 @@ impl LeaseHolder {
 
     /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
     /// if there is no such lease any more.
-    pub async fn renew(&self, client: &Shown, id: LeaseId) -> Result<Option<i64>, RequestError> {
+    pub async fn renew(
+        &self,
+        client: &Credentials,
+        id: LeaseId,
+    ) -> Result<Option<i64>, RequestError> {
         let mut task = LeaseTask::renew(id, self.info.limits().renews_at_once);
         let mut patience = Patience::default();
         loop {
@@ -147,7 +151,7 @@ impl LeaseHolder {
     async fn answer(
         &self,
         task: &mut LeaseTask,
-        client: Option<&Shown>,
+        client: Option<&Credentials>,
     ) -> Result<Option<LeaseAnswer>, RequestError> {
         let mut has_happened = true;
         loop {
@@ -184,7 +188,7 @@ impl LeaseHolder {
         }
     }
 
-    async fn check_renewal(&self, client: &Shown, id: LeaseId) -> Result<(), RequestError> {
+    async fn check_renewal(&self, client: &Credentials, id: LeaseId) -> Result<(), RequestError> {
         if self.access_control.is_open() {
             return Ok(());
         }

@@ -23,7 +23,7 @@ use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::throttle::LogThrottle;
 
 use crate::error::RequestError;
-use crate::requests::access::{AccessControl, Client, Provider, Shown};
+use crate::requests::access::{AccessControl, Client, Credentials, Provider};
 use crate::requests::admission::Source;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
@@ -68,7 +68,7 @@ impl Accounts {
         password: &str,
     ) -> Result<AuthenticateResponse, RequestError> {
         let deadline = Instant::now() + self.info.limits().request_timeout;
-        let nobody = Client { shown: Shown::Nothing, ..client.clone() };
+        let nobody = Client { credentials: Credentials::Nothing, ..client.clone() };
         loop {
             self.reader.read_barrier().await?;
             let revision = self.check_password(client.source, user, password).await?;
@@ -153,7 +153,7 @@ impl Accounts {
     /// Puts a hash in place of a new user's password.
     pub async fn hash_new(
         &self,
-        client: &Shown,
+        client: &Credentials,
         request: &mut AuthUserAddRequest,
     ) -> Result<(), RequestError> {
         let password = std::mem::take(&mut request.password);
@@ -167,7 +167,7 @@ impl Accounts {
     /// Puts a hash in place of a user's other password. Without one, the hash that the request brings counts.
     pub async fn hash_other(
         &self,
-        client: &Shown,
+        client: &Credentials,
         request: &mut AuthUserChangePasswordRequest,
     ) -> Result<(), RequestError> {
         let password = std::mem::take(&mut request.password);
@@ -178,7 +178,7 @@ impl Accounts {
     }
 
     /// Hashes a password as it travels in the log, for who may change users: others are to cost nothing.
-    async fn hash(&self, client: &Shown, password: &str) -> Result<String, RequestError> {
+    async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
             // He may have been made an administrator a moment ago, by another member.
             self.reader.read_barrier().await?;

@@ -254,11 +254,11 @@ impl Proposer {
     /// Refuses a client without credentials where authentication is enabled. It may have been disabled a moment ago
     /// through another member, so a refusal counts only after a read barrier.
     async fn check_credentials(&self, client: &Client) -> Result<(), RequestError> {
-        if self.access_control.check_user(&client.shown).is_ok() {
+        if self.access_control.check_user(&client.credentials).is_ok() {
             return Ok(());
         }
         self.reader.read_barrier().await?;
-        self.access_control.check_user(&client.shown)
+        self.access_control.check_user(&client.credentials)
     }
 
     /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's

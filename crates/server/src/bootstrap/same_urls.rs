@@ -73,7 +73,9 @@ impl<'a> Comparison<'a> {
             let same = |others: &Vec<Place>| others.iter().any(|other| places.contains(other));
             match rest.iter().position(same) {
                 Some(position) => drop(rest.swap_remove(position)),
-                None => return Err(Difference::Places(shown(&places), shown(&rest[0]))),
+                None => {
+                    return Err(Difference::Places(credentials(&places), credentials(&rest[0])));
+                }
             }
         }
         Ok(())
@@ -131,7 +133,7 @@ fn parse(text: &str) -> Result<Url, Difference> {
 }
 
 /// Returns the preferred address of a URL, as a URL.
-fn shown(places: &[Place]) -> String {
+fn credentials(places: &[Place]) -> String {
     let Some((scheme, host, port)) = places.first() else { return String::new() };
     match (port.as_str(), host.contains(':')) {
         ("", _) => format!("{scheme}://{host}"),

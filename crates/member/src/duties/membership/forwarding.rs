@@ -10,7 +10,7 @@ use quorate_state::members::{Member, MembershipRefusal};
 use super::{Membership, peer_text};
 use crate::RequestError;
 use crate::duties::leadership::RETRY_PAUSE;
-use crate::requests::access::Shown;
+use crate::requests::access::Credentials;
 use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
@@ -33,7 +33,7 @@ impl Membership {
     /// Has the leader promote a learner, trying again until the request timeout.
     pub(super) async fn forward_promotion(
         &self,
-        client: &Shown,
+        client: &Credentials,
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Member>, RequestError> {

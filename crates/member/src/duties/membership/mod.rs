@@ -21,7 +21,7 @@ use quorate_state::units::MemberId;
 use self::checks::{Danger, Link, Voter};
 pub use self::forwarding::PROMOTE_PATH;
 use crate::duties::leadership::LeaderWatch;
-use crate::requests::access::{AccessControl, Shown};
+use crate::requests::access::{AccessControl, Credentials};
 use crate::{Administrator, Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_config::Url;
 use quorate_peer::Peers;
@@ -60,7 +60,7 @@ impl Membership {
     /// row and, after it, those of all members.
     pub async fn add(
         &self,
-        client: &Shown,
+        client: &Credentials,
         peer_urls: &[String],
         is_learner: bool,
     ) -> Result<(Member, Vec<Member>), RequestError> {
@@ -81,7 +81,7 @@ impl Membership {
     }
 
     /// Removes a member, for a client that may administer.
-    pub async fn remove(&self, client: &Shown, id: u64) -> Result<Vec<Member>, RequestError> {
+    pub async fn remove(&self, client: &Credentials, id: u64) -> Result<Vec<Member>, RequestError> {
         let is_learner =
             self.info.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
         if self.info.limits().checks_reconfigurations && !is_learner {
@@ -94,7 +94,7 @@ impl Membership {
     /// Gives a member other peer URLs, for a client that may administer.
     pub async fn update(
         &self,
-        client: &Shown,
+        client: &Credentials,
         id: u64,
         peer_urls: &[String],
     ) -> Result<Vec<Member>, RequestError> {
@@ -107,7 +107,7 @@ impl Membership {
     /// the leader, with the client's token.
     pub async fn promote(
         &self,
-        client: &Shown,
+        client: &Credentials,
         id: u64,
         token: Option<&str>,
     ) -> Result<Vec<Member>, RequestError> {
@@ -126,7 +126,7 @@ impl Membership {
 
     async fn promote_as_leader(
         &self,
-        client: &Shown,
+        client: &Credentials,
         id: u64,
     ) -> Result<Vec<Member>, RequestError> {
         self.reader.wait_applied().await?;
@@ -157,7 +157,7 @@ impl Membership {
     /// who asked for a membership change.
     async fn change_members(
         &self,
-        client: &Shown,
+        client: &Credentials,
         kind: ConfChangeKind,
         node_id: u64,
         context: String,

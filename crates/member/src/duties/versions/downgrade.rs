@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::rules::{downgrade_of, is_downgraded, parse_target};
 use super::survey::Survey;
-use crate::requests::access::{AccessControl, Shown};
+use crate::requests::access::{AccessControl, Credentials};
 use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
@@ -45,7 +45,11 @@ impl Downgrades {
     }
 
     /// Begins a downgrade, for a client that may administer. Returns the cluster version, which is not lowered yet.
-    pub async fn enable(&self, client: &Shown, target: &str) -> Result<Version, RequestError> {
+    pub async fn enable(
+        &self,
+        client: &Credentials,
+        target: &str,
+    ) -> Result<Version, RequestError> {
         let enabled = async {
             let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
             self.check(target).await?;
@@ -63,7 +67,7 @@ impl Downgrades {
 
     /// Ends a downgrade in progress, for a client that may administer. A failure is only logged, as in etcd. Returns
     /// the cluster version.
-    pub async fn cancel(&self, client: &Shown) -> Option<Version> {
+    pub async fn cancel(&self, client: &Credentials) -> Option<Version> {
         let canceled = async {
             self.reader.read_barrier().await?;
             self.access_control.check_admin(client)?;

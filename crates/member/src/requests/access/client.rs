@@ -5,14 +5,14 @@ use std::sync::Arc;
 use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 
-use super::shown::Shown;
+use super::credentials::Credentials;
 use crate::requests::admission::Source;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// What it shows of who it is.
-    pub shown: Shown,
+    pub credentials: Credentials,
     /// The call, if it is followed.
     pub trace: Option<Arc<CallTrace>>,
     /// Where a login comes from. Other calls do not say.

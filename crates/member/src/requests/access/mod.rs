@@ -1,6 +1,6 @@
 //! Access control: authentication and authorization of every request of a client.
 //!
-//! What a request shows ([`Shown`]) is turned into a user here, by the tokens that the log has given out or by the
+//! What a request shows ([`Credentials`]) is turned into a user here, by the tokens that the log has given out or by the
 //! certificate of its connection, and held against users and roles as they are published. What goes through the log is judged once more by every
 //! member, when it is applied; what a member answers from its own state is judged here alone.
 //!
@@ -19,8 +19,8 @@
 //! What each method needs (`edge::methods`), what users may (`state::auth`), passwords (`login`).
 
 mod client;
+mod credentials;
 mod provider;
-mod shown;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,10 +35,10 @@ use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
 
 pub use self::client::Client;
+use self::credentials::text_of;
+pub use self::credentials::{Credentials, Remembered, Signed};
 use self::provider::now;
 pub use self::provider::{KEYS_READ_EVERY, KeySource, Provider, Signer, SourceFault};
-use self::shown::text_of;
-pub use self::shown::{Remembered, Shown, Signed};
 use crate::error::RequestError;
 use crate::requests::admission::Admission;
 use crate::requests::member_info::MemberInfo;
@@ -91,16 +91,18 @@ impl AccessControl {
 
     /// What a request shows, where that needs no waiting: nothing, or what the connection has shown before.
     #[must_use]
-    pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Shown {
-        match Shown::in_head(headers) {
-            Shown::Unread(value) => remembered.recall(&value).unwrap_or(Shown::Unread(value)),
-            shown => shown,
+    pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Credentials {
+        match Credentials::in_head(headers) {
+            Credentials::Unread(value) => {
+                remembered.recall(&value).unwrap_or(Credentials::Unread(value))
+            }
+            credentials => credentials,
         }
     }
 
     /// Looks at a token that nobody has looked at: waits until the entry that gave it out is applied here.
-    pub async fn read(&self, shown: Shown, remembered: &Remembered) -> Shown {
-        let Shown::Unread(value) = shown else { return shown };
+    pub async fn read(&self, credentials: Credentials, remembered: &Remembered) -> Credentials {
+        let Credentials::Unread(value) = credentials else { return credentials };
         if let Provider::Simple = self.provider {
             let index = std::str::from_utf8(text_of(&value)).ok().and_then(Tokens::index);
             let is_applied = match index {
@@ -109,13 +111,16 @@ impl AccessControl {
             };
             if !is_applied {
                 self.tell_refused();
-                return Shown::Invalid;
+                return Credentials::Invalid;
             }
         }
         let found = self.find(&value);
         match &found {
-            Shown::Given(_) | Shown::Signed(_) => remembered.remember(value, &found),
-            Shown::Nothing | Shown::Unread(_) | Shown::Named(_) | Shown::Invalid => {
+            Credentials::Given(_) | Credentials::Signed(_) => remembered.remember(value, &found),
+            Credentials::Nothing
+            | Credentials::Unread(_)
+            | Credentials::Named(_)
+            | Credentials::Invalid => {
                 self.tell_refused();
             }
         }
@@ -130,20 +135,23 @@ impl AccessControl {
     }
 
     /// Looks at a token as it is now.
-    fn find(&self, value: &HeaderValue) -> Shown {
+    fn find(&self, value: &HeaderValue) -> Credentials {
         let text = text_of(value);
         match &self.provider {
-            Provider::Simple => {
-                self.readers.auth.tokens().find(text).map_or(Shown::Invalid, Shown::Given)
-            }
+            Provider::Simple => self
+                .readers
+                .auth
+                .tokens()
+                .find(text)
+                .map_or(Credentials::Invalid, Credentials::Given),
             Provider::Signed(signer) => {
                 let keys = Arc::clone(&signer.keys());
                 let claims = std::str::from_utf8(text).ok().and_then(|text| signer.read(text));
-                claims.map_or(Shown::Invalid, |claims| {
-                    Shown::Signed(Arc::new(Signed { text: value.clone(), keys, claims }))
+                claims.map_or(Credentials::Invalid, |claims| {
+                    Credentials::Signed(Arc::new(Signed { text: value.clone(), keys, claims }))
                 })
             }
-            Provider::Nothing => Shown::Invalid,
+            Provider::Nothing => Credentials::Invalid,
         }
     }
 
@@ -177,45 +185,45 @@ impl AccessControl {
     fn with_caller<T>(
         &self,
         view: &View,
-        shown: &Shown,
+        credentials: &Credentials,
         take: impl FnOnce(Caller<'_>) -> T,
     ) -> Result<T, RequestError> {
         let found;
-        let shown = match shown {
-            Shown::Unread(value) => {
+        let credentials = match credentials {
+            Credentials::Unread(value) => {
                 found = self.find(value);
                 &found
             }
-            Shown::Signed(signed) if !self.holds(signed) => {
+            Credentials::Signed(signed) if !self.holds(signed) => {
                 found = self.find(&signed.text);
                 &found
             }
-            Shown::Nothing
-            | Shown::Given(_)
-            | Shown::Signed(_)
-            | Shown::Named(_)
-            | Shown::Invalid => shown,
+            Credentials::Nothing
+            | Credentials::Given(_)
+            | Credentials::Signed(_)
+            | Credentials::Named(_)
+            | Credentials::Invalid => credentials,
         };
         match shown {
-            Shown::Nothing => Ok(take(Caller::UNAUTHENTICATED)),
-            Shown::Given(token) => {
+            Credentials::Nothing => Ok(take(Caller::UNAUTHENTICATED)),
+            Credentials::Given(token) => {
                 let user =
                     token.validate(self.info.now()).ok_or(RequestError::InvalidAuthToken)?;
                 Ok(take(Caller { name: user, revision: view.revision() }))
             }
-            Shown::Signed(signed) => {
+            Credentials::Signed(signed) => {
                 let Claims { username, revision, .. } = &signed.claims;
                 Ok(take(Caller { name: username, revision: *revision }))
             }
-            Shown::Named(user) => Ok(take(Caller { name: user, revision: view.revision() })),
-            Shown::Invalid | Shown::Unread(_) => Err(RequestError::InvalidAuthToken),
+            Credentials::Named(user) => Ok(take(Caller { name: user, revision: view.revision() })),
+            Credentials::Invalid | Credentials::Unread(_) => Err(RequestError::InvalidAuthToken),
         }
     }
 
     /// Asks something of users and roles as they are now, of whatever does not read data.
     fn ask(
         &self,
-        shown: &Shown,
+        credentials: &Credentials,
         check: impl FnOnce(&View, Caller<'_>) -> Result<(), AuthRefusal>,
     ) -> Result<(), RequestError> {
         if self.is_open() {
@@ -225,7 +233,7 @@ impl AccessControl {
         if !view.is_enabled() {
             return Ok(());
         }
-        Ok(self.with_caller(&view, shown, |caller| check(&view, caller))??)
+        Ok(self.with_caller(&view, credentials, |caller| check(&view, caller))??)
     }
 
     /// Whether tokens are signed.
@@ -253,45 +261,46 @@ impl AccessControl {
 
     /// The name of who asks; empty for who shows nothing, or nothing that is good.
     #[must_use]
-    pub fn user_of(&self, shown: &Shown) -> String {
-        self.with_caller(&self.view(), shown, |caller| caller.name.to_owned()).unwrap_or_default()
+    pub fn user_of(&self, credentials: &Credentials) -> String {
+        self.with_caller(&self.view(), credentials, |caller| caller.name.to_owned())
+            .unwrap_or_default()
     }
 
     /// Whether a request shows the valid credentials of a user. Where authentication is off, every request is taken for a
     /// user's.
     #[must_use]
-    pub fn is_of_user(&self, shown: &Shown) -> bool {
+    pub fn is_of_user(&self, credentials: &Credentials) -> bool {
         let view = self.view();
         !view.is_enabled()
             || self
-                .with_caller(&view, shown, |caller| view.user(caller.name).is_some())
+                .with_caller(&view, credentials, |caller| view.user(caller.name).is_some())
                 .unwrap_or(false)
     }
 
     /// Whether who asks may administer.
-    pub fn check_admin(&self, shown: &Shown) -> Result<(), RequestError> {
-        self.ask(shown, View::check_admin)
+    pub fn check_admin(&self, credentials: &Credentials) -> Result<(), RequestError> {
+        self.ask(credentials, View::check_admin)
     }
 
     /// Whether who asks has told who he is.
-    pub fn check_user(&self, shown: &Shown) -> Result<(), RequestError> {
-        self.ask(shown, View::check_authenticated)
+    pub fn check_user(&self, credentials: &Credentials) -> Result<(), RequestError> {
+        self.ask(credentials, View::check_authenticated)
     }
 
     /// Whether who asks may read a range from now on.
     pub fn check_watch(
         &self,
-        shown: &Shown,
+        credentials: &Credentials,
         key: &[u8],
         range_end: &[u8],
     ) -> Result<(), RequestError> {
-        self.ask(shown, |view, caller| view.check_keys(caller, Access::Read, key, range_end))
+        self.ask(credentials, |view, caller| view.check_keys(caller, Access::Read, key, range_end))
     }
 
     /// Lets a read begin that this check permits.
     pub async fn pass(
         &self,
-        shown: &Shown,
+        credentials: &Credentials,
         check: impl Fn(Permission<'_>) -> Result<(), AuthRefusal>,
     ) -> Result<Pass, RequestError> {
         loop {
@@ -302,7 +311,7 @@ impl AccessControl {
             let checked = {
                 let view = self.readers.auth.view();
                 let leases = &self.readers.leases;
-                self.with_caller(&view, shown, |caller| {
+                self.with_caller(&view, credentials, |caller| {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
@@ -318,7 +327,7 @@ impl AccessControl {
     /// not even where the check asks for nothing.
     pub async fn pass_to_read(
         &self,
-        shown: &Shown,
+        credentials: &Credentials,
         check: impl Fn(Permission<'_>) -> Result<(), AuthRefusal>,
     ) -> Result<Pass, RequestError> {
         let check = |may: Permission<'_>| {
@@ -326,7 +335,7 @@ impl AccessControl {
             let is_of_now = [0, may.auth.revision()].contains(&may.caller.revision);
             if is_of_now { Ok(()) } else { Err(AuthRefusal::OldRevision) }
         };
-        self.pass(shown, check).await
+        self.pass(credentials, check).await
     }
 
     /// Says after a read whether the permissions that it was begun by held all the time.
@@ -369,7 +378,7 @@ impl AccessControl {
         }
         match author {
             Author::Member => Ok((ROOT.to_owned(), view.revision())),
-            Author::Client(client) => self.with_caller(&view, &client.shown, |caller| {
+            Author::Client(client) => self.with_caller(&view, &client.credentials, |caller| {
                 (caller.name.to_owned(), caller.revision)
             }),
         }

@@ -16,7 +16,7 @@ const BEARER: &[u8] = b"Bearer ";
 
 /// See the module.
 #[derive(Clone)]
-pub enum Shown {
+pub enum Credentials {
     /// Nothing at all.
     Nothing,
     /// A token that nobody has looked at yet.
@@ -46,7 +46,7 @@ impl fmt::Debug for Signed {
 }
 
 /// The text of a token is a secret.
-impl fmt::Debug for Shown {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("Nothing"),
@@ -62,7 +62,7 @@ impl fmt::Debug for Shown {
 /// Where clients of etcd have their token; made once, as it is looked for in each request.
 const TOKEN: HeaderName = HeaderName::from_static("token");
 
-impl Shown {
+impl Credentials {
     /// The token in the head of a request, under either of its names.
     #[must_use]
     pub fn in_head(headers: &HeaderMap) -> Self {
@@ -78,7 +78,7 @@ impl Shown {
     pub fn or_named(self, certificate: Option<&Arc<str>>) -> Self {
         match (self, certificate) {
             (Self::Nothing, Some(user)) => Self::Named(Arc::clone(user)),
-            (shown, _) => shown,
+            (credentials, _) => credentials,
         }
     }
 
@@ -102,9 +102,9 @@ fn are_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && std::hint::black_box(difference) == 0
 }
 
-/// The last good token that a connection has shown, which it will mostly show again.
+/// The last valid token of a connection. Its next request most likely carries the same token.
 #[derive(Default)]
-pub struct Remembered(ArcSwapOption<(HeaderValue, Shown)>);
+pub struct Remembered(ArcSwapOption<(HeaderValue, Credentials)>);
 
 impl fmt::Debug for Remembered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,14 +114,14 @@ impl fmt::Debug for Remembered {
 
 impl Remembered {
     /// What it is known as, if it is this one.
-    pub(super) fn recall(&self, value: &HeaderValue) -> Option<Shown> {
+    pub(super) fn recall(&self, value: &HeaderValue) -> Option<Credentials> {
         let remembered = self.0.load();
-        let (known, shown) = &**remembered.as_ref()?;
-        are_same(known.as_bytes(), value.as_bytes()).then(|| shown.clone())
+        let (known, credentials) = &**remembered.as_ref()?;
+        are_same(known.as_bytes(), value.as_bytes()).then(|| credentials.clone())
     }
 
-    pub(super) fn remember(&self, value: HeaderValue, shown: &Shown) {
-        self.0.store(Some(Arc::new((value, shown.clone()))));
+    pub(super) fn remember(&self, value: HeaderValue, credentials: &Credentials) {
+        self.0.store(Some(Arc::new((value, credentials.clone()))));
     }
 }
 
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn a_token_has_two_names_and_perhaps_a_word_before_it() {
         let mut headers = HeaderMap::new();
-        assert!(matches!(Shown::in_head(&headers), Shown::Nothing));
+        assert!(matches!(Credentials::in_head(&headers), Credentials::Nothing));
         headers.insert("authorization", HeaderValue::from_static("Bearer second.2"));
-        let text = |headers: &HeaderMap| match Shown::in_head(headers) {
-            Shown::Unread(value) => String::from_utf8(text_of(&value).to_vec()).unwrap(),
+        let text = |headers: &HeaderMap| match Credentials::in_head(headers) {
+            Credentials::Unread(value) => String::from_utf8(text_of(&value).to_vec()).unwrap(),
             other => panic!("{other:?}"),
         };
         assert_eq!(text(&headers), "second.2");
@@ -150,20 +150,20 @@ mod tests {
     #[test]
     fn a_certificate_counts_where_there_is_no_token() {
         let user: Arc<str> = "ann".into();
-        let named = Shown::Nothing.or_named(Some(&user));
-        assert!(matches!(&named, Shown::Named(name) if **name == *"ann"), "{named:?}");
-        assert!(matches!(Shown::Nothing.or_named(None), Shown::Nothing));
-        let token = Shown::Unread(HeaderValue::from_static("x.1"));
-        assert!(matches!(token.or_named(Some(&user)), Shown::Unread(_)));
-        assert!(matches!(Shown::Invalid.or_named(Some(&user)), Shown::Invalid));
+        let named = Credentials::Nothing.or_named(Some(&user));
+        assert!(matches!(&named, Credentials::Named(name) if **name == *"ann"), "{named:?}");
+        assert!(matches!(Credentials::Nothing.or_named(None), Credentials::Nothing));
+        let token = Credentials::Unread(HeaderValue::from_static("x.1"));
+        assert!(matches!(token.or_named(Some(&user)), Credentials::Unread(_)));
+        assert!(matches!(Credentials::Invalid.or_named(Some(&user)), Credentials::Invalid));
     }
 
     #[test]
     fn a_token_is_not_printed() {
-        let shown = Shown::Unread(HeaderValue::from_static("secret.1"));
+        let credentials = Credentials::Unread(HeaderValue::from_static("secret.1"));
         let remembered = Remembered::default();
-        remembered.remember(HeaderValue::from_static("secret.1"), &shown);
-        let printed = format!("{shown:?} {remembered:?}");
+        remembered.remember(HeaderValue::from_static("secret.1"), &credentials);
+        let printed = format!("{credentials:?} {remembered:?}");
         assert!(!printed.contains("secret"), "{printed}");
         assert!(remembered.recall(&HeaderValue::from_static("secret.1")).is_some());
         for other in ["secret.2", "secret.", "secret.11", ""] {
