@@ -14,7 +14,7 @@
 //! # Not here
 //!
 //! Elections (`raft`), the evaluation of heartbeat responses (`node::confirmation`), the copies for other threads
-//! (`member::Standing`).
+//! (`member::MemberStatus`).
 
 use quorate_node::Leadership;
 use quorate_raft::{LogIndex, NONE, Role, Term};

@@ -38,9 +38,9 @@ use crate::threads::batch_queue;
 use crate::threads::channels::{DriverHandle, Job, Order};
 use crate::threads::clock::Clock;
 use crate::threads::fatal::FaultReports;
+use crate::threads::member_status::MemberStatus;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::request_id::RequestIds;
-use crate::threads::standing::Standing;
 
 /// Everything a [`Handles`] is made of.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Parts {
     pub(crate) applier: batch_queue::Sender<Job>,
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) pending: Arc<PendingProposals>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) member_status: Arc<MemberStatus>,
     pub(crate) readers: Readers,
     pub(crate) backend: Backend,
     pub(crate) faults: FaultReports,
@@ -92,7 +92,7 @@ impl Handles {
             identity: parts.identity,
             limits: parts.limits,
             clock: parts.clock,
-            standing: parts.standing,
+            member_status: parts.member_status,
             readers: parts.readers.clone(),
             metrics: parts.metrics,
             dialer: parts.peers.dialer().clone(),

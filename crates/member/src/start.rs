@@ -33,12 +33,12 @@ use crate::threads::clock::Clock;
 use crate::threads::committer::Committer;
 use crate::threads::driver::{self, Driver};
 use crate::threads::fatal::FaultReports;
+use crate::threads::member_status::MemberStatus;
 use crate::threads::memory_lock::MemoryLock;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::persist::LogWriter;
 use crate::threads::reports::Reports;
 use crate::threads::request_id::RequestIds;
-use crate::threads::standing::Standing;
 use crate::threads::timed_disk::DiskTimes;
 
 /// The way into a member before there is one: the transport reports by it, and is needed to start the member.
@@ -123,8 +123,8 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
     let clock = Clock::start();
     let (applied, applied_term) = state.applied();
-    let standing = Arc::new(Standing::new(LogIndex(applied), Term(applied_term), clock));
-    standing.set_storage_version(storage_version(&backend));
+    let member_status = Arc::new(MemberStatus::new(LogIndex(applied), Term(applied_term), clock));
+    member_status.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
     let readers = state.readers();
@@ -147,7 +147,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             applier: applier_jobs.clone(),
             snapshots: snapshots.clone(),
             pending: Arc::clone(&pending),
-            standing: Arc::clone(&standing),
+            member_status: Arc::clone(&member_status),
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
             clock,
@@ -170,7 +170,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
             peers: Arc::clone(&peers),
             committer: backend_orders.clone(),
             pending: Arc::clone(&pending),
-            standing: Arc::clone(&standing),
+            member_status: Arc::clone(&member_status),
             faults: faults.clone(),
             metrics: Arc::clone(&metrics),
             request_ids: Arc::clone(&request_ids),
@@ -200,7 +200,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         applier: applier_jobs.clone(),
         backend_orders: backend_orders.clone(),
         pending,
-        standing,
+        member_status,
         readers,
         backend,
         faults,

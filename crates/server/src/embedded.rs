@@ -226,7 +226,7 @@ impl Member {
     /// Returns the id of the leader that this member follows, if it knows one.
     #[must_use]
     pub fn leader(&self) -> Option<u64> {
-        let leader = self.handles.info.standing().leader();
+        let leader = self.handles.info.member_status().leader();
         (leader != quorate_raft::NONE).then_some(leader)
     }
 
@@ -239,7 +239,7 @@ impl Member {
     /// Returns the index of the newest log entry that it has applied.
     #[must_use]
     pub fn applied(&self) -> u64 {
-        self.handles.info.standing().applied().get()
+        self.handles.info.member_status().applied().get()
     }
 
     /// Returns all metrics in the text format of `/metrics`.

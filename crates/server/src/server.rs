@@ -187,8 +187,8 @@ async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<Strin
 async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
     match watchdog {
         Some(watchdog) => {
-            let standing = handles.info.standing();
-            watchdog.keep(|limit| standing.has_ticked_within(limit)).await;
+            let member_status = handles.info.member_status();
+            watchdog.keep(|limit| member_status.has_ticked_within(limit)).await;
         }
         None => std::future::pending().await,
     }

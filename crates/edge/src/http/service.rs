@@ -92,20 +92,20 @@ impl Probe for MemberProbe {
     }
 
     fn storage_version(&self) -> Option<String> {
-        self.info.standing().storage_version().map(|version| version.to_string())
+        self.info.member_status().storage_version().map(|version| version.to_string())
     }
 
     fn raft_status(&self) -> String {
-        let standing = self.info.standing();
+        let member_status = self.info.member_status();
         format!(
             "{{\"id\":\"{:x}\",\"term\":{},\"commit\":{},\"applied\":{},\"lead\":\"{:x}\",\
              \"raftState\":\"{}\"}}",
             self.info.id(),
-            standing.applied_term(),
-            standing.committed(),
-            standing.applied(),
-            standing.leader(),
-            if standing.leads() { "StateLeader" } else { "StateFollower" },
+            member_status.applied_term(),
+            member_status.committed(),
+            member_status.applied(),
+            member_status.leader(),
+            if member_status.leads() { "StateLeader" } else { "StateFollower" },
         )
     }
 }

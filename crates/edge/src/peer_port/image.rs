@@ -88,7 +88,7 @@ impl PeerService {
             "remote-peer-id" = from.to_string(),
             "remote-addr" = remote_of(request).map(|remote| remote.to_string()).unwrap_or_default()
         );
-        let version = self.info.standing().storage_version();
+        let version = self.info.member_status().storage_version();
         let version = version.map_or_else(String::new, |version| version.to_string());
         let metrics = Arc::clone(self.info.metrics());
         Ok(SnapshotStream::new(self.reader.backend(), metrics, version, room))

@@ -98,7 +98,7 @@ impl PeerService {
 
     fn versions(&self) -> Reply {
         let cluster = self.info.facts().versions.cluster();
-        let storage = self.info.standing().storage_version();
+        let storage = self.info.member_status().storage_version();
         let json = format!(
             "{{\"etcdserver\":\"{}\",\"etcdcluster\":\"{}\",\"storage\":\"{}\"}}",
             self.info.version_text(),

@@ -97,7 +97,7 @@ impl MaintenanceService {
         &self,
         _: Authorized<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let (facts, standing) = (self.info.facts(), self.info.standing());
+        let (facts, member_status) = (self.info.facts(), self.info.member_status());
         let downgrade = facts.versions.downgrade();
         let stats = self.reader.backend().stats();
         let mut errors = Vec::new();
@@ -111,14 +111,16 @@ impl MaintenanceService {
             header: Some(self.reader.current_header()),
             version: self.info.version_text(),
             db_size: to_signed(stats.size_bytes),
-            leader: standing.leader(),
-            raft_index: standing.committed().get(),
-            raft_term: standing.applied_term().get(),
-            raft_applied_index: standing.applied().get(),
+            leader: member_status.leader(),
+            raft_index: member_status.committed().get(),
+            raft_term: member_status.applied_term().get(),
+            raft_applied_index: member_status.applied().get(),
             errors,
             db_size_in_use: to_signed(stats.in_use_bytes),
             is_learner: self.info.is_learner(),
-            storage_version: standing.storage_version().map_or_else(String::new, |v| v.to_string()),
+            storage_version: member_status
+                .storage_version()
+                .map_or_else(String::new, |v| v.to_string()),
             db_size_quota: quota,
             downgrade_info: Some(DowngradeInfo {
                 enabled: downgrade.enabled,
@@ -188,7 +190,7 @@ impl MaintenanceService {
         let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
         let room = room.map_err(status)?;
         self.commit_backend(&client).await.map_err(status)?;
-        let storage_version = self.info.standing().storage_version();
+        let storage_version = self.info.member_status().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
         let metrics = Arc::clone(self.info.metrics());
         let stream = SnapshotStream::new(self.reader.backend(), metrics, version, room);

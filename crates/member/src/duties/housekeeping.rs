@@ -121,7 +121,7 @@ pub fn show_learner(handles: &Handles) {
 
 /// Follows changes of leadership: metrics, log lines, the clock of timeouts.
 pub async fn follow_leadership(handles: Arc<Handles>) {
-    let mut leadership = handles.info.standing().leadership();
+    let mut leadership = handles.info.member_status().leadership();
     let mut last_leader = NONE;
     loop {
         let now = *leadership.borrow_and_update();
@@ -155,7 +155,7 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
         ticks.tick().await;
         // A promotion changes this, and no leader.
         show_learner(&handles);
-        if !handles.info.standing().misses_leader(handles.info.limits().election_timeout) {
+        if !handles.info.member_status().misses_leader(handles.info.limits().election_timeout) {
             missing_count = 0;
             continue;
         }
@@ -173,7 +173,7 @@ pub async fn end_leases(handles: Arc<Handles>) {
     let mut ticks = interval(EXPIRY_SCAN);
     // At the same moments as the other duties: each waking costs more than what is looked at.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let mut leadership = handles.info.standing().leadership();
+    let mut leadership = handles.info.member_status().leadership();
     loop {
         // Others have nothing to look for until they lead.
         if leadership.wait_for(|now| now.role == Role::Leader).await.is_err() {
@@ -257,7 +257,7 @@ pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) 
     loop {
         ticks.tick().await;
         let revision = handles.reader.view().current_revision();
-        let Some(target) = compactor.tick(revision, handles.info.standing().leads()) else {
+        let Some(target) = compactor.tick(revision, handles.info.member_status().leads()) else {
             continue;
         };
         let target = handles.proposer.compaction_point(target);

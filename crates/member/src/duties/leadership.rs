@@ -49,13 +49,13 @@ impl LeaderWatch {
     /// successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
         let patience = self.info.limits().election_timeout;
-        let is_led = self.info.standing().has_leader_within(patience).await;
+        let is_led = self.info.member_status().has_leader_within(patience).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 
     /// Waits until there is a leader that can be asked.
     pub async fn wait_for_leader(&self, deadline: Instant) -> Result<Leader, RequestError> {
-        let mut leadership = self.info.standing().leadership();
+        let mut leadership = self.info.member_status().leadership();
         let found = async {
             loop {
                 let led = leadership.wait_for(|now| now.leader != NONE).await;
@@ -80,7 +80,7 @@ impl LeaderWatch {
         leader: u64,
         asking: impl Future<Output = T>,
     ) -> Option<T> {
-        let mut leadership = self.info.standing().leadership();
+        let mut leadership = self.info.member_status().leadership();
         tokio::select! {
             biased;
             answer = asking => Some(answer),
@@ -91,9 +91,9 @@ impl LeaderWatch {
     /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
     /// the confirmation. Does not wait any longer once it has ceased to lead.
     pub async fn confirm_leadership(&self) -> bool {
-        let standing = self.info.standing();
-        let mut leadership = standing.leadership();
-        let before = standing.state();
+        let member_status = self.info.member_status();
+        let mut leadership = member_status.leadership();
+        let before = member_status.state();
         if !before.leads() {
             return false;
         }
@@ -111,6 +111,6 @@ impl LeaderWatch {
             );
             return false;
         }
-        standing.state().leads_in(term)
+        member_status.state().leads_in(term)
     }
 }

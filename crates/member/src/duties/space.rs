@@ -193,7 +193,7 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
 /// afterwards, also when the process was restarted meanwhile.
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
     let own_id = MemberId(handles.info.id());
-    let mut refuses_writes = handles.info.standing().refuses_writes();
+    let mut refuses_writes = handles.info.member_status().refuses_writes();
     loop {
         let refuses = *refuses_writes.borrow_and_update();
         match handles.info.facts().alarms.due_for_disk(own_id, refuses) {
@@ -223,8 +223,8 @@ fn has_own_alarm(handles: &Handles) -> bool {
 
 /// Takes back the alarm of a full disk when another member leads, or when this member's file holds everything applied.
 async fn take_back_for_room(handles: &Handles) {
-    let standing = handles.info.standing();
-    if standing.leader() == NONE || (standing.leads() && !is_written(handles).await) {
+    let member_status = handles.info.member_status();
+    if member_status.leader() == NONE || (member_status.leads() && !is_written(handles).await) {
         return;
     }
     let (bytes, in_use) = handles.proposer.backend_bytes();

@@ -53,7 +53,7 @@ impl Administrator {
 
     /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.
     pub async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
-        if !self.info.standing().leads() {
+        if !self.info.member_status().leads() {
             return Err(RequestError::NotLeader);
         }
         if self.info.facts().members.get(MemberId(to)).is_none_or(|row| row.is_learner) {
@@ -66,7 +66,7 @@ impl Administrator {
             "current-leader-member-id" = format!("{:x}", self.info.id()),
             "transferee-member-id" = format!("{to:x}")
         );
-        let mut leadership = self.info.standing().leadership();
+        let mut leadership = self.info.member_status().leadership();
         let _place = self.take_task()?;
         self.driver.request(Input::TransferLeadership(to))?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
@@ -85,11 +85,11 @@ impl Administrator {
     /// so that nobody has to wait for an election. Takes no longer than the request timeout.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
-        if !self.info.standing().leads() {
+        if !self.info.member_status().leads() {
             log::info!(
                 "skipped leadership transfer; local server is not leader",
                 "local-member-id" = own_id,
-                "current-leader-member-id" = format!("{:x}", self.info.standing().leader())
+                "current-leader-member-id" = format!("{:x}", self.info.member_status().leader())
             );
             return;
         }

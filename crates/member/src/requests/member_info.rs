@@ -14,7 +14,7 @@ use quorate_state::versions::Version;
 
 use crate::requests::limits::Limits;
 use crate::threads::clock::Clock;
-use crate::threads::standing::Standing;
+use crate::threads::member_status::MemberStatus;
 use quorate_peer::Dialer;
 use quorate_telemetry::metrics::Metrics;
 use quorate_version::reported_version;
@@ -25,7 +25,7 @@ pub struct MemberInfo {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) member_status: Arc<MemberStatus>,
     pub(crate) readers: Readers,
     pub(crate) metrics: Arc<Metrics>,
     /// How other members are asked.
@@ -64,8 +64,8 @@ impl MemberInfo {
     }
 
     /// Where it stands in the log and in the cluster.
-    pub const fn standing(&self) -> &Arc<Standing> {
-        &self.standing
+    pub const fn member_status(&self) -> &Arc<MemberStatus> {
+        &self.member_status
     }
 
     /// Now, as the state machine is told it.
@@ -101,12 +101,12 @@ impl MemberInfo {
 
     /// Whether a leader is known.
     pub fn has_leader(&self) -> bool {
-        self.standing.state().has_leader()
+        self.member_status.state().has_leader()
     }
 
     /// Term of the last applied entry.
     pub fn applied_term(&self) -> Term {
-        self.standing.applied_term()
+        self.member_status.applied_term()
     }
 
     /// The header of a response at a store revision.
@@ -115,7 +115,7 @@ impl MemberInfo {
             cluster_id: self.identity.cluster_id,
             member_id: self.identity.member_id,
             revision,
-            raft_term: self.standing.applied_term().get(),
+            raft_term: self.member_status.applied_term().get(),
         }
     }
 

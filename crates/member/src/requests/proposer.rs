@@ -140,9 +140,9 @@ impl Proposer {
         kind: RequestKind,
         kept: Option<&mut Bytes>,
     ) -> Result<Response, RequestError> {
-        let standing = self.info.standing();
+        let member_status = self.info.member_status();
         let first = kind == RequestKind::LeaseRevoke && self.info.limits().revocations_first;
-        if standing.is_overloaded(first) {
+        if member_status.is_overloaded(first) {
             return Err(RequestError::TooManyRequests);
         }
         if let Author::Client(client) = author
@@ -325,12 +325,12 @@ impl Proposer {
 
     /// Why a request got no answer in time.
     fn explain_timeout(&self, started: Instant) -> RequestError {
-        let (standing, peers) = (self.info.standing(), &self.peers);
+        let (member_status, peers) = (self.info.member_status(), &self.peers);
         // Without a leader it was never proposed: what ended it is its own time.
-        if standing.had_no_leader_since(started) {
+        if member_status.had_no_leader_since(started) {
             return RequestError::DeadlineExceeded;
         }
-        let lead = match standing.leader() {
+        let lead = match member_status.leader() {
             quorate_raft::NONE => Lead::Nobody,
             id if id == self.info.id() => self.readers.look(|facts| Lead::Own {
                 member_count: facts.members.iter().len(),

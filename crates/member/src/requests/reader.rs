@@ -83,7 +83,7 @@ impl Reader {
 
     /// Waits until a read of the newest view is not stale.
     pub async fn read_barrier(&self) -> Result<(), RequestError> {
-        if self.info.standing().reads_need_no_barrier() {
+        if self.info.member_status().reads_need_no_barrier() {
             return Ok(());
         }
         let _place = self.admission.reads.take(1)?;
@@ -109,16 +109,16 @@ impl Reader {
 
     /// Waits, for a short while, until everything known to be committed is applied.
     pub async fn wait_applied(&self) -> Result<(), RequestError> {
-        let standing = self.info.standing();
-        let committed = standing.committed();
-        if standing.applied() >= committed {
+        let member_status = self.info.member_status();
+        let committed = member_status.committed();
+        if member_status.applied() >= committed {
             return Ok(());
         }
         let _place = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.info.limits().apply_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
-        standing.when_applied(committed, completer);
+        member_status.when_applied(committed, completer);
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
@@ -227,7 +227,7 @@ impl LeaseView for Reader {
     }
 
     fn leadership(&self) -> LeadershipState {
-        self.info.standing().state()
+        self.info.member_status().state()
     }
 }
 

@@ -37,12 +37,12 @@ use crate::threads::clock::Clock;
 use crate::threads::completion::{Completer, CompletionBatch};
 use crate::threads::fatal::FaultReports;
 use crate::threads::limit_notices::warn_of_full_store;
+use crate::threads::member_status::MemberStatus;
 use crate::threads::outcome::{Answer, Outcome};
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::request_id::RequestIds;
 use crate::threads::request_text::{self, OfEntry};
 use crate::threads::slow_apply::Slow;
-use crate::threads::standing::Standing;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind};
@@ -54,7 +54,7 @@ pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
     pub(crate) committer: Sender<Order>,
     pub(crate) pending: Arc<PendingProposals>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) member_status: Arc<MemberStatus>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) request_ids: Arc<RequestIds>,
@@ -238,7 +238,7 @@ impl Outlet for Carrier {
     }
 
     fn leads_in(&self, term: Term) -> bool {
-        self.neighbours.standing.state().leads_in(term)
+        self.neighbours.member_status.state().leads_in(term)
     }
 
     fn is_backend_behind(&self) -> bool {
@@ -269,7 +269,7 @@ impl Outlet for Carrier {
             }
             Output::ClusterVersion { from, to } => self.tell_cluster_version(from, to),
             Output::StorageVersion { version, is_written } => {
-                self.neighbours.standing.set_storage_version(version);
+                self.neighbours.member_status.set_storage_version(version);
                 if is_written {
                     log::info!(
                         "updated storage version",
@@ -328,7 +328,7 @@ impl Carrier {
 
     /// Releases whoever has waited for this index, and lets all answers leave.
     fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
-        self.neighbours.standing.set_applied(index, term, &mut self.completions);
+        self.neighbours.member_status.set_applied(index, term, &mut self.completions);
         self.completions.send();
         self.neighbours.metrics.server.proposals_applied.set_unsigned(index.get());
         if wakes_driver {

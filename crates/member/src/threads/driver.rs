@@ -28,10 +28,10 @@ use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotN
 use crate::threads::clock::{Clock, to_millis};
 use crate::threads::completion::CompletionBatch;
 use crate::threads::fatal::FaultReports;
+use crate::threads::member_status::MemberStatus;
 use crate::threads::outcome::Outcome;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::persist::{LogThread, LogWriter};
-use crate::threads::standing::Standing;
 use crate::threads::ticks::Ticks;
 use crate::threads::waitlist::Waitlist;
 use crate::threads::write_stages::WriteStages;
@@ -46,7 +46,7 @@ pub(crate) struct Neighbours {
     pub(crate) applier: Sender<Job>,
     pub(crate) snapshots: SnapshotNotice,
     pub(crate) pending: Arc<PendingProposals>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) member_status: Arc<MemberStatus>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
@@ -103,7 +103,7 @@ impl Driver {
         neighbours: Neighbours,
         times: Times,
     ) -> Self {
-        let applied = neighbours.standing.applied();
+        let applied = neighbours.member_status.applied();
         Self {
             consensus: Consensus::new(node, applied, to_millis(times.election_timeout)),
             inputs,
@@ -139,7 +139,7 @@ impl Driver {
             }
             // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
             // comes by soon enough.
-            self.consensus.notice_applied(self.neighbours.standing.applied());
+            self.consensus.notice_applied(self.neighbours.member_status.applied());
             if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
                 self.notice_delay(delay);
                 self.forget_withdrawn();
@@ -280,7 +280,7 @@ impl Driver {
                 return true;
             }
             Input::ProposeConfChange(change) => {
-                let applied = self.neighbours.standing.applied();
+                let applied = self.neighbours.member_status.applied();
                 self.consensus.propose_conf_change(change, applied);
                 return true;
             }
@@ -342,7 +342,7 @@ impl Driver {
             }
             if !self.messages.is_empty() {
                 // Known here before another member can hear of it, which may apply it first.
-                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
             // Answers that are ready do not wait for the disk.
@@ -353,7 +353,7 @@ impl Driver {
         }
         self.publish_leadership();
         let committed = self.consensus.commit_index();
-        self.neighbours.standing.set_committed(committed);
+        self.neighbours.member_status.set_committed(committed);
         let metrics = &self.neighbours.metrics.server;
         metrics.proposals_committed.set_unsigned(committed.get());
         metrics.log_bytes.set_unsigned(self.consensus.log_bytes());
@@ -383,7 +383,7 @@ impl Driver {
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Apply(applying) => {
                 // Known to be committed before anybody can see it applied.
-                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 if let Some(last) = applying.entries.last() {
                     self.stages.commit(last.index, self.now);
                 }
@@ -394,7 +394,9 @@ impl Driver {
                 // The disk is well, and what is known to be committed may matter to whoever looks at it.
                 self.stopping = true;
             }
-            Effect::RefuseWrites(refuses) => self.neighbours.standing.set_refuses_writes(refuses),
+            Effect::RefuseWrites(refuses) => {
+                self.neighbours.member_status.set_refuses_writes(refuses);
+            }
             Effect::TakeSnapshot => {
                 _ = self.neighbours.applier.send(Job::TakeSnapshot);
             }
@@ -403,7 +405,7 @@ impl Driver {
                 // Whoever has waited for a quorum sees that it has answered.
                 self.publish_leadership();
                 for completer in self.consensus.readers().drain() {
-                    self.neighbours.standing.when_applied(index, completer);
+                    self.neighbours.member_status.when_applied(index, completer);
                 }
             }
             Effect::BarrierFailed { failure, .. } => {
@@ -419,7 +421,7 @@ impl Driver {
                 _ = self.neighbours.applier.send(Job::SendSnapshot(message));
             }
             Effect::InstallSnapshot(snapshot) => {
-                self.neighbours.standing.set_committed(self.consensus.commit_index());
+                self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 self.publish_leadership();
                 let index = snapshot.metadata.index;
                 _ = self.neighbours.applier.send(Job::InstallSnapshot(snapshot));
@@ -440,7 +442,7 @@ impl Driver {
     }
 
     fn publish_leadership(&self) {
-        self.neighbours.standing.publish(self.consensus.leadership());
+        self.neighbours.member_status.publish(self.consensus.leadership());
     }
 
     fn change_leadership(&self, leadership: Leadership) {

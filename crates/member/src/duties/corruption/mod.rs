@@ -112,7 +112,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !handles.info.standing().leads() {
+        if !handles.info.member_status().leads() {
             continue;
         }
         match compare(&handles).await {
@@ -188,7 +188,7 @@ pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     let mut checked = 0;
     loop {
         ticks.tick().await;
-        if handles.info.standing().leads() {
+        if handles.info.member_status().leads() {
             checked = compare_remembered(&handles, checked).await;
         }
     }

@@ -120,7 +120,7 @@ pub async fn end_downgrade(handles: Arc<Handles>) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        if !handles.info.standing().leads() {
+        if !handles.info.member_status().leads() {
             continue;
         }
         let downgrade = handles.info.facts().versions.downgrade().clone();

@@ -56,13 +56,13 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
     let is_warned = coming.is_some();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut leadership = handles.info.standing().leadership();
+    let mut leadership = handles.info.member_status().leadership();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             changed = leadership.changed() => if changed.is_err() { return },
         }
-        if handles.info.standing().leads() {
+        if handles.info.member_status().leads() {
             check_cluster_version(&handles, is_warned).await;
         }
     }
@@ -155,7 +155,8 @@ pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));
         while handles.info.facts().versions.cluster().is_none()
-            || handles.info.standing().storage_version() != handles.info.facts().versions.cluster()
+            || handles.info.member_status().storage_version()
+                != handles.info.facts().versions.cluster()
         {
             looks.tick().await;
         }

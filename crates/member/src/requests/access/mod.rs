@@ -168,8 +168,8 @@ impl AccessControl {
     /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
     /// vain, and so are there no more at a time than [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX).
     async fn wait_applied(&self, index: LogIndex) -> bool {
-        let standing = self.info.standing();
-        if standing.applied() >= index {
+        let member_status = self.info.member_status();
+        if member_status.applied() >= index {
             return true;
         }
         let Ok(_place) = self.admission.tokens.take(1) else { return false };
@@ -177,7 +177,7 @@ impl AccessControl {
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return false;
         };
-        standing.when_applied(index, completer);
+        member_status.when_applied(index, completer);
         waiting.await.is_some()
     }
 

@@ -55,7 +55,7 @@ impl Waiting {
 
 /// Shared by all threads.
 #[derive(Debug)]
-pub struct Standing {
+pub struct MemberStatus {
     committed: AtomicU64,
     applied: AtomicU64,
     applied_term: AtomicU64,
@@ -67,7 +67,7 @@ pub struct Standing {
     refuses_writes: watch::Sender<bool>,
 }
 
-impl Standing {
+impl MemberStatus {
     pub(crate) fn new(applied: LogIndex, applied_term: Term, clock: Clock) -> Self {
         Self {
             committed: AtomicU64::new(applied.get()),
@@ -238,18 +238,18 @@ mod tests {
     #[tokio::test]
     async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
         let far = Instant::now() + Duration::from_secs(3600);
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Clock::start());
+        let member_status = MemberStatus::new(LogIndex::ZERO, Term::ZERO, Clock::start());
         let callers = async {
             let (completer, staying) = wait(&AWAITING, far).unwrap();
-            standing.when_applied(LogIndex(7), completer);
+            member_status.when_applied(LogIndex(7), completer);
             for index in 1..10_000 {
                 let (completer, gone) = wait(&AWAITING, far).unwrap();
                 drop(gone);
-                standing.when_applied(LogIndex(index), completer);
+                member_status.when_applied(LogIndex(index), completer);
             }
-            assert!(standing.waiting.lock().waits.len() <= 1024);
-            standing.set_applied(LogIndex(7), Term(1), &mut CompletionBatch::new());
-            assert!(standing.waiting.lock().waits.len() < 1024);
+            assert!(member_status.waiting.lock().waits.len() <= 1024);
+            member_status.set_applied(LogIndex(7), Term(1), &mut CompletionBatch::new());
+            assert!(member_status.waiting.lock().waits.len() < 1024);
             drop(staying);
         };
         tokio::select! {
@@ -261,15 +261,15 @@ mod tests {
 
     #[test]
     fn what_goes_first_is_refused_later() {
-        let standing = Standing::new(LogIndex(7), Term(1), Clock::start());
+        let member_status = MemberStatus::new(LogIndex(7), Term(1), Clock::start());
         for (committed, refused) in [
             (5_007, [false, false]),
             (5_008, [true, false]),
             (10_007, [true, false]),
             (10_008, [true, true]),
         ] {
-            standing.set_committed(LogIndex(committed));
-            assert_eq!([false, true].map(|first| standing.is_overloaded(first)), refused);
+            member_status.set_committed(LogIndex(committed));
+            assert_eq!([false, true].map(|first| member_status.is_overloaded(first)), refused);
         }
     }
 
@@ -278,40 +278,51 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(5);
     const LED: Leadership = Leadership { leader: 1, term: Term(2), role: Role::Follower };
 
-    fn led() -> Standing {
-        let standing = Standing::new(LogIndex::ZERO, Term::ZERO, Clock::start());
-        publish(&standing, LED, None);
-        standing
+    fn led() -> MemberStatus {
+        let member_status = MemberStatus::new(LogIndex::ZERO, Term::ZERO, Clock::start());
+        publish(&member_status, LED, None);
+        member_status
     }
 
-    fn publish(standing: &Standing, leadership: Leadership, leaderless_since: Option<Millis>) {
-        standing.publish(LeadershipState { leadership, leaderless_since, ..standing.state() });
+    fn publish(
+        member_status: &MemberStatus,
+        leadership: Leadership,
+        leaderless_since: Option<Millis>,
+    ) {
+        member_status.publish(LeadershipState {
+            leadership,
+            leaderless_since,
+            ..member_status.state()
+        });
     }
 
-    fn lose_leader(standing: &Standing) {
-        let since = standing.clock.now();
-        publish(standing, Leadership { leader: NONE, ..LED }, Some(since));
+    fn lose_leader(member_status: &MemberStatus) {
+        let since = member_status.clock.now();
+        publish(member_status, Leadership { leader: NONE, ..LED }, Some(since));
     }
 
     #[tokio::test]
     async fn a_leader_that_is_gone_is_missed_after_a_while() {
-        let standing = led();
-        assert!(!standing.misses_leader(Duration::ZERO));
-        assert!(standing.has_leader_within(Duration::ZERO).await);
-        lose_leader(&standing);
-        assert!(!standing.misses_leader(LONG));
-        assert!(!standing.has_leader_within(SHORT).await, "the wait has an end");
-        assert!(standing.misses_leader(SHORT));
-        assert!(!standing.has_leader_within(Duration::ZERO).await, "nothing is left to wait for");
+        let member_status = led();
+        assert!(!member_status.misses_leader(Duration::ZERO));
+        assert!(member_status.has_leader_within(Duration::ZERO).await);
+        lose_leader(&member_status);
+        assert!(!member_status.misses_leader(LONG));
+        assert!(!member_status.has_leader_within(SHORT).await, "the wait has an end");
+        assert!(member_status.misses_leader(SHORT));
+        assert!(
+            !member_status.has_leader_within(Duration::ZERO).await,
+            "nothing is left to wait for"
+        );
     }
 
     #[tokio::test]
     async fn who_requires_a_leader_gets_its_successor() {
-        let standing = led();
-        lose_leader(&standing);
-        let mut waiting = std::pin::pin!(standing.has_leader_within(LONG));
+        let member_status = led();
+        lose_leader(&member_status);
+        let mut waiting = std::pin::pin!(member_status.has_leader_within(LONG));
         assert!(now_or_never(waiting.as_mut()).await.is_none());
-        publish(&standing, Leadership { leader: 3, term: Term(3), ..LED }, None);
+        publish(&member_status, Leadership { leader: 3, term: Term(3), ..LED }, None);
         assert!(waiting.await);
     }
 
