@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * What makes the backend file grow is proposed only if there was room for it ([`Room`]).
+//! * What makes the backend file grow is proposed only if there was room for it ([`QuotaHeadroom`]).
 //! * A linearizable read comes after a barrier ([`Consensus`](crate::Consensus)), once the index that this has named is
 //!   applied ([`AppliedWaits`](crate::AppliedWaits)).
 //!
@@ -32,14 +32,14 @@ use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 
 /// How large the backend file may become by what clients write.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct QuotaHeadroom {
     /// The quota.
     pub quota: Quota,
     /// Bytes under the quota that writes which grow the file leave to those that make room.
     pub headroom_bytes: u64,
 }
 
-impl Room {
+impl QuotaHeadroom {
     /// Whether a file of `file_bytes` may grow by `cost` more.
     #[must_use]
     pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
@@ -67,9 +67,9 @@ pub enum Ask<'a> {
 pub enum Step {
     /// The client shows valid credentials, where authentication is enabled, or is refused.
     Credentials,
-    /// [`Room`] allows so many bytes more. Otherwise the NOSPACE alarm is raised ([`no_space_alarm`]), and the request
+    /// [`QuotaHeadroom`] allows so many bytes more. Otherwise the NOSPACE alarm is raised ([`no_space_alarm`]), and the request
     /// refused.
-    Room {
+    Quota {
         /// The bytes.
         cost: u64,
     },
@@ -124,7 +124,7 @@ impl Course {
                 check_range(range)?;
                 read(range.serializable)
             }
-            (Ask::Put(put), None) => Step::Room { cost: put_cost(put) },
+            (Ask::Put(put), None) => Step::Quota { cost: put_cost(put) },
             (Ask::Put(put), Some(_)) => {
                 check_put(put)?;
                 propose
@@ -135,16 +135,16 @@ impl Course {
             }
             // A transaction without any operation needs no permission, as in etcd.
             (Ask::Txn(txn), None) if *txn != TxnRequest::default() => Step::Credentials,
-            (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Room { cost: txn_cost(txn) },
-            (Ask::Txn(txn), Some(Step::Room { .. })) => {
+            (Ask::Txn(txn), None | Some(Step::Credentials)) => Step::Quota { cost: txn_cost(txn) },
+            (Ask::Txn(txn), Some(Step::Quota { .. })) => {
                 Step::Compare { operation_count: check_structure(txn, self.txn_ops_max)? }
             }
             (Ask::Txn(txn), Some(Step::Compare { .. })) if is_read_only(txn) => {
                 read(is_serializable(txn))
             }
             (Ask::Txn(_), Some(Step::Compare { .. })) => propose,
-            (Ask::LeaseGrant, None) => Step::Room { cost: LEASE_COST },
-            (Ask::LeaseGrant, Some(Step::Room { .. })) => Step::Credentials,
+            (Ask::LeaseGrant, None) => Step::Quota { cost: LEASE_COST },
+            (Ask::LeaseGrant, Some(Step::Quota { .. })) => Step::Credentials,
             (Ask::LeaseGrant, Some(_)) => propose,
         };
         self.last = Some(step);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn what_grows_the_file_needs_room_before_anything_else_is_looked_at() {
-        let room = |cost| Ok(Step::Room { cost });
+        let room = |cost| Ok(Step::Quota { cost });
         assert_eq!(course(Ask::Put(&put(b"k"))), [room(257), PROPOSED]);
         assert_eq!(course(Ask::Put(&put(b""))), [room(256), Err(RequestRefusal::EmptyKey)]);
         let grant = [room(64), Ok(Step::Credentials), PROPOSED];
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_transaction_is_read_or_proposed() {
         let before = |cost, operation_count| {
-            [Step::Credentials, Step::Room { cost }, Step::Compare { operation_count }].map(Ok)
+            [Step::Credentials, Step::Quota { cost }, Step::Compare { operation_count }].map(Ok)
         };
         let read = txn(vec![request_op::Request::RequestRange(range(false))]);
         let steps = [&before(0, 1)[..], &[reads(true)]].concat();
@@ -248,16 +248,16 @@ mod tests {
         let refused = Err(RequestRefusal::TooManyOperations);
         let steps = [&before(0, 1)[..2], &[refused]].concat();
         assert_eq!(course(Ask::Txn(&long)), steps);
-        assert_eq!(course(Ask::Txn(&TxnRequest::default()))[0], Ok(Step::Room { cost: 0 }));
+        assert_eq!(course(Ask::Txn(&TxnRequest::default()))[0], Ok(Step::Quota { cost: 0 }));
     }
 
     #[test]
     fn the_headroom_is_left_to_what_makes_room() {
-        let room = Room { quota: Quota::new(1_000), headroom_bytes: 100 };
+        let room = QuotaHeadroom { quota: Quota::new(1_000), headroom_bytes: 100 };
         assert!(room.allows(800, 99));
         assert!(!room.allows(800, 100));
         assert!(room.allows(990, 0), "what costs nothing makes room");
-        let unbounded = Room { quota: Quota::new(-1), headroom_bytes: 100 };
+        let unbounded = QuotaHeadroom { quota: Quota::new(-1), headroom_bytes: 100 };
         assert!(unbounded.allows(u64::MAX, 1));
     }
 

@@ -43,7 +43,7 @@ use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
 use quorate_member::access::{AccessControl, Credentials, Remembered};
-use quorate_member::admission::{CallRoom, Caller, Full, Source};
+use quorate_member::admission::{CallPermit, Caller, Full, Source};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, MemberInfo, RequestError};
@@ -70,7 +70,7 @@ pub struct Router {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     /// Its permit, if there is one.
-    pub(crate) room: Result<Arc<CallRoom>, Full>,
+    pub(crate) permit: Result<Arc<CallPermit>, Full>,
     /// The bytes of its headers.
     pub(crate) bytes: u64,
     pub(crate) timeout: Option<Duration>,
@@ -144,13 +144,13 @@ impl Router {
     }
 
     /// Takes a permit for a call with this many bytes of headers.
-    pub(crate) fn take_room(
+    pub(crate) fn take_permit(
         &self,
         method: (usize, usize),
         (headers, extensions): (&HeaderMap, &Extensions),
         head_bytes: u64,
-    ) -> Result<Arc<CallRoom>, Full> {
-        let room = if is_login(method) {
+    ) -> Result<Arc<CallPermit>, Full> {
+        let permit = if is_login(method) {
             Caller::begin_login(&self.caller, Source::of(self.ends.remote))?
         } else {
             Caller::begin(&self.caller, || {
@@ -159,8 +159,8 @@ impl Router {
                 access_control.is_of_user(&credentials.or_named(access::named(headers, extensions)))
             })?
         };
-        room.hold(head_bytes)?;
-        Ok(room)
+        permit.hold(head_bytes)?;
+        Ok(permit)
     }
 
     /// Starts a call from gRPC or from the gateway.
@@ -169,7 +169,7 @@ impl Router {
         (service, method): (usize, usize),
         kind: Kind,
         mut request: Request<ClientBody>,
-        Admitted { room, bytes, timeout }: Admitted,
+        Admitted { permit, bytes, timeout }: Admitted,
     ) -> Call {
         let mut stats =
             CallStats::start(&self.services.info, (service, method), kind, self.ends.remote);
@@ -182,11 +182,11 @@ impl Router {
             }
             noted = Some(found);
         }
-        let room = match room {
-            Ok(room) => room,
+        let permit = match permit {
+            Ok(permit) => permit,
             Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
         };
-        let stats = stats.in_room(Arc::clone(&room));
+        let stats = stats.in_room(Arc::clone(&permit));
         if let Err(status) = self.admit((service, method), request.headers(), &stats) {
             return Call::refused(&status, stats);
         }
@@ -196,7 +196,7 @@ impl Router {
         let bytes_max = self.services.message_bytes_max;
         let received = stats.received();
         let request =
-            request.map(|body| RequestBody::new(body, (kind, received), room, bytes, bytes_max));
+            request.map(|body| RequestBody::new(body, (kind, received), permit, bytes, bytes_max));
         Call::started(self.start((service, method), request, noted), stats, timeout)
     }
 
@@ -376,13 +376,13 @@ impl hyper::service::Service<Request<Incoming>> for Router {
                 Err(refusal) => return Call::answered(refusal.into_http()),
             };
         let head = (request.headers(), request.extensions());
-        let room = self.take_room((service, method), head, bytes);
-        if is_compressed && let Ok(room) = &room {
-            let room = Arc::clone(room);
-            request.extensions_mut().insert(room);
+        let permit = self.take_permit((service, method), head, bytes);
+        if is_compressed && let Ok(permit) = &permit {
+            let permit = Arc::clone(permit);
+            request.extensions_mut().insert(permit);
         }
         let request = request.map(ClientBody::Grpc);
-        self.begin((service, method), kind, request, Admitted { room, bytes, timeout })
+        self.begin((service, method), kind, request, Admitted { permit, bytes, timeout })
     }
 }
 

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio_stream::Stream;
 use tonic::Status;
 
-use quorate_member::admission::Room;
+use quorate_member::admission::OwnedPermit;
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -50,7 +50,7 @@ pub(crate) struct SnapshotStream {
     /// `None` while a piece is being read, and after the digest was sent.
     digest: Option<Sha256>,
     started: Instant,
-    _room: Room,
+    _permit: OwnedPermit,
 }
 
 impl SnapshotStream {
@@ -59,7 +59,7 @@ impl SnapshotStream {
         backend: &Backend,
         metrics: Arc<Metrics>,
         version: String,
-        room: Room,
+        permit: OwnedPermit,
     ) -> Self {
         let image = backend.db().read();
         let total_bytes = image.image_len();
@@ -79,7 +79,7 @@ impl SnapshotStream {
             reading: None,
             digest: Some(Sha256::new()),
             started: Instant::now(),
-            _room: room,
+            _permit: permit,
         }
     }
 

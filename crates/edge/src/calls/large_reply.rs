@@ -27,7 +27,7 @@ use tonic::{Response, Status};
 use quorate_grpc::ending::Ending;
 use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_member::RequestError;
-use quorate_member::admission::{Bound, Room};
+use quorate_member::admission::{Bound, OwnedPermit};
 
 /// Larger replies are counted and encoded in parts. This is also faster: allocating and freeing one large
 /// buffer per reply costs a page fault for every 4 KiB.
@@ -146,13 +146,13 @@ struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 pub(crate) struct Reply<M> {
     message: M,
     len: usize,
-    list: Option<Room>,
-    bytes: Option<Room>,
+    list: Option<OwnedPermit>,
+    bytes: Option<OwnedPermit>,
 }
 
 impl<M: Large> Reply<M> {
     /// Creates a reply with the permit of its list, if there is one.
-    pub(crate) fn new(message: M, list: Option<Room>) -> Self {
+    pub(crate) fn new(message: M, list: Option<OwnedPermit>) -> Self {
         let len = message.encoded_len();
         Self { message, len, list, bytes: None }
     }
@@ -176,9 +176,9 @@ impl<M: Large> Reply<M> {
     }
 
     /// Uses a permit for which the caller has waited.
-    pub(crate) fn admit_to(mut self, mut room: Room) -> Self {
-        room.resize(self.len as u64);
-        self.bytes = Some(room);
+    pub(crate) fn admit_to(mut self, mut permit: OwnedPermit) -> Self {
+        permit.resize(self.len as u64);
+        self.bytes = Some(permit);
         self
     }
 
@@ -221,12 +221,12 @@ impl<M: Large> Reply<M> {
 
 /// The permits of messages that the library encodes, until their frames are sent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StreamRooms(Arc<Mutex<Vec<Room>>>);
+pub(crate) struct StreamPermits(Arc<Mutex<Vec<OwnedPermit>>>);
 
-impl StreamRooms {
+impl StreamPermits {
     /// Adds the permit of the next message.
-    pub(crate) fn push(&self, room: Room) {
-        self.0.lock().push(room);
+    pub(crate) fn push(&self, permit: OwnedPermit) {
+        self.0.lock().push(permit);
     }
 }
 
@@ -238,10 +238,10 @@ pub(crate) fn counted<M: Message>(
     let len = message.encoded_len();
     let mut response = Response::new(message);
     if len >= COUNTED_BYTES_MIN {
-        let rooms = StreamRooms::default();
+        let permits = StreamPermits::default();
         // The library's buffer may be twice as large as its content.
-        rooms.push(Bound::take_owned(replies, 2 * len as u64)?);
-        response.extensions_mut().insert(rooms);
+        permits.push(Bound::take_owned(replies, 2 * len as u64)?);
+        response.extensions_mut().insert(permits);
     }
     Ok(response)
 }
@@ -254,8 +254,8 @@ pub(crate) fn body_of(
     if let Some(deferred) = extensions.remove::<Deferred>() {
         return deferred.0.lock().take().map_or(encoded, tonic::body::Body::new);
     }
-    match extensions.remove::<StreamRooms>() {
-        Some(rooms) => tonic::body::Body::new(Counted { inner: encoded, rooms }),
+    match extensions.remove::<StreamPermits>() {
+        Some(permits) => tonic::body::Body::new(Counted { inner: encoded, permits }),
         None => encoded,
     }
 }
@@ -263,7 +263,7 @@ pub(crate) fn body_of(
 /// A body whose frames hold the permits of their messages.
 struct Counted {
     inner: tonic::body::Body,
-    rooms: StreamRooms,
+    permits: StreamPermits,
 }
 
 impl Body for Counted {
@@ -275,8 +275,8 @@ impl Body for Counted {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        let rooms = std::mem::take(&mut *self.rooms.0.lock());
-        let counted = |frame: Frame<Bytes>| frame.map_data(|bytes| hold(bytes, rooms));
+        let permits = std::mem::take(&mut *self.permits.0.lock());
+        let counted = |frame: Frame<Bytes>| frame.map_data(|bytes| hold(bytes, permits));
         Poll::Ready(frame.map(|frame| frame.map(counted)))
     }
 }
@@ -297,8 +297,8 @@ struct LargeReply {
 /// takes frames before the client reads them.
 #[derive(Debug)]
 struct Places {
-    _list: Option<Room>,
-    _bytes: Option<Room>,
+    _list: Option<OwnedPermit>,
+    _bytes: Option<OwnedPermit>,
 }
 
 /// Bytes that are being sent, and a value that is dropped after them.
@@ -583,10 +583,10 @@ mod tests {
     #[tokio::test]
     async fn a_frame_of_a_stream_holds_the_permit_of_its_message() {
         let replies = Arc::new(Bound::new(1));
-        let rooms = StreamRooms::default();
-        rooms.push(Bound::take_owned(&replies, 7).unwrap());
+        let permits = StreamPermits::default();
+        permits.push(Bound::take_owned(&replies, 7).unwrap());
         let mut extensions = http::Extensions::new();
-        extensions.insert(rooms);
+        extensions.insert(permits);
         let encoded = http_body_util::Full::new(Bytes::from_static(b"message"));
         let mut body = Box::pin(body_of(&mut extensions, tonic::body::Body::new(encoded)));
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();

@@ -16,7 +16,7 @@ use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observer;
 use quorate_grpc::status::code_name;
 use quorate_member::MemberInfo;
-use quorate_member::admission::CallRoom;
+use quorate_member::admission::CallPermit;
 use quorate_telemetry::audit::Outcome;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
@@ -39,7 +39,7 @@ pub struct CallStats {
     /// Tracks the messages sent.
     sent: Follower,
     /// `None` if there was no permit.
-    room: Option<Arc<CallRoom>>,
+    permit: Option<Arc<CallPermit>>,
     /// Set only if the call is traced or audited, and boxed because most calls are not.
     followed: Option<Box<Followed>>,
 }
@@ -76,7 +76,7 @@ impl CallStats {
             slow: info.limits().slow_unary,
             remote,
             sent: Follower::default(),
-            room: None,
+            permit: None,
             followed: None,
         }
     }
@@ -94,8 +94,8 @@ impl CallStats {
     }
 
     /// The call holds this permit until all its parts are dropped.
-    pub(crate) fn in_room(mut self, room: Arc<CallRoom>) -> Self {
-        self.room = Some(room);
+    pub(crate) fn in_room(mut self, permit: Arc<CallPermit>) -> Self {
+        self.permit = Some(permit);
         self
     }
 
@@ -114,9 +114,9 @@ impl CallStats {
     /// Records that the response is ready to be sent.
     pub(crate) fn responded(&self) {
         if self.kind == Kind::Unary
-            && let Some(room) = &self.room
+            && let Some(permit) = &self.permit
         {
-            room.release();
+            permit.release();
         }
         if let (Kind::Unary, Some(followed)) = (self.kind, &self.followed)
             && let Some(trace) = &followed.noted.trace

@@ -31,7 +31,7 @@ use super::status::status;
 use quorate_grpc::framing::{HEAD_BYTES, message_len, whole_message};
 use quorate_grpc::methods::Kind;
 use quorate_member::RequestError;
-use quorate_member::admission::CallRoom;
+use quorate_member::admission::CallPermit;
 use quorate_net::pace::Pace;
 
 #[cfg(any(test, fuzzing))]
@@ -47,7 +47,7 @@ pub(crate) struct RequestBody<B> {
     kind: Kind,
     received: Received,
     message: Message,
-    room: Arc<CallRoom>,
+    permit: Arc<CallPermit>,
     /// The bytes held besides the message: the headers.
     head_bytes: u64,
     message_bytes_max: u64,
@@ -59,13 +59,13 @@ impl<B> RequestBody<B> {
     pub(crate) fn new(
         inner: B,
         (kind, received): (Kind, Received),
-        room: Arc<CallRoom>,
+        permit: Arc<CallPermit>,
         head_bytes: u64,
         message_bytes_max: usize,
     ) -> Self {
         let message_bytes_max = message_bytes_max as u64;
         let (message, pace) = (Message::default(), None);
-        Self { inner, kind, received, message, room, head_bytes, message_bytes_max, pace }
+        Self { inner, kind, received, message, permit, head_bytes, message_bytes_max, pace }
     }
 
     /// Admits the next bytes, unless a limit is reached or the call takes no more.
@@ -79,14 +79,14 @@ impl<B> RequestBody<B> {
             // Most messages arrive complete, alone and uncompressed; they need no buffer.
             Kind::BidiStream if self.message.passed == 0 && is_plain(bytes) => {
                 received.message((bytes.len() - HEAD_BYTES) as u64);
-                self.room.release();
+                self.permit.release();
                 self.head_bytes = 0;
                 return Ok(());
             }
             Kind::BidiStream => {
                 let whole = |message: &Message| received.message(message.payload_bytes(bytes_max));
                 if self.message.pass_all(bytes, whole) {
-                    self.room.release();
+                    self.permit.release();
                     self.head_bytes = 0;
                     return Ok(());
                 }
@@ -105,7 +105,7 @@ impl<B> RequestBody<B> {
             received.message(self.message.payload_bytes(bytes_max));
         }
         let held = self.head_bytes + self.message.held_bytes(self.message_bytes_max);
-        self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+        self.permit.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
     /// Returns whether the call takes no more bytes.
@@ -118,7 +118,7 @@ impl<B> RequestBody<B> {
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
         let waits_for_rest = match self.kind {
             Kind::Unary | Kind::ServerStream => true,
-            Kind::BidiStream => self.message.passed > 0 && self.room.holds_bytes(),
+            Kind::BidiStream => self.message.passed > 0 && self.permit.holds_bytes(),
         };
         if !waits_for_rest {
             self.pace = None;
@@ -149,9 +149,9 @@ fn is_plain(bytes: &[u8]) -> bool {
 pub(crate) fn take_in<M: prost::Message>(
     request: tonic::Request<M>,
 ) -> Result<(MetadataMap, M), Status> {
-    if let Some(room) = request.extensions().get::<Arc<CallRoom>>() {
+    if let Some(permit) = request.extensions().get::<Arc<CallPermit>>() {
         let bytes = request.get_ref().encoded_len() as u64;
-        room.hold(bytes).map_err(|full| status(RequestError::from(full)))?;
+        permit.hold(bytes).map_err(|full| status(RequestError::from(full)))?;
     }
     let (metadata, _, message) = request.into_parts();
     Ok((metadata, message))
@@ -362,7 +362,7 @@ mod tests {
             let two = [&compressed(1_000, 2_000)[..], &part(300, 300)].concat();
             let wire = if kind == Kind::BidiStream { two } else { part(300, 300).to_vec() };
             let body = Full::new(Bytes::from(wire));
-            let mut body = RequestBody::new(body, (kind, received), room(&calls), 100, 2 << 20);
+            let mut body = RequestBody::new(body, (kind, received), permit(&calls), 100, 2 << 20);
             body.frame().await.unwrap().unwrap();
             let bytes = if kind == Kind::BidiStream { 2_300 } else { 300 };
             assert_eq!(metrics.network.client_received_bytes.value(), bytes, "{kind:?}");
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    fn room(calls: &Arc<Calls>) -> Arc<CallRoom> {
+    fn permit(calls: &Arc<Calls>) -> Arc<CallPermit> {
         Caller::begin(&Arc::new(Caller::new(Arc::clone(calls))), || true).unwrap()
     }
 
@@ -385,22 +385,22 @@ mod tests {
     #[tokio::test]
     async fn received_bytes_are_counted_and_refused_at_the_limit() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
-        let mut rooms = Vec::new();
+        let mut permits = Vec::new();
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
-            rooms.push(room(&calls));
-            let room = Arc::clone(rooms.last().unwrap());
+            permits.push(permit(&calls));
+            let permit = Arc::clone(permits.last().unwrap());
             let body = Full::new(part(1 << 20, 40_000));
-            let mut body = RequestBody::new(body, counted(kind), room, 100, 2 << 20);
+            let mut body = RequestBody::new(body, counted(kind), permit, 100, 2 << 20);
             let frame = body.frame().await.unwrap();
             assert!(frame.is_ok(), "{kind:?}");
         }
         assert_eq!(calls.request_bytes.used(), 3 * (100 + 5 + 40_000));
         let body = Full::new(part(1 << 20, 40_000));
-        let mut body = RequestBody::new(body, counted(Kind::Unary), room(&calls), 100, 2 << 20);
+        let mut body = RequestBody::new(body, counted(Kind::Unary), permit(&calls), 100, 2 << 20);
         let refused = body.frame().await.unwrap().unwrap_err();
         let refused = Status::from_error(refused);
         assert_eq!(refused.message(), "etcdserver: too many requests");
-        drop(rooms);
+        drop(permits);
         assert_eq!(calls.request_bytes.used(), 0);
     }
 
@@ -418,9 +418,9 @@ mod tests {
         let calls = Arc::new(Calls::new(10_000, 1, 512 << 20));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
         let pass = async |message| {
-            let room = Caller::begin(&caller, || true).unwrap();
+            let permit = Caller::begin(&caller, || true).unwrap();
             let body = Full::new(message);
-            let mut body = RequestBody::new(body, counted(Kind::Unary), room, 100, 2 << 20);
+            let mut body = RequestBody::new(body, counted(Kind::Unary), permit, 100, 2 << 20);
             let passed = body.frame().await.unwrap();
             passed.map(|_| body)
         };
@@ -440,29 +440,29 @@ mod tests {
     #[test]
     fn a_decoded_message_counts_with_its_real_size() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
-        let put = |room: &Arc<CallRoom>| {
+        let put = |permit: &Arc<CallPermit>| {
             let value = vec![7; 90_000].into();
             let put = quorate_api::etcdserverpb::PutRequest { value, ..Default::default() };
             let mut request = tonic::Request::new(put);
-            request.extensions_mut().insert(Arc::clone(room));
+            request.extensions_mut().insert(Arc::clone(permit));
             take_in(request)
         };
-        let rooms = [room(&calls), room(&calls), room(&calls)];
-        put(&rooms[0]).unwrap();
+        let permits = [permit(&calls), permit(&calls), permit(&calls)];
+        put(&permits[0]).unwrap();
         assert!(calls.request_bytes.used() > 90_000);
-        put(&rooms[1]).unwrap();
-        assert_eq!(put(&rooms[2]).unwrap_err().message(), "etcdserver: too many requests");
-        drop(rooms);
+        put(&permits[1]).unwrap();
+        assert_eq!(put(&permits[2]).unwrap_err().message(), "etcdserver: too many requests");
+        drop(permits);
         assert_eq!(calls.request_bytes.used(), 0);
     }
 
     #[tokio::test]
     async fn a_stream_holds_nothing_of_whole_messages() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
-        let room = room(&calls);
-        room.hold(50_000).unwrap();
+        let permit = permit(&calls);
+        permit.hold(50_000).unwrap();
         let body = Full::new(part(40_000, 40_000));
-        let mut body = RequestBody::new(body, counted(Kind::BidiStream), room, 50_000, 2 << 20);
+        let mut body = RequestBody::new(body, counted(Kind::BidiStream), permit, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
         assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
     }
@@ -481,7 +481,7 @@ mod tests {
                 let open = tokio_stream::iter(pieces).chain(tokio_stream::pending());
                 let inner = StreamBody::new(open);
                 let mut body =
-                    RequestBody::new(inner, counted(Kind::Unary), room(&calls), 100, 2 << 20);
+                    RequestBody::new(inner, counted(Kind::Unary), permit(&calls), 100, 2 << 20);
                 let mut read = Vec::new();
                 while let Some(frame) = body.frame().await {
                     read.extend_from_slice(&frame.unwrap().into_data().unwrap());
@@ -522,7 +522,7 @@ mod tests {
     async fn ending(kind: Kind, first: usize, each: usize) -> Option<Status> {
         let calls = Arc::new(Calls::new(10, 1, 512 << 20));
         let body = Trickle { first, each, next: None };
-        let mut body = RequestBody::new(body, counted(kind), room(&calls), 100, 1 << 30);
+        let mut body = RequestBody::new(body, counted(kind), permit(&calls), 100, 1 << 30);
         let reading = async {
             loop {
                 if let Err(error) = body.frame().await.expect("it does not end") {

@@ -25,7 +25,7 @@ use quorate_grpc::ending::CONTENT_TYPE as GRPC;
 use quorate_grpc::framing::{HEAD_BYTES, message_len};
 use quorate_grpc::observed::Observed;
 use quorate_member::RequestError;
-use quorate_member::admission::{Bound, Room};
+use quorate_member::admission::{Bound, OwnedPermit};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Clients of etcd's gateway detect by this header that the call was answered.
@@ -112,21 +112,21 @@ pub(super) async fn unary(
         return Err(Status::internal("the answer to a unary call has no message"));
     }
     let len = messages.next_len().expect("the head is there");
-    let mut room = if len < COUNTED_BYTES_MIN {
+    let mut permit = if len < COUNTED_BYTES_MIN {
         None
     } else {
-        let room = Bound::take_within(replies, JSON_FACTOR * len as u64, patience).await;
-        Some(room.map_err(|full| status(RequestError::from(full)))?)
+        let permit = Bound::take_within(replies, JSON_FACTOR * len as u64, patience).await;
+        Some(permit.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();
     // The status of the call comes after the message.
     poll_fn(|cx| messages.poll_next(cx)).await?;
     let mut json = Vec::with_capacity(message.len() * 2);
     convert(conversion, &message, &mut json)?;
-    if let Some(room) = &mut room {
-        room.resize(json.capacity() as u64);
+    if let Some(permit) = &mut permit {
+        permit.resize(json.capacity() as u64);
     }
-    let mut answer = json_answer(StatusCode::OK, json, room);
+    let mut answer = json_answer(StatusCode::OK, json, permit);
     answer.headers_mut().insert(METADATA_CONTENT_TYPE, GRPC);
     Ok(answer)
 }
@@ -164,9 +164,13 @@ pub(super) fn refusal(status: &Status) -> Response<AnswerBody> {
     answer
 }
 
-fn json_answer(code: StatusCode, json: Vec<u8>, room: Option<Room>) -> Response<AnswerBody> {
-    let json = match room {
-        Some(room) => hold(json.into(), room),
+fn json_answer(
+    code: StatusCode,
+    json: Vec<u8>,
+    permit: Option<OwnedPermit>,
+) -> Response<AnswerBody> {
+    let json = match permit {
+        Some(permit) => hold(json.into(), permit),
         None => json.into(),
     };
     let mut answer = Response::new(AnswerBody::whole(Full::new(json)));

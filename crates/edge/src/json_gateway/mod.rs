@@ -120,16 +120,16 @@ impl Gateway {
         let router = self.router.for_request(ends);
         let client = request.extensions().get::<EndsWithClient>().cloned();
         let bytes_max = router.message_bytes_max() * JSON_FACTOR;
-        let room = router.take_room(target.method, (&headers, &Extensions::new()), bytes);
-        let body = match (&room, target.kind) {
+        let permit = router.take_permit(target.method, (&headers, &Extensions::new()), bytes);
+        let body = match (&permit, target.kind) {
             // The call is refused and counted before any of its body is read.
             (Err(_), _) => ClientBody::Message(None),
-            (Ok(room), Kind::BidiStream) => {
-                let body = JsonBody::new(request.into_body(), Arc::clone(room), bytes, bytes_max);
+            (Ok(permit), Kind::BidiStream) => {
+                let body = JsonBody::new(request.into_body(), Arc::clone(permit), bytes, bytes_max);
                 ClientBody::Messages(Box::pin(JsonMessages::new(body, target.conversion)))
             }
-            (Ok(room), Kind::Unary | Kind::ServerStream) => {
-                let body = JsonBody::new(request.into_body(), Arc::clone(room), bytes, bytes_max);
+            (Ok(permit), Kind::Unary | Kind::ServerStream) => {
+                let body = JsonBody::new(request.into_body(), Arc::clone(permit), bytes, bytes_max);
                 ClientBody::Message(Some(read_message(body, target.conversion).await?))
             }
         };
@@ -140,7 +140,7 @@ impl Gateway {
         *call.method_mut() = Method::POST;
         *call.uri_mut() = Uri::from_static(target.path);
         *call.headers_mut() = headers;
-        let admitted = Admitted { room, bytes, timeout };
+        let admitted = Admitted { permit, bytes, timeout };
         let Ok(response) = router.begin(target.method, target.kind, call, admitted).await;
         let messages = Messages::of(response);
         match target.kind {

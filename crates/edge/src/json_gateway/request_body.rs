@@ -23,7 +23,7 @@ use crate::calls::status::status;
 use quorate_grpc::framing::{HEAD_BYTES, fill_head};
 use quorate_http_pages::unread_body::pass_over;
 use quorate_member::RequestError;
-use quorate_member::admission::CallRoom;
+use quorate_member::admission::CallPermit;
 use quorate_net::pace::Pace;
 
 /// The source of a request's bytes.
@@ -65,7 +65,7 @@ impl RequestBytes {
 pub(super) struct JsonBody {
     inner: RequestBytes,
     values: Values,
-    room: Arc<CallRoom>,
+    permit: Arc<CallPermit>,
     /// The bytes held besides the values: the headers.
     head_bytes: u64,
     bytes_max: usize,
@@ -83,12 +83,12 @@ impl fmt::Debug for JsonBody {
 impl JsonBody {
     pub(super) fn new(
         inner: RequestBytes,
-        room: Arc<CallRoom>,
+        permit: Arc<CallPermit>,
         head_bytes: u64,
         bytes_max: usize,
     ) -> Self {
         let (values, pace, has_ended) = (Values::default(), None, false);
-        Self { inner, values, room, head_bytes, bytes_max, pace, has_ended }
+        Self { inner, values, permit, head_bytes, bytes_max, pace, has_ended }
     }
 
     /// Returns the next value. If exactly one is expected, its first byte must also arrive in time.
@@ -145,7 +145,7 @@ impl JsonBody {
 
     fn hold(&self, bytes: usize) -> Result<(), Status> {
         let held = self.head_bytes + bytes as u64;
-        self.room.hold(held).map_err(|full| status(RequestError::from(full)))
+        self.permit.hold(held).map_err(|full| status(RequestError::from(full)))
     }
 
     /// Completes when the rest of a value has not arrived in time.

@@ -79,8 +79,8 @@ impl PeerService {
             let answer = reply::error(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
             Box::new(self.named(answer))
         };
-        let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
-        let room = room.map_err(unavailable)?;
+        let permit = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
+        let permit = permit.map_err(unavailable)?;
         self.administrator.commit_backend().await.map_err(unavailable)?;
         log::warn!(
             "a member requests this member's state to rebuild its own",
@@ -91,7 +91,7 @@ impl PeerService {
         let version = self.info.member_status().storage_version();
         let version = version.map_or_else(String::new, |version| version.to_string());
         let metrics = Arc::clone(self.info.metrics());
-        Ok(SnapshotStream::new(self.reader.backend(), metrics, version, room))
+        Ok(SnapshotStream::new(self.reader.backend(), metrics, version, permit))
     }
 
     /// Returns the requesting member, if the request and the certificate belong to a member.

@@ -101,12 +101,12 @@ impl ElectionService {
         let (client, request) = request.into_parts();
         let CampaignRequest { name: given, lease, value } = request;
         let name = Name::new(&given);
-        let room = self.recipes.take_room(name.prefix.len() + value.len())?;
+        let permit = self.recipes.take_permit(name.prefix.len() + value.len())?;
         let lease = self.recipes.lease(&client, lease).await?;
         let leader = LeaderKey { name: given, key: name.key(lease), rev: 0, lease };
         let (header, leader) = self.stand(&client, leader, value).await?;
         let undo = Undo::DeleteCreatedAt(leader.key.clone(), leader.rev);
-        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, room);
+        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
         let won = self.recipes.wait_for_turn(&client, &name, leader.rev).await;
         // The key is deleted only if the candidate's call was dropped.
         withdrawal.forget();

@@ -16,13 +16,13 @@ use tonic::{Response, Status};
 
 use super::range_stream::ChunkedRange;
 use crate::calls::authorized::Authorized;
-use crate::calls::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamRooms};
+use crate::calls::large_reply::{COUNTED_BYTES_MIN, Large, Reply, StreamPermits};
 use crate::calls::request_scope::RequestScope;
 use crate::calls::spans::{self, RangeStream, ReadTxn};
 use crate::calls::status::status;
 use crate::calls::status::unexpected;
 use quorate_member::access::{AccessControl, Client, Pass};
-use quorate_member::admission::{Bound, Room};
+use quorate_member::admission::{Bound, OwnedPermit};
 use quorate_member::{
     Administrator, Ask, Handles, MemberInfo, Proposer, Reader, Ready, RequestError, StreamEnds,
     Weight,
@@ -192,8 +192,8 @@ impl Kv {
         let reply = match self.gather_range(&query).await?.admit(replies) {
             Ok(reply) => reply,
             Err(bytes) => {
-                let room = self.wait_for_room(bytes).await?;
-                self.gather_range(&query).await?.admit_to(room)
+                let permit = self.wait_for_permit(bytes).await?;
+                self.gather_range(&query).await?.admit_to(permit)
             }
         };
         self.access_control.confirm(pass).await?;
@@ -216,7 +216,8 @@ impl Kv {
     async fn gather_range(&self, query: &RangeQuery) -> Result<Reply<RangeResponse>, RequestError> {
         let weight = self.reader.weigh([query]).await?;
         let query = query.clone();
-        let (result, room) = gather(&self.reader, weight, move |reader| reader.range(&query)).await;
+        let (result, permit) =
+            gather(&self.reader, weight, move |reader| reader.range(&query)).await;
         let result = result?;
         let response = RangeResponse {
             header: Some(self.info.header(result.revision)),
@@ -224,7 +225,7 @@ impl Kv {
             more: result.more,
             count: result.count,
         };
-        Ok(Reply::new(response, room))
+        Ok(Reply::new(response, permit))
     }
 
     /// Answers a transaction that was checked and only reads.
@@ -255,8 +256,8 @@ impl Kv {
         let reply = match self.gather_txn(request).await?.admit(replies) {
             Ok(reply) => reply,
             Err(bytes) => {
-                let room = self.wait_for_room(bytes).await?;
-                self.gather_txn(request).await?.admit_to(room)
+                let permit = self.wait_for_permit(bytes).await?;
+                self.gather_txn(request).await?.admit_to(permit)
             }
         };
         self.access_control.confirm(pass).await?;
@@ -280,10 +281,10 @@ impl Kv {
         let weight = self.reader.weigh(&queries).await?;
         let request = Arc::clone(request);
         let read = move |reader: &Reader| reader.txn(&request);
-        let (response, room) = gather(&self.reader, weight, read).await;
+        let (response, permit) = gather(&self.reader, weight, read).await;
         let mut response = response?;
         response.header = self.info.complete(response.header);
-        Ok(Reply::new(response, room))
+        Ok(Reply::new(response, permit))
     }
 
     /// Returns a range in chunks, each read when it is requested. A chunk counts against the limit until it
@@ -292,7 +293,7 @@ impl Kv {
         &self,
         query: RangeQuery,
         pass: Pass,
-        rooms: StreamRooms,
+        permits: StreamPermits,
     ) -> impl Iterator<Item = Result<RangeStreamResponse, Status>> + use<> {
         let (info, reader) = (Arc::clone(&self.info), Arc::clone(&self.reader));
         let access_control = Arc::clone(&self.access_control);
@@ -312,7 +313,7 @@ impl Kv {
             if len >= COUNTED_BYTES_MIN {
                 // The library's buffer may be twice as large as its content.
                 match Bound::take_owned(&reader.admission().replies, 2 * len as u64) {
-                    Ok(room) => rooms.push(room),
+                    Ok(permit) => permits.push(permit),
                     Err(full) => return Some(Err(status(full))),
                 }
             }
@@ -333,7 +334,7 @@ impl Kv {
             .into_response()
     }
 
-    async fn wait_for_room(&self, bytes: u64) -> Result<Room, RequestError> {
+    async fn wait_for_permit(&self, bytes: u64) -> Result<OwnedPermit, RequestError> {
         let patience = self.info.limits().request_timeout;
         Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
     }
@@ -344,14 +345,14 @@ async fn gather<T: Send + 'static>(
     reader: &Arc<Reader>,
     weight: Weight,
     read: impl FnOnce(&Reader) -> T + Send + 'static,
-) -> (T, Option<Room>) {
-    let Weight { is_long, room } = weight;
+) -> (T, Option<OwnedPermit>) {
+    let Weight { is_long, permit } = weight;
     if !is_long {
-        return (read(reader), room);
+        return (read(reader), permit);
     }
     let reader = Arc::clone(reader);
     // The permit moves to the blocking thread, because the read continues after the client disconnects.
-    blocking(move || (read(&reader), room)).await
+    blocking(move || (read(&reader), permit)).await
 }
 
 fn to_query(request: &RangeRequest) -> RangeQuery {
@@ -398,8 +399,8 @@ impl Kv {
             .await;
         let pass = pass.map_err(status)?;
         let end = self.streams.wait(false);
-        let rooms = StreamRooms::default();
-        let mut chunks = self.chunks(query, pass, rooms.clone());
+        let permits = StreamPermits::default();
+        let mut chunks = self.chunks(query, pass, permits.clone());
         // The first chunk is read now, so that its error is the call's error.
         let mut first = chunks.next().transpose()?;
         let chunks = std::iter::from_fn(move || {
@@ -409,7 +410,7 @@ impl Kv {
         });
         let chunks = crate::calls::streams::until(tokio_stream::iter(chunks), end);
         let mut response: Response<BoxStream<_>> = Response::new(Box::pin(chunks));
-        response.extensions_mut().insert(rooms);
+        response.extensions_mut().insert(permits);
         Ok(response)
     }
 

@@ -49,14 +49,14 @@ impl LockService {
     ) -> Result<Response<LockResponse>, Status> {
         let (client, LockRequest { name, lease }) = request.into_parts();
         let name = Name::new(&name);
-        let room = self.recipes.take_room(name.prefix.len())?;
+        let permit = self.recipes.take_permit(name.prefix.len())?;
         let lease = self.recipes.lease(&client, lease).await?;
         let key = name.key(lease);
         self.recipes.check_name(&client, &name)?;
         let answer = self.recipes.txn(&client, enter(&key, Bytes::new(), lease)).await?;
         let Entered { created, .. } = Entered::read(&answer);
         let undo = Undo::Delete(key.clone());
-        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, room);
+        let withdrawal = Withdrawal::prepare(&self.recipes, &client, undo, permit);
         if self.recipes.is_first_at(&name, created, revision(&answer)) {
             withdrawal.forget();
             return Ok(Response::new(LockResponse { header: answer.header, key }));

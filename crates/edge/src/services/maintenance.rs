@@ -187,13 +187,13 @@ impl MaintenanceService {
     ) -> Result<Response<BoxStream<SnapshotResponse>>, Status> {
         let (client, _) = request.into_parts();
         let replies = &self.reader.admission().replies;
-        let room = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
-        let room = room.map_err(status)?;
+        let permit = Bound::take_owned(replies, STREAM_BYTES).map_err(RequestError::from);
+        let permit = permit.map_err(status)?;
         self.commit_backend(&client).await.map_err(status)?;
         let storage_version = self.info.member_status().storage_version();
         let version = storage_version.map_or_else(String::new, |version| version.to_string());
         let metrics = Arc::clone(self.info.metrics());
-        let stream = SnapshotStream::new(self.reader.backend(), metrics, version, room);
+        let stream = SnapshotStream::new(self.reader.backend(), metrics, version, permit);
         let end = self.streams.wait(false);
         Ok(Response::new(Box::pin(crate::calls::streams::until(stream, end))))
     }

@@ -48,7 +48,7 @@ use super::watch::denial;
 use crate::calls::contended_name::Name;
 use crate::calls::status::status;
 use quorate_member::access::{AccessControl, Client};
-use quorate_member::admission::{Bound, Room};
+use quorate_member::admission::{Bound, OwnedPermit};
 use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnds};
 
 /// The TTL of a contender without a lease of its own, unless it renews the lease that it gets.
@@ -92,10 +92,10 @@ impl Recipes {
     }
 
     /// Takes a permit for a possible waiter, with a key and a value of this many bytes.
-    pub(crate) fn take_room(&self, bytes: usize) -> Result<Room, Status> {
+    pub(crate) fn take_permit(&self, bytes: usize) -> Result<OwnedPermit, Status> {
         let waiters = &self.reader.admission().waiters;
-        let room = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
-        room.map_err(|full| handed_on(status(full)))
+        let permit = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
+        permit.map_err(|full| handed_on(status(full)))
     }
 
     /// Refuses a client that may not read the keys under the name.
@@ -331,7 +331,7 @@ pub(crate) struct Withdrawal {
     recipes: Arc<Recipes>,
     client: Client,
     /// The deletion and the waiter's permit; `None` if there is nothing to delete.
-    undo: Option<(Undo, Room)>,
+    undo: Option<(Undo, OwnedPermit)>,
 }
 
 /// How a key is deleted.
@@ -344,9 +344,14 @@ pub(crate) enum Undo {
 }
 
 impl Withdrawal {
-    pub(crate) fn prepare(recipes: &Arc<Recipes>, client: &Client, undo: Undo, room: Room) -> Self {
+    pub(crate) fn prepare(
+        recipes: &Arc<Recipes>,
+        client: &Client,
+        undo: Undo,
+        permit: OwnedPermit,
+    ) -> Self {
         let (recipes, client) = (Arc::clone(recipes), client.clone());
-        Self { recipes, client, undo: Some((undo, room)) }
+        Self { recipes, client, undo: Some((undo, permit)) }
     }
 
     /// Keeps the key.
@@ -368,12 +373,12 @@ impl Withdrawal {
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
-        let Some((undo, room)) = self.undo.take() else { return };
+        let Some((undo, permit)) = self.undo.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (recipes, client) = (Arc::clone(&self.recipes), self.client.clone());
         drop(runtime.spawn(async move {
             recipes.undo(&client, undo).await;
-            drop(room);
+            drop(permit);
         }));
     }
 }

@@ -10,7 +10,7 @@ use quorate_state::units::MemberId;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::RequestError;
-use crate::requests::admission::{Admission, Bound, Room};
+use crate::requests::admission::{Admission, Bound, OwnedPermit};
 use crate::requests::member_info::MemberInfo;
 use crate::threads::accepted_compactions::AcceptedCompactions;
 use crate::threads::batch_queue;
@@ -67,7 +67,7 @@ impl Administrator {
             "transferee-member-id" = format!("{to:x}")
         );
         let mut leadership = self.info.member_status().leadership();
-        let _place = self.take_task()?;
+        let _permit = self.take_task()?;
         self.driver.request(Input::TransferLeadership(to))?;
         let moved = leadership.wait_for(|now| now.leader == to).await;
         moved.map_err(|_| RequestError::Stopped)?;
@@ -213,7 +213,7 @@ impl Administrator {
     }
 
     /// Takes a place for a question or an order to a core thread.
-    fn take_task(&self) -> Result<Room, RequestError> {
+    fn take_task(&self) -> Result<OwnedPermit, RequestError> {
         Ok(Bound::take_owned(&self.admission.tasks, 1)?)
     }
 }

@@ -9,7 +9,7 @@ use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{
     AlarmRequest, AlarmType, InternalRaftRequest, RequestHeader, TxnRequest,
 };
-use quorate_core::request::{Ask, Course, Ready, Room, Step, encode, no_space_alarm};
+use quorate_core::request::{Ask, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm};
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Term};
 use quorate_state::alarm::Cause;
@@ -76,7 +76,7 @@ impl Proposer {
         loop {
             match course.step(ask)? {
                 Step::Credentials => self.check_credentials(client).await?,
-                Step::Room { cost } => self.check_room(client, cost).await?,
+                Step::Quota { cost } => self.check_room(client, cost).await?,
                 Step::Compare { operation_count } => {
                     if let Ask::Txn(txn) = ask {
                         compare(txn, operation_count).await?;
@@ -265,8 +265,8 @@ impl Proposer {
     /// credentials are checked before.
     async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
-        let room = Room { quota, headroom_bytes: self.info.limits().quota_headroom };
-        if room.allows(size_bytes, cost) {
+        let headroom = QuotaHeadroom { quota, headroom_bytes: self.info.limits().quota_headroom };
+        if headroom.allows(size_bytes, cost) {
             return Ok(());
         }
         self.check_credentials(client).await?;

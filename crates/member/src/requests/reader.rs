@@ -16,7 +16,7 @@ use quorate_state::units::Millis;
 use quorate_state::watch::{HistoryFault, Hub};
 
 use crate::error::RequestError;
-use crate::requests::admission::{Admission, Bound, Room};
+use crate::requests::admission::{Admission, Bound, OwnedPermit};
 use crate::requests::member_info::MemberInfo;
 use crate::requests::slow::{self, ReadDone, ReadKind, ReadTimes};
 use crate::threads::channels::{DriverHandle, Input};
@@ -35,8 +35,8 @@ const LONG_WALK_KEYS: usize = 32 * 1024;
 pub struct Weight {
     /// Whether the read is for other threads than those of the connections.
     pub is_long: bool,
-    /// The room that was reserved for what it returns.
-    pub room: Option<Room>,
+    /// The permit for the list that it returns.
+    pub permit: Option<OwnedPermit>,
 }
 
 /// See the module.
@@ -86,7 +86,7 @@ impl Reader {
         if self.info.member_status().reads_need_no_barrier() {
             return Ok(());
         }
-        let _place = self.admission.reads.take(1)?;
+        let _permit = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.info.limits().request_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
@@ -114,7 +114,7 @@ impl Reader {
         if member_status.applied() >= committed {
             return Ok(());
         }
-        let _place = self.admission.reads.take(1)?;
+        let _permit = self.admission.reads.take(1)?;
         let deadline = Instant::now() + self.info.limits().apply_timeout;
         let (completer, waiting) =
             completion::wait(&AWAITING, deadline).ok_or(RequestError::Stopped)?;
@@ -149,14 +149,14 @@ impl Reader {
             returned = returned.saturating_add(at_most(bound));
             walked = walked.saturating_add(at_most(walked_bound));
         }
-        let room = if returned < LONG_LIST_RECORDS {
+        let permit = if returned < LONG_LIST_RECORDS {
             None
         } else {
             let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
             let patience = self.info.limits().request_timeout;
             Some(Bound::take_within(&self.admission.lists, bytes, patience).await?)
         };
-        Ok(Weight { is_long: room.is_some() || walked >= LONG_WALK_KEYS, room })
+        Ok(Weight { is_long: permit.is_some() || walked >= LONG_WALK_KEYS, permit })
     }
 
     /// Reads a range from the newest view.

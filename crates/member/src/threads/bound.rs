@@ -38,29 +38,29 @@ impl Bound {
 
     /// Takes a place, unless the bound is reached. The last one may go beyond it: something larger than the
     /// bound would find no place otherwise.
-    pub fn take(&self, amount: u64) -> Result<Place<&Self>, Full> {
+    pub fn take(&self, amount: u64) -> Result<Permit<&Self>, Full> {
         self.count(amount)?;
-        Ok(Place { bound: self, amount })
+        Ok(Permit { bound: self, amount })
     }
 
     /// Like [`Bound::take`], for a place that outlives the borrow.
     pub fn take_owned<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
-    ) -> Result<Place<B>, Full> {
+    ) -> Result<Permit<B>, Full> {
         this.count(amount)?;
-        Ok(Place { bound: this.clone(), amount })
+        Ok(Permit { bound: this.clone(), amount })
     }
 
     /// The same, where none is no refusal yet.
-    pub fn take_now<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Option<Place<B>> {
-        this.fits(amount).then(|| Place { bound: this.clone(), amount })
+    pub fn take_now<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Option<Permit<B>> {
+        this.fits(amount).then(|| Permit { bound: this.clone(), amount })
     }
 
     /// Takes a place for what is there already, whatever the bound says.
-    pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Place<B> {
+    pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Permit<B> {
         this.count_regardless(amount);
-        Place { bound: this.clone(), amount }
+        Permit { bound: this.clone(), amount }
     }
 
     /// Waits for a place.
@@ -68,7 +68,7 @@ impl Bound {
         this: &B,
         amount: u64,
         patience: Duration,
-    ) -> Result<Place<B>, Full> {
+    ) -> Result<Permit<B>, Full> {
         let _waiting = Waiting::begin(this);
         let taken = tokio::time::timeout(patience, async {
             loop {
@@ -77,7 +77,7 @@ impl Bound {
                 // Before the attempt, so that what is given back after it is not missed.
                 freed.as_mut().enable();
                 if this.fits(amount) {
-                    return Place { bound: this.clone(), amount };
+                    return Permit { bound: this.clone(), amount };
                 }
                 freed.await;
             }
@@ -147,12 +147,12 @@ impl Drop for Waiting<'_> {
 
 /// A place under a bound, given back when dropped.
 #[derive(Debug)]
-pub struct Place<B: Deref<Target = Bound>> {
+pub struct Permit<B: Deref<Target = Bound>> {
     bound: B,
     amount: u64,
 }
 
-impl<B: Deref<Target = Bound>> Place<B> {
+impl<B: Deref<Target = Bound>> Permit<B> {
     /// Makes it a place for what has turned out to be larger or smaller.
     pub fn resize(&mut self, amount: u64) {
         self.bound.used.fetch_add(amount, Ordering::SeqCst);
@@ -160,7 +160,7 @@ impl<B: Deref<Target = Bound>> Place<B> {
     }
 }
 
-impl<B: Deref<Target = Bound>> Drop for Place<B> {
+impl<B: Deref<Target = Bound>> Drop for Permit<B> {
     fn drop(&mut self) {
         self.bound.give_back(self.amount);
     }

@@ -7,7 +7,9 @@
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
-use quorate_core::request::{Ask as Asked, Course, Ready, Room, Step, encode, no_space_alarm};
+use quorate_core::request::{
+    Ask as Asked, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm,
+};
 use quorate_core::{Job, LeaseTask};
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, LogIndex, Term};
@@ -111,7 +113,7 @@ impl Process {
             match course.step(ask).map_err(refused)? {
                 // Everybody is somebody.
                 Step::Credentials => {}
-                Step::Room { cost } => self.find_room(cost)?,
+                Step::Quota { cost } => self.find_room(cost)?,
                 Step::Compare { .. } => {
                     if let Asked::Txn(txn) = ask {
                         check_overlap(txn).map_err(refused)?;
@@ -122,9 +124,9 @@ impl Process {
         }
     }
 
-    fn room(&self) -> Room {
+    fn room(&self) -> QuotaHeadroom {
         let headroom_bytes = self.settings.quota_headroom_bytes;
-        Room { quota: self.readers.quota, headroom_bytes }
+        QuotaHeadroom { quota: self.readers.quota, headroom_bytes }
     }
 
     /// Refuses a write for which there is no room, and has everybody told.

@@ -172,7 +172,7 @@ impl AccessControl {
         if member_status.applied() >= index {
             return true;
         }
-        let Ok(_place) = self.admission.tokens.take(1) else { return false };
+        let Ok(_permit) = self.admission.tokens.take(1) else { return false };
         let deadline = Instant::now() + self.info.limits().request_timeout;
         let Some((completer, waiting)) = completion::wait(&AWAITING, deadline) else {
             return false;

@@ -78,28 +78,28 @@ impl Caller {
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,
-    ) -> Result<Arc<CallRoom>, Full> {
+    ) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         let count = &this.calls.count;
         if count.used() >= count.max() - count.max() / RESERVED && !is_of_user() {
             return Err(count.refuse());
         }
         take(count, &this.under_way, 1)?;
-        Ok(this.room(None))
+        Ok(this.permit(None))
     }
 
     /// Begins a login, which the bound on logins admits, however many other calls there are.
-    pub fn begin_login(this: &Arc<Self>, source: Source) -> Result<Arc<CallRoom>, Full> {
+    pub fn begin_login(this: &Arc<Self>, source: Source) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;
         this.calls.count.count_regardless(1);
         this.under_way.fetch_add(1, Ordering::Relaxed);
-        Ok(this.room(Some(source)))
+        Ok(this.permit(Some(source)))
     }
 
-    fn room(self: &Arc<Self>, login: Option<Source>) -> Arc<CallRoom> {
+    fn permit(self: &Arc<Self>, login: Option<Source>) -> Arc<CallPermit> {
         let (caller, request_bytes) = (Arc::clone(self), AtomicU64::new(0));
-        Arc::new(CallRoom { caller, login, request_bytes })
+        Arc::new(CallPermit { caller, login, request_bytes })
     }
 
     /// How many calls were begun, and how many of them are under way.
@@ -110,14 +110,14 @@ impl Caller {
 
 /// A call's place, given back when nothing of it is left.
 #[derive(Debug)]
-pub struct CallRoom {
+pub struct CallPermit {
     caller: Arc<Caller>,
     /// Where it comes from, if it is a login.
     login: Option<Source>,
     request_bytes: AtomicU64,
 }
 
-impl CallRoom {
+impl CallPermit {
     /// So many bytes of its request have come in all, unless there is no room for them.
     pub fn hold(&self, bytes: u64) -> Result<(), Full> {
         let held = self.request_bytes.load(Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl CallRoom {
     }
 }
 
-impl Drop for CallRoom {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.release();
         self.caller.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    fn begin(caller: &Arc<Caller>) -> Result<Arc<CallRoom>, Full> {
+    fn begin(caller: &Arc<Caller>) -> Result<Arc<CallPermit>, Full> {
         Caller::begin(caller, || true)
     }
 
@@ -188,18 +188,18 @@ mod tests {
     fn the_last_calls_are_for_authenticated_users_and_logins() {
         let calls = Arc::new(Calls::new(64, 2, KIB));
         let connection = || Arc::new(Caller::new(Arc::clone(&calls)));
-        let mut rooms = Vec::new();
-        while let Ok(room) = Caller::begin(&connection(), || false) {
-            rooms.push(room);
+        let mut permits = Vec::new();
+        while let Ok(permit) = Caller::begin(&connection(), || false) {
+            permits.push(permit);
         }
-        assert_eq!((rooms.len(), calls.count.refused()), (56, 1));
-        while let Ok(room) = begin(&connection()) {
-            rooms.push(room);
+        assert_eq!((permits.len(), calls.count.refused()), (56, 1));
+        while let Ok(permit) = begin(&connection()) {
+            permits.push(permit);
         }
-        assert_eq!(rooms.len(), 64);
+        assert_eq!(permits.len(), 64);
         let login = Caller::begin_login(&connection(), Source::default()).unwrap();
         assert_eq!((calls.count.used(), calls.logins.used()), (65, 1));
-        drop((rooms, login));
+        drop((permits, login));
         assert_eq!((calls.count.used(), calls.logins.used()), (0, 0));
     }
 
@@ -207,21 +207,21 @@ mod tests {
     fn calls_and_bytes_are_refused_at_their_bounds_and_come_back() {
         let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
-        let rooms: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
+        let permits: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
         assert_eq!(begin(&Arc::new(callers[0].another())).unwrap_err(), Full);
-        for room in &rooms {
-            room.hold(COUNTED_BYTES_MIN - 1).unwrap();
-            assert_eq!(room.request_bytes.load(Ordering::Relaxed), 0, "too few to count");
-            room.hold(4 * KIB).unwrap();
+        for permit in &permits {
+            permit.hold(COUNTED_BYTES_MIN - 1).unwrap();
+            assert_eq!(permit.request_bytes.load(Ordering::Relaxed), 0, "too few to count");
+            permit.hold(4 * KIB).unwrap();
         }
         assert_eq!(calls.request_bytes.used(), 64 * KIB);
-        assert_eq!(rooms[0].hold(5 * KIB), Err(Full));
-        rooms[0].hold(4 * KIB).unwrap();
-        rooms[1].release();
-        rooms[0].release();
-        rooms[0].hold(5 * KIB).unwrap();
+        assert_eq!(permits[0].hold(5 * KIB), Err(Full));
+        permits[0].hold(4 * KIB).unwrap();
+        permits[1].release();
+        permits[0].release();
+        permits[0].hold(5 * KIB).unwrap();
         assert_eq!(callers[0].activity(), (1, 1));
-        drop(rooms);
+        drop(permits);
         assert_eq!((calls.count.used(), calls.request_bytes.used()), (0, 0));
         assert_eq!((calls.count.refused(), calls.request_bytes.refused()), (1, 1));
         assert_eq!(callers[0].activity(), (1, 0));
@@ -252,18 +252,18 @@ mod tests {
         let calls = Arc::new(Calls::new(64, 8, 1 << 20));
         let greedy = Arc::new(Caller::new(Arc::clone(&calls)));
         let modest = Arc::new(greedy.another());
-        let mut rooms = Vec::new();
-        while let Ok(room) = begin(&greedy) {
-            rooms.push(room);
+        let mut permits = Vec::new();
+        while let Ok(permit) = begin(&greedy) {
+            permits.push(permit);
         }
-        assert_eq!(rooms.len(), 32, "half, which nobody else wants yet");
+        assert_eq!(permits.len(), 32, "half, which nobody else wants yet");
         let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
         assert_eq!(others.len(), 4, "a sixteenth");
-        rooms[0].hold(512 * KIB).unwrap();
-        assert_eq!(rooms[1].hold(4 * KIB), Err(Full));
+        permits[0].hold(512 * KIB).unwrap();
+        assert_eq!(permits[1].hold(4 * KIB), Err(Full));
         others[0].hold(64 * KIB).unwrap();
         assert_eq!(others[0].hold(65 * KIB), Err(Full));
-        drop(rooms);
+        drop(permits);
         others[0].hold(65 * KIB).unwrap();
         begin(&modest).unwrap();
     }

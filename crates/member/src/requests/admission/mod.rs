@@ -38,9 +38,9 @@ mod logins;
 
 use std::sync::Arc;
 
-pub use self::calls::{CallRoom, Caller, Calls};
+pub use self::calls::{CallPermit, Caller, Calls};
 pub use self::logins::{Logins, Source};
-pub use crate::threads::bound::{Bound, Full, Place};
+pub use crate::threads::bound::{Bound, Full, Permit};
 
 /// Linearizable reads that wait for their barrier, and requests that wait until what is committed is applied.
 pub const READS_MAX: u64 = 16_384;
@@ -107,4 +107,4 @@ impl Default for Admission {
 }
 
 /// A place that goes where its work goes.
-pub type Room = Place<Arc<Bound>>;
+pub type OwnedPermit = Permit<Arc<Bound>>;
