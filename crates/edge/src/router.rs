@@ -43,7 +43,7 @@ use quorate_grpc::head::{self, requires_leader};
 use quorate_grpc::methods::{Kind, SERVICES};
 use quorate_grpc::observed::Observed;
 use quorate_member::access::{AccessControl, Credentials, Remembered};
-use quorate_member::admission::{CallPermit, Caller, Full, Source};
+use quorate_member::admission::{CallPermit, Caller, Full, LoginSource};
 use quorate_member::leadership::LeaderWatch;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, MemberInfo, RequestError};
@@ -151,7 +151,7 @@ impl Router {
         head_bytes: u64,
     ) -> Result<Arc<CallPermit>, Full> {
         let permit = if is_login(method) {
-            Caller::begin_login(&self.caller, Source::of(self.ends.remote))?
+            Caller::begin_login(&self.caller, LoginSource::of(self.ends.remote))?
         } else {
             Caller::begin(&self.caller, || {
                 let access_control = &self.services.access_control;
@@ -191,7 +191,7 @@ impl Router {
             return Call::refused(&status, stats);
         }
         if is_login((service, method)) {
-            request.extensions_mut().insert(Source::of(self.ends.remote));
+            request.extensions_mut().insert(LoginSource::of(self.ends.remote));
         }
         let bytes_max = self.services.message_bytes_max;
         let received = stats.received();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::{Extensions, HeaderMap, Request};
 use quorate_member::RequestError;
 use quorate_member::access::{AccessControl, Client, Credentials};
-use quorate_member::admission::Source;
+use quorate_member::admission::LoginSource;
 
 use super::asked::Asks;
 use crate::methods::Needs;
@@ -36,7 +36,12 @@ pub(crate) struct Noted {
 impl Noted {
     /// Returns the client with these credentials and these records.
     pub(crate) fn of(self, credentials: Credentials) -> Client {
-        Client { credentials, trace: self.trace, source: Source::default(), account: self.account }
+        Client {
+            credentials,
+            trace: self.trace,
+            source: LoginSource::default(),
+            account: self.account,
+        }
     }
 }
 
@@ -97,7 +102,7 @@ pub(crate) fn client_by(head: &http::request::Parts) -> Client {
 fn found(extensions: &Extensions, headers: &HeaderMap) -> Client {
     let known = extensions.get::<Client>().cloned();
     let client = known.unwrap_or_else(|| Noted::default().of(in_head(headers, extensions)));
-    match extensions.get::<Source>() {
+    match extensions.get::<LoginSource>() {
         Some(source) => Client { source: *source, ..client },
         None => client,
     }

@@ -24,7 +24,7 @@ use quorate_telemetry::throttle::LogThrottle;
 
 use crate::error::RequestError;
 use crate::requests::access::{AccessControl, Client, Credentials, Provider};
-use crate::requests::admission::Source;
+use crate::requests::admission::LoginSource;
 use crate::requests::member_info::MemberInfo;
 use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
 use crate::requests::proposer::Proposer;
@@ -119,7 +119,7 @@ impl Accounts {
     /// Looks at a password. Returns the revision of users as of which it is right.
     async fn check_password(
         &self,
-        source: Source,
+        source: LoginSource,
         name: &str,
         password: &str,
     ) -> Result<u64, RequestError> {

@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::error::RequestError;
-use crate::requests::admission::Source;
+use crate::requests::admission::LoginSource;
 use quorate_telemetry::{log, threads};
 
 /// Passwords that wait on behalf of one authenticated user.
@@ -77,7 +77,7 @@ pub(crate) enum Asker<'a> {
     /// An authenticated user's.
     User(&'a str),
     /// That of a login from this source under this name.
-    Login(Source, &'a str),
+    Login(LoginSource, &'a str),
 }
 
 #[derive(Default)]
@@ -104,9 +104,9 @@ struct Turns {
 /// Logins that wait: the sources in turn, and the names of each in turn.
 #[derive(Default)]
 struct LoginTurns {
-    by_source: BTreeMap<Source, Turns>,
+    by_source: BTreeMap<LoginSource, Turns>,
     /// Sources of which something waits, in the order of their turns.
-    order: VecDeque<Source>,
+    order: VecDeque<LoginSource>,
 }
 
 /// How many wait, and how many were refused.
@@ -143,7 +143,7 @@ impl Turns {
 }
 
 impl LoginTurns {
-    fn add(&mut self, source: Source, name: &str, work: Work) {
+    fn add(&mut self, source: LoginSource, name: &str, work: Work) {
         if !self.by_source.contains_key(&source) {
             self.order.push_back(source);
         }
@@ -249,7 +249,7 @@ impl Passwords {
     /// Whether the password of a login fits the hash of the user, `None` being a user that does not exist.
     pub(crate) async fn fits(
         &self,
-        (source, name): (Source, &str),
+        (source, name): (LoginSource, &str),
         password: &str,
         hash: Option<&[u8]>,
     ) -> Result<bool, RequestError> {
@@ -354,7 +354,7 @@ mod tests {
         assert!(hash.starts_with("$2a$04$"), "{hash}");
         let fits = async |password: &str, hash: &str| {
             passwords
-                .fits((Source::default(), "ann"), password, Some(hash.as_bytes()))
+                .fits((LoginSource::default(), "ann"), password, Some(hash.as_bytes()))
                 .await
                 .unwrap()
         };
@@ -366,7 +366,7 @@ mod tests {
         for bad in ["", "$2a$", "no hash", "$2a$04$short"] {
             assert!(!fits("", bad).await, "{bad:?}");
         }
-        assert!(!passwords.fits((Source::default(), "eve"), "", None).await.unwrap());
+        assert!(!passwords.fits((LoginSource::default(), "eve"), "", None).await.unwrap());
     }
 
     #[tokio::test]
@@ -378,8 +378,8 @@ mod tests {
         assert!(matches!(refused, RequestError::PasswordTooLong));
     }
 
-    fn source(last: u8) -> Source {
-        Source::of(Some(([192, 0, 2, last], 1).into()))
+    fn source(last: u8) -> LoginSource {
+        LoginSource::of(Some(([192, 0, 2, last], 1).into()))
     }
 
     /// The order in which work is done that was added in this order.

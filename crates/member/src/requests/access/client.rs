@@ -6,7 +6,7 @@ use quorate_telemetry::audit::CallAccount;
 use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 
 use super::credentials::Credentials;
-use crate::requests::admission::Source;
+use crate::requests::admission::LoginSource;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub struct Client {
     /// The call, if it is followed.
     pub trace: Option<Arc<CallTrace>>,
     /// Where a login comes from. Other calls do not say.
-    pub source: Source,
+    pub source: LoginSource,
     /// What is noted of the call for the audit log, if there is one.
     pub account: Option<Arc<CallAccount>>,
 }

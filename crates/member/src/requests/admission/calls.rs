@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::logins::{Logins, Source};
+use super::logins::{LoginSource, Logins};
 use crate::threads::bound::{Bound, Full};
 
 /// Requests of less cost no more than their call, and are not counted.
@@ -89,7 +89,7 @@ impl Caller {
     }
 
     /// Begins a login, which the bound on logins admits, however many other calls there are.
-    pub fn begin_login(this: &Arc<Self>, source: Source) -> Result<Arc<CallPermit>, Full> {
+    pub fn begin_login(this: &Arc<Self>, source: LoginSource) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;
         this.calls.count.count_regardless(1);
@@ -97,7 +97,7 @@ impl Caller {
         Ok(this.permit(Some(source)))
     }
 
-    fn permit(self: &Arc<Self>, login: Option<Source>) -> Arc<CallPermit> {
+    fn permit(self: &Arc<Self>, login: Option<LoginSource>) -> Arc<CallPermit> {
         let (caller, request_bytes) = (Arc::clone(self), AtomicU64::new(0));
         Arc::new(CallPermit { caller, login, request_bytes })
     }
@@ -113,7 +113,7 @@ impl Caller {
 pub struct CallPermit {
     caller: Arc<Caller>,
     /// Where it comes from, if it is a login.
-    login: Option<Source>,
+    login: Option<LoginSource>,
     request_bytes: AtomicU64,
 }
 
@@ -197,7 +197,7 @@ mod tests {
             permits.push(permit);
         }
         assert_eq!(permits.len(), 64);
-        let login = Caller::begin_login(&connection(), Source::default()).unwrap();
+        let login = Caller::begin_login(&connection(), LoginSource::default()).unwrap();
         assert_eq!((calls.count.used(), calls.logins.used()), (65, 1));
         drop((permits, login));
         assert_eq!((calls.count.used(), calls.logins.used()), (0, 0));

@@ -18,9 +18,9 @@ const SHARE: u64 = 16;
 
 /// Where a login comes from: an address of IPv4, or a network of 64 bits of IPv6, which is what one host gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Source(Option<IpAddr>);
+pub struct LoginSource(Option<IpAddr>);
 
-impl Source {
+impl LoginSource {
     /// The source at the other end of a connection.
     #[must_use]
     pub fn of(remote: Option<SocketAddr>) -> Self {
@@ -33,7 +33,7 @@ impl Source {
 }
 
 /// An address, a network as `2001:db8::/64`, or nothing where the source is not known, as of a Unix socket.
-impl fmt::Display for Source {
+impl fmt::Display for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(IpAddr::V4(address)) => write!(f, "{address}"),
@@ -47,7 +47,7 @@ impl fmt::Display for Source {
 #[derive(Debug)]
 pub struct Logins {
     count: Bound,
-    by_source: Mutex<BTreeMap<Source, u64>>,
+    by_source: Mutex<BTreeMap<LoginSource, u64>>,
 }
 
 impl Logins {
@@ -65,7 +65,7 @@ impl Logins {
         self.count.refused()
     }
 
-    pub(super) fn begin(&self, source: Source) -> Result<(), Full> {
+    pub(super) fn begin(&self, source: LoginSource) -> Result<(), Full> {
         let mut by_source = self.by_source.lock();
         let held = by_source.get(&source).copied().unwrap_or_default();
         if self.count.used() >= self.count.max() / 2 && held >= self.count.max() / SHARE {
@@ -76,7 +76,7 @@ impl Logins {
         Ok(())
     }
 
-    pub(super) fn end(&self, source: Source) {
+    pub(super) fn end(&self, source: LoginSource) {
         let mut by_source = self.by_source.lock();
         self.count.give_back(1);
         let held = by_source.get_mut(&source).expect("a login that ends has begun");
@@ -91,8 +91,8 @@ impl Logins {
 mod tests {
     use super::*;
 
-    fn source(text: &str) -> Source {
-        Source::of(Some(text.parse().unwrap()))
+    fn source(text: &str) -> LoginSource {
+        LoginSource::of(Some(text.parse().unwrap()))
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod logins;
 use std::sync::Arc;
 
 pub use self::calls::{CallPermit, Caller, Calls};
-pub use self::logins::{Logins, Source};
+pub use self::logins::{LoginSource, Logins};
 pub use crate::threads::bound::{Bound, Full, Permit};
 
 /// Linearizable reads that wait for their barrier, and requests that wait until what is committed is applied.
