@@ -29,7 +29,7 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("LeaseTask", "crates/core/src/lease_task.rs"),
     ("LeaseCare", "crates/core/src/lease_care.rs"),
     ("Course", "crates/core/src/request.rs"),
-    ("Room", "crates/core/src/request.rs"),
+    ("QuotaHeadroom", "crates/core/src/request.rs"),
     ("no_space_alarm", "crates/core/src/request.rs"),
     ("due_for_disk", "crates/state/src/alarm.rs"),
     ("AppliedWaits", "crates/core/src/applied_waits.rs"),
