@@ -204,11 +204,10 @@ impl AccessControl {
             | Credentials::Named(_)
             | Credentials::Invalid => credentials,
         };
-        match shown {
+        match credentials {
             Credentials::Nothing => Ok(take(Caller::UNAUTHENTICATED)),
             Credentials::Given(token) => {
-                let user =
-                    token.validate(self.info.now()).ok_or(RequestError::InvalidAuthToken)?;
+                let user = token.validate(self.info.now()).ok_or(RequestError::InvalidAuthToken)?;
                 Ok(take(Caller { name: user, revision: view.revision() }))
             }
             Credentials::Signed(signed) => {
