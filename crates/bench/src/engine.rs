@@ -165,11 +165,11 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Detects the end of an interrupted run's grace period.
 #[derive(Default)]
-struct Patience {
+struct GracePeriod {
     since: Option<Instant>,
 }
 
-impl Patience {
+impl GracePeriod {
     fn is_over(&mut self, pace: &Pace) -> bool {
         pace.is_interrupted() && self.since.get_or_insert_with(Instant::now).elapsed() > GRACE
     }

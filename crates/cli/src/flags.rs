@@ -161,8 +161,8 @@ impl Matches {
     ) -> Result<(), FlagError> {
         if word.starts_with(['-', '=']) {
             // The value may be a secret.
-            let told = word.split_once('=').map_or(word, |(told, _)| told);
-            return Err(FlagError::Wrong(format!("bad flag syntax: --{told}")));
+            let shown = word.split_once('=').map_or(word, |(shown, _)| shown);
+            return Err(FlagError::Wrong(format!("bad flag syntax: --{shown}")));
         }
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value.to_owned())),
@@ -202,8 +202,8 @@ impl Matches {
                     _ => {
                         // The rest may be a secret, as in `-user=name:password` or `-uname:password`.
                         let seen = letters.len() - tail.len();
-                        let told = letters[..seen].trim_end_matches('=');
-                        FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{told}"))
+                        let shown = letters[..seen].trim_end_matches('=');
+                        FlagError::Wrong(format!("unknown shorthand flag: '{letter}' in -{shown}"))
                     }
                 });
             };
@@ -365,14 +365,14 @@ mod tests {
             wrong("-i=x"),
             r#"invalid argument "x" for "-i, --interactive" flag: strconv.ParseBool: parsing "x": invalid syntax"#
         );
-        for (line, told) in [
+        for (line, shown) in [
             ("-user=root:SECRET", "unknown shorthand flag: 'u' in -u"),
             ("-uroot:SECRET", "unknown shorthand flag: 'u' in -u"),
             ("-iuroot:SECRET", "unknown shorthand flag: 'u' in -iu"),
             ("-=SECRET", "unknown shorthand flag: '=' in -"),
             ("---user=SECRET", "bad flag syntax: ---user"),
         ] {
-            assert_eq!(wrong(line), told);
+            assert_eq!(wrong(line), shown);
         }
         assert_eq!(parse("a -h").unwrap_err(), FlagError::Help);
         assert_eq!(parse("--help").unwrap_err(), FlagError::Help);

@@ -111,12 +111,12 @@ const fn value_of(flag: &Flag) -> Option<&'static str> {
 }
 
 /// The description of a flag as one sentence, with its default.
-fn told_of(flag: &Flag) -> String {
-    let mut told = flag.usage.trim().trim_end_matches('.').to_owned();
-    if let Some(first) = told.get(..1).map(str::to_uppercase) {
-        told.replace_range(..1, &first);
+fn description_of(flag: &Flag) -> String {
+    let mut description = flag.usage.trim().trim_end_matches('.').to_owned();
+    if let Some(first) = description.get(..1).map(str::to_uppercase) {
+        description.replace_range(..1, &first);
     }
-    format!("{told}{}.", shown_default(flag))
+    format!("{description}{}.", shown_default(flag))
 }
 
 #[cfg(test)]

@@ -9,15 +9,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Installs the handlers; `first` runs before the process ends.
-pub fn when_told(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
+pub fn on_signal(first: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let told = signals.forever().next();
+        let received = signals.forever().next();
         first();
         if std::process::id() == 1 {
             exit(0);
         }
-        let signal = told.unwrap_or(SIGTERM);
+        let signal = received.unwrap_or(SIGTERM);
         // This returns only if the signal cannot be raised; the exit code is then the one that a shell would
         // report.
         drop(signal_hook::low_level::emulate_default_handler(signal));

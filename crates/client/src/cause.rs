@@ -155,9 +155,9 @@ mod tests {
     fn handshake_errors_have_gos_texts() {
         let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
         let error = io::Error::other(ConnectError::Handshake(ended));
-        let told = not_connected(&Place::Host("a:1".to_owned()), &error);
+        let as_grpc_go = not_connected(&Place::Host("a:1".to_owned()), &error);
         assert_eq!(
-            told,
+            as_grpc_go,
             "connection error: desc = \"transport: authentication handshake failed: EOF\""
         );
     }

@@ -13,7 +13,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status, Streaming};
 
 use crate::failure::status_text;
-use crate::{Client, Connection, told};
+use crate::{Client, Connection, as_grpc_go};
 
 /// The pause before a lost stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -120,7 +120,7 @@ impl<'a> Events<'a> {
                 none.insert(opened)
             }
         };
-        let response = stream.responses.message().await.map_err(told)?;
+        let response = stream.responses.message().await.map_err(as_grpc_go)?;
         response.ok_or_else(|| Status::unavailable("EOF"))
     }
 
@@ -162,7 +162,7 @@ async fn open(
         if leader == Leader::Required {
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         }
-        client.watch(connection.channel.clone()).watch(request).await.map_err(told)
+        client.watch(connection.channel.clone()).watch(request).await.map_err(as_grpc_go)
     };
     match opening.await {
         Ok(opened) => Ok(Stream { connection, requests, responses: opened.into_inner() }),
@@ -220,21 +220,21 @@ mod tests {
 
     use super::*;
     use crate::transport::Transport;
-    use crate::{Limits, Patience, Voice};
+    use crate::{Limits, Logger, Timeouts};
 
     fn nowhere() -> Client {
         let second = Duration::from_secs(1);
-        let patience =
-            Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
+        let timeouts =
+            Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
         let limits = Limits::new(0, 0).unwrap();
         let (transport, nobody) = (Transport::default(), Rc::default());
         Client::new(
             vec!["127.0.0.1:1".to_owned()],
             &transport,
             nobody,
-            patience,
+            timeouts,
             limits,
-            Voice::default(),
+            Logger::default(),
         )
         .unwrap()
     }

@@ -60,7 +60,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// The time limit for connecting, up to the server's first frame; zero for no limit.
     pub dial_timeout: Duration,
     /// The idle time before a ping is sent; zero for never.
@@ -125,7 +125,7 @@ pub struct Client {
     dial_timeout: Option<Duration>,
     /// Whether a call without a timeout waits for the first connection.
     awaits_server: bool,
-    voice: Voice,
+    logger: Logger,
 }
 
 /// Receives a message and its fields.
@@ -134,7 +134,7 @@ pub type Debug = Rc<dyn Fn(&str, &[(&str, String)])>;
 /// Receives the log output of a client.
 #[derive(Clone)]
 #[expect(missing_debug_implementations, reason = "closures print nothing of use")]
-pub struct Voice {
+pub struct Logger {
     /// For debug messages.
     pub debug: Debug,
     /// For the causes of failed calls.
@@ -142,7 +142,7 @@ pub struct Voice {
 }
 
 /// Logs nothing.
-impl Default for Voice {
+impl Default for Logger {
     fn default() -> Self {
         Self { debug: Rc::new(|_, _| {}), warn: Rc::new(|_| {}) }
     }
@@ -197,16 +197,16 @@ impl Client {
         endpoints: Vec<String>,
         transport: &Transport,
         credentials: Rc<Credentials>,
-        patience: Patience,
+        timeouts: Timeouts,
         limits: Limits,
-        voice: Voice,
+        logger: Logger,
     ) -> Result<Self, Failure> {
         if let [] | [""] = endpoints.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             return Err(Failure::new(exit::BAD_CONNECTION, NO_ENDPOINTS));
         }
         // Invalid TLS files are an error even if no endpoint uses TLS.
         let asked_for = transport.is_asked_for().then(|| transport.connector()).transpose()?;
-        let dial_timeout = Some(patience.dial_timeout).filter(|timeout| !timeout.is_zero());
+        let dial_timeout = Some(timeouts.dial_timeout).filter(|timeout| !timeout.is_zero());
         let targets = endpoints.into_iter().map(|text| {
             let Address { place, is_secured } = Address::of(&text, transport)?;
             let tls = match &asked_for {
@@ -237,10 +237,10 @@ impl Client {
                 .user_agent(concat!("quorate-ctl/", env!("CARGO_PKG_VERSION")))
                 .map_err(|error| Failure::bad_args(error.to_string()))?
                 .tcp_nodelay(true);
-            if !patience.keepalive_time.is_zero() {
+            if !timeouts.keepalive_time.is_zero() {
                 endpoint = endpoint
-                    .http2_keep_alive_interval(patience.keepalive_time.max(KEEPALIVE_MIN))
-                    .keep_alive_timeout(patience.keepalive_timeout);
+                    .http2_keep_alive_interval(timeouts.keepalive_time.max(KEEPALIVE_MIN))
+                    .keep_alive_timeout(timeouts.keepalive_timeout);
             }
             Ok(Target { text, endpoint, connector, fault, dial_timeout })
         });
@@ -257,13 +257,13 @@ impl Client {
             token: RefCell::new(token),
             dial_timeout,
             awaits_server: true,
-            voice,
+            logger,
         })
     }
 
     /// Makes calls fail at once if no endpoint accepts a connection, unless they have a timeout.
     #[must_use]
-    pub fn impatient(mut self) -> Self {
+    pub fn failing_fast(mut self) -> Self {
         self.awaits_server = false;
         self
     }
@@ -350,7 +350,7 @@ impl Client {
             if let Some(deadline) = deadline {
                 request.set_timeout(deadline.duration_since(Instant::now()));
             }
-            match make(connection.channel.clone(), request).await.map_err(told) {
+            match make(connection.channel.clone(), request).await.map_err(as_grpc_go) {
                 Ok(reply) => {
                     self.answered(&connection);
                     return Ok(reply.into_inner());
@@ -453,7 +453,7 @@ impl Client {
     fn tell(&self, message: &str, target: &Target, error: Option<&str>) {
         let mut fields = vec![("endpoint", target.text.clone())];
         fields.extend(error.map(|error| ("error", error.to_owned())));
-        (self.voice.debug)(message, &fields);
+        (self.logger.debug)(message, &fields);
     }
 }
 
@@ -556,7 +556,7 @@ impl Address {
 /// A status that tonic created from a transport error has that error as its source. tonic calls it unknown or
 /// cancelled, but the connection has failed or the time was up.
 #[must_use]
-pub fn told(status: Status) -> Status {
+pub fn as_grpc_go(status: Status) -> Status {
     // grpc-go reads all responses like those of streams.
     let Some(error) = status.source() else { return in_grpc_gos_words(status, Kind::ServerStream) };
     if is_timeout(error) {
@@ -621,34 +621,34 @@ mod tests {
         assert_eq!(status.code(), Code::ResourceExhausted);
         let text =
             "Error, decoded message length too large: found 30 bytes, the limit is: 20 bytes";
-        let status = told(Status::out_of_range(text));
+        let status = as_grpc_go(Status::out_of_range(text));
         assert_eq!(status.message(), "grpc: received message larger than max (30 vs. 20)");
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert_eq!(told(Status::not_found("x")).message(), "x");
+        assert_eq!(as_grpc_go(Status::not_found("x")).message(), "x");
     }
 
     #[test]
     fn a_broken_connection_makes_a_call_unavailable() {
         let broken = Status::from_error("reading the body: connection reset".into());
         assert_eq!(broken.code(), Code::Unknown);
-        let status = told(broken);
+        let status = as_grpc_go(broken);
         assert_eq!(status.code(), Code::Unavailable);
         let text = "error reading from server: reading the body: connection reset";
         assert_eq!(status.message(), text);
         // A status that the server itself sent as unknown is not changed.
-        assert_eq!(told(Status::unknown("x")).code(), Code::Unknown);
+        assert_eq!(as_grpc_go(Status::unknown("x")).code(), Code::Unknown);
         let expired = Status::from_error(Box::new(TimeoutExpired(())));
-        assert_eq!(told(expired).code(), Code::DeadlineExceeded);
+        assert_eq!(as_grpc_go(expired).code(), Code::DeadlineExceeded);
     }
 
     fn client(endpoints: &[&str]) -> Client {
         let endpoints = endpoints.iter().map(|text| (*text).to_owned()).collect();
         let limits = Limits::new(0, 0).unwrap();
         let second = Duration::from_secs(1);
-        let patience =
-            Patience { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
+        let timeouts =
+            Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
         let (transport, nobody) = (Transport::default(), Rc::default());
-        Client::new(endpoints, &transport, nobody, patience, limits, Voice::default()).unwrap()
+        Client::new(endpoints, &transport, nobody, timeouts, limits, Logger::default()).unwrap()
     }
 
     #[tokio::test]

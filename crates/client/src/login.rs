@@ -105,7 +105,7 @@ impl Client {
             };
         let message = if fetched.is_some() { "logged in" } else { "authentication is off" };
         *self.token.borrow_mut() = fetched;
-        (self.voice.debug)(message, &[("user", user.clone())]);
+        (self.logger.debug)(message, &[("user", user.clone())]);
         Ok(())
     }
 }

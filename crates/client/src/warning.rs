@@ -7,7 +7,7 @@
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use super::{Client, Voice};
+use super::{Client, Logger};
 use crate::failure::status_text;
 
 /// A log line about a failed call.
@@ -38,13 +38,17 @@ impl Client {
             ("error", self.reason(status).into()),
         ];
         let caller = concat!("ctl/client/warning.rs:", line!());
-        (self.voice.warn)(&Warning { caller, message: "retrying of unary invoker failed", fields });
+        (self.logger.warn)(&Warning {
+            caller,
+            message: "retrying of unary invoker failed",
+            fields,
+        });
     }
 
     /// Disables warnings, for callers that show failures in another place.
     #[must_use]
-    pub fn unwarning(mut self) -> Self {
-        self.voice.warn = Voice::default().warn;
+    pub fn without_warnings(mut self) -> Self {
+        self.logger.warn = Logger::default().warn;
         self
     }
 

@@ -51,7 +51,7 @@ pub(super) struct Demand {
 }
 
 /// One line for each reason, listing all settings that are ignored for it.
-pub(super) fn told(demands: &[Demand]) -> Vec<String> {
+pub(super) fn lines(demands: &[Demand]) -> Vec<String> {
     let mut reasons: Vec<Reason> = Vec::new();
     for demand in demands {
         if !reasons.contains(&demand.reason) {

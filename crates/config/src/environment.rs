@@ -57,11 +57,11 @@ pub(super) fn read(
                 Info,
                 "recognized and used environment variable",
                 "variable-name" = name,
-                "variable-value" = flag.told(&value)
+                "variable-value" = flag.redacted(&value)
             ))),
             // Of several invalid values, the last one is reported.
             Err(reason) => {
-                let value = go_quote(&flag.told(&value));
+                let value = go_quote(&flag.redacted(&value));
                 refusal = Some(format!("invalid value {value} for {name}: {reason}"));
             }
         }

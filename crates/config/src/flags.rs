@@ -69,7 +69,7 @@ impl Flag {
     }
 
     /// A value of this flag for the log, without secrets.
-    pub(super) fn told<'a>(&self, value: &'a str) -> Cow<'a, str> {
+    pub(super) fn redacted<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match (self.name, value.split_once(':')) {
             // These are file names, unless the operator put the keys themselves there.
             ("auth-token", _) if value.contains(',') => Cow::Borrowed(WITHHELD),

@@ -37,7 +37,7 @@ pub(super) fn read(arguments: &[String], draft: &mut Draft) -> CommandLine {
     match (outcome, draft.demands.first()) {
         (CommandLine::Flags(_), Some(first)) => {
             let head = undefined(first.setting.trim_start_matches('-'));
-            let lines = absent::told(&draft.demands).join("\n");
+            let lines = absent::lines(&draft.demands).join("\n");
             CommandLine::Wrong(format!("{head}\n{lines}"))
         }
         (outcome, _) => outcome,
@@ -120,12 +120,12 @@ fn value_or_next(
 }
 
 /// The command line for the log, without secrets.
-pub(super) fn told(arguments: &[String]) -> Vec<String> {
-    let mut told = Vec::with_capacity(arguments.len());
+pub(super) fn redacted(arguments: &[String]) -> Vec<String> {
+    let mut redacted = Vec::with_capacity(arguments.len());
     let mut awaits: Option<&flags::Flag> = None;
     for argument in arguments {
         if let Some(flag) = awaits.take() {
-            told.push(flag.told(argument).into_owned());
+            redacted.push(flag.redacted(argument).into_owned());
             continue;
         }
         let body = argument.trim_start_matches('-');
@@ -135,12 +135,14 @@ pub(super) fn told(arguments: &[String]) -> Vec<String> {
         };
         let dashes = &argument[..argument.len() - body.len()];
         match (flags::find(name).filter(|_| !dashes.is_empty()), value) {
-            (Some(flag), Some(value)) => told.push(format!("{dashes}{name}={}", flag.told(value))),
+            (Some(flag), Some(value)) => {
+                redacted.push(format!("{dashes}{name}={}", flag.redacted(value)));
+            }
             (flag, _) => {
                 awaits = flag.filter(|flag| !flag.setting.is_bool());
-                told.push(argument.clone());
+                redacted.push(argument.clone());
             }
         }
     }
-    told
+    redacted
 }

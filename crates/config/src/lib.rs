@@ -62,10 +62,10 @@ pub use security::{Security, TlsVersion, Transport};
 pub use start::StartRefusal;
 pub use surroundings::Surroundings;
 pub use url::{Scheme, Url, UrlError, joined, split_host_port, texts};
-pub use usage::{ToldFlag, reference, told_flags};
+pub use usage::{FlagDoc, flag_docs, reference};
 pub use validate::RetentionError;
 
 /// The command line without secrets, for display.
 pub fn without_secrets(arguments: &[String]) -> Vec<String> {
-    grammar::told(arguments)
+    grammar::redacted(arguments)
 }

@@ -116,7 +116,7 @@ fn write_all(lines: &[Pending]) {
 }
 
 pub(super) fn running(arguments: &[String]) -> Line {
-    log::pending!(Info, "Running: ", "args" = grammar::told(arguments))
+    log::pending!(Info, "Running: ", "args" = grammar::redacted(arguments))
 }
 
 pub(super) fn refuse(

@@ -175,38 +175,38 @@ mod tests {
 
     #[test]
     fn errors_have_etcds_texts() {
-        let told = |text: &str| parse(text).unwrap_err().to_string();
+        let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
-            told("{"),
+            error("{"),
             "improperly formatted log rotation config: unexpected end of JSON input"
         );
-        assert!(told("{maxsize}").starts_with("improperly formatted log rotation config: "));
-        assert!(told("{} x").starts_with("improperly formatted log rotation config: "));
+        assert!(error("{maxsize}").starts_with("improperly formatted log rotation config: "));
+        assert!(error("{} x").starts_with("improperly formatted log rotation config: "));
         let into = "invalid log rotation config: json: cannot unmarshal";
         assert_eq!(
-            told(r#"{"maxsize":"1"}"#),
+            error(r#"{"maxsize":"1"}"#),
             format!(
                 "{into} string into Go struct field logRotationConfig.Logger.maxsize of type int"
             )
         );
         assert_eq!(
-            told(r#"{"maxage":1.5}"#),
+            error(r#"{"maxage":1.5}"#),
             format!(
                 "{into} number 1.5 into Go struct field logRotationConfig.Logger.maxage of type int"
             )
         );
         assert_eq!(
-            told(r#"{"compress":1}"#),
+            error(r#"{"compress":1}"#),
             format!(
                 "{into} number into Go struct field logRotationConfig.Logger.compress of type bool"
             )
         );
         assert_eq!(
-            told("[]"),
+            error("[]"),
             format!("{into} array into Go value of type embed.logRotationConfig")
         );
         assert_eq!(
-            told(r#"{"maxbackups":-1}"#),
+            error(r#"{"maxbackups":-1}"#),
             "invalid log rotation config: maxbackups must not be negative"
         );
     }

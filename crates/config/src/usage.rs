@@ -47,7 +47,7 @@ pub(super) fn flags() -> String {
 
 /// The documentation of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldFlag {
+pub struct FlagDoc {
     /// Its heading.
     pub section: &'static str,
     /// Without dashes.
@@ -60,15 +60,15 @@ pub struct ToldFlag {
 
 /// All flags, grouped by heading.
 #[must_use]
-pub fn told_flags() -> Vec<ToldFlag> {
+pub fn flag_docs() -> Vec<FlagDoc> {
     let mut defaults = Draft::default();
     let of = |section: &'static str| FLAGS.iter().filter(move |flag| flag.section == section);
     let flags = SECTIONS.iter().flat_map(|section| of(section));
-    let told = flags.map(|flag| {
+    let docs = flags.map(|flag| {
         let Flag { section, name, help, .. } = *flag;
-        ToldFlag { section, name, default: shown(flag, &mut defaults), help }
+        FlagDoc { section, name, default: shown(flag, &mut defaults), help }
     });
-    told.collect()
+    docs.collect()
 }
 
 /// The reference page in Markdown, with the content of the help text.

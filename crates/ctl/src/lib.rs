@@ -28,8 +28,8 @@ mod interrupt;
 mod manual;
 mod output;
 mod peer_urls;
-mod place;
 mod progress;
+mod queue;
 mod renewal;
 #[cfg(test)]
 mod runs;

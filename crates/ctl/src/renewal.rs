@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::client::{Client, Connection, told};
+use crate::client::{Client, Connection, as_grpc_go};
 use crate::failure::Failure;
 
 /// The pause before a lost stream is opened again.
@@ -82,7 +82,7 @@ impl Stream {
         requests.try_send(LeaseKeepAliveRequest { id }).ok();
         let stream = client.stream_request(ReceiverStream::new(receiver)).await?;
         let opened = client.lease(connection.channel.clone()).lease_keep_alive(stream).await;
-        match opened.map_err(told) {
+        match opened.map_err(as_grpc_go) {
             Ok(opened) => {
                 Ok(Self { connection, requests, replies: opened.into_inner(), asked: true })
             }
@@ -95,7 +95,7 @@ impl Stream {
 
     /// Sends a renewal and waits for the response. On an error the connection is closed.
     async fn renew(&mut self, client: &Client, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
-        let renewed = self.try_renew(id).await.map_err(told);
+        let renewed = self.try_renew(id).await.map_err(as_grpc_go);
         renewed.inspect_err(|status| client.leave(&self.connection, status))
     }
 

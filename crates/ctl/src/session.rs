@@ -17,7 +17,7 @@ use quorate_cli::start::BROKEN_PIPE;
 use quorate_client::credentials::Credentials;
 use quorate_client::transport::Transport;
 
-use crate::client::{Client, Limits, Patience, Voice, Warning};
+use crate::client::{Client, Limits, Logger, Timeouts, Warning};
 use crate::credentials;
 use crate::discovery::{Discovery, Found, Servers};
 use crate::echo::Hidden;
@@ -179,12 +179,12 @@ impl Session {
         self.format()?;
         let bytes = |name| usize::try_from(self.matches.int(name)).unwrap_or_default();
         let limits = Limits::new(bytes("max-request-bytes"), bytes("max-recv-bytes"))?;
-        let patience = Patience {
+        let timeouts = Timeouts {
             dial_timeout: self.matches.duration("dial-timeout"),
             keepalive_time: self.matches.duration("keepalive-time"),
             keepalive_timeout: self.matches.duration("keepalive-timeout"),
         };
-        Client::new(endpoints, transport, credentials, patience, limits, self.voice())
+        Client::new(endpoints, transport, credentials, timeouts, limits, self.logger())
     }
 
     fn credentials(&self) -> Result<Rc<Credentials>, Failure> {
@@ -197,7 +197,7 @@ impl Session {
     }
 
     /// Where a client reports the causes of failed calls and, for debugging, its actions.
-    fn voice(&self) -> Voice {
+    fn logger(&self) -> Logger {
         let terminal = self.terminal.clone();
         let warn = Rc::new(move |Warning { caller, message, fields }: &Warning| {
             let errors = &mut *terminal.borrow_mut().errors;
@@ -211,14 +211,14 @@ impl Session {
             .write(errors);
         });
         if !self.matches.bool("debug") {
-            return Voice { warn, ..Voice::default() };
+            return Logger { warn, ..Logger::default() };
         }
         let terminal = self.terminal.clone();
         let debug = Rc::new(move |message: &str, fields: &[(&str, String)]| {
             let errors = &mut *terminal.borrow_mut().errors;
             log::line(errors, "debug", Some("client"), message, fields);
         });
-        Voice { debug, warn }
+        Logger { debug, warn }
     }
 
     /// The endpoints: from DNS, if discovery is requested and finds some, or else from the flag.

@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
         }
         log::flush();
     };
-    stop::when_told(leave).map_err(StartError::Thread)?;
+    stop::on_signal(leave).map_err(StartError::Thread)?;
     let limits = ConnectionLimits {
         max_concurrent_streams: options.streams_max,
         patience: Patience::WITH_CLIENTS,

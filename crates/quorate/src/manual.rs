@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use quorate_cli::manual::Page;
-use quorate_config::told_flags;
+use quorate_config::flag_docs;
 use quorate_telemetry::metrics::told_series;
 
 const USAGE: &str = "Usage: quorate manual [server | ctl | utl | bench | metrics] [--markdown]\n";
@@ -65,7 +65,7 @@ fn server_page() -> String {
          environment are ignored.",
     );
     let mut section = "";
-    for flag in told_flags() {
+    for flag in flag_docs() {
         if flag.section != section {
             section = flag.section;
             page.section(&format!("{} FLAGS", section.to_uppercase()));

@@ -124,7 +124,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn start(matches: &Matches) -> Result<(), GatewayError> {
     // Standard error can always be opened as a log.
     drop(log::init(&log::Settings::default()));
-    stop::when_told(log::flush).map_err(GatewayError::Thread)?;
+    stop::on_signal(log::flush).map_err(GatewayError::Thread)?;
     let runtime = || Builder::new_current_thread().enable_all().build();
     let here = runtime().map_err(GatewayError::Thread)?;
     here.block_on(async {

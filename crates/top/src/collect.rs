@@ -115,25 +115,25 @@ impl<'a> Collector<'a> {
 
     /// Asks all members once. `interval` is the refresh interval.
     pub(super) async fn sample(&mut self, interval: Duration) -> Sample {
-        let patience = interval.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
+        let time_limit = interval.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
         let asked: Vec<_> = self.members.iter().chain(&self.strays).cloned().collect();
         let (mut answers, leases) =
-            tokio::join!(self.ask(asked, patience), self.count_leases(patience));
+            tokio::join!(self.ask(asked, time_limit), self.count_leases(time_limit));
         self.keep_leases(leases);
         let known: Vec<_> = self.members.clone();
         self.learn(&answers);
         // Members found in this round are asked now.
         let is_new = |target: &&Rc<Target>| !known.iter().any(|old| Rc::ptr_eq(old, target));
         let new: Vec<_> = self.members.iter().filter(is_new).cloned().collect();
-        answers.extend(self.ask(new, patience).await);
+        answers.extend(self.ask(new, time_limit).await);
         self.choose_reader(&answers);
         self.assemble(answers)
     }
 
-    async fn ask(&self, targets: Vec<Rc<Target>>, patience: Duration) -> Vec<Answer> {
+    async fn ask(&self, targets: Vec<Rc<Target>>, time_limit: Duration) -> Vec<Answer> {
         let mut asking = JoinSet::new();
         for target in targets {
-            asking.spawn_local(ask(target, self.start, patience));
+            asking.spawn_local(ask(target, self.start, time_limit));
         }
         asking.join_all().await
     }
@@ -142,7 +142,7 @@ impl<'a> Collector<'a> {
         let client = match endpoints.is_empty() {
             true => Err("it has not started yet".to_owned()),
             false => match (self.host.connect)(endpoints.clone()) {
-                Ok(client) => Ok(Rc::new(client.unwarning().impatient())),
+                Ok(client) => Ok(Rc::new(client.without_warnings().failing_fast())),
                 Err(failure) => Err(failure.message.unwrap_or_default()),
             },
         };
@@ -165,11 +165,11 @@ impl<'a> Collector<'a> {
             }
         }
         // The response with the highest applied index has the newest member list.
-        let told = answers.iter().filter_map(|answer| {
+        let lists = answers.iter().filter_map(|answer| {
             let status = answer.status.as_ref().ok()?;
             Some(((status.raft_term, status.raft_applied_index), answer.list.as_ref()?))
         });
-        let Some((_, list)) = told.max_by_key(|(progress, _)| *progress) else { return };
+        let Some((_, list)) = lists.max_by_key(|(progress, _)| *progress) else { return };
         self.cluster_id = list.header.as_ref().map_or(0, |header| header.cluster_id);
         let mut listed: Vec<_> = list.members.iter().collect();
         listed.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
@@ -228,11 +228,11 @@ impl<'a> Collector<'a> {
     }
 
     /// Counts the leases, if a count is due.
-    async fn count_leases(&self, patience: Duration) -> Option<u64> {
+    async fn count_leases(&self, time_limit: Duration) -> Option<u64> {
         let client = self.reader().filter(|_| Instant::now() >= self.leases_due)?;
         let list = async |channel, request| client.lease(channel).lease_leases(request).await;
         let counting = client.call(None, Repeat::Safe, LeaseLeasesRequest {}, list);
-        let listed = timeout(patience, counting).await.ok()?.ok()?;
+        let listed = timeout(time_limit, counting).await.ok()?.ok()?;
         Some(listed.leases.len() as u64)
     }
 
@@ -307,9 +307,9 @@ fn place(endpoint: &str) -> &str {
     rest.trim_end_matches('/')
 }
 
-async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
+async fn ask(target: Rc<Target>, start: Instant, time_limit: Duration) -> Answer {
     let late = || Err(Status::deadline_exceeded("no answer in time"));
-    let patience = if target.was_asked.replace(true) { patience } else { FIRST_ANSWER_TIME };
+    let time_limit = if target.was_asked.replace(true) { time_limit } else { FIRST_ANSWER_TIME };
     let asking = async {
         let client = target.client.as_ref().map_err(|text| Status::unavailable(text.clone()))?;
         // A learner answers status requests but refuses logins.
@@ -325,8 +325,8 @@ async fn ask(target: Rc<Target>, start: Instant, patience: Duration) -> Answer {
         let list = client.call(None, Repeat::Safe, request, list).await.ok();
         Ok((status, took, list))
     };
-    let asking = async { timeout(patience, asking).await.unwrap_or_else(|_| late()) };
-    let reading = async { timeout(patience, read_metrics(&target.http)).await.ok().flatten() };
+    let asking = async { timeout(time_limit, asking).await.unwrap_or_else(|_| late()) };
+    let reading = async { timeout(time_limit, read_metrics(&target.http)).await.ok().flatten() };
     let (asked, metrics) = tokio::join!(asking, reading);
     let at = start.elapsed();
     let (status, took, list) = match asked {
@@ -387,9 +387,9 @@ mod tests {
     #[test]
     fn errors_are_shortened_to_a_few_words() {
         let text = "connection error: desc = \"transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused\"";
-        let told = trouble(&Status::unavailable(text));
-        assert_eq!(told.text, "dial tcp 127.0.0.1:1: connect: connection refused");
-        assert!(!told.is_refusal);
+        let short = trouble(&Status::unavailable(text));
+        assert_eq!(short.text, "dial tcp 127.0.0.1:1: connect: connection refused");
+        assert!(!short.is_refusal);
         assert!(trouble(&Status::permission_denied("etcdserver: permission denied")).is_refusal);
     }
 

@@ -30,11 +30,11 @@ const SIZE: (usize, usize) = (80, 24);
 /// The maximum number of columns and of rows.
 const SIZE_MAX: usize = 1000;
 /// The capacity of the queue of terminal events. When it is full, keys wait in the terminal's input buffer.
-const HAPPENINGS_MAX: usize = 64;
+const EVENTS_MAX: usize = 64;
 
 /// An event from the terminal or from a signal.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum TerminalEvent {
     Pressed(Vec<Key>),
     /// The screen must be redrawn: its size has changed, or another program has drawn on it.
     Disturbed,
@@ -136,17 +136,17 @@ fn restore(before: Option<&Termios>) {
 }
 
 /// Reads keys and signals until the program ends.
-pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<Happening>, Failure> {
-    let (told, happenings) = mpsc::channel(HAPPENINGS_MAX);
+pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<TerminalEvent>, Failure> {
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])?;
-    let of_signals = told.clone();
+    let of_signals = sender.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let happening = match signal {
-                SIGWINCH | SIGCONT => Happening::Disturbed,
-                _ => Happening::Over,
+            let event = match signal {
+                SIGWINCH | SIGCONT => TerminalEvent::Disturbed,
+                _ => TerminalEvent::Over,
             };
-            if of_signals.blocking_send(happening).is_err() {
+            if of_signals.blocking_send(event).is_err() {
                 return;
             }
         }
@@ -154,22 +154,22 @@ pub(super) fn listen(host: &Host<'_>) -> Result<mpsc::Receiver<Happening>, Failu
     let (mut input, is_person) = ((host.take_input)(), stdin().is_terminal());
     thread::Builder::new().name("keys".to_owned()).spawn(move || {
         loop {
-            let (happening, count) = match input.fill_buf() {
+            let (event, count) = match input.fill_buf() {
                 Ok([]) | Err(_) => {
                     // End of input on a terminal means that it was closed. Other inputs may be empty from the
                     // start.
                     if is_person {
-                        drop(told.blocking_send(Happening::Over));
+                        drop(sender.blocking_send(TerminalEvent::Over));
                     }
                     return;
                 }
-                Ok(bytes) => (Happening::Pressed(keys(bytes)), bytes.len()),
+                Ok(bytes) => (TerminalEvent::Pressed(keys(bytes)), bytes.len()),
             };
             input.consume(count);
-            if told.blocking_send(happening).is_err() {
+            if sender.blocking_send(event).is_err() {
                 return;
             }
         }
     })?;
-    Ok(happenings)
+    Ok(events)
 }

@@ -47,7 +47,7 @@ use quorate_client::{events, failure, key_range};
 use tokio::time::{Instant, sleep_until};
 
 use self::collect::Collector;
-use self::console::{Console, Happening};
+use self::console::{Console, TerminalEvent};
 use self::prefixes::Shape;
 use self::report::{History, Prefixes, Report};
 use self::shared::{Shared, Watching};
@@ -272,7 +272,7 @@ async fn draw(
     mut view: View,
     first: Report,
 ) -> Result<(), Failure> {
-    let mut happenings = console::listen(host)?;
+    let mut events = console::listen(host)?;
     let mut console = Console::take(host)?;
     let shared = source.shared;
     let report = RefCell::new(first);
@@ -300,8 +300,8 @@ async fn draw(
             let lines = screen::screen(&report.borrow(), &view, since_1970(), size);
             console.paint(host, &lines, size)?;
             tokio::select! {
-                happening = happenings.recv() => {
-                    if handle(happening, &mut view, &mut console, host)? {
+                event = events.recv() => {
+                    if handle(event, &mut view, &mut console, host)? {
                         return Ok(());
                     }
                 }
@@ -323,17 +323,17 @@ async fn draw(
 
 /// Handles a terminal event; returns whether the display must end.
 fn handle(
-    happening: Option<Happening>,
+    event: Option<TerminalEvent>,
     view: &mut View,
     console: &mut Console,
     host: &Host<'_>,
 ) -> Result<bool, Failure> {
-    Ok(match happening {
-        None | Some(Happening::Over) => true,
-        Some(Happening::Disturbed) => {
+    Ok(match event {
+        None | Some(TerminalEvent::Over) => true,
+        Some(TerminalEvent::Disturbed) => {
             console.enter(host)?;
             false
         }
-        Some(Happening::Pressed(keys)) => keys.into_iter().any(|key| view.press(key)),
+        Some(TerminalEvent::Pressed(keys)) => keys.into_iter().any(|key| view.press(key)),
     })
 }

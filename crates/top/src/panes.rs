@@ -128,9 +128,9 @@ fn member_cells(row: &MemberRow) -> Vec<Cell> {
         let used = standing.used_bytes.filter(|_| standing.db_bytes > 0)?;
         Some(used as f64 * 100.0 / standing.db_bytes as f64)
     });
-    let told = standing.and_then(|standing| standing.quota_bytes).map(|quota| quota as f64);
+    let reported = standing.and_then(|standing| standing.quota_bytes).map(|quota| quota as f64);
     let quota =
-        told.or_else(|| row.gauges.get(&Gauge::Quota).copied().filter(|quota| *quota > 0.0));
+        reported.or_else(|| row.gauges.get(&Gauge::Quota).copied().filter(|quota| *quota > 0.0));
     let is_nearly_full = |db: u64| quota.is_some_and(|quota| db as f64 > quota * QUOTA_SHARE_MAX);
     let stage = |stage| row.stages.get(&stage).and_then(|latency| latency.p99);
     let number = |value: Option<u64>| or_none(value, |value| value.to_string());

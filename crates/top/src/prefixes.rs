@@ -316,7 +316,7 @@ impl Catalog {
     }
 
     /// The number of events and bytes in this window.
-    pub(super) const fn told(&self) -> (usize, usize) {
+    pub(super) const fn received(&self) -> (usize, usize) {
         (self.window.events, self.window.bytes)
     }
 

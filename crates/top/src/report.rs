@@ -400,11 +400,11 @@ fn alarms(members: &[Member]) -> Vec<String> {
     let mut alarms: Vec<&Alarm> = standings.flat_map(|standing| &standing.alarms).collect();
     alarms.sort_unstable();
     alarms.dedup();
-    let told = |alarm: &Alarm| match alarm.member {
+    let text = |alarm: &Alarm| match alarm.member {
         0 => alarm.name.clone(),
         id => format!("{} of {}", alarm.name, name_of(members, id)),
     };
-    alarms.into_iter().map(told).collect()
+    alarms.into_iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -99,11 +99,11 @@ fn head(report: &Report, view: &View, since_1970: Duration) -> Vec<Line> {
     if let Some(rate) = report.revisions_per_sec {
         rest.push_str(&format!(" (+{}/s)", count(rate)));
     }
-    let told =
+    let figure =
         |name, number: Option<f64>| number.map(|number| format!("  {name} {}", count(number)));
-    rest.extend(told("keys", report.keys));
+    rest.extend(figure("keys", report.keys));
     // The number of leases is always small enough to be exact as a float.
-    rest.extend(told("leases", report.leases.map(|leases| leases as f64)));
+    rest.extend(figure("leases", report.leases.map(|leases| leases as f64)));
     second.push(Style::Plain, rest);
     let mut lines = vec![first, second];
     let troubles = troubles(report);

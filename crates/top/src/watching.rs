@@ -147,7 +147,7 @@ async fn listen(
 }
 
 fn is_spent(shared: &Shared) -> bool {
-    let (events, bytes) = shared.catalog.borrow().told();
+    let (events, bytes) = shared.catalog.borrow().received();
     events >= EVENTS_MAX || bytes >= BYTES_MAX
 }
 

@@ -86,7 +86,7 @@ join the new one.
 };
 
 /// The maximum number of entries described in words.
-const TOLD_MAX: u64 = 10;
+const DESCRIBED_MAX: u64 = 10;
 
 fn run(session: &Session) -> Result<(), Failure> {
     let arguments: Vec<String> =
@@ -252,8 +252,8 @@ fn plan(
                 "entry {first} of {path} is committed there, but missing or different in the chosen log"
             ));
         }
-        let told = told(disk, other, first, other_last)?;
-        others.push((at, Other::Lacking { indexes: first..=other_last, told }));
+        let described = described(disk, other, first, other_last)?;
+        others.push((at, Other::Lacking { indexes: first..=other_last, described }));
     }
     let sound = sources.iter().filter(|other| other.is_sound());
     let committed = sound.map(Source::committed).max().unwrap_or_default().min(last);
@@ -265,7 +265,7 @@ fn plan(
         at_hand: at_hand.into_iter().collect(),
         contradictions,
         committed,
-        uncommitted_told: told(disk, source, committed.saturating_add(1), last)?,
+        uncommitted_described: described(disk, source, committed.saturating_add(1), last)?,
         others,
         outcome,
         new: New {
@@ -279,12 +279,17 @@ fn plan(
 }
 
 /// Describes the first of these entries in words.
-fn told(disk: &dyn Disk, source: &Source, first: u64, last: u64) -> Result<Vec<String>, Failure> {
+fn described(
+    disk: &dyn Disk,
+    source: &Source,
+    first: u64,
+    last: u64,
+) -> Result<Vec<String>, Failure> {
     if first > last {
         return Ok(Vec::new());
     }
-    let indexes = first..=last.min(first.saturating_add(TOLD_MAX - 1));
-    Ok(outline::told(disk, source.dirs.wal(), &indexes)?)
+    let indexes = first..=last.min(first.saturating_add(DESCRIBED_MAX - 1));
+    Ok(outline::described(disk, source.dirs.wal(), &indexes)?)
 }
 
 /// Creates the member's files around a copy of the chosen backend file, with the log replayed onto the copy.

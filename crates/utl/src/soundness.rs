@@ -5,13 +5,14 @@ use quorate_storage::bolt::Problem;
 use crate::failure::StatusError;
 
 /// The maximum number of findings that the message lists.
-const TOLD_MAX: usize = 10;
+const DESCRIBED_MAX: usize = 10;
 
 /// Refuses a file with unsound pages.
 pub(crate) fn check_pages(problems: &[Problem]) -> Result<(), StatusError> {
     if problems.is_empty() {
         return Ok(());
     }
-    let told: Vec<String> = problems.iter().take(TOLD_MAX).map(Problem::to_string).collect();
-    Err(StatusError::Unsound { count: problems.len(), told: told.join("\n") })
+    let described: Vec<String> =
+        problems.iter().take(DESCRIBED_MAX).map(Problem::to_string).collect();
+    Err(StatusError::Unsound { count: problems.len(), described: described.join("\n") })
 }

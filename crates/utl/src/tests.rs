@@ -149,7 +149,7 @@ fn snapshot_verify_finds_damage_before_a_restore() {
 
 #[test]
 fn usage_errors_have_etcdutls_exit_codes() {
-    for (words, code, told) in [
+    for (words, code, described) in [
         (&["foo"][..], 1, "Error: unknown command \"foo\" for \"etcdutl\"\n"),
         (&["snapshot", "status"], 128, "snapshot status requires exactly one argument"),
         (&["hashkv"], 128, "hashkv requires exactly one argument"),
@@ -162,7 +162,7 @@ fn usage_errors_have_etcdutls_exit_codes() {
     ] {
         let (seen, _, errors) = utl(words);
         assert_eq!(seen, code, "{words:?}: {errors}");
-        assert!(errors.contains(told), "{words:?}: {errors}");
+        assert!(errors.contains(described), "{words:?}: {errors}");
     }
 }
 

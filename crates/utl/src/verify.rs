@@ -64,8 +64,8 @@ fn run(session: &Session) -> Result<(), Failure> {
         Err(failure @ Failure::InUse { .. }) => return Err(failure),
         opened => opened,
     };
-    let Judgement { mut findings, removed, bad_state, backend: facts } =
-        judge(&*files::disk(), &dirs, backend.as_ref())?;
+    let Assessment { mut findings, removed, bad_state, backend: facts } =
+        assess(&*files::disk(), &dirs, backend.as_ref())?;
     if let Some(id) = removed {
         let says = format!("the member of this log, {id}, was removed from its cluster");
         findings.damaged("members", says);
@@ -92,7 +92,7 @@ fn run(session: &Session) -> Result<(), Failure> {
 }
 
 /// The verdict on a directory.
-pub(crate) struct Judgement {
+pub(crate) struct Assessment {
     /// All findings about the files, without regard to the member's standing in its cluster.
     pub(crate) findings: Findings,
     /// The facts from the backend file, if it can be read.
@@ -105,11 +105,11 @@ pub(crate) struct Judgement {
 }
 
 /// Judges a directory whose backend file was opened, or could not be opened.
-pub(crate) fn judge(
+pub(crate) fn assess(
     disk: &dyn Disk,
     dirs: &DataDir,
     backend: Result<&Backend, &Failure>,
-) -> Result<Judgement, Failure> {
+) -> Result<Assessment, Failure> {
     let mut findings = Findings::default();
     if let Some(reason) =
         lost_log::reason(disk, dirs).map_err(Failure::io("read it", dirs.root()))?
@@ -141,7 +141,7 @@ pub(crate) fn judge(
         }
     }
     let bad_state = rebuild::ordered(disk, dirs).map_err(Failure::io("read it", dirs.root()))?;
-    Ok(Judgement { findings, backend: facts, removed, bad_state })
+    Ok(Assessment { findings, backend: facts, removed, bad_state })
 }
 
 /// Reads every `.snap` file. Members of 3.7 and later do not need them; older ones cannot start without the

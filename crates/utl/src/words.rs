@@ -91,7 +91,10 @@ fn command(command: &Command) -> String {
         Command::Cluster(command) => match command {
             ClusterCommand::VersionSet(request) => format!("cluster version {}", request.ver),
             ClusterCommand::MemberAttrSet(request) => {
-                let name = request.member_attributes.as_ref().map_or("", |told| told.name.as_str());
+                let name = request
+                    .member_attributes
+                    .as_ref()
+                    .map_or("", |described| described.name.as_str());
                 format!("member {:x} is {}", request.member_id, quote(name.as_bytes()))
             }
             ClusterCommand::DowngradeInfoSet(request) if request.enabled => {

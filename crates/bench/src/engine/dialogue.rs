@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{LOOK, Link, Part, Patience, Records, Run, Spread, run_parts};
+use super::{GracePeriod, LOOK, Link, Part, Records, Run, Spread, run_parts};
 use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
@@ -63,7 +63,7 @@ async fn connection<D: Dialogue>(
     let mut link: Link<Call<D::State>> = Link::new(part).await?;
     // The number of operations in progress, and the next calls of those that have not sent theirs yet.
     let (mut in_flight, mut next): (usize, Vec<Ask<D::State>>) = (0, Vec::new());
-    let (mut held, mut over, mut patience) = (None, false, Patience::default());
+    let (mut held, mut over, mut grace_period) = (None, false, GracePeriod::default());
     loop {
         let now = Instant::now();
         let mut until = now + LOOK;
@@ -115,7 +115,7 @@ async fn connection<D: Dialogue>(
                 next.extend(follows);
             }
         };
-        if patience.is_over(&run.pace) {
+        if grace_period.is_over(&run.pace) {
             link.lose(&BenchError::Interrupted, &mut each);
         }
         if let Err(error) = link.turn(until, &mut each).await {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{LOOK, Link, Part, Patience, Records, Run, Spread, run_parts};
+use super::{GracePeriod, LOOK, Link, Part, Records, Run, Spread, run_parts};
 use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies, Status, StreamId};
@@ -40,7 +40,7 @@ async fn connection(
     let mut link: Link<usize> = Link::new(part).await?;
     let mut clients: Vec<Client> = requests.iter().map(|_| Client::default()).collect();
     let mut idle: Vec<usize> = (0..clients.len()).collect();
-    let (mut held, mut over, mut patience) = (None, false, Patience::default());
+    let (mut held, mut over, mut grace_period) = (None, false, GracePeriod::default());
     loop {
         let now = Instant::now();
         let mut until = now + LOOK;
@@ -92,7 +92,7 @@ async fn connection(
                 }
             }
         };
-        if patience.is_over(&run.pace) {
+        if grace_period.is_over(&run.pace) {
             link.lose(&BenchError::Interrupted, &mut each);
         }
         if let Err(error) = link.turn(until, &mut each).await {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{LOOK, Link, Part, Patience, Records, Run, Source, Spread, run_parts};
+use super::{GracePeriod, LOOK, Link, Part, Records, Run, Source, Spread, run_parts};
 use crate::error::BenchError;
 use crate::record::Record;
 use crate::wire::connection::{Event, Replies};
@@ -34,7 +34,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
     let mut link = Link::new(part).await?;
     let mut message = Vec::new();
     let (mut in_flight, mut held, mut over) = (0, None, false);
-    let mut patience = Patience::default();
+    let mut grace_period = GracePeriod::default();
     loop {
         let now = Instant::now();
         let mut until = now + LOOK;
@@ -73,7 +73,7 @@ async fn connection<S: Source>(part: Part, run: Run, mut source: S) -> Result<Re
                 in_flight -= 1;
             }
         };
-        if patience.is_over(&run.pace) {
+        if grace_period.is_over(&run.pace) {
             link.lose(&BenchError::Interrupted, &mut each);
         }
         if let Err(error) = link.turn(until, &mut each).await {

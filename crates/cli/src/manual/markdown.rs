@@ -1,6 +1,6 @@
 //! Reference pages in Markdown.
 
-use super::{Manual, names_of, told_of, value_of};
+use super::{Manual, description_of, names_of, value_of};
 use crate::flags::Flag;
 
 impl<R> Manual<R> {
@@ -83,7 +83,7 @@ fn table(flags: &[Flag], page: &mut String) {
             last.push_str(&format!(" {value}"));
         }
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let told = plain(&told_of(flag).replace('|', "\\|"));
-        page.push_str(&format!("| {} | {told} |\n", names.join(", ")));
+        let description = plain(&description_of(flag).replace('|', "\\|"));
+        page.push_str(&format!("| {} | {description} |\n", names.join(", ")));
     }
 }

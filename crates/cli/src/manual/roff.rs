@@ -1,6 +1,6 @@
 //! Pages for `man`, in the macros of man(7).
 
-use super::{Manual, names_of, told_of, value_of};
+use super::{Manual, description_of, names_of, value_of};
 use crate::flags::Flag;
 
 /// A page under construction.
@@ -78,7 +78,7 @@ impl Page {
     }
 
     /// A list item: the typed text, the placeholder for its value, and the description.
-    pub fn item(&mut self, typed: &str, value: Option<&str>, told: &str) {
+    pub fn item(&mut self, typed: &str, value: Option<&str>, description: &str) {
         self.line(".TP");
         match value {
             Some(value) => {
@@ -86,7 +86,7 @@ impl Page {
             }
             None => self.line(&format!(".B {}", inline(typed))),
         }
-        self.text(told);
+        self.text(description);
     }
 
     /// The complete page.
@@ -102,7 +102,7 @@ impl Page {
 
     fn flags(&mut self, flags: &[Flag]) {
         for flag in flags {
-            self.item(&names_of(flag).join(", "), value_of(flag), &told_of(flag));
+            self.item(&names_of(flag).join(", "), value_of(flag), &description_of(flag));
         }
     }
 }

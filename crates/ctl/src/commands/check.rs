@@ -20,7 +20,7 @@ use crate::failure::{Failure, exit, status_text};
 use crate::flags::Flag;
 use crate::gotext::quote;
 use crate::key_range::KeyRange;
-use crate::place::get;
+use crate::queue::get;
 use crate::session::Session;
 
 pub(crate) const CHECK: Command = Command {

@@ -16,7 +16,7 @@ use crate::flags::Flag;
 use crate::interrupt::Interrupt;
 use crate::key_range::prefix_end;
 use crate::output::Reply;
-use crate::place::{Place, TTL_SECS_DEFAULT, Tenure, get, interrupted};
+use crate::queue::{KeptLease, QueueKey, TTL_SECS_DEFAULT, get, interrupted};
 use crate::session::Session;
 
 pub(crate) const ELECT: Command = Command {
@@ -55,24 +55,24 @@ async fn run(session: &Session) -> Result<(), Failure> {
 
 async fn campaign(session: &Session, name: &[u8], proposal: &[u8]) -> Result<(), Failure> {
     let client = session.client().await?;
-    let mut tenure = Tenure::begin(&client, TTL_SECS_DEFAULT).await?;
+    let mut kept_lease = KeptLease::begin(&client, TTL_SECS_DEFAULT).await?;
     // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
     let led = async {
-        let mut place = Place::take(&tenure, name, proposal).await?;
+        let mut queue_key = QueueKey::create(&kept_lease, name, proposal).await?;
         let leading = async {
             tokio::select! {
-                turn = place.turn(&client) => turn?,
+                wait_for_turn = queue_key.wait_for_turn(&client) => wait_for_turn?,
                 () = interrupt.wait() => return Err(interrupted()),
             }
-            session.show(&Reply::Get(place.look(&client).await?, false))?;
+            session.show(&Reply::Get(queue_key.read(&client).await?, false))?;
             interrupt.wait().await;
             Ok(())
         };
-        tenure.during(leading).await.ok_or_else(|| Failure::error(EXPIRED))?
+        kept_lease.during(leading).await.ok_or_else(|| Failure::error(EXPIRED))?
     };
     let led = led.await;
-    let ended = tenure.end().await;
+    let ended = kept_lease.end().await;
     led.and(ended.map_err(Failure::from))
 }
 

@@ -16,7 +16,7 @@ use crate::flags::{Flag, Kind};
 use crate::gotext::quote;
 use crate::interrupt::Interrupt;
 use crate::output::Reply;
-use crate::place::{Place, Tenure, interrupted};
+use crate::queue::{KeptLease, QueueKey, interrupted};
 use crate::session::Session;
 
 pub(crate) const LOCK: Command = Command {
@@ -42,11 +42,11 @@ async fn run(session: &Session) -> Result<(), Failure> {
         return Err(Failure::bad_args(text));
     };
     let client = session.client().await?;
-    let mut tenure = Tenure::begin(&client, session.matches.int("ttl")).await?;
+    let mut kept_lease = KeptLease::begin(&client, session.matches.int("ttl")).await?;
     // Up to here a signal ends the process: it holds nothing yet, and the server may be unreachable.
     let interrupt = Interrupt::listen()?;
-    let held = hold(session, (&client, &interrupt), &mut tenure, name, exec).await;
-    let ended = tenure.end().await;
+    let held = hold(session, (&client, &interrupt), &mut kept_lease, name, exec).await;
+    let ended = kept_lease.end().await;
     held.and(ended.map_err(Failure::from))
 }
 
@@ -54,36 +54,36 @@ async fn run(session: &Session) -> Result<(), Failure> {
 async fn hold(
     session: &Session,
     (client, interrupt): (&Client, &Interrupt),
-    tenure: &mut Tenure<'_>,
+    kept_lease: &mut KeptLease<'_>,
     name: &[u8],
     exec: &[Vec<u8>],
 ) -> Result<(), Failure> {
-    let mut place = Place::take(tenure, name, b"").await?;
+    let mut queue_key = QueueKey::create(kept_lease, name, b"").await?;
     let waiting = async {
         tokio::select! {
-            turn = place.turn(client) => turn.map_err(Failure::from),
+            wait_for_turn = queue_key.wait_for_turn(client) => wait_for_turn.map_err(Failure::from),
             () = interrupt.wait() => Err(interrupted()),
         }
     };
-    tenure.during(waiting).await.ok_or_else(|| Failure::error(EXPIRED))??;
+    kept_lease.during(waiting).await.ok_or_else(|| Failure::error(EXPIRED))??;
     if let [program, args @ ..] = exec {
-        let command = command(program, args, &place);
-        return tenure.beside(execute(program, command)).await;
+        let command = command(program, args, &queue_key);
+        return kept_lease.beside(execute(program, command)).await;
     }
-    let own = place.look(client).await?;
+    let own = queue_key.read(client).await?;
     if own.kvs.is_empty() {
         return Err(Failure::error("lock lost on init"));
     }
     session.show(&Reply::Get(own, false))?;
-    tenure.during(interrupt.wait()).await.ok_or_else(|| Failure::error(EXPIRED))
+    kept_lease.during(interrupt.wait()).await.ok_or_else(|| Failure::error(EXPIRED))
 }
 
-fn command(program: &[u8], args: &[Vec<u8>], place: &Place) -> std::process::Command {
+fn command(program: &[u8], args: &[Vec<u8>], queue_key: &QueueKey) -> std::process::Command {
     let mut command = std::process::Command::new(OsStr::from_bytes(program));
     command
         .args(args.iter().map(|word| OsStr::from_bytes(word)))
-        .env("ETCD_LOCK_KEY", OsStr::from_bytes(&place.key))
-        .env("ETCD_LOCK_REV", place.revision.to_string())
+        .env("ETCD_LOCK_KEY", OsStr::from_bytes(&queue_key.key))
+        .env("ETCD_LOCK_REV", queue_key.revision.to_string())
         .stdin(Stdio::null());
     command
 }

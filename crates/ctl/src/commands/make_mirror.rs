@@ -29,7 +29,7 @@ use crate::events::{Events, Leader, cancel_text};
 use crate::failure::{Failure, status_text};
 use crate::flags::Flag;
 use crate::key_range::KeyRange;
-use crate::place::get;
+use crate::queue::get;
 use crate::session::Session;
 
 pub(crate) const MAKE_MIRROR: Command = Command {

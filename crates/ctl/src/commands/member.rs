@@ -165,7 +165,7 @@ async fn promote(session: &Session) -> Result<(), Failure> {
 
 /// How much of the log a learner has, in words; or why that is unknown.
 async fn progress(session: &Session, client: Client, id: u64) -> Result<String, String> {
-    let client = client.unwarning();
+    let client = client.without_warnings();
     let list = async |channel, request| client.cluster(channel).member_list(request).await;
     let request = MemberListRequest { linearizable: false };
     let listed = client.call(None, Repeat::Safe, request, list).await;
@@ -176,7 +176,8 @@ async fn progress(session: &Session, client: Client, id: u64) -> Result<String, 
         return Err(format!("learner {id:x} has not started, or cannot reach the leader"));
     };
     let unreachable = |reason: String| format!("learner {id:x} does not answer: {reason}");
-    let learner = session.prepare(client_urls).map(|client| client.unwarning().impatient());
+    let learner =
+        session.prepare(client_urls).map(|client| client.without_warnings().failing_fast());
     let learner = async { learner?.logged_in().await }.await;
     let learner = learner.map_err(|failure| unreachable(failure.message.unwrap_or_default()))?;
     let learner_index = committed(&learner).await.map_err(unreachable)?;

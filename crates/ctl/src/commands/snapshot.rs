@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::client::{Client, told};
+use crate::client::{Client, as_grpc_go};
 use crate::command::{Command, group};
 use crate::dated::{dated, prune};
 use crate::failure::{Failure, exit, status_text};
@@ -163,12 +163,12 @@ async fn receive(
     file: &mut File,
     mut progress: Progress<'_>,
 ) -> Result<(Checked, String), String> {
-    let failed = |status| format!("could not write snapshot: {}", status_text(&told(status)));
+    let failed = |status| format!("could not write snapshot: {}", status_text(&as_grpc_go(status)));
     let channel = client.connect(None).await.map_err(failed)?.channel;
     let request = client.stream_request(SnapshotRequest {}).await;
     let request = request.map_err(|status| status_text(&status))?;
     let reply = client.maintenance(channel).snapshot(request).await;
-    let mut stream = reply.map_err(|status| status_text(&told(status)))?.into_inner();
+    let mut stream = reply.map_err(|status| status_text(&as_grpc_go(status)))?.into_inner();
     let (mut checked, mut version) = (Checked::default(), String::new());
     while let Some(part) = stream.message().await.map_err(failed)? {
         file.write_all(&part.blob).map_err(|error| format!("could not write snapshot: {error}"))?;

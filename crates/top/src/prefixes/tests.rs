@@ -148,7 +148,7 @@ fn rates_cover_only_the_time_with_an_active_watch() {
     assert_eq!(catalog.rows(), []);
     catalog.changed(b"/a/1", 50, true);
     catalog.changed(b"/a/2", 0, false);
-    assert_eq!(catalog.told(), (2, 50));
+    assert_eq!(catalog.received(), (2, 50));
     catalog.end_window(Duration::from_millis(500));
     let row = &catalog.rows()[0];
     assert_eq!((row.puts_per_sec, row.deletes_per_sec), (Some(2.0), Some(2.0)));

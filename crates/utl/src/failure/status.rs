@@ -6,12 +6,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum StatusError {
     /// Pages violate the format, or contradict each other.
-    #[error("snapshot file integrity check failed. {count} errors found.\n{told}")]
+    #[error("snapshot file integrity check failed. {count} errors found.\n{described}")]
     Unsound {
         /// The number of findings.
         count: usize,
         /// The first findings, one in each line.
-        told: String,
+        described: String,
     },
     /// The file is a bbolt file, but no backend file of etcd.
     #[error("{path}: not a file of etcd: bucket {bucket} is missing")]

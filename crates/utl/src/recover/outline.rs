@@ -213,22 +213,22 @@ impl Outline {
 }
 
 /// Describes the entries at these indexes in words.
-pub(super) fn told(
+pub(super) fn described(
     disk: &dyn Disk,
     dir: &Path,
     indexes: &RangeInclusive<u64>,
 ) -> Result<Vec<String>, WalError> {
-    let mut told = BTreeMap::new();
+    let mut described = BTreeMap::new();
     visit(disk, dir, |_, content| -> Result<(), WalError> {
         if let Content::Entry(entry) = content {
-            told.split_off(&entry.index);
+            described.split_off(&entry.index);
             if indexes.contains(&entry.index) {
-                told.insert(entry.index, words::entry(entry));
+                described.insert(entry.index, words::entry(entry));
             }
         }
         Ok(())
     })?;
-    Ok(told.into_values().collect())
+    Ok(described.into_values().collect())
 }
 
 #[cfg(test)]

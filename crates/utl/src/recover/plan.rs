@@ -58,7 +58,7 @@ pub(super) enum Other {
         /// Their indexes.
         indexes: RangeInclusive<u64>,
         /// The first of them in words.
-        told: Vec<String>,
+        described: Vec<String>,
     },
     /// Its log cannot be read to its end.
     Unreadable,
@@ -84,7 +84,7 @@ pub(super) struct Plan {
     /// The highest index that the directories prove to be committed.
     pub(super) committed: u64,
     /// The first entries that are carried over without being known to be committed, in words.
-    pub(super) uncommitted_told: Vec<String>,
+    pub(super) uncommitted_described: Vec<String>,
     /// The other directories, by their positions.
     pub(super) others: Vec<(usize, Other)>,
     /// The resulting state.
@@ -144,11 +144,11 @@ pub(super) fn show(
 ) -> Result<(), Failure> {
     let format = session.format()?;
     let table = Report::list(DIRECTORY_COLUMNS, directories.iter().map(row).collect());
-    let sayings = plan.map(|plan| sayings(directories, plan)).unwrap_or_default();
+    let statements = plan.map(|plan| statements(directories, plan)).unwrap_or_default();
     let text = match format {
         Format::Simple => {
-            let sayings = sayings.iter().map(|(of, says)| format!("{of}: {says}\n"));
-            directories.iter().map(sentence).chain(sayings).collect()
+            let statements = statements.iter().map(|(of, says)| format!("{of}: {says}\n"));
+            directories.iter().map(sentence).chain(statements).collect()
         }
         Format::Json => {
             let plan = plan.map(|plan| object(directories, plan));
@@ -159,7 +159,7 @@ pub(super) fn show(
             let cells = |(of, says): &(&str, String)| {
                 vec![Cell::Text((*of).to_owned()), Cell::Text(says.clone())]
             };
-            let said = Report::list(SAYING_COLUMNS, sayings.iter().map(cells).collect());
+            let said = Report::list(SAYING_COLUMNS, statements.iter().map(cells).collect());
             [format.render(&table)?, format.render(&said)?].concat()
         }
         Format::Protobuf => return Err(Failure::FormatOfThis("protobuf")),
@@ -226,7 +226,7 @@ fn sentence(directory: &Directory) -> String {
 }
 
 /// The statements of a plan, each with its topic.
-fn sayings(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, String)> {
+fn statements(directories: &[Directory], plan: &Plan) -> Vec<(&'static str, String)> {
     let chosen = &directories[plan.chosen];
     let mut says = Vec::new();
     let (term, index) = chosen.last.unwrap_or_default();
@@ -278,7 +278,7 @@ fn carried_over(directories: &[Directory], plan: &Plan) -> String {
     if uncommitted.is_empty() {
         return format!("{replayed}; all are known to be committed");
     }
-    let list = list(&uncommitted, &plan.uncommitted_told);
+    let list = list(&uncommitted, &plan.uncommitted_described);
     format!("{replayed}; not known to be committed: {list}")
 }
 
@@ -286,8 +286,8 @@ fn left_out(directory: &Directory, other: &Other) -> String {
     let path = directory.path.display();
     match other {
         Other::Contained => format!("nothing of {path}"),
-        Other::Lacking { indexes, told } => {
-            format!("of {path}, {}", list(indexes, told))
+        Other::Lacking { indexes, described } => {
+            format!("of {path}, {}", list(indexes, described))
         }
         Other::Unreadable => {
             format!("of {path}, its whole log, which cannot be read to its end")
@@ -300,16 +300,16 @@ fn left_out(directory: &Directory, other: &Other) -> String {
 }
 
 /// The number of entries, their indexes, and the first of them in words.
-fn list(indexes: &RangeInclusive<u64>, told: &[String]) -> String {
+fn list(indexes: &RangeInclusive<u64>, described: &[String]) -> String {
     let (first, last) = (indexes.start(), indexes.end());
     let count = last.saturating_sub(*first).saturating_add(1);
     let which = match count {
         1 => format!("entry {first}"),
         _ => format!("{count} entries, {first} to {last}"),
     };
-    let more = if (told.len() as u64) < count && !told.is_empty() { "; ..." } else { "" };
-    let told = told.join("; ");
-    if told.is_empty() { which } else { format!("{which} ({told}{more})") }
+    let more = if (described.len() as u64) < count && !described.is_empty() { "; ..." } else { "" };
+    let described = described.join("; ");
+    if described.is_empty() { which } else { format!("{which} ({described}{more})") }
 }
 
 fn kept(outcome: &Outcome) -> Vec<String> {
@@ -371,8 +371,8 @@ fn object(directories: &[Directory], plan: &Plan) -> Value {
         let directory = directories[*at].path.display().to_string();
         match other {
             Other::Contained => json!({ "directory": directory, "contained": true }),
-            Other::Lacking { indexes: range, told } => {
-                json!({ "directory": directory, "entries": indexes(range), "says": told })
+            Other::Lacking { indexes: range, described } => {
+                json!({ "directory": directory, "entries": indexes(range), "says": described })
             }
             Other::Unreadable => json!({ "directory": directory, "unreadable": true }),
             Other::Unknown { indexes: range } => {

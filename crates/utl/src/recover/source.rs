@@ -19,7 +19,7 @@ use super::outline::Outline;
 use crate::failure::Failure;
 use crate::files;
 use crate::session::Session;
-use crate::verify::{Findings, Judgement, examine_backend, judge};
+use crate::verify::{Assessment, Findings, assess, examine_backend};
 
 /// Separates a data directory from its WAL directory, if that is elsewhere.
 const WAL_MARK: char = '=';
@@ -61,8 +61,8 @@ impl Source {
             Err(failure @ Failure::InUse { .. }) => return Err(failure),
             opened => opened,
         };
-        let Judgement { findings, backend: facts, removed, bad_state } =
-            judge(&*disk, &dirs, opened.as_ref())?;
+        let Assessment { findings, backend: facts, removed, bad_state } =
+            assess(&*disk, &dirs, opened.as_ref())?;
         let bad = bad_state.map(|reason| format!("mark: the state is corrupt: {reason}"));
         let (outline, is_log_whole) = Outline::read(&*disk, dirs.wal());
         let mut source = Self {

@@ -120,8 +120,8 @@ fn the_replay_begins_with_a_received_image() {
     wal.close().unwrap();
     let unsound = |reason: &str| {
         let (code, shown, said) = lost.recover(&[&path], &["--accept-data-loss"]);
-        let told = shown["directories"][0]["reason"].as_str().unwrap();
-        assert!(code == 1 && told.contains(reason), "{shown}");
+        let described = shown["directories"][0]["reason"].as_str().unwrap();
+        assert!(code == 1 && described.contains(reason), "{shown}");
         assert!(said.contains("no directory is sound"), "{said}");
     };
     unsound("the backend has applied only entry 0, but the log begins after 10");
@@ -204,8 +204,8 @@ fn an_entry_that_cannot_be_applied_makes_its_directory_unsound() {
     let next = lost.closed(1, &[put(1, "x")], 4);
     let last = lost.closed(2, &[], 3);
     let (code, shown, said) = lost.recover(&[&best, &next, &last], &[]);
-    let told = shown["directories"][0]["reason"].as_str().unwrap();
-    assert!(code == 0 && told.starts_with("replay: log entry 5 of term 2"), "{shown} {said}");
+    let described = shown["directories"][0]["reason"].as_str().unwrap();
+    assert!(code == 0 && described.starts_with("replay: log entry 5 of term 2"), "{shown} {said}");
     assert_eq!(shown["plan"]["chosen"], next.to_str().unwrap());
     assert_eq!(shown["plan"]["kept"]["keys"], 1);
 }
@@ -242,14 +242,14 @@ fn existing_output_paths_are_refused_only_with_yes() {
     let (code, shown, said) = lost.recover(&[&directory], &["--accept-data-loss"]);
     assert_eq!((code, shown["plan"]["kept"]["keys"].as_u64()), (0, Some(1)), "{said}");
     let data_dir = new.to_str().unwrap();
-    for (directory, told) in [
+    for (directory, described) in [
         (directory.to_str().unwrap(), "not empty or could not be read"),
         // Missing directories are reported first.
         ("/nonexistent", "stat /nonexistent: no such directory"),
     ] {
         let words = ["recover", "--data-dir", data_dir, directory, "--accept-data-loss", "--yes"];
         let (code, _, said) = utl(&words);
-        assert!(code != 0 && said.contains(told), "{said}");
+        assert!(code != 0 && said.contains(described), "{said}");
     }
 }
 

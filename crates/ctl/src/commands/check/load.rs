@@ -107,7 +107,7 @@ impl Work {
 pub(super) async fn run(session: &Session, load: Load) -> Result<Summary, Failure> {
     let mut clients = Vec::with_capacity(load.clients);
     for _ in 0..load.clients {
-        clients.push(session.client().await?.impatient());
+        clients.push(session.client().await?.failing_fast());
     }
     let interrupt = Interrupt::listen()?;
     let start = Instant::now();

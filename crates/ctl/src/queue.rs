@@ -33,14 +33,14 @@ pub(crate) const TTL_SECS_DEFAULT: i64 = 60;
 type Renewal<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
 /// A lease and its renewal.
-pub(crate) struct Tenure<'a> {
+pub(crate) struct KeptLease<'a> {
     client: &'a Client,
     id: i64,
     /// `None` once the lease has ended.
     renewal: Option<Renewal<'a>>,
 }
 
-impl<'a> Tenure<'a> {
+impl<'a> KeptLease<'a> {
     /// Grants a lease with this TTL; 0 stands for the default.
     pub(crate) async fn begin(client: &'a Client, ttl_secs: i64) -> Result<Self, Status> {
         let ttl = if ttl_secs > 0 { ttl_secs } else { TTL_SECS_DEFAULT };
@@ -86,7 +86,7 @@ impl<'a> Tenure<'a> {
 
 /// A key in a queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueueKey {
     queue: Vec<u8>,
     /// The key.
     pub(crate) key: Vec<u8>,
@@ -96,19 +96,19 @@ pub(crate) struct Place {
     pub(crate) revision: i64,
 }
 
-impl Place {
+impl QueueKey {
     /// Joins the queue of this name, with a value.
-    pub(crate) async fn take(
-        tenure: &Tenure<'_>,
+    pub(crate) async fn create(
+        kept_lease: &KeptLease<'_>,
         name: &[u8],
         value: &[u8],
     ) -> Result<Self, Status> {
         let queue = [name, b"/"].concat();
-        let key = [&queue[..], format!("{:x}", tenure.id).as_bytes()].concat();
+        let key = [&queue[..], format!("{:x}", kept_lease.id).as_bytes()].concat();
         let put = PutRequest {
             key: key.clone().into(),
             value: value.to_vec().into(),
-            lease: tenure.id,
+            lease: kept_lease.id,
             ..Default::default()
         };
         let get = RangeRequest { key: key.clone().into(), ..Default::default() };
@@ -124,7 +124,7 @@ impl Place {
             success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: vec![RequestOp { request: Some(Request::RequestRange(get)) }],
         };
-        let client = tenure.client;
+        let client = kept_lease.client;
         let txn = async |channel, request| client.kv(channel).txn(request).await;
         let reply = client.call(None, Repeat::Never, request, txn).await?;
         let revision = reply.header.as_ref().map_or(0, |header| header.revision);
@@ -138,7 +138,7 @@ impl Place {
     }
 
     /// Waits until this key is the first of the queue.
-    pub(crate) async fn turn(&mut self, client: &Client) -> Result<(), Status> {
+    pub(crate) async fn wait_for_turn(&mut self, client: &Client) -> Result<(), Status> {
         let last_before = RangeRequest {
             key: self.queue.clone().into(),
             range_end: prefix_end(&self.queue).into(),
@@ -152,14 +152,14 @@ impl Place {
             let reply = get(client, last_before.clone()).await?;
             let Some(before) = reply.kvs.first() else { return Ok(()) };
             let revision = reply.header.as_ref().map_or(0, |header| header.revision);
-            gone(client, before.fields().key, revision).await?;
-            let own = self.look(client).await?;
+            wait_for_deletion(client, before.fields().key, revision).await?;
+            let own = self.read(client).await?;
             self.revision = own.header.as_ref().map_or(0, |header| header.revision);
         }
     }
 
     /// Reads the key.
-    pub(crate) async fn look(&self, client: &Client) -> Result<RangeResponse, Status> {
+    pub(crate) async fn read(&self, client: &Client) -> Result<RangeResponse, Status> {
         get(client, RangeRequest { key: self.key.clone().into(), ..Default::default() }).await
     }
 }
@@ -171,7 +171,7 @@ pub(crate) async fn get(client: &Client, request: RangeRequest) -> Result<RangeR
 }
 
 /// Waits until a key is deleted at this revision or later.
-async fn gone(client: &Client, key: &[u8], revision: i64) -> Result<(), Status> {
+async fn wait_for_deletion(client: &Client, key: &[u8], revision: i64) -> Result<(), Status> {
     let create = WatchCreateRequest {
         key: key.to_vec().into(),
         start_revision: revision,
