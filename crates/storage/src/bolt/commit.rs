@@ -176,11 +176,12 @@ fn place(free: &mut FreePages, layout: &mut Layout, tree: Tree, page_bytes: usiz
             pending.extend(children.iter().rev().map(|child| (child.link, false)));
             continue;
         }
-        let count = tree.nodes[node].page_bytes().div_ceil(page_bytes) as u64;
+        let count = tree.nodes[node].page_bytes().div_ceil(page_bytes);
         assert!(
-            page_bytes * (count as usize) >= tree.nodes[node].page_bytes(),
+            page_bytes * count >= tree.nodes[node].page_bytes(),
             "a node fits its pages: otherwise it would overwrite the next page"
         );
+        let count = count as u64;
         let start = free.allocate(count);
         ids[node] = start;
         layout.placed.push(Placed { tree: index, node, run: Run { start, count } });
