@@ -64,6 +64,8 @@ const fn membership_code(refusal: MembershipRefusal) -> Code {
         | MembershipRefusal::PeerUrlExists
         | MembershipRefusal::NotLearner
         | MembershipRefusal::TooManyLearners => Code::FailedPrecondition,
+        // etcd has this text without a code of its own.
+        MembershipRefusal::LastVoter => Code::Unknown,
     }
 }
 
@@ -236,6 +238,11 @@ mod tests {
                 member(MembershipRefusal::TooManyLearners),
                 9,
                 "etcdserver: too many learner members in cluster",
+            ),
+            (
+                member(MembershipRefusal::LastVoter),
+                2,
+                "etcdserver: re-configuration failed due to not enough started members",
             ),
             (RequestError::BadMemberUrls, 3, "etcdserver: given member URLs are invalid"),
             (

@@ -123,6 +123,10 @@ pub enum MembershipRefusal {
     /// The learner limit is reached.
     #[error("etcdserver: too many learner members in cluster")]
     TooManyLearners,
+    /// The member is the last voter. The request was checked when it was proposed, but the removal of another
+    /// voter was applied since. Consensus keeps its last voter, so the members table must keep it, too.
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    LastVoter,
 }
 
 impl MembershipRefusal {
@@ -136,6 +140,7 @@ impl MembershipRefusal {
             Self::PeerUrlExists => "membership: peerURL exists",
             Self::NotLearner => "membership: can only promote a learner member",
             Self::TooManyLearners => "membership: too many learner members in cluster",
+            Self::LastVoter => "membership: the last voting member cannot be removed",
         }
     }
 }
@@ -295,6 +300,7 @@ impl Members {
             }
             ConfChangeType::ConfChangeRemoveNode => match known {
                 None => Err(MembershipRefusal::NotFound),
+                Some(known) if self.is_last_voter(known) => Err(MembershipRefusal::LastVoter),
                 Some(_) => Ok(MemberChange::Remove(id)),
             },
             ConfChangeType::ConfChangeUpdateNode => match known {
@@ -311,6 +317,10 @@ impl Members {
             },
         };
         Ok(verdict)
+    }
+
+    fn is_last_voter(&self, member: &Member) -> bool {
+        !member.is_learner && self.members.values().filter(|other| !other.is_learner).count() == 1
     }
 
     /// Makes a validated change.

@@ -134,6 +134,18 @@ fn changes_are_validated_against_current_members() {
 }
 
 #[test]
+fn the_last_voter_is_not_removed() {
+    let learner = Member { is_learner: true, ..member(3, "c", "") };
+    let mut members = Members::new([member(1, "a", ""), member(2, "b", ""), learner], []);
+    let remove = |id| change(ConfChangeType::ConfChangeRemoveNode, id, "");
+    // Both removals were valid when they were proposed.
+    let first = members.validate(&remove(2), 1).unwrap().unwrap();
+    members.apply(first, &mut Batch::new());
+    assert_eq!(members.validate(&remove(1), 1), Ok(Err(MembershipRefusal::LastVoter)));
+    assert_eq!(members.validate(&remove(3), 1), Ok(Ok(MemberChange::Remove(MemberId(3)))));
+}
+
+#[test]
 fn valid_changes_are_applied_and_stored() {
     let mut members = Members::new([member(1, "a", "m1")], []);
     let mut batch = Batch::new();
