@@ -665,7 +665,7 @@ fn audit_options_require_an_audit_log() {
     for (arguments, reason) in [
         ("--audit-rules exclude", "--audit-rules has no effect without --audit-log"),
         ("--audit-log-overflow drop", "--audit-log-overflow has no effect without --audit-log"),
-        ("--audit-log /a --audit-rules drop", "--audit-rules: rule \"drop\" has to begin with"),
+        ("--audit-log /a --audit-rules drop", "--audit-rules: rule \"drop\" must start with"),
         (
             "--audit-log stdout --audit-log-rotation-config-json {}",
             "--audit-log-rotation-config-json requires a file in --audit-log",

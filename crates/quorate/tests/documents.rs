@@ -62,7 +62,7 @@ fn flags_in_the_readme_exist() {
     // Refused with an error that names the flag, as docs/running.md says.
     let refused = run(&["--enable-v2"]);
     assert!(
-        String::from_utf8(refused.stderr).unwrap().contains("--enable-v2: no flag of etcd 3.7")
+        String::from_utf8(refused.stderr).unwrap().contains("--enable-v2: not a flag of etcd 3.7")
     );
     let named = flags(&document("README.md"));
     assert!(named.contains("--hold-cluster-version"), "{named:?}");

@@ -249,7 +249,7 @@ async fn rules_select_the_recorded_calls(kind: Kind) {
     assert_eq!(told, ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Txn"]);
 
     for (rules, why) in [
-        ("drop everything", "has to begin with include or exclude"),
+        ("drop everything", "must start with include or exclude"),
         ("exclude method=KV/Frob", "there is no service or method KV/Frob"),
     ] {
         let options = Options::new(kind).flag("--audit-log=stderr");

@@ -161,8 +161,8 @@ impl Committer {
             Report::NoRoom(error) => {
                 self.driver.report(Input::BackendRoom { is_short: true });
                 log::warn!(
-                    "no permit on the disk for the backend file; changes stay in memory and in the write-ahead log, and are \
-                     written when there is permit: free space on this disk",
+                    "no room on the disk for the backend file; changes stay in memory and in the write-ahead log, and are \
+                     written when there is room: free space on this disk",
                     "error" = error.to_string()
                 );
             }

@@ -110,8 +110,8 @@ fn tell_of(synced: Synced) -> u64 {
     }
     if let Some(shortage) = synced.shortage {
         log::warn!(
-            "no permit to preallocate the WAL segment; the member goes on in what permit there is, and stops \
-             when a write finds none: make permit on this disk",
+            "no disk space to preallocate the WAL segment; the member continues to write in the space that is left, \
+             and stops when a write finds none: free space on this disk",
             "path" = shortage.path.display().to_string(),
             "wanted-bytes" = shortage.wanted_bytes,
             "preallocated-bytes" = shortage.reserved_bytes

@@ -74,7 +74,7 @@ impl<'a> Comparison<'a> {
             match rest.iter().position(same) {
                 Some(position) => drop(rest.swap_remove(position)),
                 None => {
-                    return Err(Difference::Places(credentials(&places), credentials(&rest[0])));
+                    return Err(Difference::Places(text_of(&places), text_of(&rest[0])));
                 }
             }
         }
@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<Url, Difference> {
 }
 
 /// Returns the preferred address of a URL, as a URL.
-fn credentials(places: &[Place]) -> String {
+fn text_of(places: &[Place]) -> String {
     let Some((scheme, host, port)) = places.first() else { return String::new() };
     match (port.as_str(), host.contains(':')) {
         ("", _) => format!("{scheme}://{host}"),

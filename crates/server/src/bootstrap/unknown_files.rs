@@ -11,7 +11,7 @@ use quorate_telemetry::log;
 pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
     // A directory that cannot be listed is reported when its files are opened.
     for name in wal::list(disk, dirs.wal()).unwrap_or_default().ignored {
-        log::warn!("ignored file in WAL directory", "path" = credentials(&name));
+        log::warn!("ignored file in WAL directory", "path" = text_of(&name));
     }
     let of_members = |name: &OsString| {
         // Snapshots received from a leader, and files that were set aside.
@@ -20,7 +20,7 @@ pub(super) fn name_files(disk: &dyn Disk, dirs: &DataDir) {
     };
     let ignored = snap::list(disk, &dirs.snap()).unwrap_or_default().ignored;
     for name in ignored.into_iter().filter(|name| !of_members(name)) {
-        log::warn!("found unexpected non-snap file; skipping", "path" = credentials(&name));
+        log::warn!("found unexpected non-snap file; skipping", "path" = text_of(&name));
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn name_oddities(data_dir: &str, oddities: &DirectoryWarnings) {
     for name in &oddities.unexpected {
         log::warn!(
             "found invalid file under data directory",
-            "filename" = credentials(name),
+            "filename" = text_of(name),
             "data-dir" = data_dir
         );
     }
@@ -46,7 +46,7 @@ pub(super) fn name_oddities(data_dir: &str, oddities: &DirectoryWarnings) {
     }
 }
 
-fn credentials(name: &OsString) -> String {
+fn text_of(name: &OsString) -> String {
     name.to_string_lossy().into_owned()
 }
 
