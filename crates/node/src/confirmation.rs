@@ -1,20 +1,22 @@
-//! Since when a quorum is known to have followed this leader.
+//! The time until which a quorum has confirmed this leader.
 //!
-//! Every heartbeat carries the time at which it was sent, by the leader's own clock, and a follower's answer carries
-//! that time back. The time that a quorum of voters has answered for is the leader's confirmation: no other leader
-//! was elected before it, because one of the voters that answered would have had to vote first.
+//! Every heartbeat carries the time at which it was sent, by the leader's own clock, and a
+//! follower's response returns that time. The leader's confirmation is the latest time that a
+//! quorum of voters has returned, or exceeded. No other leader was elected before it, because one
+//! of the voters that answered would have had to vote for it first.
 //!
-//! A leader whose messages are lost, whose process was suspended, or that sends no heartbeats because its disk is
-//! stuck, gets no answers, so its confirmation grows old whatever the reason is.
+//! A leader receives no responses if its messages are lost, if its process was suspended, or if it
+//! sends no heartbeats because its disk is stalled. In all these cases its confirmation grows old.
 //!
 //! # Wire format
 //!
-//! The time is 8 bytes, little-endian, behind what the consensus core puts into the context of its heartbeats. Every
-//! follower returns the context as it is, also one that runs etcd.
+//! The time is 8 bytes, little-endian, after the bytes that the consensus core puts into the
+//! context of its heartbeats. Every follower returns the context unchanged, including one that runs
+//! etcd.
 //!
 //! # Not here
 //!
-//! What a leader may do while its confirmation is recent: `core`'s `LeadershipState`.
+//! The actions that a recent confirmation permits a leader: `core`'s `LeadershipState`.
 
 use std::collections::BTreeMap;
 
@@ -23,24 +25,24 @@ use quorate_raft::{MemberId, Message, Term};
 
 const STAMP_BYTES: usize = size_of::<u64>();
 
-/// The answers to this leader's heartbeats.
+/// The responses to this leader's heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmation {
-    /// The time, as the caller last gave it.
+    /// The time that the caller set last.
     now: u64,
-    /// The term that the answers belong to.
+    /// The term of the responses.
     term: Term,
-    /// The newest heartbeat that each follower has answered, by when it was sent.
+    /// For each follower, the time at which the newest heartbeat that it answered was sent.
     answered: BTreeMap<MemberId, u64>,
 }
 
 impl Confirmation {
-    /// Takes the time. It never goes back.
+    /// Sets the time. It never decreases.
     pub(crate) fn note_time(&mut self, now: u64) {
         self.now = self.now.max(now);
     }
 
-    /// The time, as the caller last gave it.
+    /// The time that the caller set last.
     pub(crate) const fn now(&self) -> u64 {
         self.now
     }
@@ -51,17 +53,18 @@ impl Confirmation {
         heartbeat.context = [&heartbeat.context[..], &stamp[..]].concat().into();
     }
 
-    /// Takes the time off an answer, and leaves what the consensus core had put into the heartbeat.
+    /// Removes the time from a response, which leaves the bytes that the consensus core put into
+    /// the heartbeat.
     pub(crate) fn take_stamp(answer: &mut Message) -> Option<u64> {
         let at = answer.context.len().checked_sub(STAMP_BYTES)?;
         let stamp: Bytes = answer.context.split_off(at);
         stamp.as_ref().try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// A follower has answered, in this leader's term, a heartbeat that was sent at this time.
+    /// Records that a follower answered, in this leader's term, a heartbeat sent at this time.
     pub(crate) fn note_answer(&mut self, term: Term, from: MemberId, sent_at: u64) {
         if sent_at > self.now {
-            // No heartbeat of this leader's.
+            // This leader sent no such heartbeat.
             return;
         }
         if term != self.term {
@@ -72,7 +75,8 @@ impl Confirmation {
         *newest = sent_at.max(*newest);
     }
 
-    /// The newest heartbeat of this term that the member has answered. A leader agrees with itself at any time.
+    /// When the newest heartbeat of this term that the member answered was sent. The leader itself
+    /// has always answered.
     pub(crate) fn answered(&self, term: Term, own: MemberId, member: MemberId) -> Option<u64> {
         if member == own {
             return Some(self.now);

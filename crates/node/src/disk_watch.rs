@@ -1,33 +1,35 @@
-//! Whether this member's disk lets it take part.
+//! Detection of a stalled disk, and the choice of a successor for the leader.
 //!
-//! A leader whose log cannot be written goes on sending heartbeats: etcd's stays leader while its disk is
-//! stuck, and no client gets anything done. Here, a write that has been under way for an election timeout
-//! silences the member until it is done. A leader first hands over to the voter that is furthest ahead,
-//! and then sends no heartbeats, so that the others elect one of them even if that message was lost. A follower does
-//! not stand for election.
+//! A leader whose log cannot be written continues to send heartbeats: etcd's leader keeps its
+//! leadership while its disk is stalled, and no request succeeds. Here, a member stops campaigning
+//! and leading when a write has taken an election timeout, until the write is done. A leader first
+//! transfers leadership to the voter with the longest log. It then sends no heartbeats, so that the
+//! other members elect a leader even if the transfer message was lost. A follower does not
+//! campaign.
 //!
-//! A leader hands over only where the others can elect: the voters that were heard from lately, and have acknowledged
-//! what this member's disk is stuck with, have to be a quorum without it. They have written it, so their disks work.
-//! Members that share a slow disk, and clusters of two, keep their leader.
+//! A leader transfers leadership only if the other members can elect a leader: the voters that have
+//! answered recently, and have acknowledged the entries that this member cannot write, must be a
+//! quorum without it. Those voters have written the entries, so their disks work. Members that
+//! share a slow disk, and clusters of two, keep their leader.
 //!
 //! See decision record 0008.
 
 use quorate_raft::quorum::VoteResult;
 use quorate_raft::{LogIndex, MemberId, Role, Status};
 
-/// What has changed about the disk.
+/// A change in the state of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A write takes too long.
+    /// A write has taken too long.
     Stalled,
-    /// Writes are done in time again.
+    /// Writes complete in time again.
     Recovered,
 }
 
-/// The state of the disk, as far as it shows.
+/// The state of the disk, derived from the age of the oldest write.
 #[derive(Debug)]
 pub(crate) struct DiskWatch {
-    /// Ticks that a write may take; `None` looks away.
+    /// Maximum ticks of a write; `None` disables the check.
     ticks_max: Option<u64>,
     is_stalled: bool,
 }
@@ -37,7 +39,7 @@ impl DiskWatch {
         Self { ticks_max, is_stalled: false }
     }
 
-    /// Looks at the age of the oldest write.
+    /// Checks the age of the oldest write, and returns a change of state.
     pub(crate) fn look(&mut self, write_age: u64) -> Option<Change> {
         let is_stalled = self.ticks_max.is_some_and(|ticks_max| write_age >= ticks_max);
         if is_stalled == self.is_stalled {
@@ -52,8 +54,8 @@ impl DiskWatch {
     }
 }
 
-/// The voter that a leader hands over to: of the eligible ones that were heard from lately, the one with the longest
-/// log.
+/// The voter to which a leader transfers leadership: the one with the longest log among the
+/// eligible voters that have answered recently.
 pub(crate) fn successor(
     status: &Status,
     is_eligible: impl Fn(MemberId) -> bool,
@@ -72,8 +74,8 @@ pub(crate) fn successor(
         .map(|(id, _)| *id)
 }
 
-/// The voter that a leader hands over to whose disk has not written the log up to `stuck`: one of those whose disks
-/// have. `None` unless they are a quorum.
+/// The voter to which a leader transfers leadership when its own disk has not written the log up to
+/// `stuck`: one of the voters whose disks have. `None` unless those voters are a quorum.
 pub(crate) fn successor_with_disk(status: &Status, stuck: LogIndex) -> Option<MemberId> {
     let is_able = |id: MemberId| {
         let progress = status.progress.get(&id).filter(|_| id != status.id);

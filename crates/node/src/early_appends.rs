@@ -1,13 +1,15 @@
-//! Appends that overtook those they follow.
+//! Appends that arrive before their predecessors.
 //!
-//! A leader of etcd 3.7 sends the messages of one batch in reverse order. A follower that refuses each one
-//! that comes too early makes the leader fall back to probing and send the whole window again, reversed
-//! again. So an append of the present leader that begins beyond the log's end is kept until the entries
-//! before it are there, or for a tick at most; only then may the core refuse it.
+//! A leader of etcd 3.7 sends the messages of one batch in reverse order. If a follower refuses
+//! every append that arrives too early, the leader falls back to probing and sends the whole window
+//! again, again in reverse order. So an append of the current leader that begins beyond the end of
+//! the log is kept until its predecessors arrive, but for one tick at most. Only then may the core
+//! refuse it.
 //!
 //! # Bound
 //!
-//! [`EARLY_APPENDS_BYTES_MAX`] of entries. What does not fit is handed on at once.
+//! [`EARLY_APPENDS_BYTES_MAX`] bytes of entries. An append that does not fit is passed to the core
+//! at once.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +17,19 @@ use quorate_raft::{LogIndex, Message, Term};
 
 use crate::limits::EARLY_APPENDS_BYTES_MAX;
 
-/// What is kept for one node.
+/// The kept appends of one node.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyAppends {
-    /// All are of this term, and so of one leader.
+    /// All kept appends are of this term, and therefore of one leader.
     term: Term,
-    /// By the entry they follow, then in the order in which they came.
+    /// By the index of the entry they follow, then in the order of arrival.
     kept: BTreeMap<(LogIndex, u64), Message>,
     bytes: u64,
     count: u64,
 }
 
 impl EarlyAppends {
-    /// Keeps an append of the present leader, or returns it if there is no room.
+    /// Keeps an append of the current leader, or returns it if there is no space.
     pub(crate) fn keep(&mut self, message: Message) -> Option<Message> {
         let term = message.term;
         if term != self.term {
@@ -47,7 +49,7 @@ impl EarlyAppends {
         None
     }
 
-    /// Takes the first one that a log of `term` which ends with `last_index` can take in now.
+    /// Takes the first append that fits a log of `term` that ends at `last_index`.
     pub(crate) fn take_fitting(&mut self, term: Term, last_index: LogIndex) -> Option<Message> {
         let first = self.kept.first_entry()?;
         if term != self.term || first.key().0 > last_index {
@@ -62,12 +64,12 @@ impl EarlyAppends {
         Some(message)
     }
 
-    /// Bytes that are kept.
+    /// The bytes of the kept appends.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes everything, in the order of the log.
+    /// Takes all appends, in log order.
     pub(crate) fn take_all(&mut self) -> Vec<Message> {
         self.bytes = 0;
         std::mem::take(&mut self.kept).into_values().collect()
@@ -75,7 +77,7 @@ impl EarlyAppends {
 }
 
 fn bytes_of(message: &Message) -> u64 {
-    // An append without entries costs something too.
+    // An append without entries also uses memory.
     64 + message.entries.iter().map(quorate_raft::Entry::encoded_bytes).sum::<u64>()
 }
 

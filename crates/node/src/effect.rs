@@ -1,67 +1,67 @@
-//! What a member wants done.
+//! The outputs of a node.
 
 use quorate_raft::{
     Entry, HardState, LogIndex, MemberId, Message, Role, Snapshot, StepError, Term,
 };
 use thiserror::Error;
 
-/// Something to make durable, in the order of its fields.
+/// Data to make durable, in the order of the fields.
 #[derive(Clone, Debug, Default)]
 pub struct Persist {
-    /// Names it in [`crate::Event::Persisted`]; ascending.
+    /// The id of the write in [`crate::Event::Persisted`]; ascending.
     pub token: u64,
-    /// A leader's snapshot, from which the log begins anew. Its image has arrived before.
+    /// A leader's snapshot, which replaces the whole log. Its image has already arrived.
     pub snapshot: Option<Snapshot>,
-    /// Entries to append, replacing what the log has from the first one's index on.
+    /// Entries to append. They replace the entries of the log from the index of the first one on.
     pub entries: Vec<Entry>,
     /// The hard state, if it changed.
     pub hard_state: Option<HardState>,
 }
 
-/// Entries to carry out.
+/// Entries to apply.
 #[derive(Clone, Debug, Default)]
 pub struct Applying {
     /// Committed entries, consecutive.
     pub entries: Vec<Entry>,
 }
 
-/// Who leads, as far as this member knows.
+/// The current leader, from the view of this member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leadership {
     /// The leader, or [`quorate_raft::NONE`].
     pub leader: MemberId,
-    /// The term it leads in.
+    /// The term of the leader.
     pub term: Term,
-    /// This member's part.
+    /// The role of this member.
     pub role: Role,
 }
 
-/// Why a proposal will not get into the log.
+/// Why a proposal is not added to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProposalFailure {
-    /// The consensus core refused it, as that of a leader does that was removed from the cluster.
+    /// The consensus core refused it; for example, the leader was removed from the cluster.
     Dropped,
-    /// Too many proposals wait for a leader, or too much of the log is not committed yet.
+    /// Too many proposals wait for a leader, or the uncommitted log is too large.
     QueueFull,
 }
 
-/// Why a read barrier cannot be given.
+/// Why a read barrier has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierFailure {
-    /// Another leader came up while the barrier was under way.
+    /// The leader changed while the barrier was pending.
     LeaderChanged,
-    /// Too many barriers are under way.
+    /// Too many barriers are pending.
     QueueFull,
 }
 
-/// Why a member must not go on: its log and its group's contradict each other.
+/// Why a member must stop: its log contradicts the log of its group.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LogFault {
-    /// This log has lost what the member had acknowledged. If it voted, others could lose it too: it must never
-    /// vote again, also after a restart.
+    /// This log has lost entries that the member had acknowledged. With the member's vote, other
+    /// members could lose them too, so it must never vote again, not even after a restart.
     #[error(transparent)]
     LogLost(StepError),
-    /// The group has lost what is committed in this log. A restart finds that out again.
+    /// The group has lost entries that are committed in this log. A restart detects this again.
     #[error(transparent)]
     GroupLost(StepError),
 }
@@ -69,45 +69,45 @@ pub enum LogFault {
 /// An output of [`crate::Node::poll_effect`].
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Make durable, then report.
+    /// Make the data durable, then report [`crate::Event::Persisted`].
     Persist(Persist),
-    /// Send to `to`; may be lost.
+    /// Send the message to its `to`. The message may be lost.
     Send(Message),
-    /// Send a snapshot of the state machine as it then is, not older than the message says; then report by
-    /// [`crate::Event::SnapshotSent`].
+    /// Send a snapshot of the current state machine, which must not be older than the message's
+    /// index; then report by [`crate::Event::SnapshotSent`].
     SendSnapshot(Message),
-    /// Carry out, then report.
+    /// Apply the entries, then report [`crate::Event::Applied`].
     Apply(Applying),
-    /// Put the image of this snapshot in place of the state machine, then report its index as applied.
+    /// Replace the state machine by the image of this snapshot, then report its index as applied.
     InstallSnapshot(Snapshot),
     /// Leadership has changed.
     Leadership(Leadership),
     /// A read may proceed once the state machine has reached `index`.
     BarrierPassed {
-        /// The round it answers.
+        /// The round of the barrier.
         round: u64,
-        /// What has to be applied first.
+        /// The index that must be applied first.
         index: LogIndex,
     },
     /// A read may not proceed.
     BarrierFailed {
-        /// The round it answers.
+        /// The round of the barrier.
         round: u64,
-        /// Why.
+        /// The cause.
         failure: BarrierFailure,
     },
-    /// A proposal is lost, for certain.
+    /// A proposal was dropped and will never be in the log.
     ProposalFailed {
         /// The proposal.
         request_id: u64,
-        /// Why.
+        /// The cause.
         failure: ProposalFailure,
     },
-    /// Take a snapshot of the state machine, now.
+    /// Take a snapshot of the state machine now.
     TakeSnapshot,
-    /// This member leads without room for its backend file, and no other voter can lead: have writes refused. With
-    /// `false` that is over.
+    /// `true`: this member leads without space for its backend file and no other voter can lead, so
+    /// writes must be refused. `false`: writes may be accepted again.
     RefuseWrites(bool),
-    /// End the member. It is the last effect.
+    /// Stop the member. This is the last effect.
     Stop(LogFault),
 }

@@ -1,4 +1,4 @@
-//! What happens to a member.
+//! The inputs of a node.
 
 use bytes::Bytes;
 use quorate_raft::{ConfChange, LogIndex, MemberId, Message, SnapshotOutcome};
@@ -6,9 +6,9 @@ use quorate_raft::{ConfChange, LogIndex, MemberId, Message, SnapshotOutcome};
 /// A request for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// The caller's name for it; comes back in [`crate::Effect::ProposalFailed`].
+    /// The id that the caller chose; [`crate::Effect::ProposalFailed`] contains it.
     pub request_id: u64,
-    /// The entry's payload.
+    /// The payload of the entry.
     pub data: Bytes,
 }
 
@@ -19,61 +19,62 @@ pub enum Event {
     Tick,
     /// Requests for the log, in order.
     Propose(Vec<Proposal>),
-    /// Nobody waits for these proposals any more (their ids, ascending). Those that wait for a leader are forgotten.
+    /// The clients no longer wait for these proposals (ids in ascending order). Those that still
+    /// wait for a leader are dropped.
     Withdraw(Vec<u64>),
-    /// A change of the membership for the log.
+    /// A membership change to add to the log.
     ProposeConfChange {
-        /// The caller's name for it.
+        /// The id that the caller chose.
         request_id: u64,
         /// The change, with the context that the state machine will read.
         change: ConfChange,
     },
-    /// Readers wait to be told an index that is not stale.
+    /// Readers wait for an index that is not stale.
     ReadBarrier {
-        /// The caller's name for this barrier, never used twice.
+        /// The id that the caller chose for this barrier; never reused.
         round: u64,
     },
-    /// Messages from a peer, in the order in which they came.
+    /// Messages from a peer, in the order of arrival.
     Received(Vec<Message>),
     /// Everything up to this token is durable.
     Persisted {
         /// From [`crate::Persist::token`].
         token: u64,
     },
-    /// The state machine has carried out entries up to here.
+    /// The state machine has applied entries up to this index.
     Applied {
-        /// The last of them.
+        /// The last applied entry.
         index: LogIndex,
     },
-    /// The state machine has judged a membership change of the log.
+    /// The state machine has decided a membership change of the log.
     ConfChangeDecided {
-        /// The entry that holds it.
+        /// The index of the entry.
         index: LogIndex,
         /// The change; `None` if it was refused and changes nothing.
         change: Option<ConfChange>,
     },
     /// A snapshot of the state machine is on disk and recorded in the log.
     SnapshotTaken {
-        /// The last entry it covers.
+        /// The last entry that the snapshot covers.
         index: LogIndex,
     },
     /// A message to this peer was lost.
     Unreachable(MemberId),
-    /// This peer's connections have broken and nobody listens at its addresses any more: its process has
-    /// ended, as far as can be told from here.
+    /// The connections to this peer are broken and its addresses refuse new ones, so its process
+    /// has probably ended.
     Gone(MemberId),
-    /// A snapshot has reached this peer, or has not.
+    /// The transfer of a snapshot to this peer has ended.
     SnapshotSent {
         /// The peer.
         to: MemberId,
-        /// Whether it has arrived.
+        /// Whether the snapshot has arrived.
         outcome: SnapshotOutcome,
     },
-    /// Make this member the leader.
+    /// Transfer leadership to this member.
     TransferLeadership(MemberId),
-    /// The backend file waits for room on its disk, or waits no longer.
+    /// The backend file has begun or ceased to wait for disk space.
     BackendRoom {
-        /// Whether it waits.
+        /// Whether the backend file waits for space.
         is_short: bool,
     },
 }

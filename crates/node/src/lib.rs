@@ -1,35 +1,35 @@
-//! What one member decides, as a function of what happens to it.
+//! The decisions of one member, as a deterministic function of its inputs.
 //!
-//! A [`Node`] wraps the consensus core with what every member has to do around it: it keeps proposals
-//! while there is no leader, shares one confirmation of leadership among all readers that wait for
-//! one, hands out what has to be written and what has to be applied in the right order, and says when
-//! a snapshot is due. [`Event`]s go in by [`Node::handle`], [`Effect`]s come out by
-//! [`Node::poll_effect`]. The caller owns time, threads, files and sockets.
+//! A [`Node`] wraps the consensus core and adds what every member needs around it. It keeps
+//! proposals while there is no leader. All waiting readers share one confirmation of leadership. It
+//! returns the entries to write and the entries to apply in the right order, and it decides when a
+//! snapshot is due. Inputs are [`Event`]s, passed to [`Node::handle`]; outputs are [`Effect`]s,
+//! returned by [`Node::poll_effect`]. The caller owns time, threads, files and sockets.
 //!
 //! # The caller's duties
 //!
-//! 1. Give the time by [`Node::note_time`], then hand in a [`Event::Tick`], every heartbeat interval.
-//! 2. Carry out [`Effect::Persist`] in order and report each by [`Event::Persisted`], only once it is
-//!    durable. Several may be made durable by one sync.
-//! 3. Send every [`Effect::Send`] when it comes out. Messages that speak of something durable come out
-//!    only after the matching `Persisted`.
-//! 4. Carry out [`Effect::Apply`] in order and report progress by [`Event::Applied`]. For an entry that
-//!    changes the membership, report the verdict by [`Event::ConfChangeDecided`] before `Applied`
-//!    covers it.
-//! 5. Carry out [`Effect::InstallSnapshot`] in its place among the `Apply`s, and report the snapshot's
-//!    index as applied.
-//! 6. On [`Effect::Stop`], end the member, and see to it that it never votes again from the same log if the
-//!    fault says so. The node does nothing any more.
-//! 7. On [`Effect::RefuseWrites`], raise the NOSPACE alarm of this member, or take it back.
+//! 1. Every heartbeat interval, pass the time to [`Node::note_time`] and then an [`Event::Tick`].
+//! 2. Execute [`Effect::Persist`] in order and report each by [`Event::Persisted`] when it is
+//!    durable. One sync may make several of them durable.
+//! 3. Send every [`Effect::Send`] when it is returned. A message that depends on durable data is
+//!    returned only after the matching `Persisted`.
+//! 4. Execute [`Effect::Apply`] in order and report progress by [`Event::Applied`]. For an entry
+//!    that changes the membership, report the decision by [`Event::ConfChangeDecided`] before
+//!    `Applied` covers the entry.
+//! 5. Execute [`Effect::InstallSnapshot`] in its order among the `Apply`s, and report the
+//!    snapshot's index as applied.
+//! 6. On [`Effect::Stop`], end the member. If the fault requires it, ensure that the member never
+//!    votes again with the same log. The node ignores all further events.
+//! 7. On [`Effect::RefuseWrites`], raise or deactivate the NOSPACE alarm of this member.
 //! 8. Before a clean stop, write [`Node::unwritten_hard_state`].
 //!
 //! # Invariants
 //!
-//! * Deterministic: the same events give the same effects. The seed of election jitter is in the
-//!   configuration.
-//! * A read barrier is answered with an index that was committed when the barrier was asked for, or
-//!   later, by a member that was the leader at some moment in between.
-//! * Every queue has a bound: [`limits`].
+//! * Deterministic: the same events give the same effects. The seed of the election jitter is in
+//!   the configuration.
+//! * The answer to a read barrier is an index that was committed when the barrier was requested or
+//!   later. It comes from a member that was the leader at some moment between request and answer.
+//! * Every queue is bounded: [`limits`].
 //!
 //! # Not here
 //!

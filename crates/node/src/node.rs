@@ -1,4 +1,4 @@
-//! The node: events in, effects out.
+//! The node: processes events and returns effects.
 
 mod confirming;
 mod cut;
@@ -31,65 +31,65 @@ use crate::room_watch::RoomWatch;
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
 
-/// How a node starts, and its pace.
+/// The initial state and the settings of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This member.
+    /// The id of this member.
     pub id: MemberId,
-    /// Ticks without a leader before a member stands for election; the actual number is drawn from
-    /// once to twice this.
+    /// Ticks without a leader after which a member campaigns. The actual number is random, between
+    /// once and twice this.
     pub election_ticks: u32,
-    /// Whether a candidate first asks if it could win.
+    /// Whether a candidate runs a pre-vote before it campaigns.
     pub pre_vote: bool,
-    /// Whether the first election is not waited for in full.
+    /// Whether the first election timeout is shortened by `election_ticks - 1` ticks.
     pub initial_tick_advance: bool,
     /// Seed of the election jitter.
     pub seed: u64,
-    /// First name for read index requests; see [`crate::Event::ReadBarrier`].
+    /// The id of the first read index request; see [`crate::Event::ReadBarrier`].
     pub first_read_request_id: u64,
-    /// Ticks after which a proposal that found no leader is forgotten.
+    /// Ticks after which a proposal that waits for a leader is dropped.
     pub proposal_ticks_max: u64,
-    /// Whether a member gives way while its disk is stuck.
+    /// Whether a member does not campaign, and hands over leadership, while its disk is stalled.
     pub fences_stalled_disk: bool,
     /// When to take snapshots.
     pub snapshot_policy: SnapshotPolicy,
     /// The hard state found in the log.
     pub hard_state: HardState,
-    /// The members that the state machine knows.
+    /// The members, as the state machine has stored them.
     pub conf_state: ConfState,
-    /// The position before the first of `entries`: the snapshot's, or 0.
+    /// The index before the first of `entries`: the index of the snapshot, or 0.
     pub snapshot_index: LogIndex,
-    /// The term at that position.
+    /// The term of the entry at that index.
     pub snapshot_term: Term,
     /// The entries found in the log after the snapshot.
     pub entries: Vec<Entry>,
-    /// The last entry whose effects the state machine already has.
+    /// The last entry that the state machine has applied.
     pub applied: LogIndex,
 }
 
-/// A membership change that came before its predecessor was applied.
+/// A membership change that is held until the change before it is applied.
 ///
-/// The core would make an empty entry of it, and whoever proposed it would wait in vain. That happens to
-/// somebody who does nothing wrong: a follower may have applied a change, and told its client, before the
-/// leader has.
+/// The core would replace it by an empty entry, and its proposer would wait without an answer. This
+/// can happen to a correct client: a follower may have applied the previous change, and answered
+/// its client, before the leader has applied it.
 #[derive(Debug)]
 enum HeldChange {
     Own(u64, ConfChange),
-    /// From a peer, to be handed on as it is.
+    /// Forwarded by a peer; proposed unchanged.
     Forwarded(Message),
 }
 
-/// Why a node cannot start from what was found on disk.
+/// Why a node cannot start with the state on disk.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The log is shorter than what was applied: something was lost after it had been durable.
+    /// The log ends before the last applied entry: durable entries were lost.
     #[error(
         "the write-ahead log ends at index {last_index}, but entry {applied} has already been applied; the log has lost entries"
     )]
     LogLost {
-        /// Where the log ends.
+        /// The last index of the log.
         last_index: LogIndex,
-        /// What has been applied.
+        /// The last applied index.
         applied: LogIndex,
     },
     /// The consensus core refuses the configuration.
@@ -97,7 +97,7 @@ pub enum StartError {
     Refused(#[from] ConfigError),
 }
 
-/// One member's decisions; see the crate.
+/// The decisions of one member; see the crate documentation.
 #[derive(Debug)]
 pub struct Node {
     raft: quorate_raft::Node<MemoryStorage>,
@@ -105,12 +105,12 @@ pub struct Node {
     proposals: Proposals,
     barriers: ReadBarriers,
     early_appends: EarlyAppends,
-    /// Membership changes that wait for the one before them to be applied here.
+    /// Membership changes that wait until the change before them is applied on this member.
     held_changes: VecDeque<HeldChange>,
     confirmation: Confirmation,
     disk_watch: DiskWatch,
     room_watch: RoomWatch,
-    /// The voter that is to lead instead of this leader, whose disk is stuck.
+    /// The voter to which this leader hands over because its own disk is stalled.
     heir: Option<MemberId>,
     succession: Succession,
     policy: SnapshotPolicy,
@@ -118,32 +118,33 @@ pub struct Node {
     effects: VecDeque<Effect>,
     leadership: Leadership,
     conf_state: ConfState,
-    /// Changes of the membership up to here are known to the core by the state or the snapshot it began with,
-    /// whatever is decided of their entries later. The snapshot may still be on its way to the disk.
+    /// The core has the membership changes up to this index from its initial state or from a
+    /// snapshot, so later decisions about those entries are ignored. The snapshot may not be
+    /// durable yet.
     conf_state_index: LogIndex,
-    /// In whose term an append was last found to fit the log.
+    /// The term of the last append that matched the log.
     matched_in: Term,
     applied: LogIndex,
     last_snapshot: LogIndex,
-    /// Whether a snapshot was asked for and not yet reported.
+    /// Whether a snapshot was requested and is not reported yet.
     taking_snapshot: bool,
-    /// Whether this leader has committed an entry of its own term.
+    /// Whether this leader has committed an entry in its own term.
     committed_in_term: bool,
     initial_ticks: u32,
     refusals: Refusals,
     refused_for_room: u64,
-    /// After a fault nothing is done any more.
+    /// After a fault, all events are ignored.
     is_stopped: bool,
 }
 
 impl Node {
-    /// Builds a node from what is on disk.
+    /// Builds a node from the state on disk.
     pub fn new(config: Config) -> Result<Self, StartError> {
         let last_index = config.entries.last().map_or(config.snapshot_index, |last| last.index);
         if last_index < config.applied {
             return Err(StartError::LogLost { last_index, applied: config.applied });
         }
-        // What is applied was committed, whatever the hard state had time to say.
+        // Applied entries are committed, even if the written commit index is older.
         let hard_state =
             HardState { commit: config.hard_state.commit.max(config.applied), ..config.hard_state };
         let metadata = SnapshotMetadata {
@@ -154,7 +155,7 @@ impl Node {
         let snapshot = Snapshot { data: Bytes::new(), metadata };
         let mut storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
         if config.applied > config.snapshot_index {
-            // Where a peer that needs a snapshot is brought to, at least.
+            // A peer that needs a snapshot is brought to this index at least.
             let recorded =
                 storage.create_snapshot(config.applied, config.conf_state.clone(), Bytes::new());
             recorded.expect("the log was found to reach what is applied");
@@ -207,9 +208,10 @@ impl Node {
 }
 
 impl Node {
-    /// Starts the clock: called once, before the first event. A lone voter stands for election at once.
+    /// Starts the node. Must be called once, before the first event. A sole voter campaigns at
+    /// once.
     pub fn start(&mut self) {
-        // All that the log has was read, and what is applied may be most of it.
+        // The whole log was read into memory, and most of it may be applied already.
         self.cut_log();
         if !self.is_sole_voter() {
             for _ in 0..self.initial_ticks {
@@ -220,8 +222,8 @@ impl Node {
         self.settle();
     }
 
-    /// A lone voter has nobody to wait for. It cannot stand while changes of the membership are
-    /// unapplied, so it tries again whenever something was applied.
+    /// A sole voter need not wait for other votes. It cannot campaign while a membership change is
+    /// unapplied, so it tries again whenever entries were applied.
     fn stand_if_alone(&mut self) {
         let is_due = self.is_sole_voter() && self.raft.leader() == NONE;
         if is_due && !self.raft.has_unapplied_conf_change() {
@@ -229,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Takes an event. Its effects are then polled.
+    /// Processes an event. The caller then polls its effects.
     pub fn handle(&mut self, event: Event) {
         if self.is_stopped {
             return;
@@ -258,18 +260,18 @@ impl Node {
         }
         self.propose_held_changes();
         self.propose_waiting();
-        // What a fault has left in the core is not to be written, sent or applied.
+        // After a fault, the core's pending work must not be written, sent or applied.
         if !self.is_stopped {
             self.settle();
         }
     }
 
-    /// The next thing to do, if any.
+    /// The next effect, if any.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// A hard state that is known and that no [`Effect::Persist`] has carried.
+    /// The newest hard state, if no [`Effect::Persist`] has carried it.
     #[must_use]
     pub fn unwritten_hard_state(&self) -> Option<HardState> {
         self.persistence.unwritten()
@@ -281,32 +283,33 @@ impl Node {
         self.raft.commit_index()
     }
 
-    /// Who leads.
+    /// The current leader, term and role.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
         self.leadership
     }
 
-    /// Whether this member decides alone.
+    /// Whether this member is the only voter.
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.conf_state.voters_outgoing.is_empty() && self.conf_state.voters == [self.raft.id()]
     }
 
-    /// What is worth a line in the log since the last call.
+    /// Returns the log lines since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         let mut notes = std::mem::take(&mut self.notes);
         notes.append(&mut self.raft.take_notes());
         notes
     }
 
-    /// A copy of what the consensus core knows of the group.
+    /// A copy of the consensus core's state.
     #[must_use]
     pub fn status(&self) -> Status {
         self.raft.status()
     }
 
-    /// How many messages with entries, and requests, have found no room in the log since the last call.
+    /// How many messages with entries, and how many requests, were refused since the last call
+    /// because the log was full.
     pub fn take_refused_for_room(&mut self) -> u64 {
         std::mem::take(&mut self.refused_for_room)
     }
@@ -334,8 +337,8 @@ impl Node {
         }
     }
 
-    /// Lets the clock of consensus go on, also where the log cannot be written: a leader without a quorum has to step
-    /// down, and a follower to notice that it has no leader.
+    /// Advances the clock of the core, even while the log cannot be written: a leader without a
+    /// quorum must step down, and a follower must notice that it has no leader.
     fn tick_raft(&mut self) {
         let (led, before) = (self.raft.is_leader(), self.raft.election_elapsed());
         if self.disk_watch.is_stalled() {
@@ -356,12 +359,12 @@ impl Node {
     }
 
     fn decide_conf_change(&mut self, index: LogIndex, change: Option<ConfChange>) {
-        // A snapshot that was taken in meanwhile knows better.
+        // A snapshot that was installed meanwhile already covers this change.
         if index <= self.conf_state_index {
             return;
         }
-        // A refused change still has to be accounted for by the core; node 0 makes it a no-op.
-        // The core refuses to be left without a voter; the group then keeps what it has.
+        // The core must count a refused change as applied too; node id 0 makes it a no-op. The core
+        // refuses a change that leaves no voter; the group then keeps its configuration.
         if let Ok(conf_state) = self.raft.apply_conf_change(change.unwrap_or_default()) {
             self.conf_state = conf_state;
         }
@@ -394,7 +397,8 @@ impl Node {
             if message.kind == MessageKind::TimeoutNow && self.disk_watch.is_stalled() {
                 continue;
             }
-            // Handing over is for the leader to do; nobody else is asked, and nothing passed on.
+            // Only the leader can transfer leadership; a follower drops the request and does not
+            // forward it.
             if message.kind == MessageKind::TransferLeader && !self.raft.is_leader() {
                 continue;
             }
@@ -419,8 +423,9 @@ impl Node {
         }
     }
 
-    /// Whether a message would make a log longer that is as long as it may be. The leader sends it again. What
-    /// replaces entries is taken in: it may be what these wait for.
+    /// Whether a message would extend a log that is full. The leader sends the message again.
+    /// Entries that replace others are accepted, because the entries in the log may be waiting for
+    /// them.
     fn has_no_room_for(&self, message: &Message) -> bool {
         message.kind == MessageKind::Append
             && !message.entries.is_empty()
@@ -431,8 +436,8 @@ impl Node {
                 || self.persistence.is_full())
     }
 
-    /// Keeps an append that has overtaken those before it. What comes first from a leader is no such one:
-    /// it is how the leader finds out where this log ends.
+    /// Keeps an append that arrived before its predecessors. The first append of a leader is never
+    /// kept: the refusal of it informs the leader where this log ends.
     fn keep_if_early(&mut self, message: Message) -> Option<Message> {
         let term = self.raft.term();
         let is_early = message.kind == MessageKind::Append
@@ -472,8 +477,9 @@ impl Node {
         }
     }
 
-    /// What is sent wrongly changes nothing: the core has refused it and stays as it was. What tells that
-    /// entries were lost ends this member, if it is the one to go.
+    /// Logs a refused message. The core has refused it without a change of its state. If the
+    /// message proves that entries were lost, this member stops, provided it is the one that must
+    /// stop.
     fn take_refusal(&mut self, source: Source, refusal: StepError) {
         let note = match refusal.kind() {
             RefusalKind::Ordinary => None,
@@ -504,7 +510,8 @@ impl Node {
         }
     }
 
-    /// A leader's snapshot is in the log, which begins after it now; the state machine is to follow.
+    /// A leader's snapshot is durable and the log begins after it; the state machine must install
+    /// it.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
         self.conf_state = snapshot.metadata.conf_state.clone();
         assert!(
@@ -512,7 +519,7 @@ impl Node {
             "a snapshot from the leader is newer than the state machine: otherwise it would take back applied entries"
         );
         self.last_snapshot = snapshot.metadata.index;
-        // One of this member's own that is under way is older, and may be dropped.
+        // A snapshot by this member that is in progress is older, and may be dropped.
         self.taking_snapshot = false;
         self.raft
             .storage_mut()
@@ -542,9 +549,9 @@ impl Node {
         }
     }
 
-    /// Delivers messages that waited for storage: to the core, or to peers.
+    /// Delivers messages that waited for storage, to the core or to peers.
     ///
-    /// Of acknowledgements to a leader only the last is sent: it covers those before it.
+    /// Of several acknowledgements to a leader, only the last is sent: it covers the earlier ones.
     fn deliver(&mut self, messages: Vec<Message>) {
         let is_ack =
             |message: &Message| message.kind == MessageKind::AppendResponse && !message.reject;
@@ -565,14 +572,15 @@ impl Node {
         }
     }
 
-    /// A report of this member's own storage. One that a newer term has overtaken is no refusal.
+    /// Passes a report of this member's own storage to the core. A report that is outdated by a
+    /// newer term is not a refusal.
     pub(crate) fn step_own(&mut self, message: Message) {
         if let Err(refusal) = self.raft.step_local(message) {
             self.take_refusal(Source::Own, refusal);
         }
     }
 
-    /// Takes everything the core wants done, until it wants nothing more.
+    /// Carries out all pending work of the core until none is left.
     fn settle(&mut self) {
         while self.raft.has_ready() {
             let ready = self.raft.ready();
@@ -580,8 +588,9 @@ impl Node {
                 self.change_leadership(soft_state);
             }
             self.pass_barriers(ready.read_states);
-            // A candidate asks for votes when its own is durable. Asked for sooner, and lost with the power, they could
-            // elect it twice in one term: the others give a candidate again what they have given it before.
+            // A candidate requests votes only when its own vote is durable. Otherwise it could lose
+            // its vote in a power failure and be elected twice in one term, because voters repeat
+            // an earlier vote for the same candidate.
             let mut votes = Vec::new();
             for message in ready.messages {
                 if message.kind == MessageKind::Vote {
@@ -603,7 +612,8 @@ impl Node {
             MessageKind::StorageAppend => match self.persistence.order_write(message) {
                 Ok(persist) => {
                     if let Some(snapshot) = &persist.snapshot {
-                        // The core goes by the snapshot's members from now on, not only once it is on disk.
+                        // The core uses the members of the snapshot from now on, before the
+                        // snapshot is durable.
                         self.conf_state_index = snapshot.metadata.index;
                     }
                     self.effects.push_back(Effect::Persist(persist));
@@ -616,7 +626,7 @@ impl Node {
                 }
             }
             MessageKind::Snapshot => self.effects.push_back(Effect::SendSnapshot(message)),
-            // What would keep the others from electing a leader that can write.
+            // Heartbeats would keep the others from electing a leader that can write.
             MessageKind::Heartbeat if self.heir.is_some() => {}
             MessageKind::Heartbeat => {
                 let mut heartbeat = message;
@@ -666,8 +676,8 @@ impl Node {
         }
     }
 
-    /// A leader answers read requests only once it has committed in its term, so those it may have
-    /// dropped are repeated then.
+    /// A leader answers read requests only after it has committed an entry in its term. It may have
+    /// dropped earlier requests, so they are repeated then.
     fn notice_first_commit(&mut self) {
         if !self.committed_in_term && self.raft.has_committed_in_term() {
             self.committed_in_term = true;

@@ -1,10 +1,11 @@
-//! What has been handed out to be made durable or to be applied, and what follows when it is.
+//! Pending writes and applications, and the messages to deliver when they are done.
 //!
-//! The core says what to write and, with it, the messages that may leave only afterwards. Both kinds of
-//! work are finished in the order they were handed out.
+//! With each write, the core returns the messages that may be sent only after it. Writes and
+//! applications are each completed in the order in which they were returned to the caller.
 //!
-//! A new commit index alone is not worth a write: losing it is harmless, since it is learnt again, and
-//! etcd does not write it either. It is kept here and joins the next write that has to happen anyway.
+//! A new commit index alone does not cause a write. Its loss is harmless, because the member learns
+//! it again, and etcd does not write it either. It is kept here and added to the next necessary
+//! write.
 
 use std::collections::VecDeque;
 
@@ -13,26 +14,26 @@ use quorate_raft::{Entry, HardState, LogIndex, Message, Snapshot, encoded_bytes}
 use crate::effect::{Applying, Persist};
 use crate::limits::WRITES_MAX;
 
-/// Writes and applications under way.
+/// Pending writes and applications.
 #[derive(Debug, Default)]
 pub(crate) struct Persistence {
     writes: VecDeque<Write>,
-    /// Of the entries in `writes`.
+    /// The bytes of the entries in `writes`.
     writing_bytes: u64,
     applications: VecDeque<Application>,
     last_token: u64,
-    /// A hard state that differs from the written one in its commit index only.
+    /// A hard state that differs from the written one only in its commit index.
     unwritten: Option<HardState>,
     written: HardState,
-    /// Ticks since the start.
+    /// Ticks since the start of the node.
     now: u64,
 }
 
-/// A finished write: what to move into the in-memory log, the messages to deliver.
+/// A write: the data to add to the in-memory log when it is done, and the messages to deliver then.
 #[derive(Debug)]
 pub(crate) struct Write {
     token: u64,
-    /// The tick in which it was handed out.
+    /// The tick in which the write was ordered.
     ordered_at: u64,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) entries: Vec<Entry>,
@@ -50,8 +51,8 @@ impl Persistence {
         Self { written, ..Self::default() }
     }
 
-    /// Takes an order to write. Returns what the caller has to write, or, when there is nothing worth a
-    /// write and nothing before it, the messages to deliver at once.
+    /// Accepts a write order. Returns the data to write. If there is no data to write and no
+    /// pending write, returns the messages to deliver at once.
     pub(crate) fn order_write(&mut self, order: Message) -> Result<Persist, Vec<Message>> {
         let ordered = HardState { term: order.term, vote: order.vote, commit: order.commit };
         if !ordered.is_empty() {
@@ -63,7 +64,7 @@ impl Persistence {
         if order.entries.is_empty() && snapshot.is_none() && !vote_changed {
             return match self.writes.back_mut() {
                 Some(last) => {
-                    // That the same entries are stored is said once.
+                    // A response that is already pending is not repeated.
                     let is_news = |response: &Message| !last.responses.contains(response);
                     let news: Vec<_> = order.responses.into_iter().filter(is_news).collect();
                     last.responses.extend(news);
@@ -98,7 +99,8 @@ impl Persistence {
         Ok(Persist { token: self.last_token, snapshot, entries: order.entries, hard_state })
     }
 
-    /// Keeps messages until everything that is being written is durable. Returns them where nothing is.
+    /// Keeps messages until all pending writes are durable. Returns the messages if no write is
+    /// pending.
     pub(crate) fn hold_back(&mut self, messages: Vec<Message>) -> Vec<Message> {
         match self.writes.back_mut() {
             Some(last) => {
@@ -109,28 +111,28 @@ impl Persistence {
         }
     }
 
-    /// Lets a tick pass.
+    /// Advances one tick.
     pub(crate) const fn tick(&mut self) {
         self.now += 1;
     }
 
-    /// For how many ticks the oldest write has been under way.
+    /// The age of the oldest pending write in ticks.
     pub(crate) fn write_age(&self) -> u64 {
         self.writes.front().map_or(0, |oldest| self.now - oldest.ordered_at)
     }
 
-    /// Up to where the log will reach when the oldest write is done, if that has entries.
+    /// The index of the last entry in the oldest pending write; 0 if it has no entries.
     pub(crate) fn oldest_write_end(&self) -> LogIndex {
         let last = self.writes.front().and_then(|oldest| oldest.entries.last());
         last.map_or(LogIndex::ZERO, |last| last.index)
     }
 
-    /// Whether so many writes are under way that no more can begin.
+    /// Whether the number of pending writes has reached its limit.
     pub(crate) fn is_full(&self) -> bool {
         self.writes.len() >= WRITES_MAX
     }
 
-    /// The oldest write up to `token`, if it is still open.
+    /// Removes and returns the oldest pending write up to `token`, if there is one.
     pub(crate) fn finish_write(&mut self, token: u64) -> Option<Write> {
         assert!(
             token <= self.last_token,
@@ -145,7 +147,7 @@ impl Persistence {
         Some(write)
     }
 
-    /// Bytes of the entries whose writes are under way.
+    /// The bytes of the entries in pending writes.
     pub(crate) const fn writing_bytes(&self) -> u64 {
         self.writing_bytes
     }
@@ -160,7 +162,7 @@ impl Persistence {
         Some(Applying { entries: order.entries })
     }
 
-    /// The messages to deliver now that entries up to `index` are applied.
+    /// The messages to deliver when entries up to `index` are applied.
     pub(crate) fn finish_applications(&mut self, index: LogIndex) -> Vec<Message> {
         let mut responses = Vec::new();
         while let Some(done) = self.applications.pop_front_if(|one| one.last_index <= index) {
@@ -169,7 +171,7 @@ impl Persistence {
         responses
     }
 
-    /// The hard state that no write has carried yet.
+    /// The newest hard state, if no write has carried it yet.
     pub(crate) const fn unwritten(&self) -> Option<HardState> {
         self.unwritten
     }
@@ -201,7 +203,7 @@ mod tests {
         let mut persistence = Persistence::default();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();
         assert_eq!(first.hard_state, Some(state(1, 0)));
-        // Nothing to write, but the answer waits for the write before it.
+        // No data to write, but the response waits for the write before it.
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert!(persistence.order_write(order(0, 1, 1)).unwrap_err().is_empty());
         assert_eq!(persistence.finish_write(first.token).unwrap().responses.len(), 2);

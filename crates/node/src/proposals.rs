@@ -1,8 +1,9 @@
 //! Proposals that wait for a leader.
 //!
-//! The consensus core drops a proposal when it knows no leader, and while a leader hands over. Clients expect it to wait instead, until
-//! their request times out, so it waits here. A client's timeout is not known here: a proposal may get
-//! into the log after its client has given up, as with any request whose answer was lost.
+//! The consensus core drops a proposal while it has no leader and while a leader transfers
+//! leadership. Clients expect a proposal to wait until their request times out, so proposals are
+//! kept here. The timeout of a client is unknown here: a proposal may enter the log after its
+//! client has given up, as may any request whose response was lost.
 
 use std::collections::VecDeque;
 
@@ -11,22 +12,22 @@ use quorate_raft::{ConfChange, Message, encoded_bytes};
 
 use crate::limits::{FORWARDED_WAITING_BYTES_MAX, WAITING_PROPOSALS_MAX};
 
-/// What is proposed.
+/// The content of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Data(Bytes),
     ConfChange(ConfChange),
 }
 
-/// A proposal and its name.
+/// A proposal's request id and its content.
 pub(crate) type Waiting = (u64, Content);
 
-/// First in, first out.
+/// A first-in, first-out queue.
 #[derive(Debug, Default)]
 pub(crate) struct Proposals {
-    /// Each with the tick at whose end it is forgotten.
+    /// Own proposals, each with the tick at which it is dropped.
     waiting: VecDeque<(u64, Waiting)>,
-    /// The same for what other members have passed on.
+    /// Proposals that other members forwarded, each with the tick at which it is dropped.
     forwarded: VecDeque<(u64, Message)>,
     forwarded_bytes: u64,
     ticks: u64,
@@ -38,7 +39,7 @@ impl Proposals {
         Self { ticks_max, ..Self::default() }
     }
 
-    /// Keeps a proposal, or gives it back when there are too many.
+    /// Keeps a proposal, or returns its id if the queue is full.
     pub(crate) fn push(&mut self, request_id: u64, content: Content) -> Result<(), u64> {
         if self.waiting.len() >= WAITING_PROPOSALS_MAX {
             return Err(request_id);
@@ -48,7 +49,7 @@ impl Proposals {
         Ok(())
     }
 
-    /// Keeps a message of another member with requests. Says whether there was room for it.
+    /// Keeps a forwarded message with proposals. Returns whether there was space for it.
     pub(crate) fn push_forwarded(&mut self, message: Message) -> bool {
         let bytes = encoded_bytes(&message.entries);
         let has_room = self.forwarded_bytes + bytes <= FORWARDED_WAITING_BYTES_MAX;
@@ -64,22 +65,22 @@ impl Proposals {
         self.forwarded.drain(..).map(|(_, message)| message).collect()
     }
 
-    /// Whether nothing waits.
+    /// Whether no proposal waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.forwarded.is_empty()
     }
 
-    /// This member's own requests that wait, oldest first.
+    /// Takes this member's own waiting proposals, oldest first.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         self.waiting.drain(..).map(|(_, waiting)| waiting).collect()
     }
 
-    /// Forgets these, which are named in ascending order.
+    /// Drops the proposals with these ids, which are in ascending order.
     pub(crate) fn forget(&mut self, request_ids: &[u64]) {
         self.waiting.retain(|(_, (id, _))| request_ids.binary_search(id).is_err());
     }
 
-    /// Forgets what has waited longer than any client does.
+    /// Drops proposals that have waited longer than any client does.
     pub(crate) fn tick(&mut self) {
         self.ticks += 1;
         while self.waiting.front().is_some_and(|(last_tick, _)| *last_tick <= self.ticks) {

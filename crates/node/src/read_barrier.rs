@@ -1,13 +1,13 @@
-//! Read barriers under way: asked for, not yet answered.
+//! Pending read barriers.
 //!
-//! A barrier is a request for a read index (Raft thesis, section 6.4). The core may lose one: when there
-//! is no leader, or when the message to the leader is lost. So each is repeated after a while under a
-//! fresh name, and fails when another leader comes up meanwhile.
+//! A barrier is a request for a read index (Raft thesis, section 6.4). The core may lose a request
+//! if there is no leader, or if the message to the leader is lost. So each request is repeated
+//! after some ticks with a new id. A barrier fails if the leader changes meanwhile.
 //!
-//! # Names
+//! # Request ids
 //!
-//! On the wire a request is named by 8 bytes that must be unique among all members, because the leader
-//! keys what it holds by them. The caller hands in the first name; each use adds one.
+//! On the wire, a request has an id of 8 bytes, which must be unique among all members, because the
+//! leader stores pending requests by id. The caller provides the first id; each request adds one.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use bytes::Bytes;
 
 use crate::limits::{BARRIER_ROUNDS_MAX, READ_INDEX_RETRY_TICKS};
 
-/// The barriers of one node.
+/// The pending barriers of one node.
 #[derive(Debug)]
 pub(crate) struct ReadBarriers {
-    /// By request id; ids ascend, so the oldest request comes first.
+    /// By request id; ids ascend, so the oldest request is first.
     requests: BTreeMap<u64, Request>,
     next_request_id: u64,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// All of them wait for this request.
+    /// The rounds that wait for this request.
     rounds: Vec<u64>,
     ticks_left: u64,
 }
@@ -35,8 +35,8 @@ impl ReadBarriers {
         Self { requests: BTreeMap::new(), next_request_id: first_request_id }
     }
 
-    /// Starts a request for `rounds` and returns its name, or gives the rounds back when there are too
-    /// many under way.
+    /// Starts a request for `rounds` and returns its id, or returns the rounds if too many are
+    /// pending.
     pub(crate) fn start(&mut self, rounds: Vec<u64>) -> Result<Bytes, Vec<u64>> {
         let under_way: usize = self.requests.values().map(|request| request.rounds.len()).sum();
         if under_way + rounds.len() > BARRIER_ROUNDS_MAX {
@@ -53,8 +53,8 @@ impl ReadBarriers {
         Ok(Bytes::copy_from_slice(&id.to_be_bytes()))
     }
 
-    /// Takes the rounds that this answer settles: those of the request and of every earlier one, whose
-    /// answers were lost or are late.
+    /// Takes the rounds that this answer completes: those of the request and of all earlier
+    /// requests, whose answers were lost or are late.
     pub(crate) fn finish(&mut self, name: &[u8]) -> Vec<u64> {
         let Ok(id) = name.try_into().map(u64::from_be_bytes) else { return Vec::new() };
         if !self.requests.contains_key(&id) {
@@ -65,7 +65,7 @@ impl ReadBarriers {
         settled.into_values().flat_map(|request| request.rounds).collect()
     }
 
-    /// Takes all rounds under way.
+    /// Takes all pending rounds.
     pub(crate) fn take_all(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.requests)
             .into_values()
@@ -73,7 +73,7 @@ impl ReadBarriers {
             .collect()
     }
 
-    /// Takes the rounds whose request has to be repeated.
+    /// Advances one tick. Takes the rounds whose request must be repeated.
     pub(crate) fn tick(&mut self) -> Vec<u64> {
         let mut overdue = Vec::new();
         for request in self.requests.values_mut() {

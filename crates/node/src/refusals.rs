@@ -1,13 +1,13 @@
-//! What is said about messages that the consensus core refuses: something, and not for every message.
+//! Rate-limited log lines about messages that the consensus core refuses.
 //!
-//! A peer that sends nonsense sends a lot of it. The first refusal in a while makes a line, the next line
-//! says how many were passed over meanwhile.
+//! A faulty peer may send many invalid messages. The first refusal is logged, and then at most one
+//! in [`REFUSAL_NOTE_TICKS`] ticks, with the number of refusals that were not logged meanwhile.
 
 use quorate_raft::{Note, NoteLevel};
 
 use crate::limits::REFUSAL_NOTE_TICKS;
 
-/// Where a refused message came from.
+/// The source of a refused message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Another member.
@@ -16,21 +16,21 @@ pub(crate) enum Source {
     Own,
 }
 
-/// Bounds the lines about refused messages.
+/// Limits the rate of log lines about refused messages.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    /// Until the next line.
+    /// Ticks until the next line is allowed.
     ticks_left: u64,
     left_out: u64,
 }
 
 impl Refusals {
-    /// Lets a tick pass.
+    /// Advances one tick.
     pub(crate) const fn tick(&mut self) {
         self.ticks_left = self.ticks_left.saturating_sub(1);
     }
 
-    /// The line about a message that was refused for this reason, if there is to be one.
+    /// The log line about a message that was refused for this reason, if a line is allowed now.
     pub(crate) fn note(&mut self, level: NoteLevel, source: Source, reason: &str) -> Option<Note> {
         if self.ticks_left > 0 {
             self.left_out += 1;

@@ -1,14 +1,16 @@
-//! Who leads while this member's disk has no room for its backend file.
+//! Leadership while this member's disk has no space for its backend file.
 //!
-//! The log can still be written then, so the member may follow for a long time. A leader is different: when its
-//! queue of changes for the backend file is full it stops applying entries, and the writes of all clients wait for
-//! it. So a leader without room hands over the lead, to one voter after the other until one takes it. A member
-//! without room does not take the lead that it is offered. When no voter takes it, the leader refuses writes (the
-//! NOSPACE alarm) until it has room again, leads no more, or another voter can take over.
+//! The log can still be written in this state, so a follower can continue for a long time. A leader
+//! cannot: when its queue of changes for the backend file is full, it stops applying entries, and
+//! the writes of all clients wait. So a leader without space offers leadership to one voter after
+//! the other until one accepts. A member without space does not accept leadership. When no voter
+//! accepts, the leader refuses writes (the NOSPACE alarm) until it has space again, is no longer
+//! the leader, or can transfer leadership to another voter.
 //!
 //! # Not here
 //!
-//! A log that cannot be written (`disk_watch`). Raising the alarm, which is a request like any other (the caller).
+//! A log that cannot be written (`disk_watch`). Raising the alarm, which is an ordinary request
+//! (the caller).
 //!
 //! See decision record 0026.
 
@@ -18,31 +20,31 @@ use quorate_raft::{MemberId, NONE, Status};
 
 use crate::disk_watch::successor;
 
-/// Election timeouts after which a leader that refuses writes offers the lead to one more voter that has not
-/// taken it before.
+/// Election timeouts after which a leader that refuses writes offers leadership again to one of the
+/// voters that did not accept it.
 const OFFERED_AGAIN_AFTER: u64 = 30;
 
-/// What a leader without room does.
+/// An action of a leader without space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Hand over the lead to this voter.
+    /// Transfer leadership to this voter.
     HandOver(MemberId),
-    /// Refuse writes: no other voter can lead.
+    /// Refuse writes, because no other voter can lead.
     RefuseWrites,
-    /// Take writes again.
+    /// Accept writes again.
     TakeWrites,
 }
 
-/// See the module.
+/// Decides when a leader without space transfers leadership and when it refuses writes.
 #[derive(Debug)]
 pub(crate) struct RoomWatch {
     election_ticks: u64,
     is_short: bool,
-    /// The voter that the lead was offered to last.
+    /// The voter to which leadership was last offered.
     asked: Option<MemberId>,
-    /// Voters that have not taken the lead, in the order in which they were asked.
+    /// Voters that did not accept leadership, in the order of the offers.
     declined: VecDeque<MemberId>,
-    /// Ticks without a voter to hand over to.
+    /// Ticks without a voter to which leadership can be offered.
     ticks_alone: u64,
     refuses_writes: bool,
 }
@@ -59,18 +61,18 @@ impl RoomWatch {
         }
     }
 
-    /// The backend file has found no room, or has found some again.
+    /// Records whether the backend file lacks space.
     pub(crate) const fn note(&mut self, is_short: bool) {
         self.is_short = is_short;
     }
 
-    /// Whether the backend file waits for room.
+    /// Whether the backend file waits for space.
     pub(crate) const fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// A tick has passed. `status` is this member's, if it leads; `transferee` is the voter to which the lead is being
-    /// handed over at the moment.
+    /// Advances one tick. `status` is this member's status if it leads; `transferee` is the voter
+    /// to which leadership is being transferred.
     pub(crate) fn tick(&mut self, status: Option<&Status>, transferee: MemberId) -> Option<Step> {
         let Some(status) = status.filter(|_| self.is_short) else {
             self.asked = None;
@@ -94,7 +96,7 @@ impl RoomWatch {
             }
             return None;
         }
-        // A voter that answers may not have been heard since the leader last forgot whom it has heard.
+        // A working voter may not have answered since the leader last reset the activity flags.
         let has_others = status.progress.iter().any(|(id, it)| *id != status.id && !it.is_learner);
         if has_others && self.ticks_alone < self.election_ticks {
             return None;
@@ -112,7 +114,7 @@ mod tests {
 
     const ELECTION_TICKS: u32 = 3;
 
-    /// Of member 1, which leads; these others were heard lately.
+    /// The status of member 1, which leads; each other member is given with its activity.
     fn leader(others: &[(MemberId, bool)]) -> Status {
         let progress = |is_recently_active| {
             let mut progress = Progress::new(LogIndex(1), Inflights::new(1, 0));

@@ -2,17 +2,20 @@
 
 use quorate_raft::LogIndex;
 
-/// How often snapshots are taken and how far behind a peer may be and still be fed from the log.
+/// How often snapshots are taken, and how far a peer may lag behind and still receive entries from
+/// the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPolicy {
-    /// A snapshot is due when more than this many entries were applied since the last.
+    /// A snapshot is due when more than this many entries were applied since the last one.
     pub entry_count: u64,
-    /// Entries kept in memory behind the applied index.
+    /// Entries that stay in memory behind the applied index.
     pub catch_up_count: u64,
-    /// Bytes those entries may take. Beyond it they are dropped, however few they are.
+    /// Maximum bytes of those entries. Beyond it entries are dropped, even if there are fewer than
+    /// `catch_up_count`.
     pub catch_up_bytes: u64,
-    /// Bytes they may take while a member is sent a snapshot and has not gone on from it. Whoever is written to faster
-    /// than this in the time that a snapshot takes sends one after the other, and the member never comes back.
+    /// Maximum bytes of those entries while a member receives a snapshot and until it continues
+    /// from the log. If more than this is written during the transfer of a snapshot, the leader
+    /// sends one snapshot after the other and the member never catches up.
     pub transfer_bytes: u64,
 }
 
@@ -32,7 +35,7 @@ impl SnapshotPolicy {
         applied.saturating_distance_from(last_snapshot) > self.entry_count
     }
 
-    /// The last entry that the in-memory log may forget.
+    /// The last entry that may be dropped from the in-memory log.
     pub(crate) const fn forgettable(&self, applied: LogIndex) -> LogIndex {
         applied.saturating_sub(self.catch_up_count)
     }

@@ -1,12 +1,14 @@
-//! Who stands for election first when the leader's process has ended.
+//! The order in which followers campaign when the leader's process has ended.
 //!
-//! A follower that hears nothing waits for one to two election timeouts, because silence may be a slow
-//! network. When a leader's connections break and its addresses refuse new ones, there is nothing to wait
-//! for: its followers forget it and stand one after the other in the order of their ids, so that they do not
-//! split the votes. Each does so once; then elections are a matter of timeouts again.
+//! A follower that receives no messages from the leader waits for one to two election timeouts,
+//! because the network may be slow. When the leader's connections break and its addresses refuse
+//! new ones, waiting is pointless. Its followers then stop following it and campaign one after the
+//! other, in the order of their ids, so that they do not split the votes. Each campaigns once in
+//! this way; later elections start by timeout.
 //!
-//! A follower that is mistaken unseats nobody: it takes pre-votes, and members that still hear from the leader
-//! give none. A leader that refuses all of them is succeeded while it lives, as after a partition.
+//! A follower that is mistaken does not depose the leader: it runs a pre-vote, and members that
+//! still receive messages from the leader refuse it. A leader that refuses the connections of all
+//! followers is replaced although it runs, as after a partition.
 //!
 //! See decision record 0009.
 
@@ -14,26 +16,27 @@ use quorate_raft::{ConfState, MemberId, NONE, Role, Term};
 
 use crate::Leadership;
 
-/// Ticks between one member's turn and the next one's. Not all notice in the same tick that the leader is gone,
-/// and an election takes two rounds of messages and a write.
+/// Ticks between the turns of two members. Members do not notice in the same tick that the leader
+/// is gone, and an election takes two rounds of messages and a write.
 const SPACING_TICKS: usize = 3;
 
-/// A member's turn, and what it waits for.
+/// A member's turn to campaign, and the wait before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
-    /// The term of the leader that is gone.
+    /// The term of the ended leader.
     term: Term,
     ticks_left: usize,
 }
 
-/// The turn of this member, if it waits for one.
+/// This member's turn to campaign, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Succession {
     turn: Option<Turn>,
 }
 
 impl Succession {
-    /// Waits for this member's turn, if it may succeed the leader that is gone. Says whether it may.
+    /// Starts the wait for this member's turn, if it may succeed the ended leader. Returns whether
+    /// it may.
     pub(crate) fn begin(
         &mut self,
         own_id: MemberId,
@@ -51,15 +54,15 @@ impl Succession {
         true
     }
 
-    /// Somebody else stands: two at a time would split the votes.
+    /// Postpones the turn, because another member campaigns: two candidates would split the votes.
     pub(crate) fn step_back(&mut self) {
         if let Some(turn) = &mut self.turn {
             turn.ticks_left += SPACING_TICKS;
         }
     }
 
-    /// A tick has passed, and this leader is known in this term. True once, when it is this member's turn and
-    /// nobody else came first.
+    /// Advances one tick, given the current leader and term. Returns true once, when this member's
+    /// turn comes and no other member has become leader or started a new term.
     pub(crate) fn tick(&mut self, leader: MemberId, term: Term) -> bool {
         let Some(turn) = &mut self.turn else { return false };
         if leader != NONE || term != turn.term {
@@ -86,7 +89,7 @@ mod tests {
         ConfState { voters: voters.to_vec(), ..ConfState::default() }
     }
 
-    /// After how many ticks a member stands.
+    /// The number of ticks after which the member campaigns.
     fn turn_of(succession: &mut Succession) -> Option<usize> {
         let turns: Vec<usize> = (1..=20).filter(|_| succession.tick(NONE, LED.term)).collect();
         assert!(turns.len() <= 1, "once");

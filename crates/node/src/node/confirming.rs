@@ -1,17 +1,17 @@
-//! What a leader knows of its own leadership.
+//! The confirmation of a leader's leadership by its followers.
 
 use super::Node;
 
 impl Node {
-    /// Takes the time, in milliseconds by a clock that never goes back. Heartbeats that are sent from now on carry it;
-    /// see [`Node::confirmed_at`].
+    /// Sets the time, in milliseconds of a monotonic clock. Later heartbeats carry it; see
+    /// [`Node::confirmed_at`].
     pub fn note_time(&mut self, now_millis: u64) {
         self.confirmation.note_time(now_millis);
     }
 
-    /// The latest time, by [`Node::note_time`], from which it is known that no other leader had been elected before it:
-    /// a quorum has answered heartbeats that this leader sent then or later, in its present term. `None` for a member
-    /// that does not lead.
+    /// The latest time, as set by [`Node::note_time`], before which no other leader can have been
+    /// elected: a quorum has answered heartbeats that this leader sent at that time or later, in
+    /// its current term. `None` if this member does not lead.
     #[must_use]
     pub fn confirmed_at(&self) -> Option<u64> {
         let (term, own) = (self.raft.term(), self.raft.id());
@@ -24,7 +24,8 @@ impl Node {
         at
     }
 
-    /// Whether this leader hands over because its disk is stuck: then it sends no heartbeats.
+    /// Whether this leader transfers leadership because its disk is stalled; it sends no heartbeats
+    /// then.
     #[must_use]
     pub fn gives_way(&self) -> bool {
         self.raft.is_leader() && self.heir.is_some()

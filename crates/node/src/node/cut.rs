@@ -1,4 +1,5 @@
-//! Cutting the log in memory: which entries are dropped, and which are kept for members that still need them.
+//! Compaction of the in-memory log: which entries are dropped, and which are kept for other
+//! members.
 
 use bytes::Bytes;
 use quorate_raft::{LogIndex, ProgressState, Storage as _, StorageError};
@@ -9,14 +10,16 @@ use crate::limits;
 impl Node {
     /// Drops entries from memory that no member is likely to ask for.
     ///
-    /// Entries are handed out for applying in groups, and consensus counts a group as applied when all of it is: the
-    /// state machine may be ahead of that. Consensus still reads the entries that it does not count yet. It may be
-    /// ahead of the state machine too, at a snapshot that is still to be installed.
+    /// Entries are returned for applying in groups, and the core counts a group as applied only
+    /// when all of it is applied. The state machine may therefore be ahead of the core, which still
+    /// reads the entries that it has not counted. The core may also be ahead of the state machine,
+    /// at a snapshot that is not installed yet.
     pub(super) fn cut_log(&mut self) {
         let applied = self.applied.min(self.raft.applied_index());
         let (policy, is_alone) = (self.policy, self.is_sole_voter());
         let before_first = self.raft.storage().first_index().prev();
-        // A lone voter has nobody to feed. Who joins it later starts from a snapshot.
+        // A sole voter has no followers to send entries to. A member that joins later starts from a
+        // snapshot.
         let mut forgettable = if is_alone { applied } else { policy.forgettable(applied) };
         let step = limits::LOG_CUT_EVERY.min(policy.entry_count.max(1));
         if forgettable < before_first + step {
@@ -30,17 +33,18 @@ impl Node {
         };
         let storage = self.raft.storage_mut();
         if storage.bytes() > bytes_max {
-            // Down to half of what may be held, so that the next cut is not at once.
+            // Compact to half of the limit, so that the next compaction is not due at once.
             let by_bytes = storage.compact_index_for(bytes_max / 2);
             forgettable = forgettable.max(by_bytes.unwrap_or_default().min(applied));
         }
-        // The core's log may have begun anew at a snapshot that the state machine has not reached.
+        // The core's log may begin after a snapshot that the state machine has not installed yet.
         if forgettable > before_first {
             assert!(
                 forgettable <= applied,
                 "the log is compacted up to the applied index at most: what follows has still to be applied"
             );
-            // Who needs what is forgotten is sent a snapshot, which is made when it is sent.
+            // A member that needs dropped entries receives a snapshot, which is made when it is
+            // sent.
             match storage.create_snapshot(applied, self.conf_state.clone(), Bytes::new()) {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
                 Err(error) => unreachable!("what is applied is in the log: {error}"),
@@ -49,8 +53,8 @@ impl Node {
         }
     }
 
-    /// The last entry that no member which takes part is still to be sent. Those that are silent may be
-    /// sent a snapshot when they come back; those that are being sent one go on after it.
+    /// The index after which active members still need entries. A silent member may receive a
+    /// snapshot when it returns; a member that receives a snapshot continues after it.
     fn wanted_after(&self) -> LogIndex {
         let followers = self.raft.progress().into_iter().flatten();
         followers
@@ -64,7 +68,8 @@ impl Node {
             .unwrap_or(LogIndex::MAX)
     }
 
-    /// Whether somebody who answers lacks what is forgotten: he is being sent a snapshot, or has yet to go on from it.
+    /// Whether a responding member lacks dropped entries: it receives a snapshot, or has not yet
+    /// continued from one.
     fn feeds_snapshot(&self, before_first: LogIndex) -> bool {
         self.raft.progress().into_iter().flatten().any(|(id, progress)| {
             let answers = progress.state == ProgressState::Snapshot || progress.is_recently_active;

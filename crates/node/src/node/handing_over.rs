@@ -1,4 +1,4 @@
-//! Members that leave the lead, or follow a leader that is gone: a stuck disk and an ended process.
+//! Leader changes without an election timeout: a stalled disk and an ended process.
 
 use quorate_raft::{MemberId, NONE, Note, NoteLevel};
 
@@ -6,7 +6,8 @@ use super::Node;
 use crate::disk_watch::{Change, successor_with_disk};
 
 impl Node {
-    /// A leader that is gone is not waited for. Without pre-votes a member that is mistaken would unseat it.
+    /// Campaigns without waiting if the leader's process has ended. Without pre-votes, a mistaken
+    /// member would depose its leader, so the report is ignored then.
     pub(super) fn handle_gone(&mut self, peer: MemberId) {
         if !self.raft.config().pre_vote || peer != self.leadership.leader {
             return;
@@ -18,7 +19,7 @@ impl Node {
         }
     }
 
-    /// Notices that the log cannot be written, and that it can be again.
+    /// Logs when the log can no longer be written, and when it can be written again.
     pub(super) fn watch_disk(&mut self) {
         let (level, text) = match self.disk_watch.look(self.persistence.write_age()) {
             None => return,
@@ -35,9 +36,10 @@ impl Node {
         self.notes.push(Note { level, text: text.to_owned() });
     }
 
-    /// A leader whose disk is stuck hands over, as soon as the others can elect one of them. The core
-    /// gives a transfer up after an election timeout; this leader begins it again, because it must not take on
-    /// proposals meanwhile: followers that receive them elect nobody.
+    /// A leader whose disk is stalled transfers leadership as soon as the other members can elect a
+    /// leader. The core aborts a transfer after an election timeout. This leader then starts the
+    /// transfer again, because it must not accept proposals meanwhile: followers that receive them
+    /// do not campaign.
     pub(super) fn hand_over(&mut self) {
         if !self.raft.is_leader() {
             self.heir = None;

@@ -1,4 +1,5 @@
-//! Requests for the log: proposed, passed on to the leader, or kept until that is possible.
+//! Requests to add entries to the log: proposed, forwarded to the leader, or kept until either is
+//! possible.
 
 use bytes::Bytes;
 use quorate_raft::{ConfChange, EntryKind, Message, NONE};
@@ -24,7 +25,7 @@ impl Node {
             }
             return;
         }
-        // One message for neighbours: the core's cost is by message.
+        // Adjacent proposals share one message, because the core's cost is per message.
         let mut request_ids = Vec::with_capacity(proposals.len());
         let mut batch = Vec::with_capacity(proposals.len());
         for (request_id, content) in proposals {
@@ -42,19 +43,21 @@ impl Node {
         self.propose_data(request_ids, batch);
     }
 
-    /// Whether requests wait: there is no leader, or this one hands over and takes none.
+    /// Whether requests must wait: there is no leader, or this leader is transferring leadership.
     fn must_wait(&self) -> bool {
         self.raft.leader() == NONE || self.is_handing_over()
     }
 
-    /// Whether this leader hands its leadership over. Requests wait meanwhile, and the next leader may get them.
+    /// Whether this leader is transferring leadership. Requests wait meanwhile, and may go to the
+    /// next leader.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {
         self.raft.is_leader() && self.raft.transferee() != NONE
     }
 
-    /// Takes requests of another member. While this leader hands over they wait until it is known who leads next: nobody
-    /// else would propose them, and their clients would wait in vain.
+    /// Accepts requests from another member. While this leader transfers leadership, they wait
+    /// until the next leader is known: no other member would propose them, and their clients would
+    /// wait in vain.
     pub(super) fn receive_proposal(&mut self, message: Message) {
         let is_change = message.entries.iter().any(|entry| entry.kind != EntryKind::Normal);
         if self.is_handing_over() {
@@ -66,7 +69,8 @@ impl Node {
         }
     }
 
-    /// Proposes what has waited for a leader, or for the end of a transfer, or passes it on to the leader.
+    /// Proposes the requests that waited for a leader or for the end of a transfer, or forwards
+    /// them to the leader.
     pub(super) fn propose_waiting(&mut self) {
         if self.proposals.is_empty() || self.must_wait() {
             return;
@@ -74,7 +78,7 @@ impl Node {
         let waiting = self.proposals.take();
         self.propose(waiting);
         for message in self.proposals.take_forwarded() {
-            // It is this member that passes it on now.
+            // This member is now the one that forwards the message.
             self.receive_proposal(Message { from: NONE, ..message });
         }
     }
@@ -91,8 +95,9 @@ impl Node {
         self.raft.has_pending_conf_change() && self.held_changes.len() < limits::HELD_CHANGES_MAX
     }
 
-    /// Proposes what was held, one after the other is applied. A member that leads no longer passes its own on,
-    /// and forgets those of others, who know the new leader.
+    /// Proposes held changes, each after the previous one is applied. A member that is no longer
+    /// leader forwards its own changes. It drops those of other members, which can reach the new
+    /// leader themselves.
     pub(super) fn propose_held_changes(&mut self) {
         while !self.raft.has_pending_conf_change()
             && let Some(held) = self.held_changes.pop_front()
@@ -114,7 +119,8 @@ impl Node {
         if batch.is_empty() || has_room && self.raft.propose_batch(batch).is_ok() {
             return;
         }
-        // A leader that is to stay one refuses only for the size of its log.
+        // A leader that is not transferring leadership refuses proposals only because of the size
+        // of its log.
         let is_full = self.raft.is_leader();
         self.refused_for_room += if is_full { request_ids.len() as u64 } else { 0 };
         let failure = if is_full { ProposalFailure::QueueFull } else { ProposalFailure::Dropped };

@@ -1,4 +1,4 @@
-//! A disk without room for the backend file: the steps of [`crate::room_watch`] carried out.
+//! Executes the steps of [`crate::room_watch`] when the disk has no space for the backend file.
 
 use quorate_raft::{Message, MessageKind, Note, NoteLevel};
 
@@ -7,7 +7,8 @@ use crate::effect::Effect;
 use crate::room_watch::Step;
 
 impl Node {
-    /// A leader whose disk has no room for the backend file hands over, or has writes refused where it cannot.
+    /// A leader whose disk has no space for the backend file transfers leadership. If it cannot, it
+    /// requests that writes be refused.
     pub(super) fn watch_room(&mut self) {
         let leads = self.room_watch.is_short() && self.raft.is_leader();
         let status = leads.then(|| self.raft.status());
@@ -38,7 +39,8 @@ impl Node {
         self.notes.push(Note { level, text });
     }
 
-    /// A member without room for its backend file would have to hand the lead over again.
+    /// Declines leadership if the backend file has no space: this member would have to transfer it
+    /// again.
     pub(super) fn declines(&mut self, message: &Message) -> bool {
         let is_declined = message.kind == MessageKind::TimeoutNow && self.room_watch.is_short();
         if is_declined {
