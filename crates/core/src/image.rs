@@ -23,7 +23,7 @@ pub enum InstallError {
     /// The image may not take the file's place.
     #[error(
         "the image of the snapshot at index {index} cannot be put in place of the backend file, which stays \
-         as it was: {fault}; remove this member from the cluster, then its data directory, and add it anew"
+         as it was: {fault}; remove this member from the cluster, then its data directory, and add it again"
     )]
     Unfit {
         /// The snapshot's.

@@ -43,7 +43,7 @@ pub enum StartError {
     /// It is nothing that may be opened.
     #[error(
         "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
-         from the cluster, then its data directory, and add it anew",
+         from the cluster, then its data directory, and add it again",
         path.display()
     )]
     BackendUnusable {

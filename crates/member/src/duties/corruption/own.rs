@@ -97,7 +97,7 @@ pub async fn keep_watch(
                 log::error!(
                     "this member goes on with a state that is bad: no other member hands one out",
                     "local-member-id" = format!("{:x}", handles.info.id()),
-                    "advice" = "remove this member, delete its directory, and add it anew"
+                    "advice" = "remove this member, delete its directory, and add it again"
                 );
             }
             Ok(Verdict::Sound) if was_rebuilt && is_accused(&handles) => {
