@@ -1,18 +1,18 @@
-//! What becomes true once the work of a [`Ready`](crate::Ready) is done, kept until the application says so.
+//! Facts that become true when the work of a [`Ready`](crate::Ready) is done, kept until then.
 
 use crate::log_index::LogIndex;
 use crate::message::Message;
 
-/// What [`Node::advance`](crate::Node::advance) makes known to the core.
+/// The input of the core when the application calls [`Node::advance`](crate::Node::advance).
 #[derive(Debug, Default)]
 pub(crate) struct OnAdvance {
     pub(crate) is_awaited: bool,
-    /// Messages to this member, which attest what has been written, and the report of the write.
+    /// Messages to this member that attest written data, and the report of the write.
     pub(crate) messages: Vec<Message>,
     pub(crate) applied: Option<Applied>,
 }
 
-/// Entries that will have been applied: the last one's index, and the size of all.
+/// Entries that are applied by then: the index of the last one, and the size of all.
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub(crate) last: LogIndex,

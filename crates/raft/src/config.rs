@@ -1,4 +1,4 @@
-//! What a member is told at start.
+//! The settings of a member.
 
 use crate::entry::{MemberId, NONE};
 use crate::error::ConfigError;
@@ -12,54 +12,54 @@ pub enum ReadOnlyOption {
     /// By a round of heartbeats to a quorum.
     #[default]
     Safe,
-    /// By the leader's lease: no message at all, but safe only as long as clocks run at nearly the
-    /// same speed. Needs [`Config::check_quorum`].
+    /// By the leader's lease: without messages, but safe only while clocks run at nearly the same
+    /// speed. Requires [`Config::check_quorum`].
     LeaseBased,
 }
 
-/// The settings of one member. [`Config::new`] gives etcd's.
+/// The settings of one member. [`Config::new`] returns etcd's.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// This member's id.
     pub id: MemberId,
-    /// Ticks without a leader before a member campaigns; each waits up to twice as long, by chance.
+    /// Ticks without a leader before a member campaigns. The actual number is random, between once
+    /// and twice this.
     pub election_tick: u32,
     /// Ticks between heartbeats.
     pub heartbeat_tick: u32,
-    /// Encoded bytes of entries in one append; the first entry always travels.
+    /// Maximum encoded bytes of the entries in one append; the first entry is always sent.
     pub max_size_per_message: u64,
-    /// Encoded bytes of entries handed out for application and not yet applied; zero for the same
-    /// as `max_size_per_message`.
+    /// Maximum encoded bytes of entries that were returned for applying and are not applied yet;
+    /// zero means `max_size_per_message`.
     pub max_committed_size_per_ready: u64,
-    /// Payload bytes that a leader appends ahead of the commit index; zero for no limit.
+    /// Maximum payload bytes that a leader appends ahead of the applied index; zero for no limit.
     pub max_uncommitted_size: u64,
-    /// Appends in flight to one follower.
+    /// Maximum number of appends in flight to one follower.
     pub max_inflight_count: usize,
-    /// Payload bytes in flight to one follower; zero for no limit.
+    /// Maximum payload bytes in flight to one follower; zero for no limit.
     pub max_inflight_bytes: u64,
-    /// Whether a leader that no longer hears from a quorum steps down, and followers that hear
-    /// from a leader ignore candidates.
+    /// Whether a leader steps down when it receives no messages from a quorum, and followers that
+    /// receive messages from a leader ignore candidates.
     pub check_quorum: bool,
-    /// Whether candidates ask first if they could win, before they raise everybody's term (Raft
-    /// thesis, section 9.6).
+    /// Whether a candidate runs a pre-vote before it starts a new term (Raft thesis, section 9.6).
     pub pre_vote: bool,
     /// How linearizable reads are confirmed.
     pub read_only: ReadOnlyOption,
-    /// Whether followers drop proposals instead of passing them on to the leader.
+    /// Whether followers drop proposals instead of forwarding them to the leader.
     pub disable_proposal_forwarding: bool,
-    /// Whether membership changes are proposed without looking at the configuration in force.
-    /// Only for those who check elsewhere: what does not fit will then fail when applied.
+    /// Whether membership changes are proposed without a check against the current configuration.
+    /// Only for applications that check elsewhere: an invalid change fails when it is applied.
     pub disable_conf_change_validation: bool,
     /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
     pub step_down_on_removal: bool,
-    /// Whether storage is written by threads that get messages, instead of between
-    /// [`Node::ready`](crate::Node::ready) and [`Node::advance`](crate::Node::advance).
+    /// Whether storage threads that receive messages write and apply, instead of the application
+    /// between [`Node::ready`](crate::Node::ready) and [`Node::advance`](crate::Node::advance).
     pub async_storage_writes: bool,
-    /// The last entry the state machine has applied; zero for what the log has compacted away.
+    /// The last entry that the state machine has applied; zero for the last compacted entry.
     pub applied: LogIndex,
     /// Seeds the jitter of election timeouts; different for every member.
     pub seed: u64,
-    /// The least level of notes that are kept.
+    /// The lowest level of notes that are kept.
     pub note_level: NoteLevel,
 }
 
@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// Checks the settings and writes out the zeros that stand for something else.
+    /// Checks the settings and replaces zeros by the values that they stand for.
     pub(crate) fn validated(mut self) -> Result<Self, ConfigError> {
         if self.id == NONE || is_local_target(self.id) {
             return Err(ConfigError::Id(self.id));

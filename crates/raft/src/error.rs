@@ -1,9 +1,8 @@
-//! Why the core refuses a configuration, a proposal or a message.
+//! Reasons why the core refuses a configuration, a proposal or a message.
 //!
-//! Everything here is an answer, not a failure of this machine: the core has none of those. A
-//! message is refused when acting on it would break an invariant, which a correct peer never asks
-//! for; the application logs the refusal as its [kind](StepError::kind) deserves, and stops a member
-//! whose own log is damaged.
+//! A refusal is a normal result; the core itself has no failures. A message is refused if it would
+//! break an invariant, which a message of a correct peer never does. The application logs a refusal
+//! according to its [kind](StepError::kind), and stops a member whose own log is damaged.
 
 use thiserror::Error;
 
@@ -13,26 +12,26 @@ use crate::log_index::LogIndex;
 use crate::message::MessageKind;
 use crate::term::Term;
 
-/// Why a [`Config`](crate::Config) or a stored state cannot be started from.
+/// Why a member cannot start with a [`Config`](crate::Config) or a stored state.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Zero and the numbers of the storage threads are nobody's id.
+    /// Zero and the ids of the storage threads are not ids of members.
     #[error("{0:x} cannot be a member's id")]
     Id(MemberId),
-    /// A leader has to send heartbeats at some interval.
+    /// A leader must send heartbeats at an interval.
     #[error("heartbeat tick must be greater than 0")]
     HeartbeatTick,
     /// Followers would campaign between two heartbeats.
     #[error("election tick must be greater than heartbeat tick")]
     ElectionTick,
-    /// Nothing could ever be sent.
+    /// No append could ever be sent.
     #[error("max inflight messages must be greater than 0")]
     InflightCount,
-    /// Not even one full message could be in flight.
+    /// One full message would already exceed the limit.
     #[error("max inflight bytes must be >= max message size")]
     InflightBytes,
-    /// Without quorum checks a leader has no lease to base reads on.
+    /// Without check-quorum, a leader has no lease for reads.
     #[error("CheckQuorum must be enabled when ReadOnlyOption is ReadOnlyLeaseBased")]
     LeaseWithoutCheckQuorum,
     /// The stored configuration contradicts itself.
@@ -46,7 +45,7 @@ pub enum ConfigError {
     Commit {
         /// The stored commit index.
         commit: LogIndex,
-        /// The last index known to be committed from the log alone.
+        /// The last index that the log alone proves to be committed.
         first: LogIndex,
         /// The end of the log.
         last: LogIndex,
@@ -56,25 +55,25 @@ pub enum ConfigError {
     Applied {
         /// The configured index.
         applied: LogIndex,
-        /// The last index compacted away.
+        /// The last compacted index.
         first: LogIndex,
         /// The commit index.
         commit: LogIndex,
     },
 }
 
-/// Why a proposal or a message was not acted upon.
+/// Why a proposal or a message was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The proposal went nowhere: no leader, a transfer under way, too much uncommitted, or
-    /// forwarding disabled. It may be proposed again.
+    /// The proposal was dropped: there is no leader, a transfer is in progress, too many bytes are
+    /// uncommitted, or forwarding is disabled. It may be proposed again.
     #[error("raft proposal dropped")]
     ProposalDropped,
-    /// A kind that members only send to themselves came from outside.
+    /// A message of a local kind came from outside.
     #[error("raft: cannot step raft local message")]
     LocalMessage,
-    /// An answer from somebody who is not a member.
+    /// A response from a sender that is not a member.
     #[error("raft: cannot step as peer not found")]
     PeerNotFound,
     /// The message lacks its sender or its term, or claims to come from this member itself.
@@ -87,7 +86,7 @@ pub enum StepError {
         /// Its term.
         term: Term,
     },
-    /// An index is so large that it cannot be genuine, or a log is ahead of the term it is spoken of in.
+    /// An index is too large to be genuine, or a log term is higher than the term of the message.
     #[error("{kind} from {from:x} carries an index or a log term beyond any real one")]
     OutOfRange {
         /// The message's kind.
@@ -95,7 +94,7 @@ pub enum StepError {
         /// Its sender.
         from: MemberId,
     },
-    /// A term so far ahead that it cannot be genuine, and would leave no room for elections.
+    /// The term is too far ahead to be genuine, and would leave no room for elections.
     #[error(
         "{kind} from {from:x} carries term {term}, which no election can have led to from term {own}"
     )]
@@ -112,49 +111,50 @@ pub enum StepError {
     /// A proposal without entries.
     #[error("proposal without entries")]
     EmptyProposal,
-    /// A proposal of a membership change that cannot be read.
+    /// A proposal of a membership change that cannot be decoded.
     #[error("proposal of an unreadable membership change")]
     ConfChange(#[from] wire::DecodeError),
     /// A read request that does not carry exactly one context.
     #[error("read index request with {0} contexts")]
     ReadContexts(usize),
-    /// The entries of an append are not consecutive, or their terms go back.
+    /// The entries of an append are not consecutive, or their terms decrease.
     #[error("append after index {prev_index} has inconsistent entries at position {position}")]
     InconsistentEntries {
         /// The index before the first entry.
         prev_index: LogIndex,
-        /// The position of the first entry that does not fit.
+        /// The position of the first entry that is inconsistent.
         position: usize,
     },
-    /// The leader counts on entries that this member has acknowledged and its log does not have.
+    /// The leader relies on entries that this member has acknowledged but that its log lacks.
     #[error(
         "leader {leader:x} counts on the acknowledgement of log entries up to index {commit}, and the log of \
          this member ends at index {last_index}: it has lost entries"
     )]
     CommitBeyondLog {
-        /// Who says so.
+        /// The leader.
         leader: MemberId,
         /// The commit index in the message.
         commit: LogIndex,
         /// The end of this log.
         last_index: LogIndex,
     },
-    /// The leader does not have what is committed here: it was elected by members that had lost it.
+    /// The leader lacks entries that are committed here: members that had lost them have elected
+    /// it.
     #[error(
         "leader {leader:x} has an entry of term {term} at index {index} of its log, which contradicts the \
          entry of term {own_term} that is committed at index {own_index} on this member: the cluster has \
          lost entries that were acknowledged, and this member still has them"
     )]
     CommitContradicted {
-        /// Whose log it is.
+        /// The leader.
         leader: MemberId,
-        /// The position of its entry.
+        /// The index of the leader's entry.
         index: LogIndex,
-        /// The term of its entry.
+        /// The term of the leader's entry.
         term: Term,
-        /// A committed position at or before which the logs differ, or at which this one is ahead.
+        /// A committed index at or before which the logs differ, or at which this log is ahead.
         own_index: LogIndex,
-        /// The term there.
+        /// The term at that index.
         own_term: Term,
     },
     /// A follower acknowledged entries that this leader does not have.
@@ -175,24 +175,24 @@ pub enum StepError {
     SnapshotConfState(#[source] ConfChangeError),
 }
 
-/// What a refusal says about the group.
+/// The meaning of a refusal for the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Nothing: it happens among correct members.
+    /// None: it happens among correct members.
     Ordinary,
     /// No correct member sends this.
     Impossible,
-    /// Another member has committed entries that this one does not have. Which log is damaged cannot be told
-    /// from here.
+    /// Another member has committed entries that this one does not have. This member cannot
+    /// determine which log is damaged.
     Discord,
     /// The log of this member has lost entries that it had acknowledged. It must not vote again.
     LogLost,
-    /// The group does not have the entries that are committed here. This member has no place in it.
+    /// The group lacks entries that are committed here. This member must leave it.
     GroupLost,
 }
 
 impl StepError {
-    /// What the refusal says about the group.
+    /// The meaning of the refusal for the group.
     #[must_use]
     pub fn kind(&self) -> RefusalKind {
         match self {

@@ -1,54 +1,56 @@
-//! The consensus core: how a group of members agrees on one log, after the Raft thesis (Ongaro,
-//! "Consensus: Bridging Theory and Practice", Stanford 2014) and, message for message, with the
-//! observable behaviour of etcd's raft library 3.7, beside whose members ours have to work.
+//! The consensus core: how a group of members agrees on one log. It follows the Raft thesis
+//! (Ongaro, "Consensus: Bridging Theory and Practice", Stanford 2014). Message for message, it has
+//! the observable behaviour of etcd's raft library 3.7, because groups may contain members of both.
 //!
 //! # The protocol in one page
 //!
-//! Every member keeps a **log** of entries, each created in a **term** by the one leader that term
-//! has. An entry is known by its term and index; where two logs have the same entry, they are
-//! equal up to there. A member applies its log, in order, to a state machine, but only what is
-//! **committed**: what no future leader can lack.
+//! Every member keeps a **log** of entries. Each entry is created in a **term** by the leader of
+//! that term; a term has at most one leader. An entry is identified by its term and index: if two
+//! logs have the same entry, they are equal up to that entry. A member applies its log, in order,
+//! to a state machine, but only the **committed** entries: those that every future leader has.
 //!
-//! *Elections.* A follower that hears of no leader for a while asks the voters for their votes in
-//! a new term. A voter votes once per term, and only for logs that are at least as up to date as
-//! its own. As two majorities overlap, a term has one leader at most, and every leader has every
-//! committed entry. *Pre-votes* find out first whether an election could be won, so that a member
-//! that was cut off does not depose a working leader when it returns; *check-quorum* makes a leader
-//! step down that no longer reaches a majority, and followers ignore candidates while it does.
+//! *Elections.* A follower that receives no message from a leader for some time requests votes from
+//! the voters in a new term. A voter votes once per term, and only for a candidate whose log is at
+//! least as up to date as its own. As two majorities overlap, a term has at most one leader, and
+//! every leader has every committed entry. A *pre-vote* first finds out whether an election could
+//! be won, so that a member that was partitioned does not depose a working leader when it returns.
+//! With *check-quorum*, a leader that no longer reaches a majority steps down, and followers that
+//! receive messages from a leader ignore candidates.
 //!
-//! *Replication.* The leader appends proposals to its log and sends followers what they lack,
-//! ahead of their acknowledgements but within a window. A follower whose log differs loses what is
-//! different. Once a majority holds an entry of the leader's term, that entry and all before it
-//! are committed. Followers too far behind get a snapshot of the state machine instead.
+//! *Replication.* The leader appends proposals to its log and sends followers the entries that they
+//! lack. It sends ahead of their acknowledgements, but within a window. A follower whose log
+//! differs replaces the entries that differ. When a majority has an entry of the leader's term,
+//! that entry and all entries before it are committed. Followers that are too far behind receive a
+//! snapshot of the state machine instead.
 //!
-//! *Membership* changes travel through the log and take effect when applied: one voter at a time,
-//! or any number through a joint configuration, in which old and new majorities both decide.
-//! *Learners* receive the log without a vote.
+//! *Membership* changes are entries of the log and take effect when they are applied. They change
+//! one voter at a time, or any number of voters through a joint configuration, in which decisions
+//! need the old and the new majority. *Learners* receive the log but have no vote.
 //!
-//! *Reads* need no entry: the leader confirms by a round of heartbeats that it still leads, and a
-//! read at the commit index of before that round is linearizable.
+//! *Reads* need no entry. The leader confirms by a round of heartbeats that it still leads; a read
+//! at the commit index that it had before that round is linearizable.
 //!
-//! # The shape of the crate
+//! # Structure of the crate
 //!
-//! Values in, values out: no IO, clock, thread, lock, async or hidden randomness. Time comes as
-//! [`tick`](Node::tick)s, chance as a seed, the disk as a [`Storage`] that is read and never
-//! written. A run is a function of configuration, storage and the order of calls, so any failure
-//! can be replayed from its seed.
+//! The crate is deterministic: it has no IO, clock, thread, lock, async code or hidden randomness.
+//! The caller provides time as [`tick`](Node::tick)s, randomness as a seed, and the disk as a
+//! [`Storage`] that the core reads and never writes. A run is a function of the configuration, the
+//! storage and the order of calls, so any failure can be replayed from its seed.
 //!
-//! | module | holds |
+//! | module | content |
 //! |---|---|
-//! | `node`, `ready`, `advance` | what the application calls and gets: [`Node`], [`Ready`]. **Start here.** |
-//! | `raft` | the state of a member; terms; which message goes where |
+//! | `node`, `ready`, `advance` | the interface of the application: [`Node`], [`Ready`]. **Start here.** |
+//! | `raft` | the state of a member; terms; dispatch of messages |
 //! | `election`, `proposal`, `replication`, `snapshot`, `read_index`, `transfer`, `membership` | the protocol, by concern, as methods of that state |
-//! | `log`, `unstable`, `storage` | the log: as a whole, its end that is still being written, the rest |
-//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members, and a leader's books about each and about reads |
-//! | [`quorum`], [`joint`], [`confchange`] | the mathematics of agreement and of changing who agrees |
+//! | `log`, `unstable`, `storage` | the whole log; its end that is not written yet; its written part |
+//! | `tracker`, `progress`, `inflights`, `pending_reads` | the members; the leader's progress of each member and its pending reads |
+//! | [`quorum`], [`joint`], [`confchange`] | quorum decisions and membership changes |
 //! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
 //! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
 //!
 //! # Example
 //!
-//! A group of one elects itself and commits a proposal.
+//! A group with one member elects itself and commits a proposal.
 //!
 //! ```
 //! use quorate_raft::{Config, HardState, LogIndex, MemoryStorage, Node, Snapshot, Term};
@@ -77,28 +79,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Where it differs from etcd's library
+//! # Differences from etcd's library
 //!
-//! * What a correct member never sends is refused with a [`StepError`] instead of a panic, and a
-//!   heartbeat context of any length is harmless.
-//! * A leader whose log contradicts what is committed here is refused too, where etcd's followers answer it
-//!   for ever, and so is a term that leaves no room for elections.
-//! * The only voter of a group waits with reads until it has committed an entry of its term, and a
-//!   leader that has left the group does not answer for the voter that remains.
-//! * A refused proposal leaves no trace: it does not block membership changes until later entries
-//!   are applied.
-//! * A transfer request from a former leader is dropped, not passed on.
+//! * A message that a correct member never sends is refused with a [`StepError`] instead of a
+//!   panic, and a heartbeat context of any length is harmless.
+//! * A message of a leader whose log contradicts the committed entries of this member is refused;
+//!   etcd's followers answer such a leader for ever. A term that leaves no room for elections is
+//!   refused too.
+//! * The only voter of a group delays reads until it has committed an entry of its term. A leader
+//!   that has left the group does not answer reads for the remaining voter.
+//! * A refused proposal has no effect: it does not block membership changes until later entries are
+//!   applied.
+//! * A transfer request that a former leader has forwarded is dropped, not forwarded again.
 //!
 //! # Not here
 //!
-//! Encoding messages, sending and receiving them, the write-ahead log, the state machine, and what
-//! a member decides above the protocol: when to take snapshots, whom to admit, what to limit.
+//! Encoding, sending and receiving messages, the write-ahead log, the state machine, and decisions
+//! above the protocol: when to take snapshots, which members to admit, what to limit.
 //!
 //! # Tests
 //!
-//! `tests/interaction` runs golden scripts, etcd's own among them; `tests/schedules` runs groups
-//! under random trouble and checks Raft's safety properties; `tests/properties.rs` and the unit
-//! tests compare parts with naive models. `benches/proposals.rs` measures the hot path.
+//! `tests/interaction` runs golden scripts, including etcd's own. `tests/schedules` runs groups
+//! under random faults and checks Raft's safety properties. `tests/properties.rs` and the unit
+//! tests compare parts with simple models. `benches/proposals.rs` measures the hot path.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 #![forbid(unsafe_code)]

@@ -1,32 +1,33 @@
-//! One member of a group, as the application drives it.
+//! The interface of one member for the application.
 //!
 //! # The application's duties
 //!
-//! It calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every message
-//! that arrives from a peer, and [`propose`](Node::propose) and its siblings as it needs. After
-//! any batch of such calls it takes a [`Ready`](crate::Ready) and does what it says. There are two ways.
+//! The application calls [`tick`](Node::tick) at regular intervals, [`step`](Node::step) with every
+//! message from a peer, and [`propose`](Node::propose) and similar methods when needed. After any
+//! number of such calls, it takes a [`Ready`](crate::Ready) and does the work in it, in one of two
+//! ways.
 //!
 //! **Synchronously.** Write `hard_state`, `entries` and `snapshot` to disk; append them to
 //! [`storage_mut`](Node::storage_mut); send `messages`; apply `committed_entries`, calling
 //! [`apply_conf_change`](Node::apply_conf_change) for each membership change among them; then call
-//! [`advance`](Node::advance). A leader may send before it writes, because what attests its own
-//! writes is not among the messages.
+//! [`advance`](Node::advance). A leader may send before it writes, because messages that attest its
+//! own writes are not among `messages`.
 //!
-//! **Asynchronously** ([`Config::async_storage_writes`]). Everything to write is in a
-//! [`StorageAppend`](crate::MessageKind::StorageAppend) message, everything to apply in a
-//! [`StorageApply`](crate::MessageKind::StorageApply) message, among `messages`. Each is to be
-//! worked off in order by its own thread, which afterwards delivers the message's `responses`:
-//! those to other members by sending them, those to this member through
-//! [`step_local`](Node::step_local). Nothing else waits for the disk, and `advance` is not called.
-//! A `StorageAppend` without responses need not be synced.
+//! **Asynchronously** ([`Config::async_storage_writes`]). Data to write is in a
+//! [`StorageAppend`](crate::MessageKind::StorageAppend) message, entries to apply in a
+//! [`StorageApply`](crate::MessageKind::StorageApply) message, both among `messages`. A thread for
+//! each kind must process them in order and then deliver the message's `responses`: those for other
+//! members are sent, those for this member are passed to [`step_local`](Node::step_local). Other
+//! messages do not wait for the disk, and `advance` is not called. A `StorageAppend` without
+//! responses need not be synced.
 //!
-//! Either way the storage that the core reads must hold what a write contained when that write is
-//! reported. It may hold it earlier.
+//! In both cases, when a write is reported, the storage that the core reads must contain its data.
+//! It may contain the data earlier.
 //!
 //! # What is checked here
 //!
-//! Messages come from other machines. Whatever a correct member would never send is refused with
-//! a [`StepError`] before it touches any state; it never panics.
+//! Messages come from other machines. A message that a correct member would never send is refused
+//! with a [`StepError`] before it changes any state; it never causes a panic.
 
 use bytes::Bytes;
 
@@ -49,9 +50,9 @@ use crate::tracker::ProgressMap;
 /// How the transfer of a snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotOutcome {
-    /// The follower has it.
+    /// The follower has received the snapshot.
     Finished,
-    /// The follower does not have it.
+    /// The follower has not received the snapshot.
     Failed,
 }
 
@@ -59,32 +60,32 @@ pub enum SnapshotOutcome {
 #[derive(Debug)]
 pub struct Node<S> {
     pub(crate) raft: Raft<S>,
-    /// As last handed out.
+    /// As last returned by `ready`.
     pub(crate) soft_state: SoftState,
     pub(crate) hard_state: HardState,
-    /// With synchronous writes: what the last [`Ready`] becomes true of once it is done.
+    /// With synchronous writes: the effects of the last [`Ready`] when it is done.
     pub(crate) on_advance: OnAdvance,
 }
 
-/// Life and time.
+/// Construction, time and elections.
 impl<S: Storage> Node<S> {
-    /// A member that starts, or restarts, from what `storage` holds.
+    /// A member that starts or restarts with the state in `storage`.
     ///
-    /// The storage's [initial state](Storage::initial_state) names the configuration at
-    /// [`Config::applied`]; without one, the member waits to be sent a log or a snapshot.
+    /// The storage's [initial state](Storage::initial_state) contains the configuration at
+    /// [`Config::applied`]. Without a configuration, the member waits for a log or a snapshot.
     pub fn new(config: Config, storage: S) -> Result<Self, ConfigError> {
         let raft = Raft::new(config, storage)?;
         let (soft_state, hard_state) = (raft.soft_state(), raft.hard_state());
         Ok(Self { raft, soft_state, hard_state, on_advance: OnAdvance::default() })
     }
 
-    /// Lets one unit of time pass.
+    /// Advances one tick.
     pub fn tick(&mut self) {
         self.raft.tick();
     }
 
-    /// Lets one unit of time pass for a member that may not campaign now. Where an election is due,
-    /// it only stops following the leader it has not heard from.
+    /// Advances one tick for a member that must not campaign now. If an election is due, the member
+    /// only stops following the leader that has sent no messages.
     pub fn tick_without_campaign(&mut self) {
         self.raft.tick_without_campaign();
     }
@@ -94,8 +95,8 @@ impl<S: Storage> Node<S> {
         self.raft.handle_hup();
     }
 
-    /// Stops following the leader, so that this member may vote for another at once. Only a
-    /// follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe) does.
+    /// Stops following the leader, so that this member may vote for another at once. Has an effect
+    /// only on a follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe).
     pub fn forget_leader(&mut self) {
         self.step_own(Message::new(MessageKind::ForgetLeader, NONE));
     }
@@ -114,13 +115,13 @@ impl<S: Storage> Node<S> {
 
 /// Requests.
 impl<S: Storage> Node<S> {
-    /// Proposes one entry. It is in the log once it comes back among the committed entries; until
-    /// then it may be lost, with a leader for instance.
+    /// Proposes one entry. The proposal has succeeded only when the entry is among the committed
+    /// entries; until then it may be lost, for example with a leader.
     pub fn propose(&mut self, data: Bytes) -> Result<(), StepError> {
         self.propose_batch([data])
     }
 
-    /// Proposes entries that are accepted as a whole or not at all. Costs far less than one by one.
+    /// Proposes entries that are accepted all or none. This is much cheaper than single proposals.
     pub fn propose_batch(
         &mut self,
         batch: impl IntoIterator<Item = Bytes>,
@@ -135,7 +136,8 @@ impl<S: Storage> Node<S> {
         self.raft.step(Message { from, entries, ..Message::new(kind, NONE) })
     }
 
-    /// Proposes a membership change. A leader that finds it unfit appends an empty entry instead.
+    /// Proposes a membership change. A leader appends an empty entry instead if the change is
+    /// invalid.
     pub fn propose_conf_change(
         &mut self,
         change: impl Into<AnyConfChange>,
@@ -145,8 +147,8 @@ impl<S: Storage> Node<S> {
         self.raft.step(Message { entries, ..Message::new(kind, NONE) })
     }
 
-    /// Puts a committed membership change in force. Called when the change is applied, unless the
-    /// application rejects it; then it may call with the node id zeroed, or not at all.
+    /// Puts a committed membership change into force. The application calls it when it applies the
+    /// change. If it rejects the change, it either sets the node id to zero or does not call.
     pub fn apply_conf_change(
         &mut self,
         change: impl Into<ConfChangeV2>,
@@ -154,18 +156,17 @@ impl<S: Storage> Node<S> {
         self.raft.apply_conf_change(&change.into())
     }
 
-    /// Asks for an index from which on a read is linearizable. The answer is a
-    /// [`ReadState`](crate::ReadState) with the same context, or never comes: the request is
-    /// dropped if there is no leader, and its messages may be lost. `context` must differ from
-    /// that of every other request of any member.
+    /// Requests an index from which on a read is linearizable. The answer is a
+    /// [`ReadState`](crate::ReadState) with the same context. It may never come: the request is
+    /// dropped if there is no leader, and its messages may be lost. `context` must differ from that
+    /// of every other request of any member.
     pub fn read_index(&mut self, context: Bytes) {
         let entries = vec![Entry::proposal(EntryKind::Normal, context)];
         let kind = MessageKind::ReadIndex;
         self.step_own(Message { entries, ..Message::new(kind, NONE) });
     }
 
-    /// Asks the leader to hand over to `to`. Nothing tells that it did not work out but the
-    /// absence of a new leader.
+    /// Requests that the leader transfer leadership to `to`. A failure is not reported.
     pub fn transfer_leader(&mut self, to: MemberId) {
         self.step_about(MessageKind::TransferLeader, to, false);
     }
@@ -175,8 +176,8 @@ impl<S: Storage> Node<S> {
         self.step_about(MessageKind::Unreachable, id, false);
     }
 
-    /// Reports how the transfer of a snapshot to a member ended. Every snapshot message must be
-    /// followed by a report, or nothing else is sent to the member until it acknowledges.
+    /// Reports how the transfer of a snapshot to a member ended. Every snapshot message requires a
+    /// report; without it, the member receives nothing else until it acknowledges.
     pub fn report_snapshot(&mut self, id: MemberId, outcome: SnapshotOutcome) {
         let is_failed = outcome == SnapshotOutcome::Failed;
         self.step_about(MessageKind::SnapshotStatus, id, is_failed);
@@ -194,17 +195,17 @@ impl<S: Storage> Node<S> {
 
 /// Messages.
 impl<S: Storage> Node<S> {
-    /// Acts on a message from another member.
+    /// Processes a message from another member.
     pub fn step(&mut self, mut message: Message) -> Result<(), StepError> {
         self.check_foreign(&message)?;
         if matches!(message.kind, MessageKind::Propose | MessageKind::ReadIndex) {
-            // What is passed on to a leader belongs to no term.
+            // A message that is forwarded to a leader has no term.
             message.term = Term::ZERO;
         }
         self.raft.step(message)
     }
 
-    /// Acts on a response that one of this member's storage threads delivers.
+    /// Processes a response from one of this member's storage threads.
     pub fn step_local(&mut self, message: Message) -> Result<(), StepError> {
         let id = self.raft.config.id;
         let reporter = if message.kind == MessageKind::StorageAppendResponse {
@@ -229,7 +230,7 @@ impl<S: Storage> Node<S> {
         self.raft.tracker.progress.contains_key(&id)
     }
 
-    /// Refuses what no correct member sends.
+    /// Refuses a message that no correct member sends.
     fn check_foreign(&self, message: &Message) -> Result<(), StepError> {
         let Message { kind, from, term, .. } = *message;
         if kind.is_local() {
@@ -249,7 +250,7 @@ impl<S: Storage> Node<S> {
         if term > believed_term_max(self.raft.term) {
             return Err(StepError::Term { kind, from, term, own: self.raft.term });
         }
-        // Nobody's log is ahead of the term its owner speaks in.
+        // A log is never ahead of its owner's term.
         let is_ahead = kind.carries_term() && log_term > term;
         let is_beyond_any = log_term.get() > POSITION_MAX
             || indexes.iter().any(|index| index.get() > POSITION_MAX)
@@ -277,7 +278,7 @@ impl<S: Storage> Node<S> {
         self.raft.config.id
     }
 
-    /// The leader of the current term as far as known, or [`NONE`].
+    /// The known leader of the current term, or [`NONE`].
     #[must_use]
     pub fn leader(&self) -> MemberId {
         self.raft.leader
@@ -319,25 +320,25 @@ impl<S: Storage> Node<S> {
         self.raft.log.applied()
     }
 
-    /// Payload of the entries that this member has taken on as leader and that are not applied here yet.
+    /// Payload bytes of the entries that this leader has accepted and that it has not applied yet.
     #[must_use]
     pub fn uncommitted_bytes(&self) -> u64 {
         self.raft.uncommitted_bytes
     }
 
-    /// The end of the log, written or not.
+    /// The index of the last entry, written or not.
     #[must_use]
     pub fn last_index(&self) -> LogIndex {
         self.raft.log.last_index()
     }
 
-    /// The term of the entry at `index`, written or not, if the log still knows it.
+    /// The term of the entry at `index`, written or not; `None` if it is not in the log.
     #[must_use]
     pub fn term_at(&self, index: LogIndex) -> Option<Term> {
         self.raft.log.term(index).ok()
     }
 
-    /// Whether an entry of the current term is committed. Before that a new leader does not know
+    /// Whether an entry of the current term is committed. Before that, a new leader does not know
     /// how far its predecessors had committed.
     #[must_use]
     pub fn has_committed_in_term(&self) -> bool {
@@ -350,14 +351,14 @@ impl<S: Storage> Node<S> {
         self.raft.log.has_unapplied_conf_change()
     }
 
-    /// Whether this leader's log may hold a membership change that is not applied yet. Another one that is
-    /// proposed now would become an empty entry.
+    /// Whether this leader's log may contain a membership change that is not applied yet. A further
+    /// change that is proposed now would become an empty entry.
     #[must_use]
     pub fn has_pending_conf_change(&self) -> bool {
         self.is_leader() && self.raft.pending_conf_index > self.raft.log.applied()
     }
 
-    /// Whom this leader is handing over to, or [`NONE`].
+    /// The member to which this leader is transferring leadership, or [`NONE`].
     #[must_use]
     pub fn transferee(&self) -> MemberId {
         self.raft.transferee
@@ -369,26 +370,27 @@ impl<S: Storage> Node<S> {
         self.raft.tracker.config.conf_state()
     }
 
-    /// A copy of everything of interest. Not for hot paths.
+    /// A copy of the member's state. Too expensive for hot paths.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.raft)
     }
 
-    /// Ticks since a leader last looked for its quorum, or another member last heard from a leader.
+    /// For a leader, the ticks since it last checked its quorum; for other members, the ticks since
+    /// they last received a message from a leader.
     #[must_use]
     pub const fn election_elapsed(&self) -> u32 {
         self.raft.election_elapsed
     }
 
-    /// A leader's books about the members, itself included; nobody else keeps any.
+    /// A leader's progress of each member, including itself; `None` on other members.
     #[must_use]
     pub fn progress(&self) -> Option<&ProgressMap> {
         self.is_leader().then_some(&self.raft.tracker.progress)
     }
 
-    /// The highest number that a quorum of the voters has acknowledged, where `acked` gives each
-    /// voter's.
+    /// The highest number that a quorum of the voters has acknowledged; `acked` returns the number
+    /// of each voter.
     pub fn quorum_agreed(&self, acked: impl Fn(MemberId) -> Option<u64>) -> u64 {
         self.raft.tracker.config.voters.agreed(acked)
     }
@@ -405,15 +407,16 @@ impl<S: Storage> Node<S> {
         &self.raft.log.storage
     }
 
-    /// The written log, to append to. It is compacted only up to [`applied_index`](Self::applied_index): the
-    /// core still reads what follows. [`compact`](Node::compact) asserts that.
+    /// The written log, to which the application appends. It may be compacted only up to
+    /// [`applied_index`](Self::applied_index), because the core still reads later entries.
+    /// [`compact`](Node::compact) asserts that.
     pub fn storage_mut(&mut self) -> &mut S {
         &mut self.raft.log.storage
     }
 }
 
 impl Node<MemoryStorage> {
-    /// Drops the entries of the log up to and including `index`, which must be reported to be applied.
+    /// Drops the entries of the log up to and including `index`, which must be reported as applied.
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
         assert!(
             index <= self.applied_index(),

@@ -1,14 +1,15 @@
-//! The work that steps leave for the application: what to write, send and apply.
+//! The pending work for the application: data to write, messages to send, entries to apply.
 //!
-//! [`Node::ready`] collects it, in one of two forms: to be done in order and reported by one
-//! [`Node::advance`], or as messages to two storage threads, which report for themselves. Either
-//! way each piece is handed out once.
+//! [`Node::ready`] collects the work in one of two forms. With synchronous writes, the application
+//! does it in order and reports it by one [`Node::advance`]. With asynchronous writes, messages
+//! carry it to two storage threads, which report their own work. Each piece of work is returned
+//! once.
 //!
 //! # Invariants
 //!
-//! * What attests a write is held back until that write is reported: with synchronous writes it is
-//!   sent after the write, with asynchronous writes it is among the write's responses.
-//! * The report of a write also covers all writes before it.
+//! * A message that attests a write leaves only after the write: with synchronous writes it is sent
+//!   after the write, with asynchronous writes it is among the write's responses.
+//! * The report of a write also covers all earlier writes.
 
 use crate::advance::Applied;
 use crate::entry::{Entry, encoded_bytes, payload_bytes};
@@ -17,33 +18,35 @@ use crate::node::Node;
 use crate::state::{HardState, ReadState, Snapshot, SoftState};
 use crate::storage::Storage;
 
-/// Outstanding work, in the order in which it is to be done. See [`Node`] for the two ways of doing
+/// Pending work, in the order in which it must be done. [`Node`] describes the two ways of doing
 /// it. With asynchronous writes, `entries`, `snapshot` and `committed_entries` are empty: they are
 /// in the messages to the storage threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// Leader and role, if they have changed. Need not be stored.
+    /// Leader and role, if they have changed. They need not be stored.
     pub soft_state: Option<SoftState>,
-    /// Term, vote and commit index, if they have changed: to be written.
+    /// Term, vote and commit index to write, if they have changed.
     pub hard_state: Option<HardState>,
-    /// Answers to read requests. They wait for nothing but their index to be applied.
+    /// Answers to read requests. They depend only on their index being applied.
     pub read_states: Vec<ReadState>,
-    /// Entries to append to the stored log, replacing what is there from the first of them on.
+    /// Entries to append to the stored log. They replace the stored entries from the first one's
+    /// index on.
     pub entries: Vec<Entry>,
-    /// A snapshot to install, before entries are appended after it.
+    /// A snapshot to install before entries are appended after it.
     pub snapshot: Option<Snapshot>,
     /// Entries to apply, after `entries` and `snapshot` are written.
     pub committed_entries: Vec<Entry>,
-    /// Messages to send. With synchronous writes, only after everything above is written; with
-    /// asynchronous writes at once, the work for the storage threads among them.
+    /// Messages to send. With synchronous writes, they are sent only after everything above is
+    /// written. With asynchronous writes, they are sent at once, and include the work for the
+    /// storage threads.
     pub messages: Vec<Message>,
-    /// Whether the writes must have reached the disk before messages are sent: not if only the
-    /// commit index has moved.
+    /// Whether the writes must be durable before messages are sent. False if only the commit index
+    /// has changed.
     pub must_sync: bool,
 }
 
 impl<S: Storage> Node<S> {
-    /// Whether [`ready`](Self::ready) would have anything.
+    /// Whether [`ready`](Self::ready) would return any work.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         let raft = &self.raft;
@@ -58,8 +61,8 @@ impl<S: Storage> Node<S> {
             || raft.log.has_next_committed(self.applies_unstable())
     }
 
-    /// Takes the outstanding work. With synchronous writes, [`advance`](Self::advance) must have
-    /// been called since the last time.
+    /// Takes the pending work. With synchronous writes, [`advance`](Self::advance) must be called
+    /// between two calls.
     pub fn ready(&mut self) -> Ready {
         assert!(!self.on_advance.is_awaited, "every Ready is followed by advance");
         let applies_unstable = self.applies_unstable();
@@ -99,7 +102,7 @@ impl<S: Storage> Node<S> {
         ready
     }
 
-    /// Reports that the last [`Ready`] has been dealt with: written, and applied.
+    /// Reports that the work of the last [`Ready`] is done: written and applied.
     pub fn advance(&mut self) {
         assert!(!self.raft.config.async_storage_writes, "storage threads report for themselves");
         let done = std::mem::take(&mut self.on_advance);
@@ -147,7 +150,8 @@ impl<S: Storage> Node<S> {
         let from = self.raft.config.id;
         if is_append_needed {
             let hard_state = ready.hard_state.unwrap_or_default();
-            // The report comes last: what it makes the core forget, the others still need.
+            // The report is last, because the core discards data after it that the other responses
+            // need.
             responses.extend(self.append_report(ready));
             ready.messages.push(Message {
                 from,
@@ -176,11 +180,11 @@ impl<S: Storage> Node<S> {
         }
     }
 
-    /// The message that reports this write, and with it all earlier ones, to be done.
+    /// The message that reports this write, and all earlier ones, as done.
     ///
-    /// It names the end of the log even if this write adds nothing to it. Reports are heeded only
-    /// in the term they were made in, because entries replaced since then may be written again;
-    /// so entries whose own report came too late are covered by a later one.
+    /// It names the end of the log even if this write adds no entries. A report counts only in the
+    /// term in which it was made, because replaced entries may have been written again since.
+    /// Entries whose own report came too late are therefore covered by a later report.
     fn append_report(&self, ready: &Ready) -> Option<Message> {
         let raft = &self.raft;
         let has_entries = raft.log.unstable.count() > 0;

@@ -1,8 +1,8 @@
-//! The part of the log that is already written, as the core reads it back.
+//! The interface through which the core reads the written part of the log.
 //!
-//! The core never writes: it says in [`Ready`](crate::Ready) what has to be written, and reads
-//! through this trait what has been. All methods are called in the course of a step and must
-//! answer from memory; [`MemoryStorage`] is the implementation that members use.
+//! The core never writes. It returns the data to write in [`Ready`](crate::Ready) and reads written
+//! data through this trait. All methods are called during a step and must answer from memory.
+//! [`MemoryStorage`] is the implementation that members use.
 
 mod memory;
 
@@ -19,16 +19,16 @@ use crate::term::Term;
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// The position lies before the first entry: a snapshot has taken its place.
+    /// The position is before the first entry: a snapshot has replaced it.
     #[error("requested index is unavailable due to compaction")]
     Compacted,
-    /// The position lies beyond the last entry.
+    /// The position is after the last entry.
     #[error("requested entry at index is unavailable")]
     Unavailable,
-    /// A snapshot is being made; ask again.
+    /// A snapshot is being made; retry later.
     #[error("snapshot is temporarily unavailable")]
     SnapshotTemporarilyUnavailable,
-    /// A snapshot at this index would be older than the one already there.
+    /// A snapshot at this index would be older than the existing one.
     #[error("requested index is older than the existing snapshot")]
     SnapshotOutOfDate,
 }
@@ -38,8 +38,8 @@ pub trait Storage {
     /// The hard state and configuration to start from.
     fn initial_state(&self) -> (HardState, ConfState);
 
-    /// Entries in `[lo, hi)`, as many of the first as fit into `bytes_max` encoded bytes, but at
-    /// least one. `hi` is never beyond `last_index() + 1`.
+    /// Entries in `[lo, hi)`, from the start, as many as fit into `bytes_max` encoded bytes, but at
+    /// least one. `hi` is at most `last_index() + 1`.
     fn entries(
         &self,
         lo: LogIndex,
@@ -47,16 +47,16 @@ pub trait Storage {
         bytes_max: u64,
     ) -> Result<Vec<Entry>, StorageError>;
 
-    /// The term of the entry at `index`, known for `[first_index() - 1, last_index()]`. The term
-    /// just before the first entry (zero at index zero) is what a follower compares.
+    /// The term of the entry at `index`, which must be in `[first_index() - 1, last_index()]`.
+    /// Followers compare the term before the first entry; it is zero at index zero.
     fn term(&self, index: LogIndex) -> Result<Term, StorageError>;
 
-    /// The index of the first entry, whether or not there is one.
+    /// The index of the first entry, even if the log is empty.
     fn first_index(&self) -> LogIndex;
 
-    /// The index of the last entry; `first_index() - 1` without entries.
+    /// The index of the last entry; `first_index() - 1` if the log is empty.
     fn last_index(&self) -> LogIndex;
 
-    /// A snapshot to send to a follower that needs entries from before `first_index()`.
+    /// A snapshot for a follower that needs entries before `first_index()`.
     fn snapshot(&self) -> Result<Snapshot, StorageError>;
 }
