@@ -1,4 +1,4 @@
-//! Why a request got no answer of the state machine's, in etcd's words.
+//! Errors of requests that the state machine did not answer, with etcd's texts.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::threads::bound::Full;
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages are etcd's texts")]
 pub enum RequestError {
-    /// Every member answers so.
+    /// The state machine refused the request; every member returns the same error.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Every member turns the membership change down.
+    /// The membership change was refused; every member returns the same error.
     #[error(transparent)]
     Membership(MembershipRefusal),
     #[error("etcdserver: request is too large")]

@@ -1,16 +1,15 @@
-//! The member as others use it, in handles: [`MemberInfo`] to look at, [`AccessControl`] to be passed by clients' requests,
-//! [`Reader`] to read, [`Proposer`] to change, [`Accounts`] to log in by, [`Administrator`] to give orders,
-//! [`StreamEnds`] to be told when a stream has to end.
+//! Handles of a running member: [`MemberInfo`] for status, [`AccessControl`] for permission checks, [`Reader`] for
+//! reads, [`Proposer`] for changes, [`Accounts`] for logins and users, [`Administrator`] for maintenance, and
+//! [`StreamEnds`] for the end of streams.
 //!
-//! Everything here may be called from any connection runtime. Nothing blocks: what takes long is awaited,
-//! and what the core threads own is reached by messages or read from published views. A service takes the
-//! handles that it needs, and no others.
+//! Every connection runtime may call the handles. No call blocks: long operations are awaited, and the data of the core
+//! threads is reached by messages or read from published views. A service takes only the handles that it needs.
 //!
 //! # Not here
 //!
-//! gRPC and HTTP (`edge`), what the member does by itself (`housekeeping`), and what is built on the
-//! handles: who leads (`leadership`), renewing leases (`lease_holder`), changing the members (`membership`),
-//! agreeing on versions (`versions`).
+//! gRPC and HTTP (`edge`), the member's background work (`housekeeping`), and the modules that use the handles:
+//! elections and leadership (`leadership`), lease renewal (`lease_holder`), membership changes (`membership`), and the
+//! agreement on versions (`versions`).
 
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ use crate::threads::member_status::MemberStatus;
 use crate::threads::pending_proposals::PendingProposals;
 use crate::threads::request_id::RequestIds;
 
-/// Everything a [`Handles`] is made of.
+/// The parts of a [`Handles`].
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
@@ -66,19 +65,19 @@ pub(crate) struct Parts {
 /// The handles of one member.
 #[derive(Debug)]
 pub struct Handles {
-    /// To look at.
+    /// Status of the member.
     pub info: Arc<MemberInfo>,
-    /// To be passed by requests of clients.
+    /// Permission checks for clients' requests.
     pub access_control: Arc<AccessControl>,
-    /// To read.
+    /// Reads.
     pub reader: Arc<Reader>,
-    /// To change.
+    /// Changes through the log.
     pub proposer: Arc<Proposer>,
-    /// To log in by, and to change users.
+    /// Logins and changes of users.
     pub accounts: Arc<Accounts>,
-    /// To give orders to the threads.
+    /// Maintenance operations of the threads.
     pub administrator: Arc<Administrator>,
-    /// To be told when a stream has to end.
+    /// Notification of streams that have to end.
     pub streams: Arc<StreamEnds>,
     /// The other members.
     pub peers: Arc<Peers>,

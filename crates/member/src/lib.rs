@@ -1,19 +1,19 @@
-//! A running member: its threads, the handles through which others use it, and its own duties.
+//! A running member: its threads, the handles for other crates, and its background duties.
 //!
-//! [`start`] starts the threads and returns [`Handles`]: a [`MemberInfo`] to look at, a [`Reader`], a [`Proposer`],
-//! an [`Administrator`], [`StreamEnds`] and more. The modules form three layers, and each layer imports only from the
-//! layers below it (`cargo xtask tidy` checks this):
+//! [`start`] starts the threads and returns [`Running`], which contains the [`Handles`]: a [`MemberInfo`] for status, a
+//! [`Reader`], a [`Proposer`], an [`Administrator`], [`StreamEnds`] and more. The modules form three layers, and each
+//! layer imports only from the layers below it (`cargo xtask tidy` checks this):
 //!
 //! | layer | contains |
 //! |---|---|
-//! | `duties` | what a member does on its own: housekeeping, leases, versions, membership changes |
-//! | `requests` | what a client's request passes: admission, access control, reads, proposals |
+//! | `duties` | background work: housekeeping, leases, versions, membership changes |
+//! | `requests` | the path of a client's request: admission, access control, reads, proposals |
 //! | `threads` | the threads, their channels, and the state that they share |
 //!
 //! # Not here
 //!
-//! In which order things are made durable and carried out (`core`); how members reach each other (`peer`); the ports
-//! for clients (`edge`); and the start of a whole server (`server`).
+//! The order in which entries are made durable and applied (`core`); connections between members (`peer`); client ports
+//! (`edge`); and the start of a whole server (`server`).
 
 mod duties;
 mod error;

@@ -1,4 +1,4 @@
-//! The start of a member's threads, and their end.
+//! Start and stop of a member's threads.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ use crate::threads::reports::Reports;
 use crate::threads::request_id::RequestIds;
 use crate::threads::timed_disk::DiskTimes;
 
-/// The way into a member before there is one: the transport reports by it, and is needed to start the member.
+/// The input channels of a member, created before the member: the transport needs them for its reports, and the member
+/// needs the transport.
 #[derive(Debug)]
 pub struct Entrance {
     handle: DriverHandle,
@@ -50,64 +51,64 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// A way for one member, whose faults are reported there.
+    /// Creates the channels of one member, whose faults are reported to `faults`.
     #[must_use]
     pub fn new(faults: FaultReports) -> Self {
         let (handle, inputs) = DriverHandle::channel();
         Self { handle, inputs, faults }
     }
 
-    /// What the transport reports to.
+    /// The handle for the transport's reports.
     #[must_use]
     pub fn reports(&self) -> Reports {
         Reports { driver: self.handle.clone(), faults: self.faults.clone() }
     }
 }
 
-/// What a member is started with.
+/// The parts from which a member is started.
 #[expect(missing_debug_implementations, reason = "a state machine prints nothing of use")]
 pub struct Start {
-    /// Who it is.
+    /// The ids and the name of the member.
     pub identity: Identity,
-    /// What a request may be.
+    /// The limits on requests.
     pub limits: Limits,
-    /// How the backend file follows the state machine.
+    /// How often batches are committed to the backend file, and how compactions are paced.
     pub pace: Pace,
-    /// Between two ticks of consensus.
+    /// The interval between ticks of consensus.
     pub heartbeat: Duration,
-    /// What the files are on.
+    /// The disk that contains the files.
     pub disk: Arc<dyn Disk>,
-    /// What is spent on that disk.
+    /// The time spent on that disk.
     pub disk_times: DiskTimes,
-    /// Where snapshots are.
+    /// The directory of snapshots.
     pub snap_dir: PathBuf,
-    /// The log.
+    /// The write-ahead log.
     pub wal: Wal,
     /// The backend file.
     pub backend: Backend,
-    /// What it holds.
+    /// The state in the backend file.
     pub state: State,
-    /// Consensus.
+    /// The consensus node.
     pub node: Node,
     /// The other members.
     pub peers: Arc<Peers>,
-    /// What is counted.
+    /// The metrics of the member.
     pub metrics: Arc<Metrics>,
-    /// What clients' tokens are.
+    /// The provider of clients' tokens.
     pub provider: Provider,
-    /// Keeps the backend file in memory, where that is asked for.
+    /// Locks the backend file in memory, if the flag is set.
     pub memory_lock: Option<MemoryLock>,
 }
 
-/// The threads of a member at work.
+/// The running threads of a member.
 #[derive(Debug)]
 pub struct Running {
-    /// The handles.
+    /// The handles for other crates.
     pub handles: Arc<Handles>,
     driver: DriverHandle,
     applier_jobs: batch_queue::Sender<Job>,
     backend_orders: crossbeam_channel::Sender<Order>,
-    /// Tells the backend thread not to wait for room any more.
+    /// Ends the backend thread's wait for disk space.
     backend_ending: crossbeam_channel::Sender<()>,
     threads: [JoinHandle<()>; 3],
 }
@@ -116,7 +117,7 @@ pub struct Running {
 ///
 /// # Errors
 ///
-/// The system has no thread or no random bytes to give.
+/// The system cannot create a thread or provide random bytes.
 #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
 pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     let Entrance { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
@@ -225,18 +226,18 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
 }
 
 impl Running {
-    /// Ends the threads, from the first that work passes through to the last. One that is gone already has
-    /// reported why.
+    /// Stops the threads in the order in which work passes through them. A thread that has ended before has reported
+    /// why.
     pub fn stop(self) {
         let [raft, apply, backend] = self.threads;
         self.handles.peers.stop();
         _ = self.backend_ending.try_send(());
-        // A snapshot under way gets its mark in the log, without which it is none: the release that a
-        // downgrade leads to would replay what it does not understand.
+        // A snapshot in progress is completed by its mark in the log; without the mark it is unusable. After a
+        // downgrade, the older release would otherwise replay entries that it does not understand.
         let (done, is_done) = crossbeam_channel::bounded(1);
         let done: Done<()> = Box::new(move |()| _ = done.send(()));
         _ = self.applier_jobs.send(Job::Commit(done));
-        // An error means that the thread is gone, and has said why.
+        // An error means that the thread has ended and has reported why.
         _ = is_done.recv();
         self.driver.report(Input::Stop);
         drop(raft.join());
@@ -248,7 +249,7 @@ impl Running {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    // The applier needs it; of the others' it stays address space.
+    // The applier needs this stack size. The other threads reserve it only as address space.
     let thread = std::thread::Builder::new().name(name.to_owned());
     threads::spawn(thread.stack_size(deep_txn::STACK_BYTES), run)
 }

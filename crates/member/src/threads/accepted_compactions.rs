@@ -1,7 +1,8 @@
-//! Compactions on their way from the applier to the task that hashes them.
+//! Queue of accepted compactions between the applier and the task that hashes the keyspace.
 //!
-//! One compaction may wait while another is hashed, because each holds the keyspace from before it in memory. Others are not
-//! hashed, as in etcd, where a compaction that begins before the last one has finished leaves no hash.
+//! At most one compaction waits while another is hashed, because each of them holds the keyspace from before it in
+//! memory. Further compactions are not hashed. etcd does the same: a compaction that begins before the last one has
+//! finished leaves no hash.
 
 use std::sync::Arc;
 
@@ -9,17 +10,17 @@ use parking_lot::Mutex;
 use quorate_state::mvcc::{Compaction, View};
 use tokio::sync::Notify;
 
-/// A compaction that was accepted, with the keyspace before it.
+/// An accepted compaction, with the keyspace from before it.
 type Accepted = (Compaction, Arc<View>);
 
 #[derive(Debug, Default)]
 struct Progress {
     waiting: Option<Accepted>,
-    /// Whether one is being hashed.
+    /// Whether a compaction is being hashed.
     is_hashing: bool,
 }
 
-/// A place for one accepted compaction, and whether one is being hashed.
+/// At most one waiting compaction, and whether another one is being hashed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcceptedCompactions {
     progress: Arc<Mutex<Progress>>,
@@ -28,7 +29,7 @@ pub(crate) struct AcceptedCompactions {
 }
 
 impl AcceptedCompactions {
-    /// Leaves a compaction to be hashed, unless another one still waits. Does not block.
+    /// Queues a compaction for hashing, unless another one is waiting. Does not block.
     pub(crate) fn offer(&self, compaction: Compaction, view: Arc<View>) {
         let mut progress = self.progress.lock();
         if progress.waiting.is_none() {
@@ -37,7 +38,7 @@ impl AcceptedCompactions {
         }
     }
 
-    /// The next compaction to hash. Asking for it says that the one before is hashed.
+    /// Returns the next compaction to hash. A call also marks the previous compaction as hashed.
     pub(crate) async fn next(&self) -> Accepted {
         loop {
             {
@@ -52,7 +53,7 @@ impl AcceptedCompactions {
         }
     }
 
-    /// Waits until all compactions that were left here are hashed.
+    /// Waits until all queued compactions are hashed.
     pub(crate) async fn all_hashed(&self) {
         loop {
             let hashed = self.is_hashed.notified();

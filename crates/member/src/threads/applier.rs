@@ -1,16 +1,17 @@
-//! The apply thread: it owns the state machine and carries what comes out of it to the other threads.
+//! The apply thread. It owns the state machine and delivers the state machine's outputs to the other threads.
 //!
-//! After a batch of entries the new view is published, everybody who waited for an index is released, and all
-//! answers leave together.
+//! After each batch of entries the applier publishes the new view, releases the requests that wait for an index of the
+//! batch, and sends all responses of the batch together.
 //!
 //! # Bound
 //!
-//! Committed entries that wait are bounded by the consensus core, in bytes. When the backend thread is
-//! behind by [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches, the open batch grows; then the applier waits.
+//! The consensus core bounds the bytes of committed entries that wait for the applier. When
+//! [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows; then the
+//! applier waits.
 //!
 //! # Not here
 //!
-//! What is done in which order: [`quorate_core::StateMachine`].
+//! The order of the steps of applying an entry: [`quorate_core::StateMachine`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Metrics, RequestKind};
 
-/// Everything the applier talks to.
+/// The channels and shared state that the applier uses.
 pub(crate) struct Neighbours {
     pub(crate) jobs: Receiver<Job>,
     pub(crate) driver: DriverHandle,
@@ -61,34 +62,34 @@ pub(crate) struct Neighbours {
     pub(crate) compactions: AcceptedCompactions,
 }
 
-/// The thread's state.
+/// State of the apply thread.
 pub(crate) struct Applier {
     machine: StateMachine<Done<()>>,
     carrier: Carrier,
 }
 
-/// What is known of a request that is being applied.
+/// Context of a request that is being applied.
 struct Ticket {
     kind: RequestKind,
-    /// What is added to the count of each alarm that it comes to.
+    /// The amount by which the request changes the counter of each affected alarm.
     alarm_step: i64,
     completer: Option<Completer<Outcome>>,
 }
 
-/// Carries what comes out of the state machine.
+/// Delivers the outputs of the state machine to the other threads.
 struct Carrier {
     identity: Identity,
     clock: Clock,
-    /// Applying an entry for longer is worth a warning.
+    /// Applying an entry for longer than this is logged as a warning.
     slow_apply: Duration,
     quota: Quota,
     neighbours: Neighbours,
     completions: CompletionBatch<Outcome>,
-    /// When the last entry was finished, or this job begun.
+    /// When the last entry was applied, or when the current job began.
     finished: Instant,
-    /// Yields when the image that was asked for is in place.
+    /// Receives a value when the ordered snapshot is installed.
     installed: Option<crossbeam_channel::Receiver<()>>,
-    /// Bytes of the open batch, as the metrics have counted them.
+    /// Bytes of the open batch, as last counted in the metrics.
     open_bytes: i64,
 }
 
@@ -114,7 +115,7 @@ impl Applier {
         Self { machine, carrier }
     }
 
-    /// Runs until told to stop, or until the state machine cannot go on.
+    /// Runs until the stop job, or until the state machine fails.
     pub(crate) fn run(mut self) {
         if let Err(fault) = self.serve() {
             self.carrier.neighbours.faults.report("applying the log", fault);
@@ -146,7 +147,7 @@ impl Applier {
         }
     }
 
-    /// Does a job; says whether another one is to follow.
+    /// Carries out a job. Returns false after the last job.
     fn carry_out(&mut self, job: Job) -> Result<bool, ApplyError> {
         if let Job::InstallSnapshot(snapshot) = job {
             return self.install_snapshot(snapshot);
@@ -160,7 +161,7 @@ impl Applier {
         }
     }
 
-    /// Replaces the state by a leader's; says whether another job is to follow.
+    /// Replaces the state by a leader's snapshot. Returns false if the thread has to end.
     fn install_snapshot(&mut self, snapshot: Snapshot) -> Result<bool, ApplyError> {
         let carrier = &mut self.carrier;
         let started = carrier.now();
@@ -173,7 +174,7 @@ impl Applier {
         carrier.neighbours.metrics.server.snapshot_apply_in_progress.set(1);
         self.machine.take(Job::InstallSnapshot(snapshot), started, carrier)?;
         if carrier.installed.take().is_none_or(|installed| installed.recv().is_err()) {
-            // The backend thread has failed, and said why, or is ending.
+            // The backend thread has failed and reported the fault, or it is ending.
             return Ok(false);
         }
         let now = carrier.now();
@@ -188,7 +189,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Has other members told where this member's state comes from. Before it has applied an entry it has none.
+    /// Publishes to the other members where this member's state comes from. A member that has applied no entry has no
+    /// origin.
     fn tell_origin(&self) -> Result<(), ApplyError> {
         self.carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
         Ok(())
@@ -198,7 +200,7 @@ impl Applier {
         let started = Instant::now();
         if let Some(deleted_count) = self.machine.compact(started, &mut self.carrier) {
             let (metrics, took) = (&self.carrier.neighbours.metrics.mvcc, started.elapsed());
-            // A step takes from the index what it takes from the backend.
+            // One step deletes from the index and from the backend, so both metrics get the same time.
             metrics.index_compaction_pause.observe(took);
             metrics.compaction_pause.observe(took);
             metrics.compaction_keys.add(deleted_count as u64);
@@ -289,9 +291,9 @@ impl Outlet for Carrier {
                 "local-member-id" = format!("{:x}", self.identity.member_id),
                 "local-member-applied-index" = index.get()
             ),
-            // The thread is gone only after a fault, which stops this one too.
+            // Sending fails only if the backend thread has ended after a fault, which also stops this thread.
             Output::Commit { batch, then } => {
-                // From here on it is the backend thread that counts it off.
+                // The backend thread subtracts these bytes from the metric after the commit.
                 self.count_open(&batch);
                 self.open_bytes = 0;
                 drop(self.neighbours.committer.send(Order::Commit { batch, then }));
@@ -315,7 +317,7 @@ impl Carrier {
         Now { instant: Instant::now(), millis: self.clock.now() }
     }
 
-    /// Counts the open batch as it is now.
+    /// Updates the metric for the bytes of the open batch.
     fn count_open(&mut self, batch: &Batch) {
         let bytes = i64::try_from(batch.byte_count()).unwrap_or(i64::MAX);
         let more = bytes - std::mem::replace(&mut self.open_bytes, bytes);
@@ -326,7 +328,7 @@ impl Carrier {
         self.neighbours.peers.set_members(members);
     }
 
-    /// Releases whoever has waited for this index, and lets all answers leave.
+    /// Releases the requests that wait for this index, and sends all gathered responses.
     fn publish(&mut self, index: LogIndex, term: Term, wakes_driver: bool) {
         self.neighbours.member_status.set_applied(index, term, &mut self.completions);
         self.completions.send();
@@ -394,7 +396,8 @@ impl Carrier {
 
     #[cold]
     fn tell_of_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
-        // Written only where the log takes the line: of many in a second it takes a few.
+        // The text is formatted only if the log accepts the line: the log limits how many of these it accepts in a
+        // second.
         log::warn!(
             "failed to apply request",
             "took" = took,
@@ -404,7 +407,7 @@ impl Carrier {
         );
     }
 
-    /// Counts what was done to the keyspace.
+    /// Adds the keyspace operations to the metrics.
     fn count(&self, tally: &Tally) {
         let metrics = &self.neighbours.metrics.mvcc;
         metrics.range.add(tally.ranges);
@@ -414,7 +417,7 @@ impl Carrier {
         metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
     }
 
-    /// Counts as etcd does: once more for each time that it is raised.
+    /// Adds one for each activation of an alarm, as etcd does, even if the alarm is already active.
     fn count_alarms(&self, alarms: &[AlarmMember], step: i64) {
         for alarm in alarms {
             let member = format!("{:x}", alarm.member_id);
@@ -423,18 +426,18 @@ impl Carrier {
         }
     }
 
-    /// Proposes the alarm that stops writes everywhere.
+    /// Proposes the NOSPACE alarm, which stops writes on all members.
     fn raise_no_space(&self) {
         let header =
             RequestHeader { id: self.neighbours.request_ids.next(), ..RequestHeader::default() };
         let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
         let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
-        // If the queue is full the next write that finds no space raises it again.
+        // If the queue is full, the next write that finds no space raises the alarm again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
     }
 }
 
-/// What a command adds to the counts of alarms: it raises them, or takes them back.
+/// The change of the alarm counters by a command: 1 for an activation, -1 for a deactivation.
 fn alarm_step(command: &Command) -> i64 {
     let Command::Alarm(alarm) = command else { return 0 };
     match AlarmAction::try_from(alarm.request.action) {

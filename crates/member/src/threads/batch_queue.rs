@@ -1,13 +1,12 @@
-//! A core thread's queue of work, taken in batches.
+//! The work queue of a core thread, received in batches.
 //!
-//! Many threads put items in; one thread takes out everything there is at once, by exchanging the
-//! queue's memory for its own empty one. That is one lock for a batch, and no copy. A thread that waits is
-//! parked at once: spinning first, as general-purpose channels do, was measured at several microseconds of
-//! CPU for every request of a single client.
+//! Many threads send items. The one receiver takes all queued items at once by swapping the queue's memory with its own
+//! empty buffer: one lock for each batch, and no copy. A waiting receiver parks immediately. Spinning first, as
+//! general-purpose channels do, costs several microseconds of CPU for every request of a single client (measured).
 //!
 //! # Bound
 //!
-//! [`Sender::send`] never waits, and a queue has no bound of its own: whoever hands the work in bounds it.
+//! [`Sender::send`] never waits, and the queue is unbounded: the senders bound the work that they queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Makes a queue.
+/// Creates an unbounded queue.
 pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         state: Mutex::new(State { items: Vec::new(), is_taker_waiting: false, is_closed: false }),
@@ -35,35 +34,35 @@ struct Shared<T> {
 struct State<T> {
     items: Vec<T>,
     is_taker_waiting: bool,
-    /// Set when the receiver is gone.
+    /// Whether the receiver has been dropped.
     is_closed: bool,
 }
 
-/// Puts items in.
+/// The sending end.
 pub(crate) struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Takes items out. There is one.
+/// The only receiving end.
 pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiver is gone: nobody will look at this.
+/// The receiver has been dropped, so the item cannot be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// Why nothing was received.
+/// Why no items were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nothing {
-    /// The time is up.
+    /// The deadline has passed.
     Yet,
-    /// Every sender is gone.
+    /// All senders have been dropped.
     Ever,
 }
 
 impl<T> Sender<T> {
-    /// Puts an item in, however many there are.
+    /// Queues an item, regardless of the queue's length.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
         let mut state = self.shared.state.lock();
         if state.is_closed {
@@ -101,7 +100,7 @@ impl<T> Clone for Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Under the lock, so that a receiver about to wait cannot miss it.
+            // Under the lock, so that a receiver that is about to wait cannot miss the item.
             let _state = self.shared.state.lock();
             self.shared.arrived.notify_one();
         }
@@ -109,8 +108,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for items, until the deadline if there is one, and takes all of them into `batch`, which
-    /// must be empty.
+    /// Waits for items, until the deadline if there is one, and moves all of them into `batch`, which must be empty.
     pub(crate) fn receive_until(
         &self,
         batch: &mut Vec<T>,
@@ -147,7 +145,7 @@ impl<T> Drop for Receiver<T> {
         state.is_closed = true;
         let unread = std::mem::take(&mut state.items);
         drop(state);
-        // Items may send something when dropped; not under the lock.
+        // Dropping an item may send something, so the items are dropped outside the lock.
         drop(unread);
     }
 }

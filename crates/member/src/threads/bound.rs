@@ -1,8 +1,8 @@
-//! One bound, on things or on bytes.
+//! A limit on a count or on bytes, shared by many callers.
 //!
-//! Taking a place is one exchange, giving it back one subtraction; nothing is locked. Whoever prefers to wait is
-//! woken when places are given back, and those who want little are not held up by those who want much: all try
-//! again.
+//! Taking a permit is one atomic exchange and returning it is one atomic subtraction, without a lock. Callers that
+//! prefer to wait are woken when a permit is returned. All of them try again, so large requests do not delay small
+//! ones.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A limit on a number of things or bytes, and how much of it is taken.
+/// A limit on a count or on bytes, and the amount in use.
 #[derive(Debug)]
 pub struct Bound {
     max: u64,
@@ -20,12 +20,12 @@ pub struct Bound {
     freed: Notify,
 }
 
-/// There is too much already.
+/// The bound is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl Bound {
-    /// A bound with so many places, none taken.
+    /// A bound with this maximum, and no permits taken.
     pub fn new(max: u64) -> Self {
         Self {
             max,
@@ -36,14 +36,14 @@ impl Bound {
         }
     }
 
-    /// Takes a place, unless the bound is reached. The last one may go beyond it: something larger than the
-    /// bound would find no place otherwise.
+    /// Takes a permit, unless the bound is reached. The last permit may exceed the bound; otherwise an amount larger
+    /// than the bound could never get a permit.
     pub fn take(&self, amount: u64) -> Result<Permit<&Self>, Full> {
         self.count(amount)?;
         Ok(Permit { bound: self, amount })
     }
 
-    /// Like [`Bound::take`], for a place that outlives the borrow.
+    /// Like [`Bound::take`], for a permit that outlives the borrow.
     pub fn take_owned<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
@@ -52,18 +52,18 @@ impl Bound {
         Ok(Permit { bound: this.clone(), amount })
     }
 
-    /// The same, where none is no refusal yet.
+    /// Like [`Bound::take_owned`], but a failure is not counted as a refusal.
     pub fn take_now<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Option<Permit<B>> {
         this.fits(amount).then(|| Permit { bound: this.clone(), amount })
     }
 
-    /// Takes a place for what is there already, whatever the bound says.
+    /// Takes a permit for an amount that is in use already, even if the bound is reached.
     pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Permit<B> {
         this.count_regardless(amount);
         Permit { bound: this.clone(), amount }
     }
 
-    /// Waits for a place.
+    /// Takes a permit, and waits for one if the bound is reached.
     pub async fn take_within<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
@@ -74,7 +74,7 @@ impl Bound {
             loop {
                 let freed = this.freed.notified();
                 let mut freed = std::pin::pin!(freed);
-                // Before the attempt, so that what is given back after it is not missed.
+                // Registered before the attempt, so that a permit that is returned after the attempt is not missed.
                 freed.as_mut().enable();
                 if this.fits(amount) {
                     return Permit { bound: this.clone(), amount };
@@ -85,17 +85,17 @@ impl Bound {
         taken.await.map_err(|_| this.refuse())
     }
 
-    /// What may be taken.
+    /// The maximum amount.
     pub(crate) const fn max(&self) -> u64 {
         self.max
     }
 
-    /// What is taken.
+    /// The amount in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How many were refused a place.
+    /// How many attempts were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -108,8 +108,8 @@ impl Bound {
         self.used.fetch_add(amount, Ordering::SeqCst);
     }
 
-    /// An attempt that fails counts for nothing, not even for a moment: it would make that of a waiter fail who has
-    /// just been woken, and nobody would wake it again.
+    /// A failed attempt never changes the count, not even briefly. A brief change could make the attempt of a woken
+    /// caller fail, and that caller would not be woken again.
     fn fits(&self, amount: u64) -> bool {
         let take = |used| (used < self.max).then(|| used + amount);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
@@ -129,7 +129,7 @@ impl Bound {
     }
 }
 
-/// A caller that waits until part of a bound is given back.
+/// A caller that waits until a permit is returned.
 struct Waiting<'a>(&'a Bound);
 
 impl<'a> Waiting<'a> {
@@ -145,7 +145,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A place under a bound, given back when dropped.
+/// A permit for an amount under a bound, returned when dropped.
 #[derive(Debug)]
 pub struct Permit<B: Deref<Target = Bound>> {
     bound: B,
@@ -153,7 +153,7 @@ pub struct Permit<B: Deref<Target = Bound>> {
 }
 
 impl<B: Deref<Target = Bound>> Permit<B> {
-    /// Makes it a place for what has turned out to be larger or smaller.
+    /// Changes the amount of the permit when the real size is known.
     pub fn resize(&mut self, amount: u64) {
         self.bound.used.fetch_add(amount, Ordering::SeqCst);
         self.bound.give_back(std::mem::replace(&mut self.amount, amount));

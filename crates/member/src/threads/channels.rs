@@ -1,7 +1,7 @@
-//! What the threads of a member tell one another, and by which ways: inputs go to the driver, jobs to the applier,
-//! orders to the backend thread.
+//! The channels between the threads of a member: inputs for the driver, jobs for the applier, orders for the backend
+//! thread.
 //!
-//! Every thread knows this file and none of the others.
+//! The threads import this module, and do not import each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,14 +19,14 @@ use crate::threads::outcome::Outcome;
 use crate::threads::write_stages::Stages;
 use quorate_peer::Received;
 
-/// Something to be told when a thing is done.
+/// A callback that is called when an operation is done.
 pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
 
-/// What the applier is told.
+/// A job for the applier.
 pub(crate) type Job = quorate_core::Job<Done<()>>;
 
-/// Tells the backend thread which snapshot of a leader is to be installed. The order to install it comes through the
-/// applier, which may be waiting for room on the disk.
+/// Notifies the backend thread of a leader's snapshot that is to be installed. The install order itself comes through
+/// the applier, which may be waiting until the disk has space.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SnapshotNotice {
     index: Arc<AtomicU64>,
@@ -38,7 +38,7 @@ impl SnapshotNotice {
         self.index.store(index.get(), Ordering::Relaxed);
     }
 
-    /// The newest snapshot that was to be installed, perhaps long ago.
+    /// Index of the newest snapshot that was to be installed; it may be installed already.
     pub(crate) fn newest(&self) -> LogIndex {
         LogIndex(self.index.load(Ordering::Relaxed))
     }
@@ -47,16 +47,16 @@ impl SnapshotNotice {
 /// Batches that may wait for the backend thread.
 pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
 
-/// What the backend thread is told.
+/// An order for the backend thread.
 pub(crate) type Order = quorate_core::Order<Done<()>, Done<Defragmented>>;
 
 /// Requests that may wait for the driver.
 pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 
-/// What the driver is told.
+/// An input for the driver.
 pub(crate) enum Input {
     Propose(Proposal),
-    /// The same for what only a leader may want: it fails unless this member leads in this term still.
+    /// A proposal that only a leader may make. It fails unless this member still leads in this term.
     ProposeAsLeader {
         term: Term,
         proposal: Proposal,
@@ -69,44 +69,44 @@ pub(crate) enum Input {
         index: LogIndex,
         change: Option<ConfChange>,
     },
-    /// Something was applied that is worth waking for.
+    /// An entry was applied after which the driver has to be woken.
     Applied,
     /// A snapshot is on disk: record it in the log.
     MarkSnapshot(SnapshotMark),
     SnapshotTaken {
         index: LogIndex,
     },
-    /// A change of the membership for the log; its id is the request's.
+    /// Propose a membership change; its id is the id of the request.
     ProposeConfChange(ConfChange),
-    /// Messages of a peer, in their order.
+    /// Messages from a peer, in order.
     Received(Received),
     /// A message to this peer was lost.
     Unreachable(MemberId),
-    /// This peer's connections have broken and it listens no more.
+    /// The connections to this peer have broken, and the peer no longer listens.
     Gone(MemberId),
-    /// How sending a snapshot to this peer has ended.
+    /// The outcome of sending a snapshot to this peer.
     SnapshotSent {
         to: MemberId,
         outcome: SnapshotOutcome,
     },
     /// Make this member the leader.
     TransferLeadership(MemberId),
-    /// The backend file waits for room on its disk, or waits no longer.
+    /// The backend file waits for space on its disk, or no longer waits.
     BackendRoom {
         is_short: bool,
     },
-    /// Tell what the core knows of the group.
+    /// Return the status of the consensus core.
     AskStatus(Done<Status>),
-    /// Tell when the write at this index passed the stages of the log, if that is remembered.
+    /// Return when the write at this index passed the stages of the log, if the times are still kept.
     AskStages {
         index: LogIndex,
         done: Done<Option<Stages>>,
     },
-    /// Ends the thread. Whatever is in the log then stays there for the next start.
+    /// Ends the thread. The entries in the log stay there for the next start.
     Stop,
 }
 
-/// The way to the driver, for every thread.
+/// Sends inputs to the driver; every thread has a clone.
 #[derive(Clone, Debug)]
 pub(crate) struct DriverHandle {
     inputs: Sender<Input>,
@@ -121,7 +121,7 @@ impl DriverHandle {
         (handle, DriverInputs { receiver, requests_queued })
     }
 
-    /// Asks for something on behalf of a client.
+    /// Sends a client's request, unless too many requests wait for the driver.
     pub(crate) fn request(&self, input: Input) -> Result<(), Full> {
         if self.requests_queued.fetch_add(1, Ordering::Relaxed) >= REQUESTS_QUEUED_MAX {
             self.requests_queued.fetch_sub(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ impl DriverHandle {
         Ok(())
     }
 
-    /// Reports what happened. After the driver has ended there is nobody to tell.
+    /// Reports an event. Reports are dropped after the driver has ended.
     pub(crate) fn report(&self, input: Input) {
         _ = self.inputs.send(input);
     }
@@ -154,7 +154,7 @@ impl DriverInputs {
         self.receiver.receive_until(batch, deadline)
     }
 
-    /// So many requests wait no more.
+    /// Subtracts this many requests from the count of waiting requests.
     pub(crate) fn note_taken(&self, requests: usize) {
         self.requests_queued.fetch_sub(requests, Ordering::Relaxed);
     }

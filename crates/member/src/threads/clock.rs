@@ -1,10 +1,10 @@
-//! The time that goes into the state machine: milliseconds since the start, which never go back.
+//! The clock of the state machine: milliseconds since the start of the member, which never decrease.
 
 use std::time::{Duration, Instant};
 
 use quorate_state::units::Millis;
 
-/// See the module. All copies have one origin.
+/// A monotonic clock in milliseconds. All copies have the same origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -19,18 +19,18 @@ impl Clock {
         self.at(Instant::now())
     }
 
-    /// What it shows, or has shown, at this instant.
+    /// The clock's time at this instant.
     pub(crate) fn at(self, instant: Instant) -> Millis {
         Millis(to_millis(instant.saturating_duration_since(self.origin)))
     }
 
-    /// When it shows this.
+    /// The instant at which the clock shows this time.
     pub(crate) fn instant(self, at: Millis) -> Instant {
         self.origin + Duration::from_millis(at.0)
     }
 }
 
-/// Whole milliseconds of a span of time.
+/// A duration in whole milliseconds.
 pub(crate) fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,13 +1,14 @@
-//! The backend thread: it owns the backend file's writer, hands it the applier's batches, and carries what comes out
-//! of it to the other threads.
+//! The backend thread. It owns the writer of the backend file, passes the applier's batches to the writer, and delivers
+//! the writer's reports to the other threads.
 //!
 //! # Bound
 //!
-//! [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches. The applier waits when there are more, also while the disk has no room for them.
+//! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches wait. The applier waits while the
+//! queue is full, which includes the time in which the disk has no space.
 //!
 //! # Not here
 //!
-//! What is done in which order: [`quorate_core::BackendWriter`].
+//! The order of the steps of writing the file: [`quorate_core::BackendWriter`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -25,33 +26,33 @@ use quorate_peer::{OutgoingSnapshot, Peers};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::{Histogram, Metrics};
 
-/// How soon a batch is tried again that has found no room on the disk.
+/// The interval between attempts to write a batch while the disk has no space.
 const ROOM_LOOKED_FOR: Duration = Duration::from_secs(1);
 
 type Writer = BackendWriter<Done<()>, Done<Defragmented>>;
 
-/// The thread's state.
+/// State of the backend thread.
 pub(crate) struct Committer {
     pub(crate) writer: Writer,
     pub(crate) orders: Receiver<Order>,
     pub(crate) snapshots: SnapshotNotice,
-    /// Yields when the member ends: then nobody waits for room on a disk.
+    /// Receives a value when the member stops, which ends a wait for disk space.
     pub(crate) ending: Receiver<()>,
     pub(crate) applier: Sender<Job>,
     pub(crate) driver: DriverHandle,
     pub(crate) peers: Arc<Peers>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
-    /// What is spent on the backend file.
+    /// The time spent on the backend file.
     pub(crate) disk_times: Arc<FileTimes>,
     /// Bytes of the batch that is being committed.
     pub(crate) batch_bytes: i64,
-    /// Keeps the file in memory, where that is asked for.
+    /// Locks the file in memory, if the flag is set.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 
 impl Committer {
-    /// Runs until told to stop, or until the disk fails.
+    /// Runs until the stop order, or until the disk fails.
     pub(crate) fn run(mut self) {
         if let Err(error) = self.serve() {
             self.faults.report("writing the backend file", error);
@@ -82,7 +83,7 @@ impl Committer {
         }
     }
 
-    /// Waits until the batch may be tried again, the member ends, or a leader's snapshot contains the batch.
+    /// Waits until the batch may be written again, the member stops, or a leader's snapshot replaces the batch.
     fn await_room(&mut self) -> Result<(), BackendError> {
         match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
             Err(RecvTimeoutError::Timeout) => self.supersede(),
@@ -96,8 +97,8 @@ impl Committer {
         }
     }
 
-    /// Drops what waits for room, if a leader's snapshot that contains it is to be installed. The applier, which waits
-    /// for room in the queue, then comes to the job of installing it.
+    /// Drops the batches that wait for space, if they are contained in a leader's snapshot that is to be installed. The
+    /// applier, which waits for space in the queue, then reaches its job to install the snapshot.
     fn supersede(&mut self) -> Result<(), BackendError> {
         let index = self.snapshots.newest();
         if self.writer.supersede(index)? {
@@ -109,7 +110,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Does what has been ordered, as far as there is room for it. Says whether that was the last.
+    /// Carries out the received orders while the disk has space for them. Returns true after the last order.
     fn work(&mut self) -> Result<bool, BackendError> {
         let mut started = Instant::now();
         let mut is_last = false;
@@ -127,7 +128,7 @@ impl Committer {
         Ok(is_last)
     }
 
-    /// Tells others what a step has done, which took so long. Says whether it was the last.
+    /// Delivers the report of a step that took this long. Returns true after the last step.
     fn carry(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {
@@ -175,7 +176,8 @@ impl Committer {
         false
     }
 
-    /// Parts a commit as etcd's dashboards do: joining pages, which is none of ours, laying them out, writing them.
+    /// Splits the time of a commit as etcd's dashboards do: rebalancing pages (always zero here), laying them out, and
+    /// writing them.
     fn count_commit(&self, took: Duration) {
         let Spent { writing, syncing } = self.disk_times.take();
         let disk = &self.metrics.disk;
@@ -211,7 +213,7 @@ impl Committer {
     }
 }
 
-/// What an order brings for the file.
+/// The bytes that an order adds to the file.
 fn batch_bytes(order: &Order) -> i64 {
     match order {
         Order::Commit { batch, .. } => i64::try_from(batch.byte_count()).unwrap_or(i64::MAX),
@@ -219,7 +221,7 @@ fn batch_bytes(order: &Order) -> i64 {
     }
 }
 
-/// Takes an order in. What a snapshot says is encoded there, which takes what is measured.
+/// Passes an order to the writer. A snapshot is encoded in this call, and the encoding is timed.
 fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
     let started = Instant::now();
     let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));

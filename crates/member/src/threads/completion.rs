@@ -1,15 +1,15 @@
-//! How answers get from the core threads to the requests that wait for them.
+//! Delivery of responses from the core threads to the requests that wait for them.
 //!
-//! Waking a task of another thread costs 4-6 microseconds, most of it in the kernel, so it is done once
-//! for a batch: every connection runtime has one [`CompletionQueue`]; a core thread drops all answers of a batch
-//! into it and wakes the runtime once; the runtime's delivering task then hands them out to the waiting
-//! requests, on their own thread, where waking is a push to a local queue.
+//! Waking a task of another thread costs 4-6 microseconds, most of it in the kernel, so a core thread wakes each
+//! runtime once for a whole batch. Every connection runtime has one [`CompletionQueue`]. A core thread adds all
+//! responses of a batch to the queue and wakes the runtime once. The delivery task of the runtime then passes each
+//! response to its request on the runtime's own thread, where waking a task is a push to a local queue.
 //!
 //! # Invariants
 //!
-//! * A request's [`Waiting`] ends exactly once: with its answer, or at its deadline.
-//! * An answer for a request that is gone (cancelled, timed out) is dropped: a slot carries a generation,
-//!   and a late answer does not match it.
+//! * A request's [`Waiting`] ends exactly once: with its response, or at its deadline.
+//! * A response for a request that has been cancelled or has timed out is dropped: a slot has a generation, and the
+//!   generation of a late response does not match.
 //! * [`Waiting`] stays on the runtime thread that made it. All connection runtimes are single-threaded,
 //!   so a task cannot move; the thread-local [`AwaitingCell`] relies on it.
 //!
@@ -28,27 +28,27 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How often deadlines are looked at while anybody waits; the precision of a request timeout.
+/// How often deadlines are checked while a request waits. This is the precision of a request timeout.
 const DEADLINE_SCAN: Duration = Duration::from_millis(50);
 
-/// After so many looks in a row at which nobody waited there is no next one, until somebody does: a member at rest
-/// sleeps. Where there are requests now and then it goes on, since beginning again costs a wake-up.
+/// The scan for deadlines stops after this many scans in a row without a waiting request, so that an idle member
+/// sleeps. The next request restarts the scan. Occasional requests keep it running, because a restart costs a wake-up.
 const IDLE_SCANS_MAX: u32 = 20;
 
-/// Names one waiting request of one runtime.
+/// Identifies one waiting request of one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     index: u32,
     generation: u32,
 }
 
-/// Slots are added in so many at a time.
+/// Slots are allocated in chunks of this many.
 const CHUNK_SLOTS: usize = 1024;
 
-/// The generation of each slot. The runtime's thread writes, core threads look.
+/// The generation of each slot, written by the runtime's thread and read by core threads.
 type Generations = Arc<[AtomicU32; CHUNK_SLOTS]>;
 
-/// The way into one runtime, for answers of type `A`.
+/// The queue of one runtime, for responses of type `A`.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue<A> {
     outcomes: Mutex<Vec<(Slot, A)>>,
@@ -56,7 +56,7 @@ pub(crate) struct CompletionQueue<A> {
     generations: Mutex<Vec<Generations>>,
 }
 
-/// Where an answer goes.
+/// Sends the response to one waiting request.
 #[derive(Debug)]
 pub(crate) struct Completer<A> {
     queue: Arc<CompletionQueue<A>>,
@@ -80,7 +80,7 @@ impl<A> Clone for Completer<A> {
 }
 
 impl<A> Completer<A> {
-    /// Whether somebody waits here still. One that has just gone may not be noticed yet.
+    /// Whether the request still waits. May return true for a short time after the request has ended.
     pub(crate) fn is_awaited(&self) -> bool {
         let at = self.slot.index as usize;
         let chunks = self.queue.generations.lock();
@@ -88,7 +88,7 @@ impl<A> Completer<A> {
         generation.load(Ordering::Relaxed) == self.slot.generation
     }
 
-    /// Sends one answer, now.
+    /// Sends one response immediately.
     pub(crate) fn send(self, answer: A) {
         let was_empty = {
             let mut outcomes = self.queue.outcomes.lock();
@@ -101,10 +101,10 @@ impl<A> Completer<A> {
     }
 }
 
-/// Gathers the answers of one batch, so that every runtime is woken once.
+/// Gathers the responses of one batch, so that every runtime is woken once.
 #[derive(Debug)]
 pub(crate) struct CompletionBatch<A> {
-    /// One heap for each queue met so far; there are as many as runtimes.
+    /// One heap for each queue seen so far, so at most as many as there are runtimes.
     heaps: Vec<Heap<A>>,
 }
 
@@ -124,7 +124,7 @@ impl<A> CompletionBatch<A> {
         self.heaps[at].1.push((completer.slot, answer));
     }
 
-    /// Delivers everything gathered.
+    /// Delivers all gathered responses.
     pub(crate) fn send(&mut self) {
         for (queue, heap) in self.heaps.iter_mut().filter(|(_, heap)| !heap.is_empty()) {
             queue.outcomes.lock().append(heap);
@@ -140,18 +140,18 @@ enum SlotState<A> {
     Expired,
 }
 
-/// The requests of one runtime that wait.
+/// The waiting requests of one runtime.
 struct Awaiting<A> {
     queue: Arc<CompletionQueue<A>>,
     slots: Vec<(u32, SlotState<A>)>,
     free: Vec<u32>,
-    /// The same generations as in `slots`, for others to see.
+    /// The same generations as in `slots`, for the core threads.
     generations: Vec<Generations>,
-    /// How often in a row nobody was found to wait.
+    /// How many scans in a row found no waiting request.
     idle_scans: u32,
 }
 
-/// Those of one thread, where each of them can reach it. The server keeps one per runtime in a thread-local.
+/// The waiting requests of one thread. The server keeps one cell for each runtime, in a thread-local.
 pub(crate) struct AwaitingCell<A>(RefCell<Option<Awaiting<A>>>);
 
 impl<A: 'static> AwaitingCell<A> {
@@ -166,7 +166,7 @@ impl<A: 'static> AwaitingCell<A> {
 
 type AwaitingKey<A> = &'static std::thread::LocalKey<AwaitingCell<A>>;
 
-/// Brings the requests of this thread what comes for them, for as long as the future is polled.
+/// Delivers responses to the waiting requests of this thread, for as long as the future is polled.
 pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<CompletionQueue<A>>) {
     awaiting.with(|cell| {
         let opened = Awaiting {
@@ -236,7 +236,7 @@ impl<A> Awaiting<A> {
         }
     }
 
-    /// Looks at the deadlines, and says whether to look again.
+    /// Checks the deadlines. Returns whether another scan is needed.
     fn scan(&mut self, now: Instant) -> bool {
         if self.free.len() == self.slots.len() {
             self.idle_scans = IDLE_SCANS_MAX.min(self.idle_scans + 1);
@@ -274,14 +274,13 @@ impl<A> Awaiting<A> {
     }
 }
 
-/// A request that waits for its answer; `None` at the deadline.
+/// A future of the response to a request; yields `None` at the deadline.
 pub(crate) struct Waiting<A: 'static> {
     awaiting: AwaitingKey<A>,
     slot: Slot,
 }
 
-/// Starts to wait on this thread. `None` where nothing is delivered, which is everywhere but on a
-/// connection runtime.
+/// Starts a wait on this thread. Returns `None` if the thread has no delivery task; only connection runtimes have one.
 pub(crate) fn wait<A: 'static>(
     awaiting: AwaitingKey<A>,
     deadline: Instant,

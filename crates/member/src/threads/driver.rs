@@ -1,18 +1,18 @@
-//! The consensus thread: it owns the [`Consensus`] machine, feeds it everything that happens and carries its effects
-//! to the other threads.
+//! The consensus thread. It owns the [`Consensus`] machine, feeds all events to it, and delivers its effects to the
+//! other threads.
 //!
-//! Inputs are taken in batches: everything that has queued up while the last batch was handled is handed
-//! in at once, so that many proposals cost one append.
+//! Inputs are processed in batches: all inputs that were queued during the last batch form the next one, so that many
+//! proposals cost one append.
 //!
-//! A lone voter's log is written here, between effects: it has nobody to send to meanwhile. When another
-//! voter joins, the log moves to a thread of its own.
+//! If this member is the only voter, this thread writes the log between effects, because there is no peer to serve
+//! meanwhile. When another voter joins, the log moves to its own thread.
 //!
 //! # Bounds
 //!
-//! Requests that wait in the queue: [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX); further ones are refused. How many there may be in
-//! all, in the queue and beyond it, is bounded before they come here (`admission`). The reports of the other threads
-//! share the queue and are bounded by the work handed to those threads. What waits
-//! for the log thread is bounded by `node`, in writes and in bytes: the driver never waits for the disk.
+//! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue; further
+//! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports of the
+//! other threads share the queue; the work given to those threads bounds them. `node` bounds the writes and bytes that
+//! wait for the log thread: the driver never waits for the disk.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use quorate_peer::Peers;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// Everything the driver talks to.
+/// The channels and shared state that the driver uses.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     pub(crate) peers: Arc<Peers>,
@@ -52,39 +52,39 @@ pub(crate) struct Neighbours {
     pub(crate) clock: Clock,
 }
 
-/// The pace of consensus.
+/// The timing of consensus.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// Between two ticks.
+    /// The interval between ticks.
     pub(crate) heartbeat: Duration,
-    /// How long followers wait for a leader before they elect another.
+    /// The election timeout: how long followers wait for a leader before they start an election.
     pub(crate) election_timeout: Duration,
 }
 
-/// Where the write-ahead log is written.
+/// Which thread writes the write-ahead log.
 #[derive(Debug)]
 enum Log {
     Here(Box<LogWriter>),
     Thread(LogThread),
-    /// Closed: by the stop, or after a fault.
+    /// Closed by the stop, or after a fault.
     Closed,
 }
 
-/// The thread's state.
+/// State of the consensus thread.
 #[derive(Debug)]
 pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
     inputs: DriverInputs,
-    /// The way to this thread, for the log's.
+    /// Sends inputs to this thread; cloned for the log thread.
     handle: DriverHandle,
     log: Log,
     neighbours: Neighbours,
     heartbeat: Duration,
     completions: CompletionBatch<Outcome>,
-    /// On their way to peers.
+    /// Messages that are about to be sent to peers.
     messages: Vec<Message>,
     stages: WriteStages,
-    /// The time, as of the last input or sync.
+    /// The time of the last input or sync.
     now: Instant,
     stopping: bool,
 }
@@ -119,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Runs until told to stop, then closes the log.
+    /// Runs until the stop input, then closes the log.
     pub(crate) fn run(mut self) {
         self.place_log();
         self.consensus.start();
@@ -137,8 +137,8 @@ impl Driver {
                 Err(Nothing::Yet) => {}
                 Err(Nothing::Ever) => break,
             }
-            // What has been applied is looked up, not reported: it is not worth waking this thread for. A tick
-            // comes by soon enough.
+            // The applied index is read here instead of reported, because a report would wake this thread. The next
+            // tick is soon enough.
             self.consensus.notice_applied(self.neighbours.member_status.applied());
             if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
                 self.notice_delay(delay);
@@ -160,7 +160,7 @@ impl Driver {
         self.consensus.leadership().leads()
     }
 
-    /// Heartbeats go out with the tick, so a late tick is a late heartbeat.
+    /// Heartbeats are sent with the tick, so a late tick is a late heartbeat.
     fn notice_delay(&self, delay: Duration) {
         if delay > self.heartbeat && self.leads() {
             self.neighbours.metrics.server.heartbeat_send_failures.inc();
@@ -174,7 +174,7 @@ impl Driver {
         }
     }
 
-    /// Gives up what nobody waits for any more. What a leader has in its log it cannot give up.
+    /// Drops proposals whose clients no longer wait. A leader cannot drop proposals that are in its log.
     fn forget_withdrawn(&mut self) {
         let withdrawn = self.neighbours.pending.forget_withdrawn(self.leads());
         if !withdrawn.is_empty() {
@@ -182,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// Gives the log a thread once there is somebody to talk to while the disk works.
+    /// Moves the log to its own thread as soon as this member has peers to serve while the disk works.
     fn place_log(&mut self) {
         if self.consensus.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
             return;
@@ -196,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// Uses a quiet moment for what later writes would have to wait for.
+    /// Prepares log space while the thread is idle, so that later writes do not wait for it.
     fn prepare_log(&mut self) {
         if let Log::Here(writer) = &mut self.log {
             let prepared = writer.prepare();
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Makes durable what was appended here. Says whether that was anything.
+    /// Makes the entries that this thread appended durable. Returns false if there were none.
     fn sync_log(&mut self) -> bool {
         let Log::Here(writer) = &mut self.log else { return false };
         let synced = writer.sync();
@@ -235,7 +235,7 @@ impl Driver {
         }
     }
 
-    /// Takes the value of a step of the log, or stops the member with its error.
+    /// Returns the value of a log operation, or stops the member with its error.
     fn watch_over<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
         match step {
             Ok(value) => Some(value),
@@ -261,7 +261,7 @@ impl Driver {
         self.consensus.end_batch();
     }
 
-    /// Takes one input; says whether it was a client's request.
+    /// Processes one input. Returns whether it was a client's request.
     fn take(&mut self, input: Input) -> bool {
         let event = match input {
             Input::Propose(proposal) => {
@@ -310,7 +310,7 @@ impl Driver {
                 self.stopping = true;
                 return false;
             }
-            // What it announces is looked up after the batch.
+            // The applied index is read after the batch.
             Input::Applied => return false,
             Input::Persisted { token } => {
                 self.note_persisted(token);
@@ -335,17 +335,18 @@ impl Driver {
 
     fn carry_out_effects(&mut self) {
         loop {
-            // What has led to an effect is told before anybody can see it.
+            // The notes are logged before the effects that they explain become visible.
             self.log_notes();
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect);
             }
             if !self.messages.is_empty() {
-                // Known here before another member can hear of it, which may apply it first.
+                // Published before another member can receive the commit index, because that member may apply the entry
+                // first.
                 self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
-            // Answers that are ready do not wait for the disk.
+            // Responses that are ready do not wait for the disk.
             self.completions.send();
             if !self.sync_log() {
                 break;
@@ -382,7 +383,7 @@ impl Driver {
             }
             // A send fails when the thread has ended after a fault, which then stops the member.
             Effect::Apply(applying) => {
-                // Known to be committed before anybody can see it applied.
+                // The commit index is published before the entry can be seen as applied.
                 self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 if let Some(last) = applying.entries.last() {
                     self.stages.commit(last.index, self.now);
@@ -391,7 +392,8 @@ impl Driver {
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
-                // The disk is well, and what is known to be committed may matter to whoever looks at it.
+                // The disk works, so the log is closed with its last hard state: an inspection of the log may need the
+                // commit index.
                 self.stopping = true;
             }
             Effect::RefuseWrites(refuses) => {
@@ -402,7 +404,7 @@ impl Driver {
             }
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
-                // Whoever has waited for a quorum sees that it has answered.
+                // The quorum's confirmation is published before the reads that waited for it continue.
                 self.publish_leadership();
                 for completer in self.consensus.readers().drain() {
                     self.neighbours.member_status.when_applied(index, completer);

@@ -1,8 +1,8 @@
-//! How a fault anywhere stops the member, and how its removal from the cluster does, or that its state is bad.
+//! How a member stops itself: after a fault, after its removal from the cluster, or because its state is corrupt.
 //!
-//! A fault is this machine's failure: a disk that fails, a file that is corrupt. The thread that meets one
-//! reports it here and ends; whoever waits for the member's end sees the first report and takes the
-//! process down. Nothing is answered in between: an answer that cannot be kept is worse than none.
+//! A fault is a failure of this machine, for example a failing disk or a corrupt file. The thread that meets a fault
+//! reports it here and ends. The task that waits for the member's end receives the first report and ends the process.
+//! No request is answered in between, because a response that cannot be made durable is worse than no response.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,29 +11,30 @@ use parking_lot::Mutex;
 use quorate_node::LogFault;
 use tokio::sync::watch;
 
-/// Why the member stops by itself.
+/// Why the member stops itself.
 #[derive(Clone, Debug)]
 pub enum End {
     /// This machine has failed.
     Fault(Fatal),
-    /// Its log and its cluster's contradict each other.
+    /// This member's log and the cluster's log contradict each other.
     LogFault(LogFault),
-    /// It is no member of its cluster any more.
+    /// This member was removed from its cluster.
     Removed,
-    /// What it holds is not what a quorum of the others holds, and it is to fetch theirs. Says how that was found.
+    /// This member's state differs from the state of a quorum, so it has to fetch the quorum's state. The text says how
+    /// the difference was found.
     Rebuild(String),
 }
 
 /// A failure of this machine.
 #[derive(Clone, Debug)]
 pub struct Fatal {
-    /// What was being done.
+    /// The operation that failed.
     pub task: &'static str,
-    /// How it failed.
+    /// The error.
     pub error: Arc<dyn Error + Send + Sync>,
 }
 
-/// Where faults are reported. One per member, shared.
+/// Collects fault reports. A member has one, shared by its threads.
 #[derive(Clone, Debug)]
 pub struct FaultReports {
     sender: Arc<Mutex<watch::Sender<Option<End>>>>,
@@ -47,18 +48,18 @@ impl Default for FaultReports {
 }
 
 impl FaultReports {
-    /// Nothing is reported yet.
+    /// Creates an empty collection.
     pub fn new() -> Self {
         let (sender, receiver) = watch::channel(None);
         Self { sender: Arc::new(Mutex::new(sender)), receiver }
     }
 
-    /// Reports a fault. Only the first is kept: what follows is its consequence.
+    /// Reports a fault. Only the first report is kept, because later ones are its consequences.
     pub fn report(&self, task: &'static str, error: impl Error + Send + Sync + 'static) {
         self.end(End::Fault(Fatal { task, error: Arc::new(error) }));
     }
 
-    /// Reports that consensus has found this member's log or its cluster to have lost entries.
+    /// Reports lost log entries that consensus found, in this member's log or in the cluster.
     pub fn report_log_fault(&self, fault: LogFault) {
         self.end(End::LogFault(fault));
     }
@@ -68,7 +69,7 @@ impl FaultReports {
         self.end(End::Removed);
     }
 
-    /// Reports that this member's state is to be fetched anew, and why.
+    /// Reports that this member has to fetch its state again, and why.
     pub fn report_rebuild(&self, reason: String) {
         self.end(End::Rebuild(reason));
     }
@@ -81,7 +82,7 @@ impl FaultReports {
         });
     }
 
-    /// The first report, if there is one by now.
+    /// The first report, if there is one.
     pub fn so_far(&self) -> Option<End> {
         self.receiver.borrow().clone()
     }

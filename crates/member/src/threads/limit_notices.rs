@@ -1,4 +1,4 @@
-//! What the log says of limits: at start, which are in force and which are unwise; later, that one is reached.
+//! Log lines about limits: at start, the limits in force and unwise values; later, the limits that are reached.
 
 use quorate_state::quota::Quota;
 
@@ -9,10 +9,10 @@ const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 const QUOTA_BYTES_RECOMMENDED: i64 = 8 << 30;
 const REQUEST_BYTES_RECOMMENDED: u64 = 10 << 20;
 
-/// What the notices call the quota.
+/// The name of the quota in the notices.
 const QUOTA_NAME: &str = "v3-applier";
 
-/// Says what limits the flags have set.
+/// Logs the limits that the flags set.
 pub fn log_limits(config: &Config) {
     let request_bytes = config.max_request_bytes;
     if request_bytes > REQUEST_BYTES_RECOMMENDED {
@@ -56,7 +56,7 @@ pub fn log_limits(config: &Config) {
     );
 }
 
-/// Says that the store is full, and what to do.
+/// Logs that the backend quota is exceeded, and how to recover.
 pub(crate) fn warn_of_full_store(quota: Quota, size_bytes: u64) {
     let quota_bytes = quota.bytes_max().unwrap_or(u64::MAX);
     log::warn!(
@@ -88,7 +88,7 @@ fn size_text(bytes: u64) -> String {
     if whole < 10 {
         return format!("{whole}.{rest} {name}");
     }
-    // A half goes to the even neighbour.
+    // A half is rounded to the even digit.
     let rounds_up = rest > 5 || (rest == 5 && whole % 2 == 1);
     format!("{} {name}", whole + u128::from(rounds_up))
 }

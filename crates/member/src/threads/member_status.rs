@@ -1,16 +1,17 @@
-//! Where this member stands: who leads, what is committed, what is applied, and who waits for the latter.
+//! Status of this member: its leader, its committed and applied indexes, and the requests that wait for an applied
+//! index.
 //!
-//! The driver publishes what consensus knows of its leadership and the committed index, the applier the applied index,
-//! once per batch, after the batch's view is published; then it releases everybody who waited for it. Requests read a few
-//! atomics on their way in.
+//! The driver publishes the leadership and the committed index. The applier publishes the applied index once per batch,
+//! after it has published the batch's view; then it releases the requests that waited for the index. A request reads a
+//! few atomics when it arrives.
 //!
 //! # Invariant
 //!
-//! When `applied()` has returned `i`, a view taken afterwards contains the effects of entry `i`.
+//! After `applied()` has returned `i`, a view taken later contains the effects of entry `i`.
 //!
 //! # Not here
 //!
-//! What follows from leadership: [`LeadershipState`] answers that, for the time that this member's clock shows.
+//! The consequences of leadership: [`LeadershipState`] derives them for a time of this member's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +33,10 @@ use crate::threads::waitlist::SweepMark;
 /// Committed entries that may wait for the applier before new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
-/// The same for requests that are let through first.
+/// Like [`UNAPPLIED_COUNT_MAX`], for priority requests.
 const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 
-/// Who waits until which index is applied. Those that have given up are swept, as in a [`Waitlist`].
+/// Requests that wait for an applied index. Requests that have given up are swept, as in a [`Waitlist`].
 ///
 /// [`Waitlist`]: crate::threads::waitlist::Waitlist
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ impl Waiting {
     }
 }
 
-/// Shared by all threads.
+/// The status, shared by all threads.
 #[derive(Debug)]
 pub struct MemberStatus {
     committed: AtomicU64,
@@ -75,7 +76,7 @@ impl MemberStatus {
             applied_term: AtomicU64::new(applied_term.get()),
             waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
-            // Nobody leads until the driver says so.
+            // There is no leader until the driver reports one.
             state: ArcSwap::from_pointee(LeadershipState::default()),
             clock,
             storage_version: Mutex::new(None),
@@ -88,31 +89,31 @@ impl MemberStatus {
         LogIndex(self.committed.load(Ordering::Acquire))
     }
 
-    /// The last index that is applied.
+    /// The last applied index.
     pub fn applied(&self) -> LogIndex {
         LogIndex(self.applied.load(Ordering::Acquire))
     }
 
-    /// Term of the last applied entry; what response headers carry.
+    /// Term of the last applied entry, which response headers contain.
     pub fn applied_term(&self) -> Term {
         Term(self.applied_term.load(Ordering::Acquire))
     }
 
-    /// Whether the applier is so far behind that new requests have to be refused; those that go `first`
-    /// later than others.
+    /// Whether the applier is so far behind that new requests are refused. Requests with `first` are refused later than
+    /// others.
     pub(crate) fn is_overloaded(&self, first: bool) -> bool {
         let count_max = if first { UNAPPLIED_COUNT_MAX_FIRST } else { UNAPPLIED_COUNT_MAX };
         self.committed() > self.applied() + count_max
     }
 
-    /// What is known of this member's leadership.
+    /// The leadership as this member knows it.
     pub fn state(&self) -> LeadershipState {
         **self.state.load()
     }
 
-    /// Whether a read of the newest view is linearizable without asking anybody.
+    /// Whether a read of the newest view is linearizable without a read barrier.
     pub(crate) fn reads_need_no_barrier(&self) -> bool {
-        // In this order: what is applied of a term is applied before its index is.
+        // The index is read first, because the term of an entry is published before its index.
         let (applied, applied_term) = (self.applied(), self.applied_term());
         self.state().reads_need_no_barrier(applied, applied_term)
     }
@@ -136,13 +137,13 @@ impl MemberStatus {
         self.refuses_writes.send_replace(refuses);
     }
 
-    /// Whether there is no leader, and has been none for so long (an election timeout, here and below) that
-    /// it is no mere change of leaders.
+    /// Whether there has been no leader for this long (an election timeout, here and below), which is longer than a
+    /// change of leaders takes.
     pub fn misses_leader(&self, patience: Duration) -> bool {
         self.state().misses_leader(self.clock.now(), to_millis(patience))
     }
 
-    /// Waits for a leader until there has been none for so long. Says whether there is one.
+    /// Waits for a leader until there has been none for this long. Returns whether there is a leader.
     pub async fn has_leader_within(&self, patience: Duration) -> bool {
         let Some(since) = self.state().leaderless_since else { return true };
         let deadline = self.clock.instant(since) + patience;
@@ -151,22 +152,22 @@ impl MemberStatus {
         matches!(tokio::time::timeout_at(deadline.into(), led).await, Ok(Ok(_)))
     }
 
-    /// Whether no leader has been known at any moment since then.
+    /// Whether no leader has been known at any time since this instant.
     pub fn had_no_leader_since(&self, then: Instant) -> bool {
         self.state().had_no_leader_since(self.clock.at(then))
     }
 
-    /// Whether consensus has handled a tick within the last while.
+    /// Whether consensus has handled a tick within this duration.
     pub fn has_ticked_within(&self, last: Duration) -> bool {
         self.state().has_ticked_within(self.clock.now(), to_millis(last))
     }
 
-    /// Follows changes of leadership.
+    /// Subscribes to changes of leadership.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.subscribe()
     }
 
-    /// The version that the backend file's content has.
+    /// The storage version of the backend file.
     pub fn storage_version(&self) -> Option<Version> {
         *self.storage_version.lock()
     }
@@ -175,7 +176,7 @@ impl MemberStatus {
         *self.storage_version.lock() = version;
     }
 
-    /// Called by the driver, and by nobody else.
+    /// Sets the leadership; only the driver calls this.
     pub(crate) fn publish(&self, state: LeadershipState) {
         if state == self.state() {
             return;
@@ -208,12 +209,12 @@ impl MemberStatus {
         }
     }
 
-    /// Tells `completer` once `index` is applied, which may be now.
+    /// Completes `completer` when `index` is applied, immediately if it is applied already.
     pub(crate) fn when_applied(&self, index: LogIndex, completer: Completer<Outcome>) {
         let released = {
             let mut waiting = self.waiting.lock();
             waiting.sweep();
-            // Looked at under the lock, so that the applier cannot pass in between.
+            // The applied index is read under the lock, so that the applier cannot advance in between.
             waiting.waits.wait(completer, index, self.applied())
         };
         if let Some(completer) = released {

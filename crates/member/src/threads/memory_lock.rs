@@ -1,39 +1,39 @@
-//! `--memory-mlock`: the backend file stays in memory, so that no read waits for the disk.
+//! `--memory-mlock`: locks the backend file in memory, so that reads do not wait for the disk.
 //!
-//! The file is locked as far as it reaches when it is opened, and again whenever it has become longer or shorter or
-//! was replaced. What cannot be locked at the start stops the start (whoever asks for it counts on it); later it is
-//! told once, and the member goes on.
+//! The whole file is locked when it is opened, and again when its size changes or the file is replaced. If locking
+//! fails at start, the start fails, because the user relies on the lock. A later failure is logged once, and the member
+//! continues.
 
 use quorate_state::backend::Backend;
 use quorate_storage::bolt::BoltError;
 use quorate_telemetry::log;
 
-/// Keeps the file locked that the backend thread writes to.
+/// Keeps the backend file locked in memory.
 #[derive(Debug)]
 pub struct MemoryLock {
     locked_bytes: u64,
-    /// Whether the last attempt failed, which is told once.
+    /// Whether the last attempt failed; a failure is logged once.
     has_failed: bool,
 }
 
 impl MemoryLock {
-    /// Locks the file as it is.
+    /// Locks the whole file.
     ///
     /// # Errors
     ///
-    /// The system allows this process less memory than that, or none.
+    /// The system does not allow this process to lock that much memory.
     pub fn take(backend: &Backend) -> Result<Self, BoltError> {
         let locked_bytes = backend.stats().file_bytes;
         backend.db().lock_in_memory()?;
         Ok(Self { locked_bytes, has_failed: false })
     }
 
-    /// Another file has taken the place of the one that is locked.
+    /// Records that the locked file was replaced.
     pub(crate) const fn forget(&mut self) {
         self.locked_bytes = 0;
     }
 
-    /// Locks what has changed, if anything has.
+    /// Locks the file again if its size has changed or it was replaced.
     pub(crate) fn follow(&mut self, backend: &Backend) {
         let file_bytes = backend.stats().file_bytes;
         if file_bytes == std::mem::replace(&mut self.locked_bytes, file_bytes) {

@@ -1,4 +1,4 @@
-//! What a waiting request is told.
+//! Outcomes of waiting requests.
 
 use std::time::Instant;
 
@@ -9,38 +9,38 @@ use quorate_state::members::MembershipRefusal;
 
 use crate::threads::completion::{self, AwaitingCell, CompletionQueue};
 
-/// The one type that completes a wait.
+/// The outcome of a wait, for all kinds of waits.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// The request went through the log, and was carried out or refused.
+    /// The request went through the log, and was applied or refused.
     Applied(Box<Answer>),
-    /// What was waited for has happened: a barrier has passed and is applied.
+    /// The event has happened: a barrier has passed and is applied.
     Ready,
-    /// The membership change went through the log, and is in force or was refused.
+    /// The membership change went through the log, and was applied or refused.
     ConfChange(Result<(), MembershipRefusal>),
-    /// The read barrier was not given.
+    /// The read barrier failed.
     BarrierFailed(BarrierFailure),
-    /// The proposal did not get into the log.
+    /// The proposal was not appended to the log.
     ProposalFailed(ProposalFailure),
 }
 
-/// What a request that went through the log came to.
+/// The result of a request that went through the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) outcome: Result<Response, Refusal>,
-    /// Where it stands in the log.
+    /// Its index in the log.
     pub(crate) index: LogIndex,
-    /// When it had been carried out.
+    /// When it was applied.
     pub(crate) applied: Instant,
 }
 
 thread_local! {
-    /// The requests of this runtime that wait; [`deliver_outcomes`] brings them their answers.
+    /// The waiting requests of this runtime; [`deliver_outcomes`] delivers their outcomes.
     pub(crate) static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
 }
 
-/// Brings the requests of this thread's runtime their answers, for as long as it is polled. Without it nothing
-/// that waits for a core thread can be asked there.
+/// Delivers outcomes to the waiting requests of this thread's runtime, for as long as it is polled. Without it,
+/// requests of the runtime cannot wait for a core thread.
 pub async fn deliver_outcomes() {
     completion::deliver(&AWAITING, CompletionQueue::new()).await;
 }

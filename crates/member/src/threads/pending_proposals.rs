@@ -1,12 +1,12 @@
-//! Proposals in progress, shared by the threads: the connection runtimes add to them, the core threads take them.
+//! Proposals in progress, shared by the threads: connection runtimes add them, core threads remove them.
 //!
 //! # Bound
 //!
-//! [`PROPOSALS`], in things and bytes. Further ones are refused.
+//! [`PROPOSALS`], by count and by bytes. Further proposals are refused.
 //!
 //! # Not here
 //!
-//! What is withdrawn and forgotten, and when: [`quorate_core::Pending`].
+//! When proposals are withdrawn and forgotten: [`quorate_core::Pending`].
 
 use parking_lot::Mutex;
 pub use quorate_core::Load;
@@ -17,18 +17,18 @@ use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
 
-/// Requests for the log that this member has accepted and not yet carried out.
+/// Proposals that this member has accepted and not yet applied.
 pub(crate) const PROPOSALS: ProposalLimit =
     ProposalLimit { count_max: quorate_node::limits::WAITING_PROPOSALS_MAX, bytes_max: 512 << 20 };
 
-/// How many requests for the log there may be, and of how many bytes in all. One that is alone may be of any size.
+/// The maximum count and the maximum bytes of pending proposals. A single proposal may have any size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProposalLimit {
     pub(crate) count_max: usize,
     pub(crate) bytes_max: usize,
 }
 
-/// See the module.
+/// The proposals in progress, with the completers of their requests.
 #[derive(Debug)]
 pub(crate) struct PendingProposals {
     pending: Mutex<Pending<Completer<Outcome>>>,
@@ -42,7 +42,7 @@ impl Default for PendingProposals {
 }
 
 impl PendingProposals {
-    /// Takes a proposal of so many bytes on.
+    /// Adds a proposal of this many bytes.
     pub(crate) fn add(
         &self,
         request_id: u64,
@@ -57,17 +57,17 @@ impl PendingProposals {
         self.pending.lock().take(request_id)
     }
 
-    /// Nobody waits for this proposal any more, if it is still in progress.
+    /// Withdraws a proposal whose client no longer waits, if it is still in progress.
     pub(crate) fn withdraw(&self, request_id: u64) {
         self.pending.lock().withdraw(request_id);
     }
 
-    /// This member leads in that term.
+    /// Records that this member leads in this term.
     pub(crate) fn begin_reign(&self, term: Term) {
         self.pending.lock().begin_reign(term);
     }
 
-    /// Gives back the places of withdrawn proposals; see [`Pending::forget_withdrawn`].
+    /// Returns the permits of withdrawn proposals; see [`Pending::forget_withdrawn`].
     pub(crate) fn forget_withdrawn(&self, leads: bool) -> Vec<u64> {
         self.pending.lock().forget_withdrawn(leads)
     }
@@ -169,7 +169,7 @@ mod tests {
             pending.withdraw(1);
             pending.withdraw(3);
             assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
-            // Told again of the same reign, and then deposed and elected once more.
+            // The same term is reported again; then the member is deposed and elected again.
             pending.begin_reign(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);

@@ -1,14 +1,13 @@
-//! The threads' side of the write-ahead log: where it is written, how long that takes, and what is said of it.
+//! The threads' interface to the write-ahead log: which thread writes it, how writes are timed, and what is logged.
 //!
-//! With other voters the log has a thread of its own, so that a slow disk does not hold up heartbeats and
-//! messages. All orders that have queued up there are appended together and share one sync; this is what
-//! makes a thousand clients as cheap as one. A lone voter has nobody to talk to meanwhile, so there the
-//! driver writes the log itself, which saves two of the four wake-ups of a write (measured: a tenth of
-//! the CPU of a single client's put).
+//! If the cluster has other voters, the log has its own thread, so that a slow disk does not delay heartbeats and
+//! messages. All queued orders are appended together and share one sync, which makes a thousand clients as cheap as
+//! one. If this member is the only voter, it has no messages to send meanwhile, so the driver writes the log. This
+//! saves two of the four wake-ups of a write (measured: a tenth of the CPU of a single client's put).
 //!
 //! # Not here
 //!
-//! What is written in which order: [`quorate_core::Log`].
+//! The order of the steps of writing the log: [`quorate_core::Log`].
 
 use std::io;
 use std::sync::Arc;
@@ -31,15 +30,15 @@ use quorate_telemetry::threads;
 /// How long the thread is idle before it prepares space.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// A sync that takes longer is worth a warning.
+/// A sync that takes longer is logged as a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
-/// The log, timed and talked about.
+/// The log, with metrics and log lines.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     log: Log,
     metrics: Arc<Metrics>,
-    /// What is spent on the log's files.
+    /// The time spent on the log's files.
     times: Arc<FileTimes>,
 }
 
@@ -54,17 +53,17 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Makes everything appended durable. Returns the newest token that now is, if there was any.
+    /// Makes all appended entries durable. Returns the newest durable token, if there were any.
     pub(crate) fn sync(&mut self) -> Result<Option<u64>, LogError> {
         if self.log.is_synced() {
             return Ok(None);
         }
-        // What was prepared before nobody has waited for.
+        // Excludes the time of earlier preallocation, for which no request waited.
         self.times.take();
         let synced = self.log.sync()?;
         let Spent { writing, syncing } = self.times.take();
         self.metrics.disk.wal_write.observe(writing);
-        // Where nothing is to be synced nothing was.
+        // A zero duration means that no sync was needed.
         if !syncing.is_zero() {
             self.metrics.disk.wal_fsync.observe(syncing);
         }
@@ -74,13 +73,13 @@ impl LogWriter {
         Ok(synced.map(tell_of))
     }
 
-    /// Records that a snapshot of this member's own is on disk, and hands out what `report` is to tell.
+    /// Records that a snapshot of this member is on disk, and passes the resulting inputs to `report`.
     pub(crate) fn mark_snapshot(
         &mut self,
         mark: &SnapshotMark,
         mut report: impl FnMut(Input),
     ) -> Result<(), LogError> {
-        // Synced for the mark's sake, but timed as any other sync.
+        // This sync is part of recording the mark, but it is timed like any other sync.
         if let Some(token) = self.sync()? {
             report(Input::Persisted { token });
         }
@@ -92,7 +91,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Prepares space ahead of the log; says whether there is more to prepare.
+    /// Preallocates log space. Returns whether there is more to preallocate.
     pub(crate) fn prepare(&mut self) -> Result<bool, LogError> {
         self.log.prepare()
     }
@@ -103,7 +102,7 @@ impl LogWriter {
     }
 }
 
-/// Says what a sync has found, and returns the token that it has made durable.
+/// Logs the events of a sync, and returns the token that the sync made durable.
 fn tell_of(synced: Synced) -> u64 {
     if let Some(path) = synced.new_segment {
         log::info!("created a new WAL segment", "path" = path.display().to_string());
@@ -120,18 +119,18 @@ fn tell_of(synced: Synced) -> u64 {
     synced.token
 }
 
-/// What the log thread is told.
+/// An order for the log thread.
 #[derive(Debug)]
 enum Order {
-    /// Make durable, then report.
+    /// Make the entries durable, then report the token.
     Append(Persist),
     /// Record a snapshot, then report it.
     MarkSnapshot(SnapshotMark),
-    /// Write this, if anything, and end.
+    /// Write this hard state, if there is one, and end.
     Stop(Option<HardState>),
 }
 
-/// A log on a thread of its own.
+/// A log that its own thread writes.
 #[derive(Debug)]
 pub(crate) struct LogThread {
     orders: Sender<Order>,
@@ -156,8 +155,7 @@ impl LogThread {
 
     // A send fails when the thread has ended after a fault, which stops the member.
 
-    /// Does not wait, however slow the disk is, because ticks and heartbeats would wait with it. `node` bounds the
-    /// writes that are under way.
+    /// Never waits for the disk, because ticks and heartbeats would be delayed. `node` bounds the writes in progress.
     pub(crate) fn append(&self, persist: Persist) {
         _ = self.orders.send(Order::Append(persist));
     }
@@ -166,7 +164,7 @@ impl LogThread {
         _ = self.orders.send(Order::MarkSnapshot(mark));
     }
 
-    /// Ends the thread once everything ordered is done.
+    /// Ends the thread after all queued orders are done.
     pub(crate) fn stop(self, hard_state: Option<HardState>) {
         _ = self.orders.send(Order::Stop(hard_state));
         drop(self.thread.join());

@@ -1,4 +1,4 @@
-//! What the transport reports, as inputs of the driver.
+//! Reports of the transport, which become inputs of the driver.
 
 use quorate_peer::{Consensus, OtherOrigin, Received};
 use quorate_raft::{MemberId, SnapshotOutcome};
@@ -6,7 +6,7 @@ use quorate_raft::{MemberId, SnapshotOutcome};
 use crate::threads::channels::{DriverHandle, Input};
 use crate::threads::fatal::FaultReports;
 
-/// What the transport reports to.
+/// Receives the transport's reports.
 #[derive(Debug)]
 pub struct Reports {
     pub(crate) driver: DriverHandle,

@@ -1,13 +1,14 @@
-//! Ids of requests and leases: unique over the life of the cluster without coordination.
+//! Unique ids of requests and leases, over the life of the cluster and without coordination.
 //!
-//! Layout, most significant first: 16 low bits of the member id, a 48-bit counter that begins at a random number. Two
-//! members differ in the first part. Two starts of one member make the same id only if their counters overlap: with a
-//! billion ids each, once in 140,000 restarts. The time of the start, which etcd uses, repeats when a clock is set back.
+//! Layout, most significant first: the 16 low bits of the member id, then a 48-bit counter that begins at a random
+//! number. Two members differ in the first part. Two starts of one member generate the same id only if their counters
+//! overlap: with a billion ids each, once in 140,000 restarts. etcd uses the time of the start, which repeats when a
+//! clock is set back.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes ids for one member. Shared by all threads.
+/// Generates ids for one member. Shared by all threads.
 #[derive(Debug)]
 pub struct RequestIds {
     member: u64,
@@ -17,7 +18,7 @@ pub struct RequestIds {
 const COUNTER_BITS: u32 = 48;
 
 impl RequestIds {
-    /// Ids of a member that starts now.
+    /// Creates the generator of a member that starts now.
     ///
     /// # Errors
     ///
@@ -29,7 +30,7 @@ impl RequestIds {
         Ok(Self::from(member_id, u64::from_le_bytes(random)))
     }
 
-    /// Ids of which the counter begins behind the low bits of `random`.
+    /// Creates a generator whose counter begins after the low bits of `random`.
     fn from(member_id: u64, random: u64) -> Self {
         Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }
@@ -40,7 +41,7 @@ impl RequestIds {
         self.member | (count & ((1 << COUNTER_BITS) - 1))
     }
 
-    /// An id for a lease whose client left the choice to us: positive, never 0.
+    /// A lease id for a client that did not choose one: positive, never 0.
     pub fn next_lease(&self) -> i64 {
         loop {
             let id = (self.next() & (u64::MAX >> 1)).cast_signed();

@@ -1,9 +1,9 @@
-//! Requests as text for the log, in the form that etcd's lines have: keys are shown, of values only how long they are,
-//! passwords and tokens not at all.
+//! Requests as text for the log, in the form of etcd's lines. The text shows keys, only the lengths of values, and no
+//! passwords or tokens.
 //!
 //! # Bound
 //!
-//! [`TEXT_BYTES_MAX`]: a request may hold megabytes of keys, a line of the log should not.
+//! [`TEXT_BYTES_MAX`]: a request may contain megabytes of keys, but a log line must not.
 
 use std::fmt::{self, Display, Write};
 
@@ -20,7 +20,7 @@ use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, R
 /// Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// The request of a log entry, by its data, and whose it is.
+/// The request of a log entry with its user, decoded from the entry's data.
 pub(crate) struct OfEntry<'a>(pub(crate) &'a Bytes);
 
 impl Display for OfEntry<'_> {
@@ -40,7 +40,7 @@ impl Display for OfEntry<'_> {
     }
 }
 
-/// How large a response is.
+/// The size of a response.
 pub(crate) fn size_of(response: &Response) -> String {
     let bytes = match response {
         Response::Range(response) => response.encoded_len(),
@@ -64,29 +64,29 @@ pub(crate) fn size_of(response: &Response) -> String {
     format!("size:{bytes}")
 }
 
-/// A range's.
+/// The text of a range request.
 pub fn of_range(request: &RangeRequest) -> String {
     range(request).cut()
 }
 
-/// A transaction's.
+/// The text of a transaction request.
 pub fn of_txn(request: &TxnRequest) -> String {
     txn(request).cut()
 }
 
-/// What a write asks for, as far as it is told of calls.
+/// The parts of a write request that are logged for its call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// How many changes, of the branch that was taken.
+    /// The number of changes; for a transaction, those of the executed branch.
     pub count: usize,
-    /// How large, as far as it is counted.
+    /// The bytes of the changes, where they are counted.
     pub bytes: usize,
-    /// The text.
+    /// The text of the request.
     pub text: String,
 }
 
-/// What a client's write asks for, by the data of its log entry; nothing of other writes. Of a transaction that
-/// changes are counted that it made, by whether its comparisons held.
+/// Describes a client's write from the data of its log entry; returns `None` for other entries. For a transaction, only
+/// the changes of the executed branch are counted, which `has_succeeded` selects.
 #[must_use]
 pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     let of = |count, bytes, text: Text| Some(Written { count, bytes, text: text.cut() });
@@ -109,7 +109,7 @@ pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     }
 }
 
-/// `name:value` one after the other; what is not set is left out.
+/// Writes `name:value` pairs; fields that are not set are left out.
 #[derive(Default)]
 struct Text(String);
 
@@ -209,7 +209,7 @@ fn compaction(request: &CompactionRequest) -> Text {
     text
 }
 
-/// The lists are there even if they are empty.
+/// Lists are written even if they are empty.
 fn txn(request: &TxnRequest) -> Text {
     let mut text = Text::default();
     text.message("compare", list(&request.compare, compare));
@@ -218,7 +218,7 @@ fn txn(request: &TxnRequest) -> Text {
     text
 }
 
-/// What would be cut anyway is not written.
+/// Text beyond the limit is not written.
 fn list<T>(items: &[T], write: impl Fn(&T) -> Text) -> Text {
     let mut text = Text::default();
     for item in items {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 
-/// A request that took longer to carry out than the limit says.
+/// A request that took longer to apply than the limit.
 #[derive(Debug)]
 pub(crate) struct Slow<'a> {
     pub(crate) took: Duration,
-    /// What kind it is; empty for a write.
+    /// The kind of the request; empty for a write.
     pub(crate) prefix: &'a str,
     pub(crate) request: String,
     pub(crate) response: String,
@@ -18,7 +18,7 @@ pub(crate) struct Slow<'a> {
 }
 
 impl Slow<'_> {
-    /// Counts it, and says so.
+    /// Counts the request and logs the warning.
     pub(crate) fn log(&self, limit: Duration, metrics: &Metrics) {
         metrics.server.slow_apply.inc();
         log::warn!(

@@ -1,14 +1,15 @@
-//! When the consensus thread lets a tick pass.
+//! The times of the consensus thread's ticks.
 //!
-//! A leader's ticks send its heartbeats and are taken when they are due. A follower at rest is woken by heartbeats as
-//! often as by its own ticks, and each waking costs more than what is done then: so it takes a tick together with
-//! whatever has come within half an interval of it, and is woken for its own sake only where nothing comes.
+//! A leader's ticks send its heartbeats, so they are punctual. An idle follower is woken by heartbeats as often as by
+//! its own ticks, and a wake-up costs more than the work done in it. The follower therefore takes a tick together with
+//! an input that arrives within half an interval of it, and wakes for a tick alone only if no input arrives.
 //!
 //! # Guarantees
 //!
-//! * There are as many ticks as intervals, at the same places of time, each at most half an interval early or late.
-//! * Once nothing has come for an interval, ticks are punctual: who waits for a leader that is gone waits no longer.
-//! * After a pause ticks are not made up for: peers would see elections that time did not call for.
+//! * There are as many ticks as intervals. Each is at most half an interval before or after its exact time.
+//! * If no input has arrived for an interval, ticks are punctual, so the loss of a leader is detected without extra
+//!   delay.
+//! * Ticks missed in a pause are not made up for, because they would cause premature elections.
 
 use std::time::{Duration, Instant};
 
@@ -17,24 +18,24 @@ use std::time::{Duration, Instant};
 pub(crate) struct Ticks {
     interval: Duration,
     next: Instant,
-    /// Whether something came with the last tick, or in the interval before it.
+    /// Whether an input arrived with the last tick, or in the interval before it.
     has_company: bool,
-    /// Whether something has come since.
+    /// Whether an input has arrived since the last tick.
     has_heard: bool,
 }
 
 impl Ticks {
-    /// The first is an interval from now.
+    /// Starts the ticks; the first is one interval from now.
     pub(crate) fn begin(interval: Duration, now: Instant) -> Self {
         Self { interval, next: now + interval, has_company: false, has_heard: false }
     }
 
-    /// Until when to wait for something that the next tick can be taken with.
+    /// Until when the thread waits for an input that it can process together with the next tick.
     pub(crate) fn patience(&self, is_leader: bool) -> Instant {
         if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
     }
 
-    /// Takes the tick that is due now, or as good as due where something has come. Tells how late it is.
+    /// Takes a tick that is due, or nearly due if an input has come. Returns how late the tick is.
     pub(crate) fn take(
         &mut self,
         now: Instant,

@@ -1,7 +1,8 @@
-//! A disk that knows what its owner waited for: writing or syncing, of the log or of the backend file.
+//! A disk that measures the time spent on writes and syncs of the log and of the backend file.
 //!
-//! Dashboards part the two: a slow sync is the medium's, a slow write the system's that has no memory left. Files are
-//! told by their names. Each of them has one writer, who takes what was spent since it asked last.
+//! Dashboards show the two separately: a slow sync is caused by the medium, a slow write by a system without free
+//! memory. Files are distinguished by name. Each kind of file has one writer, which takes the time spent since its last
+//! call.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
@@ -12,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use quorate_storage::disk::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// What was spent on one kind of file since it was asked for last.
+/// The time spent on one kind of file since the last call of [`FileTimes::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) writing: Duration,
     pub(crate) syncing: Duration,
 }
 
-/// Adds up what is spent on one kind of file.
+/// Sums up the time spent on one kind of file.
 #[derive(Debug, Default)]
 pub(crate) struct FileTimes {
     writing_nanos: AtomicU64,
@@ -27,37 +28,37 @@ pub(crate) struct FileTimes {
 }
 
 impl FileTimes {
-    /// What was spent since this was asked last.
+    /// Returns the time spent since the last call.
     pub(crate) fn take(&self) -> Spent {
         let take = |nanos: &AtomicU64| Duration::from_nanos(nanos.swap(0, Ordering::Relaxed));
         Spent { writing: take(&self.writing_nanos), syncing: take(&self.syncing_nanos) }
     }
 }
 
-/// What is spent on the files that are waited for.
+/// The times of the files that requests wait for.
 #[derive(Clone, Debug, Default)]
 pub struct DiskTimes {
-    /// Segments of the log.
+    /// Segments of the write-ahead log.
     pub(crate) log: Arc<FileTimes>,
-    /// The backend file, and what becomes it.
+    /// The backend file, and the new file that replaces it.
     pub(crate) backend: Arc<FileTimes>,
 }
 
 impl DiskTimes {
-    /// By whom a file's times are asked for, if by anybody.
+    /// The times that a file's operations are added to, if it is measured.
     fn of(&self, path: &Path) -> Option<&Arc<FileTimes>> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
         match (name, extension) {
             (Some("db" | "db.tmp.new"), _) => Some(&self.backend),
-            // Under the second name a segment is prepared.
+            // A segment has the second extension while it is prepared.
             (_, Some("wal" | "tmp")) => Some(&self.log),
             _ => None,
         }
     }
 }
 
-/// A disk whose times are kept; see the module.
+/// A disk that measures the time of writes and syncs.
 #[derive(Debug)]
 pub struct TimedDisk<D> {
     inner: D,
@@ -65,7 +66,7 @@ pub struct TimedDisk<D> {
 }
 
 impl<D: Disk + 'static> TimedDisk<D> {
-    /// This disk, and what is spent on it.
+    /// Wraps a disk; returns it with its times.
     pub fn over(inner: D) -> (Arc<dyn Disk>, DiskTimes) {
         let times = DiskTimes::default();
         (Arc::new(Self { inner, times: times.clone() }), times)

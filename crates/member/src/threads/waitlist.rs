@@ -1,8 +1,8 @@
-//! Addresses of requests that wait in a core thread's list.
+//! Completers of requests that wait in a list of a core thread.
 //!
-//! A caller that gives up cannot take its completer back out of the list, so those whose callers have gone are
-//! swept, whenever the list has doubled since the last time. It never holds more than twice as many completers as
-//! somebody waits at, or [`SWEEP_MIN`].
+//! A caller that gives up cannot remove its completer from the list. Completers whose callers are gone are therefore
+//! swept whenever the list has doubled since the last sweep. The list never holds more than twice as many completers as
+//! callers wait, or [`SWEEP_MIN`].
 
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
@@ -10,7 +10,7 @@ use crate::threads::outcome::Outcome;
 /// Shorter lists are not swept.
 const SWEEP_MIN: usize = 1024;
 
-/// When a list is to be swept.
+/// The length at which a list is swept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepMark(usize);
 
@@ -25,13 +25,13 @@ impl SweepMark {
         len >= self.0
     }
 
-    /// So many are left after a sweep.
+    /// Sets the mark after a sweep that left `len` completers.
     pub(crate) fn set_after(&mut self, len: usize) {
         self.0 = (2 * len).max(SWEEP_MIN);
     }
 }
 
-/// See the module.
+/// A list of completers that is swept as it grows.
 #[derive(Debug, Default)]
 pub(crate) struct Waitlist {
     completers: Vec<Completer<Outcome>>,
@@ -51,7 +51,7 @@ impl Waitlist {
         self.completers.is_empty()
     }
 
-    /// Takes everything out.
+    /// Removes all completers.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completer<Outcome>> {
         self.mark = SweepMark::default();
         self.completers.drain(..)

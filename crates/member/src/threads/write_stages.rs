@@ -1,8 +1,8 @@
-//! When the latest writes passed the stages of the log: for the line that says why one was slow.
+//! The times at which recent writes passed the stages of the log, for the log line that explains a slow write.
 //!
-//! The driver notes each batch of entries as it is handed to the log, when it is on this member's disk, and when it is
-//! known to be committed. That is three marks for as many writes as share a batch; who asks where the time of one of
-//! them went does so by its index.
+//! The driver records when each batch of entries is passed to the log, when it is durable on this member's disk, and
+//! when it is known to be committed: three times for all writes of a batch. The times of a write are found by its
+//! index.
 //!
 //! # Bound
 //!
@@ -14,16 +14,16 @@ use std::time::Instant;
 use quorate_node::Persist;
 use quorate_raft::LogIndex;
 
-/// Batches that are remembered. A slow write is asked about when it has been applied, at most as many later as the
-/// core lets wait for the applier, and most share a batch with others.
+/// The number of batches kept. The stages of a slow write are queried when it has been applied. By then, at most as
+/// many later writes have come as may wait for the applier, and most of them share a batch.
 const BATCHES_KEPT: usize = 4096;
 
-/// When a write was where. What has not happened yet, or did not happen here, is absent.
+/// The times of a write's stages. A stage is absent if it has not happened yet, or did not happen on this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stages {
-    /// Given to this member's log.
+    /// Passed to this member's log.
     pub(crate) appended: Instant,
-    /// On this member's disk.
+    /// Durable on this member's disk.
     pub(crate) synced: Option<Instant>,
     /// Known to be committed.
     pub(crate) committed: Option<Instant>,
@@ -36,15 +36,15 @@ struct Batch {
     stages: Stages,
 }
 
-/// See the module.
+/// The stages of the last batches.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStages {
-    /// By index, ascending.
+    /// Ordered by index, ascending.
     batches: VecDeque<Batch>,
 }
 
 impl WriteStages {
-    /// These entries are given to the log. What they replace is forgotten.
+    /// Records that these entries are passed to the log. The records of entries that they replace are dropped.
     pub(crate) fn append(&mut self, persist: &Persist, now: Instant) {
         let Some(first) = persist.entries.first().map(|entry| entry.index) else { return };
         while self.batches.back().is_some_and(|batch| batch.first >= first) {
@@ -57,7 +57,7 @@ impl WriteStages {
         self.batches.push_back(Batch { first, token: persist.token, stages });
     }
 
-    /// Everything up to this token is on the disk.
+    /// Records that all entries up to this token are durable.
     pub(crate) fn sync(&mut self, token: u64, now: Instant) {
         for batch in self.batches.iter_mut().rev() {
             if batch.stages.synced.is_some() {
@@ -69,20 +69,20 @@ impl WriteStages {
         }
     }
 
-    /// Everything up to this index is committed.
+    /// Records that all entries up to this index are committed.
     pub(crate) fn commit(&mut self, last: LogIndex, now: Instant) {
         for batch in self.batches.iter_mut().rev() {
             if batch.stages.committed.is_some() {
                 break;
             }
-            // Of a batch that is committed in part the rest follows; that it began is near enough.
+            // If a batch is committed in part, the time of the first part is used for the whole batch.
             if batch.first <= last {
                 batch.stages.committed = Some(now);
             }
         }
     }
 
-    /// Those of the entry at this index, if it is remembered.
+    /// The stages of the entry at this index, if they are kept.
     pub(crate) fn of(&self, index: LogIndex) -> Option<Stages> {
         let after = self.batches.partition_point(|batch| batch.first <= index);
         after.checked_sub(1).map(|position| self.batches[position].stages)
