@@ -1,13 +1,13 @@
-//! Membership changes: what they are, how they are written in the log, and how they take effect.
+//! Membership changes: their types, their encoding in the log, and how they take effect.
 //!
 //! A change travels through the log like any other entry and takes effect when it is *applied*,
 //! not when it is appended. There are two forms:
 //!
 //! * [`ConfChange`] changes one member. It is the only form etcd proposes.
-//! * [`ConfChangeV2`] changes any number of members. More than one voter at a time needs joint
+//! * [`ConfChangeV2`] changes any number of members. More than one voter at a time requires joint
 //!   consensus (Raft thesis, section 4.3): the group first enters a configuration in which old and
-//!   new majorities must both agree, and leaves it by a second, empty change, which the leader
-//!   proposes by itself unless the change said otherwise.
+//!   new majorities must both agree, and leaves it by a second, empty change. The leader proposes
+//!   that change automatically unless the first change forbids it.
 //!
 //! The sub-modules: [`wire`] reads and writes the entry payloads, [`Changer`] computes the
 //! configuration that follows from a change.
@@ -24,18 +24,18 @@ pub use changer::{Changer, restore};
 
 use crate::entry::{Entry, EntryKind, MemberId};
 
-/// What happens to one member. The discriminants are the numbers on the wire.
+/// The kind of a change to one member. The discriminants are the numbers on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ConfChangeKind {
-    /// The member becomes a voter, whether it was a learner or unknown.
+    /// The member becomes a voter, whether it was a learner or not a member.
     #[default]
     AddNode = 0,
     /// The member leaves the group.
     RemoveNode = 1,
-    /// Nothing happens to the group; the application changes what it knows about the member.
+    /// The group does not change; the application changes its data about the member.
     UpdateNode = 2,
-    /// The member becomes a learner, whether it was a voter or unknown.
+    /// The member becomes a learner, whether it was a voter or not a member.
     AddLearnerNode = 3,
 }
 
@@ -82,45 +82,45 @@ impl Transition {
 /// A change of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChange {
-    /// The application's name for the request; not interpreted here.
+    /// The application's id of the request; not interpreted here.
     pub id: u64,
-    /// What happens.
+    /// The kind of the change.
     pub kind: ConfChangeKind,
-    /// To whom. Zero makes the change a no-op: an application that rejects a change it finds in
-    /// the log applies it with a zero here.
+    /// The changed member. Zero makes the change a no-op: an application that rejects a committed
+    /// change applies it with zero here.
     pub node_id: MemberId,
-    /// The application's bytes.
+    /// Opaque bytes of the application.
     pub context: Bytes,
 }
 
 /// One step of a [`ConfChangeV2`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfChangeStep {
-    /// What happens.
+    /// The kind of the change.
     pub kind: ConfChangeKind,
-    /// To whom; zero for a no-op.
+    /// The changed member; zero for a no-op.
     pub node_id: MemberId,
 }
 
-/// A change of any number of members; without any, it leaves a joint configuration.
+/// A change of any number of members. An empty change leaves a joint configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfChangeV2 {
     /// How joint consensus is used.
     pub transition: Transition,
-    /// What happens, in order.
+    /// The changes, in order.
     pub changes: Vec<ConfChangeStep>,
-    /// The application's bytes.
+    /// Opaque bytes of the application.
     pub context: Bytes,
 }
 
-/// What applying a [`ConfChangeV2`] does to the configuration.
+/// The effect of a [`ConfChangeV2`] on the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// At most one voter changes; one majority decides before and after.
+    /// At most one voter changes; one majority decides before and after the change.
     Simple,
     /// The configuration becomes joint.
     EnterJoint {
-        /// Whether the leader leaves it by itself.
+        /// Whether the leader leaves it automatically.
         auto_leave: bool,
     },
     /// The joint configuration ends.
@@ -128,7 +128,7 @@ pub enum Passage {
 }
 
 impl ConfChangeV2 {
-    /// What applying the change does to the configuration.
+    /// The effect of the change on the configuration.
     #[must_use]
     pub fn passage(&self) -> Passage {
         match (self.transition, self.changes.len()) {
@@ -141,8 +141,8 @@ impl ConfChangeV2 {
         }
     }
 
-    /// Whether the change asks for nothing but to leave a joint configuration. Stricter readers
-    /// also look at [`passage`](Self::passage); proposals are judged by this.
+    /// Whether the change only leaves a joint configuration. Proposals are checked by this;
+    /// stricter callers also check [`passage`](Self::passage).
     pub(crate) fn is_leave_request(&self) -> bool {
         self.changes.is_empty()
     }
@@ -183,7 +183,7 @@ pub enum AnyConfChange {
 }
 
 impl AnyConfChange {
-    /// Reads the change out of a log entry; `None` if the entry holds none.
+    /// Decodes the change in a log entry; `None` if the entry contains no change.
     pub fn from_entry(entry: &Entry) -> Result<Option<Self>, wire::DecodeError> {
         match entry.kind {
             EntryKind::Normal => Ok(None),
@@ -227,22 +227,22 @@ impl From<AnyConfChange> for ConfChangeV2 {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfChangeError {
-    /// A joint configuration has to be left before the next one is entered.
+    /// A joint configuration must be left before another one is entered.
     #[error("config is already joint")]
     AlreadyJoint,
-    /// There is no majority to be joint with.
+    /// There is no outgoing majority.
     #[error("can't make a zero-voter config joint")]
     JointWithoutVoters,
-    /// There is nothing to leave.
+    /// The configuration is not joint.
     #[error("can't leave a non-joint config")]
     NotJoint,
-    /// In a joint configuration the only change is to leave it.
+    /// The only change of a joint configuration is to leave it.
     #[error("can't apply simple config change in joint config")]
     SimpleInJoint,
-    /// One majority would not overlap the other.
+    /// The old and the new majority might not overlap.
     #[error("more than one voter changed without entering joint config")]
     SeveralVoters,
-    /// Nobody could decide anything any more.
+    /// No voter would remain to decide anything.
     #[error("removed all voters")]
     NoVoters,
     /// A recorded configuration contradicts itself.

@@ -7,13 +7,13 @@
 //!      └─────────────────────┴────── higher term, a leader, or refusal ────────────┘
 //! ```
 //!
-//! Without pre-votes the second step is skipped, and so it is when the leader itself asked for the
-//! election. Check-quorum gives a leader a lease: members that have heard from it within an
-//! election timeout ignore candidates, and a leader that has not heard from a quorum for as long
-//! steps down.
+//! The PreCandidate step is skipped without pre-votes, and when the leader itself requested the
+//! election. Check-quorum gives a leader a lease: members that have received a message from it
+//! within an election timeout ignore candidates, and a leader that receives no messages from a
+//! quorum for an election timeout steps down.
 //!
-//! A learner that is asked for its vote gives it: it may have been promoted without knowing yet,
-//! and the group may need its vote to elect the leader that would tell it.
+//! A learner that is asked for its vote grants it. It may have been promoted without knowing yet,
+//! and the group may need its vote to elect the leader that would inform it.
 
 use crate::entry::{EntryId, MemberId, NONE};
 use crate::log_index::LogIndex;
@@ -27,17 +27,17 @@ use crate::state::Role;
 use crate::storage::Storage;
 use crate::term::Term;
 
-/// The context of a vote request that comes from a leader transfer: it overrides leases.
+/// The context of a vote request after a leader transfer, which overrides leases.
 const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
 
-/// Why and how a member campaigns.
+/// The kind of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Campaign {
     /// To find out whether an election could be won.
     PreElection,
     /// To be elected.
     Election,
-    /// To be elected because the leader wants to hand over.
+    /// To be elected because the leader transfers leadership.
     Transfer,
 }
 
@@ -51,7 +51,7 @@ impl<S: Storage> Raft<S> {
 
     fn become_pre_candidate(&mut self) {
         assert!(self.role != Role::Leader, "a leader does not campaign");
-        // Neither term nor vote change: nothing has happened yet.
+        // Neither term nor vote change: a pre-election has no lasting effect.
         self.tracker.reset_votes();
         self.leader = NONE;
         self.role = Role::PreCandidate;
@@ -82,8 +82,8 @@ impl<S: Storage> Raft<S> {
             own.become_replicate();
             own.is_recently_active = true;
         }
-        // There may be a membership change in the log. Waiting until all of it is applied costs
-        // little; looking for one could cost much.
+        // The log may contain a membership change. Waiting until the whole log is applied costs
+        // little; searching for a change could cost much.
         self.pending_conf_index = self.log.last_index();
         // The entry that opens the term: with it, everything before it is committed.
         let is_accepted = self.append_as_leader(vec![crate::Entry::default()]);
@@ -91,7 +91,7 @@ impl<S: Storage> Raft<S> {
         note!(self, Info, "{:x} became leader at term {}", self.config.id, self.term);
     }
 
-    /// Forgets what belongs to a role or a term.
+    /// Resets the state that belongs to a role or a term.
     fn reset(&mut self, term: Term) {
         assert!(term >= self.term, "a member never goes back to an earlier term");
         if self.term != term {
@@ -119,8 +119,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Counts a tick without a leader's message. Returns whether the election timeout is over, and
-    /// starts the next one then.
+    /// Counts a tick without a message from a leader. Returns whether the election timeout has
+    /// expired, and then starts the next one.
     pub(crate) fn election_comes_due(&mut self) -> bool {
         self.election_elapsed += 1;
         let is_due = self.is_promotable() && self.election_elapsed >= self.election_timeout;
@@ -138,7 +138,7 @@ impl<S: Storage> Raft<S> {
             if self.config.check_quorum {
                 self.handle_check_quorum();
             }
-            // A transfer that has not succeeded by now is off.
+            // A transfer that has not succeeded by now is aborted.
             if self.role == Role::Leader {
                 self.transferee = NONE;
             }
@@ -153,7 +153,7 @@ impl<S: Storage> Raft<S> {
         );
     }
 
-    /// A leader without a quorum steps down: somebody else may have one.
+    /// Makes a leader without a quorum step down, because another leader may have a quorum.
     pub(crate) fn handle_check_quorum(&mut self) {
         if !self.tracker.is_quorum_active() {
             note!(
@@ -174,7 +174,7 @@ impl<S: Storage> Raft<S> {
     /// Stops following the leader, so that this member may vote for another at once.
     pub(crate) fn handle_forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
-            // The leader's reads rely on nobody helping another to be elected.
+            // The leader's reads require that no member helps to elect another leader.
             note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
         } else if self.leader != NONE {
             note!(
@@ -194,7 +194,7 @@ impl<S: Storage> Raft<S> {
         self.try_campaign(if pre_vote { Campaign::PreElection } else { Campaign::Election });
     }
 
-    /// Campaigns, unless this member is leader already or could not lead.
+    /// Campaigns, unless this member already leads or could not lead.
     pub(crate) fn try_campaign(&mut self, campaign: Campaign) {
         let id = self.config.id;
         if self.role == Role::Leader {
@@ -222,7 +222,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether this member could lead: it is a voter and not about to be given a new log.
+    /// Whether this member could lead: it is a voter and no snapshot is about to replace its log.
     fn is_promotable(&self) -> bool {
         let own = self.tracker.progress.get(&self.config.id);
         own.is_some_and(|own| !own.is_learner) && self.log.unstable.snapshot().is_none()
@@ -239,7 +239,7 @@ impl<S: Storage> Raft<S> {
         let last = self.log.last_id();
         for voter in self.tracker.config.voters.ids() {
             if voter == self.config.id {
-                // The own vote counts like any other: when it is durable.
+                // The member's own vote counts when it is durable, like any other vote.
                 self.send(Message { term, ..Message::new(response, voter) });
                 continue;
             }
@@ -263,8 +263,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Whether a candidate of a later term is to be ignored, because this member has heard from a
-    /// leader lately; unless that leader wants to be replaced.
+    /// Whether to ignore a candidate of a later term because this member has recently received a
+    /// message from a leader, unless that leader requested the election.
     pub(crate) fn is_leader_lease_held(&mut self, request: &Message) -> bool {
         let is_held = self.config.check_quorum
             && self.leader != NONE
@@ -289,8 +289,8 @@ impl<S: Storage> Raft<S> {
             return;
         }
         self.note_vote(request, "cast", "for", "");
-        // The answer speaks of the term that was asked about, which in a pre-vote is not ours: a
-        // member that lags behind would drop an answer from its past.
+        // The response has the term of the request, which for a pre-vote is not the own term: a
+        // member that lags behind would drop a response with a lower term.
         let mut response = Message::new(vote_response(request.kind), request.from);
         response.term = request.term;
         self.send(response);

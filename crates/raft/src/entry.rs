@@ -1,10 +1,10 @@
 //! Log entries: the unit of replication, its identity `(term, index)` and its size on the wire.
 //!
-//! An entry's payload is a [`Bytes`] handle, so copying an entry from the log into a message or a
+//! The payload of an entry is a [`Bytes`] handle, so copying an entry into a message or a
 //! [`Ready`](crate::Ready) copies a few words and never the payload.
 //!
 //! Sizes are those of the protobuf encoding that peers and the write-ahead log use, because the
-//! limits in [`Config`](crate::Config) are stated in those bytes. The encoding itself is not here.
+//! limits in [`Config`](crate::Config) count those bytes. The encoding itself is not here.
 
 use bytes::Bytes;
 use quorate_protobuf::varint_len;
@@ -15,10 +15,10 @@ use crate::term::Term;
 /// The identity of a member of the group. Never [`NONE`] for a real member.
 pub type MemberId = u64;
 
-/// The member id that stands for nobody: no leader, no vote, no transferee.
+/// The member id that means no member: no leader, no vote, no transferee.
 pub const NONE: MemberId = 0;
 
-/// What the bytes of an entry are.
+/// The meaning of an entry's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -32,7 +32,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The kind with this number on the wire, or `None` for a number nobody has defined.
+    /// The kind with this number on the wire, or `None` for an undefined number.
     #[must_use]
     pub fn from_wire(number: i32) -> Option<Self> {
         match number {
@@ -50,7 +50,7 @@ impl EntryKind {
     }
 }
 
-/// One slot of the replicated log.
+/// One entry of the replicated log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The term of the leader that created the entry. It never changes afterwards.
@@ -64,7 +64,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An unplaced entry for a proposal: the leader that accepts it gives it a term and an index.
+    /// An entry to propose. The leader that accepts it sets its term and index.
     #[must_use]
     pub fn proposal(kind: EntryKind, data: Bytes) -> Self {
         Self { term: Term::ZERO, index: LogIndex::ZERO, kind, data }
@@ -92,7 +92,7 @@ impl Entry {
     }
 }
 
-/// What identifies an entry: no two different entries share it, in any log of the group.
+/// The identity of an entry: different entries never share it, in any log of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryId {
     /// The entry's term.
@@ -113,10 +113,10 @@ pub fn payload_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::payload_bytes).sum()
 }
 
-/// How many of the leading `entries` fit into `bytes_max` encoded bytes: at least one, if there is
-/// one, so that an entry larger than the limit still travels.
+/// How many of the first `entries` fit into `bytes_max` encoded bytes. At least one if there is
+/// one, so that an entry larger than the limit can be sent.
 ///
-/// Looks at no entry beyond the first that does not fit.
+/// Reads no entry after the first that does not fit.
 pub(crate) fn fitting_count<'a>(entries: impl Iterator<Item = &'a Entry>, bytes_max: u64) -> usize {
     let mut bytes = 0u64;
     let mut count = 0;

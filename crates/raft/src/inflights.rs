@@ -1,8 +1,8 @@
-//! The window of appends that a leader has sent to one follower and not yet seen acknowledged.
+//! The window of appends that a leader has sent to one follower without an acknowledgement.
 //!
-//! Flow control: the window is full when it holds too many messages or too many payload bytes, and
-//! then nothing but an occasional empty probe is sent. The byte limit is soft: the message that
-//! crosses it is still sent.
+//! The window is full when it contains too many messages or too many payload bytes; then only an
+//! occasional empty probe is sent. The byte limit is soft: the message that crosses it is still
+//! sent.
 
 use std::collections::VecDeque;
 
@@ -18,15 +18,15 @@ pub struct Inflights {
 }
 
 impl Inflights {
-    /// An empty window for `count_max` messages and `bytes_max` payload bytes. Memory is taken as
-    /// it is needed.
+    /// An empty window for `count_max` messages and `bytes_max` payload bytes. Memory is allocated
+    /// when needed.
     #[must_use]
     pub fn new(count_max: usize, bytes_max: u64) -> Self {
         Self { window: VecDeque::new(), bytes: 0, count_max, bytes_max }
     }
 
-    /// Records an append that ends at `last` and carries `bytes` of payload. The window must not
-    /// be full, and indexes must not go back.
+    /// Records an append that ends at `last` and carries `bytes` of payload. The window must not be
+    /// full, and indexes must not decrease.
     pub fn add(&mut self, last: LogIndex, bytes: u64) {
         assert!(!self.is_full(), "an append was sent beyond the flow-control window");
         assert!(
@@ -38,7 +38,7 @@ impl Inflights {
         self.bytes += bytes;
     }
 
-    /// Forgets every append that ends at or below `acked`.
+    /// Removes every append that ends at or below `acked`.
     pub fn free_up_to(&mut self, acked: LogIndex) {
         while let Some((last, bytes)) = self.window.front().copied()
             && last <= acked
@@ -52,7 +52,7 @@ impl Inflights {
         );
     }
 
-    /// Whether another append has to wait.
+    /// Whether another append must wait.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.window.len() >= self.count_max || self.bytes >= self.bytes_max
@@ -64,7 +64,7 @@ impl Inflights {
         self.window.len()
     }
 
-    /// Forgets everything.
+    /// Removes all appends.
     pub fn clear(&mut self) {
         self.window.clear();
         self.bytes = 0;

@@ -1,8 +1,8 @@
 //! Joint quorums: decisions that need a majority of two sets of voters at the same time.
 //!
-//! While a group moves from one set of voters to another (Raft thesis, section 4.3), a decision
-//! counts only if both the incoming and the outgoing set agree. Outside such a move the outgoing
-//! set is empty and changes nothing.
+//! While a group changes from one set of voters to another (Raft thesis, section 4.3), a decision
+//! requires both the incoming and the outgoing set. Otherwise the outgoing set is empty and has no
+//! effect.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,17 +10,17 @@ use std::fmt;
 use crate::entry::MemberId;
 use crate::quorum::{Acknowledged, MajorityConfig, VoteResult};
 
-/// Two sets of voters; the outgoing one is empty unless a joint change is under way.
+/// Two sets of voters; the outgoing one is empty unless the configuration is joint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JointConfig {
-    /// The voters of the configuration that stays.
+    /// The voters of the new configuration.
     pub incoming: MajorityConfig,
-    /// The voters of the configuration being left.
+    /// The voters of the old configuration.
     pub outgoing: MajorityConfig,
 }
 
 impl JointConfig {
-    /// Whether two sets have to agree.
+    /// Whether both sets must agree.
     #[must_use]
     pub fn is_joint(&self) -> bool {
         !self.outgoing.0.is_empty()
@@ -44,7 +44,7 @@ impl JointConfig {
         if self.is_joint() { incoming.min(self.outgoing.agreed(&acked)) } else { incoming }
     }
 
-    /// How a vote stands: won if both sets agree, lost as soon as one cannot any more.
+    /// The state of a vote: won if both sets agree, lost as soon as one set no longer can.
     pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
         match (self.incoming.vote_result(&vote), self.outgoing.vote_result(&vote)) {
             (VoteResult::Lost, _) | (_, VoteResult::Lost) => VoteResult::Lost,

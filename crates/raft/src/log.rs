@@ -1,5 +1,5 @@
-//! The log as the core sees it: what storage holds, what is on its way there, and how far it is
-//! committed and applied.
+//! The log of the core: the part in storage, the part that is being written, and the commit and
+//! applied indexes.
 //!
 //! ```text
 //!   first_index ...  applied ...  applying ...  committed ...  last_index
@@ -13,8 +13,8 @@
 //!
 //! # Not here
 //!
-//! Deciding what is committed (`replication`), writing (the application), and the books about
-//! what has been handed out for writing (`unstable`).
+//! The decision what is committed (`replication`), writing (the application), and the record of
+//! entries that were returned for writing (`unstable`).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -26,14 +26,14 @@ use crate::storage::{Storage, StorageError};
 use crate::term::Term;
 use crate::unstable::{Appended, Unstable};
 
-/// Where given entries stop agreeing with the log.
+/// The first of some given entries that is not in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Divergence {
-    /// The position among the given entries of the first that the log does not have.
+    /// The position of that entry among the given entries.
     pub(crate) position: usize,
-    /// Its identity.
+    /// The identity of that entry.
     pub(crate) id: EntryId,
-    /// The term of the different entry that the log has there, if it reaches that far.
+    /// The term of the different entry at that index, if the log has one.
     pub(crate) conflicting_term: Option<Term>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct RaftLog<S> {
     pub(crate) storage: S,
     pub(crate) unstable: Unstable,
     committed: LogIndex,
-    /// Handed out for application.
+    /// The last entry that was returned for applying.
     applying: LogIndex,
     applied: LogIndex,
     /// The encoded size of `(applied, applying]`, which `applying_bytes_max` limits.
@@ -53,7 +53,7 @@ pub(crate) struct RaftLog<S> {
 }
 
 impl<S: Storage> RaftLog<S> {
-    /// The log that `storage` holds, of which everything before its first entry is applied.
+    /// The log in `storage`, in which all compacted entries are applied.
     pub(crate) fn new(storage: S, applying_bytes_max: u64) -> Self {
         let compacted = storage.first_index().prev();
         let unstable = Unstable::new(storage.last_index() + 1);
@@ -91,7 +91,8 @@ impl<S: Storage> RaftLog<S> {
         EntryId { term, index }
     }
 
-    /// The term at `index`, known from the entry before the first one to the last.
+    /// The term at `index`, which must be between the entry before the first one and the last
+    /// entry.
     pub(crate) fn term(&self, index: LogIndex) -> Result<Term, StorageError> {
         if let Some(term) = self.unstable.term(index) {
             return Ok(term);
@@ -105,15 +106,17 @@ impl<S: Storage> RaftLog<S> {
         self.storage.term(index)
     }
 
-    /// Whether the log has exactly this entry, or it is the last one compacted away.
+    /// Whether the log has exactly this entry, or it is the last compacted entry.
     pub(crate) fn contains(&self, id: EntryId) -> bool {
         self.term(id.index) == Ok(id.term)
     }
 
-    /// The committed entry that no log with the entry `id` can have, if there is one.
+    /// A committed entry that contradicts the entry `id`: no log can have both. `None` if there is
+    /// no such entry.
     ///
-    /// Up to the commit index logs with `id` and this one have the same terms. Terms never decrease along a
-    /// log, so one that is lower beyond the commit index, or higher where this log is compacted away, will do.
+    /// Up to the commit index, logs with `id` and this one have the same terms. Terms never
+    /// decrease along a log, so `id` also contradicts this log if its term is lower beyond the
+    /// commit index, or higher where this log is compacted.
     pub(crate) fn contradiction(&self, id: EntryId) -> Option<EntryId> {
         let position = id.index.clamp(self.first_index().prev(), self.committed);
         let term = self
@@ -127,8 +130,8 @@ impl<S: Storage> RaftLog<S> {
         contradicts.then_some(EntryId { term, index: position })
     }
 
-    /// Whether a log that ends with `last` holds at least what this one does, in the sense that
-    /// decides elections (Raft thesis, section 3.6.1).
+    /// Whether a log that ends with `last` is at least as up to date as this one, as elections
+    /// define it (Raft thesis, section 3.6.1).
     pub(crate) fn is_up_to_date(&self, last: EntryId) -> bool {
         let own = self.last_id();
         (last.term, last.index) >= (own.term, own.index)
@@ -171,7 +174,8 @@ impl<S: Storage> RaftLog<S> {
         let bytes = encoded_bytes(&entries);
         if bytes < bytes_max {
             let rest = self.unstable.slice(boundary, hi, bytes_max - bytes);
-            // The first of a slice comes whether it fits or not; here there is something before it.
+            // The first entry of a slice is returned even if it does not fit; here other entries
+            // precede it.
             if rest.len() > 1 || bytes + encoded_bytes(&rest) <= bytes_max {
                 entries.extend(rest);
             }
@@ -179,7 +183,7 @@ impl<S: Storage> RaftLog<S> {
         Ok(entries)
     }
 
-    /// Where consecutive `entries` stop agreeing with the log; `None` if it has them all.
+    /// The first of the consecutive `entries` that is not in the log; `None` if all are.
     pub(crate) fn divergence(&self, entries: &[Entry]) -> Option<Divergence> {
         let (position, entry) = entries.iter().enumerate().find(|(_, e)| !self.contains(e.id()))?;
         let is_conflict = entry.index <= self.last_index();
@@ -187,7 +191,7 @@ impl<S: Storage> RaftLog<S> {
         Some(Divergence { position, id: entry.id(), conflicting_term })
     }
 
-    /// Appends consecutive entries, replacing everything from the first of them on.
+    /// Appends consecutive entries. They replace the entries from the first one's index on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
         if let Some(first) = entries.first() {
             assert!(first.index > self.committed, "a committed entry is never replaced");
@@ -201,7 +205,7 @@ impl<S: Storage> RaftLog<S> {
     /// Terms never decrease along a log, so everything above the answer disagrees for certain.
     pub(crate) fn last_possible_match(&self, index: LogIndex, term: Term) -> (LogIndex, Term) {
         match self.term(index) {
-            // Beyond either end nothing is known, and anything possible.
+            // Beyond either end of the log, the term is unknown and any match is possible.
             Err(_) => return (index, Term::ZERO),
             Ok(own) if own <= term => return (index, own),
             Ok(_) => {}
@@ -211,7 +215,7 @@ impl<S: Storage> RaftLog<S> {
             Ok(own) if own <= term => {}
             _ => return (before_first.saturating_sub(1), Term::ZERO),
         }
-        // Between an index that may agree and one that cannot.
+        // Search between an index that may agree and one that cannot.
         let (mut possible, mut impossible) = (before_first, index);
         while impossible - possible > 1 {
             let middle = possible + (impossible - possible) / 2;
@@ -223,13 +227,13 @@ impl<S: Storage> RaftLog<S> {
         (possible, self.term(possible).unwrap_or_default())
     }
 
-    /// Raises the commit index. What is committed is in the log: the caller has made sure.
+    /// Raises the commit index. The caller has checked that the log reaches it.
     pub(crate) fn commit_to(&mut self, index: LogIndex) {
         assert!(index <= self.last_index(), "a committed entry is in the log");
         self.committed = self.committed.max(index);
     }
 
-    /// Commits up to `id` if the log has this entry and that is news.
+    /// Commits up to `id` if the log has this entry. Returns whether the commit index has changed.
     pub(crate) fn try_commit(&mut self, id: EntryId) -> bool {
         let is_news = id.term != Term::ZERO && id.index > self.committed && self.contains(id);
         if is_news {
@@ -238,10 +242,10 @@ impl<S: Storage> RaftLog<S> {
         is_news
     }
 
-    /// Entries that may be applied and have not been handed out.
+    /// Committed entries that may be applied and were not returned yet.
     ///
-    /// With `allow_unstable`, also entries whose write has not been reported: the application then
-    /// writes them before it applies them.
+    /// With `allow_unstable`, also entries whose write is not reported: the application writes them
+    /// before it applies them.
     pub(crate) fn next_committed(&self, allow_unstable: bool) -> Vec<Entry> {
         if !self.has_next_committed(allow_unstable) {
             return Vec::new();
@@ -251,9 +255,9 @@ impl<S: Storage> RaftLog<S> {
         self.slice(self.applying + 1, end, room).expect("unapplied entries are never compacted")
     }
 
-    /// Whether [`next_committed`](Self::next_committed) has anything.
+    /// Whether [`next_committed`](Self::next_committed) would return any entries.
     pub(crate) fn has_next_committed(&self, allow_unstable: bool) -> bool {
-        // A snapshot is installed before anything after it is applied.
+        // A snapshot is installed before later entries are applied.
         let is_held_back = self.is_applying_paused || self.unstable.snapshot().is_some();
         !is_held_back && self.applying < self.appliable_index(allow_unstable)
     }
@@ -266,7 +270,7 @@ impl<S: Storage> RaftLog<S> {
         }
     }
 
-    /// Records that entries up to `index`, of `bytes`, have been handed out for application.
+    /// Records that entries up to `index`, of `bytes`, were returned for applying.
     pub(crate) fn accept_applying(&mut self, index: LogIndex, bytes: u64, allow_unstable: bool) {
         assert!(index <= self.committed, "only committed entries are applied");
         assert!(
@@ -275,12 +279,12 @@ impl<S: Storage> RaftLog<S> {
         );
         self.applying = index;
         self.applying_bytes += bytes;
-        // If more could have been handed out, the limit stopped it.
+        // Unreturned entries remain because of the limit.
         self.is_applying_paused = self.applying_bytes >= self.applying_bytes_max
             || index < self.appliable_index(allow_unstable);
     }
 
-    /// Records that entries up to `index`, the last of them `bytes` together, are applied.
+    /// Records that entries up to `index` are applied; the newly applied ones have `bytes`.
     pub(crate) fn applied_to(&mut self, index: LogIndex, bytes: u64) {
         assert!(index <= self.committed, "only committed entries are applied");
         assert!(index >= self.applied, "entries are applied in order");

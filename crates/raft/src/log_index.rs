@@ -1,9 +1,9 @@
-//! Positions in the log, as a type of their own: an index is not a term, a count or a member, and the compiler
-//! knows.
+//! Log indexes as a separate type, so that the compiler distinguishes an index from a term, a count
+//! or a member id.
 //!
-//! Only the arithmetic that means something exists: so many entries further, so many between two. Bare numbers
-//! are for wire, files and metrics, by [`LogIndex::get`] and `LogIndex(number)`, where they are read and
-//! written.
+//! Only meaningful arithmetic exists: an index plus a count, and the difference of two indexes.
+//! Plain numbers are for the wire, files and metrics; [`LogIndex::get`] and `LogIndex(number)`
+//! convert where they are read and written.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -17,10 +17,10 @@ impl LogIndex {
     /// The position before the first entry.
     pub const ZERO: Self = Self(0);
 
-    /// No log reaches it.
+    /// An index that no log reaches.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The bare number, for wire, files and metrics.
+    /// The plain number, for the wire, files and metrics.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -32,38 +32,38 @@ impl LogIndex {
         Self(self.0 + 1)
     }
 
-    /// The position of the entry before this one. There is none before zero.
+    /// The index of the entry before this one. Zero has no previous index.
     #[must_use]
     pub const fn prev(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// So many entries further, or [`MAX`](Self::MAX).
+    /// The index this many entries later, or [`MAX`](Self::MAX).
     #[must_use]
     pub const fn saturating_add(self, count: u64) -> Self {
         Self(self.0.saturating_add(count))
     }
 
-    /// So many entries back, or [`ZERO`](Self::ZERO).
+    /// The index this many entries earlier, or [`ZERO`](Self::ZERO).
     #[must_use]
     pub const fn saturating_sub(self, count: u64) -> Self {
         Self(self.0.saturating_sub(count))
     }
 
-    /// How far this position is beyond `other`; nothing if it lies before it.
+    /// The distance from `other` to this index; 0 if this index is before `other`.
     #[must_use]
     pub const fn saturating_distance_from(self, other: Self) -> u64 {
         self.0.saturating_sub(other.0)
     }
 
-    /// How far this position is beyond `other`, or `None` if it lies before it.
+    /// The distance from `other` to this index, or `None` if this index is before `other`.
     #[must_use]
     pub const fn checked_distance_from(self, other: Self) -> Option<u64> {
         self.0.checked_sub(other.0)
     }
 }
 
-/// So many entries further.
+/// The index this many entries later.
 impl Add<u64> for LogIndex {
     type Output = Self;
 
@@ -78,7 +78,7 @@ impl AddAssign<u64> for LogIndex {
     }
 }
 
-/// How far one position is beyond another, which does not lie after it.
+/// The distance from one index to another, which must not be after it.
 impl Sub for LogIndex {
     type Output = u64;
 
@@ -87,14 +87,14 @@ impl Sub for LogIndex {
     }
 }
 
-/// The bare number, as log lines have it.
+/// The plain number, as in log lines.
 impl fmt::Display for LogIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// The bare number.
+/// The plain number.
 impl fmt::Debug for LogIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)

@@ -1,7 +1,7 @@
-//! Membership changes taking effect, and what that means for a leader.
+//! Membership changes taking effect, and their consequences for a leader.
 //!
-//! The application calls in here when it applies a change from the log; installing a snapshot
-//! ends here too. Computing the new configuration is `confchange`'s affair.
+//! Called when the application applies a change from the log, and when a snapshot is installed.
+//! `confchange` computes the new configuration.
 
 use crate::confchange::{Changer, ConfChangeError, ConfChangeV2};
 use crate::entry::NONE;
@@ -29,7 +29,7 @@ impl<S: Storage> Raft<S> {
         Ok(self.tracker.config.conf_state())
     }
 
-    /// Puts a configuration in force.
+    /// Puts a configuration into force.
     pub(crate) fn switch_configuration(&mut self, config: Configuration, progress: ProgressMap) {
         let id = self.config.id;
         self.tracker.switch(config, progress, id);
@@ -42,21 +42,22 @@ impl<S: Storage> Raft<S> {
             return;
         }
         if !may_lead {
-            // Removed or demoted. Unless told to step down, it leads until somebody else does.
+            // The leader was removed or demoted. Unless it must step down, it leads until another
+            // member does.
             if self.config.step_down_on_removal {
                 self.become_follower(self.term, NONE);
             }
             return;
         }
         if self.advance_commit() {
-            // A smaller quorum may already hold more.
+            // A smaller quorum may already have more entries.
             self.release_parked_reads();
             self.broadcast_append();
         } else {
             // New members need not wait for the next heartbeat or proposal.
             self.append_to_all(WhenEmpty::Skip);
         }
-        // Nor do reads need answers from members that have left.
+        // Reads do not need answers from members that have left either.
         self.answer_confirmed_reads();
         if !self.tracker.config.voters.contains(self.transferee) {
             self.transferee = NONE;

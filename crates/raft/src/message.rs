@@ -1,10 +1,10 @@
-//! Messages: everything members say to one another, and to their own storage.
+//! Messages between members, and between a member and its own storage threads.
 //!
-//! One flat type with the fields of `raftpb.Message`, so that the conversion at the transport is a
-//! move of each field. Which fields a kind uses is said at the kind. Numbers and printed names are
-//! those of the wire protocol, because operators know them from logs.
+//! One flat type with the fields of `raftpb.Message`, so that the transport converts a message
+//! field by field. The documentation of each kind names the fields that it uses. Numbers and
+//! printed names are those of the wire protocol, because operators know them from logs.
 //!
-//! Encoding is not here: it belongs to the crate that owns the transport.
+//! The encoding is not here: it belongs to the crate that owns the transport.
 
 use std::fmt;
 
@@ -15,10 +15,11 @@ use crate::log_index::LogIndex;
 use crate::state::Snapshot;
 use crate::term::Term;
 
-/// The recipient of [`MessageKind::StorageAppend`]: whatever writes the log of this member.
+/// The recipient of [`MessageKind::StorageAppend`]: the thread that writes this member's log.
 pub const LOCAL_APPEND: MemberId = u64::MAX;
 
-/// The recipient of [`MessageKind::StorageApply`]: whatever runs this member's state machine.
+/// The recipient of [`MessageKind::StorageApply`]: the thread that runs this member's state
+/// machine.
 pub const LOCAL_APPLY: MemberId = u64::MAX - 1;
 
 /// Whether `id` names one of this member's storage threads instead of a member.
@@ -27,7 +28,7 @@ pub fn is_local_target(id: MemberId) -> bool {
     id == LOCAL_APPEND || id == LOCAL_APPLY
 }
 
-/// What a message is about. The discriminants are the numbers on the wire.
+/// The kind of a message. The discriminants are the numbers on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum MessageKind {
@@ -36,7 +37,7 @@ pub enum MessageKind {
     Hup = 0,
     /// Local: send heartbeats.
     Beat = 1,
-    /// Append `entries`; a follower passes it on to its leader.
+    /// Append `entries` to the log; a follower forwards the message to its leader.
     Propose = 2,
     /// Leader: `entries` follow the entry (`log_term`, `index`), `commit` is committed.
     Append = 3,
@@ -49,7 +50,7 @@ pub enum MessageKind {
     VoteResponse = 6,
     /// Leader: replace your log by `snapshot`.
     Snapshot = 7,
-    /// Leader: still here; `commit` is committed and in your log; echo `context`.
+    /// Leader: it still leads; `commit` is committed and in the recipient's log; echo `context`.
     Heartbeat = 8,
     /// Follower: echo of a heartbeat's `context`.
     HeartbeatResponse = 9,
@@ -57,19 +58,19 @@ pub enum MessageKind {
     Unreachable = 10,
     /// Local: a snapshot to `from` arrived or (`reject`) failed.
     SnapshotStatus = 11,
-    /// Local: does a quorum still answer?
+    /// Local: check whether a quorum has answered recently.
     CheckQuorum = 12,
-    /// Make `from` the leader.
+    /// Transfer leadership to `from`.
     TransferLeader = 13,
     /// Leader to its chosen successor: campaign at once.
     TimeoutNow = 14,
-    /// Asks for a read index; the request's context is the data of the only entry.
+    /// Request for a read index; the request's context is the data of the only entry.
     ReadIndex = 15,
     /// The answer: `index`, with the request's entry.
     ReadIndexResponse = 16,
-    /// As `Vote`, for a term nobody has entered yet.
+    /// Like `Vote`, for a term that no member has entered yet.
     PreVote = 17,
-    /// As `VoteResponse`.
+    /// Like `VoteResponse`, for a `PreVote`.
     PreVoteResponse = 18,
     /// To [`LOCAL_APPEND`]: make `entries`, the hard state (`term`, `vote`, `commit`, unless all
     /// zero) and `snapshot` durable, then deliver `responses`.
@@ -113,7 +114,7 @@ impl MessageKind {
         (Self::ForgetLeader, "MsgForgetLeader"),
     ];
 
-    /// The kind with this number on the wire, or `None` for a number nobody has defined.
+    /// The kind with this number on the wire, or `None` for an undefined number.
     #[must_use]
     pub fn from_wire(number: i32) -> Option<Self> {
         usize::try_from(number).ok().and_then(|n| Self::ALL.get(n)).map(|(kind, _)| *kind)
@@ -125,7 +126,7 @@ impl MessageKind {
         self as i32
     }
 
-    /// The protocol's name for it.
+    /// The name of the kind in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
@@ -149,7 +150,7 @@ impl MessageKind {
         )
     }
 
-    /// Whether the kind answers something, which only a member of the group has reason to do.
+    /// Whether the kind is a response, which only a member of the group has reason to send.
     #[must_use]
     pub fn is_response(self) -> bool {
         matches!(
@@ -165,15 +166,15 @@ impl MessageKind {
         )
     }
 
-    /// Whether the kind is meaningless without the term it was sent in. Requests that members pass
-    /// on to their leader carry none.
+    /// Whether the kind is meaningful only with the term in which it was sent. Requests that
+    /// members forward to their leader carry no term.
     #[must_use]
     pub fn carries_term(self) -> bool {
         !self.is_local() && !matches!(self, Self::Propose | Self::ReadIndex | Self::TransferLeader)
     }
 
-    /// Whether sending it testifies to something durable: a vote cast or entries stored. Such a
-    /// message leaves only after the state it speaks of has been written.
+    /// Whether the kind attests something durable: a vote or stored entries. Such a message leaves
+    /// only after that state has been written.
     #[must_use]
     pub fn attests_durability(self) -> bool {
         matches!(self, Self::AppendResponse | Self::VoteResponse | Self::PreVoteResponse)
@@ -186,16 +187,16 @@ impl fmt::Display for MessageKind {
     }
 }
 
-/// A message. Fields a kind does not use are zero.
+/// A message. Fields that its kind does not use are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// What it is about.
+    /// The kind of the message.
     pub kind: MessageKind,
     /// The recipient.
     pub to: MemberId,
-    /// The sender; for some local kinds, the member it is about.
+    /// The sender; for some local kinds, the member that the message concerns.
     pub from: MemberId,
-    /// The sender's term; zero for requests that are passed on to the leader.
+    /// The sender's term; zero for requests that are forwarded to the leader.
     pub term: Term,
     /// The term of the entry at `index`.
     pub log_term: Term,
@@ -209,13 +210,13 @@ pub struct Message {
     pub vote: MemberId,
     /// The snapshot to install.
     pub snapshot: Option<Box<Snapshot>>,
-    /// Whether the answer is no.
+    /// Whether the response is negative.
     pub reject: bool,
     /// On a refused append, where the logs may agree.
     pub reject_hint: LogIndex,
-    /// Echoed heartbeat bytes; the reason of an election.
+    /// The echoed context of a heartbeat, or the reason for an election.
     pub context: Bytes,
-    /// Local: what to deliver once the work is done.
+    /// Local: messages to deliver when the work is done.
     pub responses: Vec<Self>,
 }
 

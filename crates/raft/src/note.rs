@@ -1,17 +1,17 @@
-//! Notes: what the core has to say to an operator.
+//! Notes: the core's log lines for operators.
 //!
-//! The core does no IO, so what would be a log line is a value that the application collects with
-//! [`Node::take_notes`](crate::Node::take_notes) and logs as it sees fit. The wording is that of
-//! etcd, whose lines people's runbooks and searches know. Nothing depends on a note being read.
+//! The core does no IO, so a log line is a value that the application collects with
+//! [`Node::take_notes`](crate::Node::take_notes) and logs. The texts are etcd's, because operators'
+//! runbooks and searches contain them. The core's behaviour never depends on notes.
 
-/// How much a note matters.
+/// The severity of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoteLevel {
-    /// For those who debug this crate.
+    /// For debugging this crate.
     Debug,
     /// A change of role, term or membership.
     Info,
-    /// Something an operator may want to look at.
+    /// A problem that may need an operator's attention.
     Warn,
     /// A request that was refused because it contradicts the configuration.
     Error,
@@ -20,13 +20,13 @@ pub enum NoteLevel {
 /// One line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// How much it matters.
+    /// The severity of the note.
     pub level: NoteLevel,
     /// The line.
     pub text: String,
 }
 
-/// More notes than this are not kept for an application that does not collect them.
+/// Maximum number of notes that are kept for an application that does not collect them.
 const NOTES_MAX: usize = 1024;
 
 /// The notes not yet collected.
@@ -41,7 +41,7 @@ impl Notes {
         Self { level_min, kept: Vec::new() }
     }
 
-    /// Whether a note of `level` would be kept; if not, its text need not be made.
+    /// Whether a note of `level` would be kept; if not, its text need not be formatted.
     pub(crate) fn keeps(&self, level: NoteLevel) -> bool {
         level >= self.level_min && self.kept.len() < NOTES_MAX
     }
@@ -55,7 +55,7 @@ impl Notes {
     }
 }
 
-/// Notes a formatted line, unless its level is not wanted: `note!(self, Info, "..", ..)`.
+/// Records a formatted note, unless its level is disabled: `note!(self, Info, "..", ..)`.
 macro_rules! note {
     ($raft:expr, $level:ident, $($format:tt)+) => {
         if $raft.notes.keeps($crate::note::NoteLevel::$level) {

@@ -1,12 +1,12 @@
-//! The books about reads that wait for the leader's leadership to be confirmed.
+//! Reads that wait until the leader's leadership is confirmed.
 //!
 //! # Confirmation
 //!
-//! Reads are numbered from 1 since the member became leader. A heartbeat's context is the number
-//! of the newest read, 8 bytes little-endian, so that one round confirms every read before it,
-//! and its echo acknowledges them as an append's index does entries: the same quorum computation
-//! gives the number of confirmed reads. Echoes of numbers that were never sent, or of contexts of
-//! another length, come from elsewhere and are ignored.
+//! Reads are numbered from 1 since the member became leader. A heartbeat's context is the number of
+//! the newest read, 8 bytes little-endian, so one round confirms every read up to that number. Its
+//! echo acknowledges a read number as an append response acknowledges an index, so the same quorum
+//! computation gives the number of confirmed reads. Echoes of unsent numbers, or of contexts of
+//! another length, are ignored.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,12 +17,12 @@ use crate::joint::JointConfig;
 use crate::log_index::LogIndex;
 use crate::message::Message;
 
-/// Read requests that wait for the leader's leadership to be confirmed.
+/// Read requests that wait until the leader's leadership is confirmed.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads {
-    /// The requests, oldest first, each with the commit index when it came.
+    /// The requests, oldest first, each with the commit index at its arrival.
     unconfirmed: VecDeque<(Message, LogIndex)>,
-    /// How many reads have been confirmed and are gone from the front of `unconfirmed`.
+    /// The number of reads that were confirmed and removed from the front of `unconfirmed`.
     confirmed_count: u64,
     /// The number of the newest read that each member has confirmed.
     acknowledged: BTreeMap<MemberId, u64>,
@@ -38,7 +38,7 @@ impl PendingReads {
         self.confirmed_count + self.unconfirmed.len() as u64
     }
 
-    /// What heartbeats ask for; empty if no read waits.
+    /// The context of heartbeats; empty if no read waits.
     pub(crate) fn heartbeat_context(&self) -> Bytes {
         if self.unconfirmed.is_empty() {
             return Bytes::new();
@@ -46,7 +46,7 @@ impl PendingReads {
         Bytes::copy_from_slice(&self.newest().to_le_bytes())
     }
 
-    /// Books the echo of a heartbeat. Says whether it means anything.
+    /// Records the echo of a heartbeat. Returns whether it acknowledged a read.
     pub(crate) fn acknowledge(&mut self, from: MemberId, context: &[u8]) -> bool {
         let Ok(number) = context.try_into().map(u64::from_le_bytes) else { return false };
         if number > self.newest() {

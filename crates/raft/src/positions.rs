@@ -1,34 +1,34 @@
-//! Which terms and indexes are believed.
+//! The range of terms and indexes that are accepted as genuine.
 //!
-//! Terms rise by one per election, and no log comes near 2^63 entries. A message with a larger number is
-//! an accident or worse. Believing it would be for good: a term is stored and passed on, and where no
-//! higher one can be reached there is never another election.
+//! Terms rise by one per election, and no log comes near 2^63 entries, so a message with a larger
+//! number is an error or an attack. Accepting it would be permanent: a term is stored and sent on,
+//! and if no higher term can be reached, no election can happen again.
 //!
-//! So one message cannot use up the terms. Up to [`TERM_BELIEVED_MAX`] any term is believed, as etcd
-//! does; beyond it, a message may be ahead of what this member knows by [`TERM_STEP_MAX`] at most, and
-//! nobody enters [`TERM_END`]. A group whose term was driven to the first of these by mistake goes on
-//! electing leaders for as long as there are machines.
+//! So a single message must not use up the terms. Up to [`TERM_BELIEVED_MAX`], any term is
+//! accepted, as in etcd. Beyond it, a message may be ahead of the own term by at most
+//! [`TERM_STEP_MAX`], and no member enters [`TERM_END`]. A group whose term was driven to
+//! [`TERM_BELIEVED_MAX`] by mistake can still elect leaders for the lifetime of its machines.
 //!
-//! A commit index beyond the own log means that this log has lost entries, and ends the member for good. So
-//! one is believed that a log could have reached meanwhile: [`COMMIT_STEP_MAX`] entries take a month to write
-//! at 400,000 a second.
+//! A commit index beyond the own log means that this log has lost entries, and stops the member for
+//! ever. So a commit index is accepted only if a log could have reached it meanwhile:
+//! [`COMMIT_STEP_MAX`] entries take a month to write at 400,000 a second.
 
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// Larger terms and indexes are nobody's; arithmetic on smaller ones cannot overflow.
+/// The largest genuine term or index; arithmetic up to it cannot overflow.
 pub(crate) const POSITION_MAX: u64 = u64::MAX >> 1;
 
-/// Terms up to here are believed, whatever the own term is.
+/// Terms up to this one are accepted, whatever the own term is.
 const TERM_BELIEVED_MAX: Term = Term(1 << 62);
 
 /// How far beyond [`TERM_BELIEVED_MAX`], or the own term if that is larger, a term may be.
 const TERM_STEP_MAX: u64 = 1 << 32;
 
-/// No election follows this term.
+/// The last term: no election follows it.
 pub(crate) const TERM_END: Term = Term(POSITION_MAX - TERM_STEP_MAX);
 
-/// The highest term that a member of term `own` follows a message into.
+/// The highest term of a message that a member of term `own` follows.
 pub(crate) fn believed_term_max(own: Term) -> Term {
     let reach = own.max(TERM_BELIEVED_MAX).get().saturating_add(TERM_STEP_MAX);
     Term(reach).min(TERM_END)
@@ -37,7 +37,7 @@ pub(crate) fn believed_term_max(own: Term) -> Term {
 /// How far beyond the end of the own log a commit index may be.
 const COMMIT_STEP_MAX: u64 = 1 << 40;
 
-/// The highest commit index that a member whose log ends at `last` believes anybody to have reached.
+/// The highest commit index that a member whose log ends at `last` accepts as genuine.
 pub(crate) fn believed_commit_max(last: LogIndex) -> LogIndex {
     last.saturating_add(COMMIT_STEP_MAX)
 }

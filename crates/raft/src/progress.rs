@@ -1,4 +1,4 @@
-//! What a leader knows about one follower's log, and what it may send next.
+//! A leader's progress of one follower: what its log has, and what may be sent next.
 //!
 //! ```text
 //!            acknowledged an append              needs entries we have dropped
@@ -7,35 +7,35 @@
 //!     └────────────── snapshot reported, or log reachable again ──────┘
 //! ```
 //!
-//! * **Probe**: where the logs agree is unknown. One append per heartbeat, to find out.
-//! * **Replicate**: agreement is known. Appends are sent ahead of acknowledgements, within the
-//!   window of [`Inflights`].
-//! * **Snapshot**: a snapshot is on its way. Nothing is sent.
+//! * **Probe**: it is unknown where the logs agree. One append per heartbeat finds out.
+//! * **Replicate**: it is known where the logs agree. Appends are sent ahead of acknowledgements,
+//!   within the window of [`Inflights`].
+//! * **Snapshot**: a snapshot is being sent. No other message with entries is sent.
 //!
 //! # Invariants
 //!
 //! * `match_index < next_index`.
-//! * Everything in `(match_index, next_index)` is in flight, or covered by a snapshot in flight.
+//! * All entries in `(match_index, next_index)` are in flight, or covered by a snapshot in flight.
 //! * Outside Snapshot there is no `pending_snapshot`; outside Replicate the window is empty.
 //!
 //! # Not here
 //!
-//! Sending (`replication`, `snapshot`): this module only keeps the books.
+//! Sending (`replication`, `snapshot`): this module only records progress.
 
 use std::fmt;
 
 use crate::inflights::Inflights;
 use crate::log_index::LogIndex;
 
-/// How a leader treats a follower; see the module's documentation.
+/// How a leader sends to a follower; see the module's documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressState {
-    /// Finding out where the logs agree.
+    /// Finds out where the logs agree.
     #[default]
     Probe,
-    /// Streaming entries.
+    /// Streams entries.
     Replicate,
-    /// Waiting for a snapshot to be installed.
+    /// Waits until a snapshot is installed.
     Snapshot,
 }
 
@@ -45,18 +45,18 @@ impl fmt::Display for ProgressState {
     }
 }
 
-/// A leader's books about one member, itself included.
+/// A leader's progress of one member, including itself.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// The follower's log is known to equal the leader's up to here.
     pub match_index: LogIndex,
     /// The first entry not yet sent.
     pub next_index: LogIndex,
-    /// How the follower is treated.
+    /// How the leader sends to the follower.
     pub state: ProgressState,
-    /// The index of the snapshot on its way; zero outside [`ProgressState::Snapshot`].
+    /// The index of the snapshot in flight; zero outside [`ProgressState::Snapshot`].
     pub pending_snapshot: LogIndex,
-    /// Whether the follower has been heard from since the leader last checked its quorum.
+    /// Whether the follower has answered since the leader last checked its quorum.
     pub is_recently_active: bool,
     /// Whether appends wait for the next heartbeat response.
     pub is_flow_paused: bool,
@@ -64,12 +64,12 @@ pub struct Progress {
     pub is_learner: bool,
     /// Unacknowledged appends.
     pub inflights: Inflights,
-    /// The highest commit index on its way to the follower.
+    /// The highest commit index that was sent to the follower.
     sent_commit: LogIndex,
 }
 
 impl Progress {
-    /// The books about a member of whose log nothing is known, to be probed from `next_index`.
+    /// The progress of a member with an unknown log, to be probed from `next_index`.
     #[must_use]
     pub fn new(next_index: LogIndex, inflights: Inflights) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Starts over for a new term: nothing is known, probing begins after `last_index`.
+    /// Resets the progress for a new term: the log is unknown, probing begins after `last_index`.
     pub(crate) fn reset(&mut self, last_index: LogIndex, is_self: bool) {
         self.enter(ProgressState::Probe);
         self.match_index = if is_self { last_index } else { LogIndex::ZERO };
@@ -101,8 +101,8 @@ impl Progress {
         self.inflights.clear();
     }
 
-    /// Goes back to probing: after what has been acknowledged or, if a snapshot was on its way,
-    /// after that.
+    /// Returns to probing, after the last acknowledged entry or, if a snapshot was in flight, after
+    /// it.
     pub(crate) fn become_probe(&mut self) {
         // Zero, which never wins, unless a snapshot is pending.
         let snapshot = self.pending_snapshot;
@@ -112,14 +112,14 @@ impl Progress {
         self.assert_ordered();
     }
 
-    /// Starts streaming after what has been acknowledged.
+    /// Starts streaming after the last acknowledged entry.
     pub(crate) fn become_replicate(&mut self) {
         self.enter(ProgressState::Replicate);
         self.next_index = self.match_index + 1;
         self.assert_ordered();
     }
 
-    /// Stops sending until the snapshot at `index` has been dealt with.
+    /// Stops sending until the transfer of the snapshot at `index` has ended.
     pub(crate) fn become_snapshot(&mut self, index: LogIndex) {
         self.enter(ProgressState::Snapshot);
         self.pending_snapshot = index;
@@ -128,7 +128,7 @@ impl Progress {
         self.assert_ordered();
     }
 
-    /// Both ends of the invariant: every change of `match_index` or `next_index` ends here.
+    /// Checks the invariant: every change of `match_index` or `next_index` ends here.
     fn assert_ordered(&self) {
         assert!(
             self.match_index < self.next_index,
@@ -147,7 +147,7 @@ impl Progress {
                     self.next_index += count;
                     self.inflights.add(self.next_index.prev(), bytes);
                 }
-                // With a full window this was the last append until something is acknowledged.
+                // With a full window, this was the last append until an acknowledgement arrives.
                 self.is_flow_paused = self.inflights.is_full();
             }
             ProgressState::Probe => {
@@ -164,13 +164,13 @@ impl Progress {
         self.sent_commit = commit;
     }
 
-    /// Whether telling the follower about `commit` would let it commit something it has not been
-    /// told about: at most what is already on its way to it.
+    /// Whether sending `commit` would let the follower commit entries beyond the commit index that
+    /// was already sent: at most the entries that were sent to it.
     pub(crate) fn would_learn_commit(&self, commit: LogIndex) -> bool {
         commit > self.sent_commit && self.sent_commit < self.next_index.prev()
     }
 
-    /// Records an acknowledgement up to `acked`; says whether that was news.
+    /// Records an acknowledgement up to `acked`. Returns whether it was new.
     pub(crate) fn acknowledge(&mut self, acked: LogIndex) -> bool {
         if acked <= self.match_index {
             return false;
@@ -182,8 +182,8 @@ impl Progress {
         true
     }
 
-    /// Steps back after a refusal of the append that followed `rejected`, given that the logs may
-    /// agree at `hint`. Says whether it did: a refusal of something long since settled is stale.
+    /// Steps back after a refusal of the append that followed `rejected`; the logs may agree at
+    /// `hint`. Returns whether it stepped back: an outdated refusal is ignored.
     pub(crate) fn step_back(&mut self, rejected: LogIndex, hint: LogIndex) -> bool {
         if self.state == ProgressState::Replicate {
             if rejected <= self.match_index {
@@ -191,7 +191,7 @@ impl Progress {
             }
             self.next_index = self.match_index + 1;
         } else {
-            // Only the latest probe is of interest, and there is one at a time.
+            // Only the latest probe counts, and only one is in flight at a time.
             if rejected != self.next_index.prev() {
                 return false;
             }
@@ -204,7 +204,7 @@ impl Progress {
         true
     }
 
-    /// A follower that lost appends has probably not seen the commit index they carried.
+    /// A follower that lost appends has probably not received the commit index in them.
     fn limit_sent_commit(&mut self) {
         self.sent_commit = self.sent_commit.min(self.next_index.prev());
     }

@@ -1,8 +1,8 @@
-//! Proposals: what a leader appends to its log, and what happens to proposals made elsewhere.
+//! Proposals: how a leader appends them to its log, and how a follower forwards them.
 //!
-//! A leader accepts a batch of entries as a whole or not at all. A membership change that does
-//! not fit the present configuration is replaced by an empty entry: at most one may be waiting to
-//! be applied, and a joint configuration has to be left before it is changed again.
+//! A leader accepts all entries of a batch or none. A membership change that is invalid in the
+//! current configuration is replaced by an empty entry: at most one change may be unapplied, and a
+//! joint configuration must be left before the next change.
 
 use crate::confchange::{AnyConfChange, ConfChangeV2};
 use crate::entry::{Entry, NONE, payload_bytes};
@@ -20,7 +20,7 @@ impl<S: Storage> Raft<S> {
         if entries.is_empty() {
             return Err(StepError::EmptyProposal);
         }
-        // A leader that was removed while leading finishes what it has begun, and begins nothing.
+        // A leader that was removed continues to replicate its log but accepts no new entries.
         if !self.tracker.progress.contains_key(&self.config.id) {
             return Err(StepError::ProposalDropped);
         }
@@ -44,13 +44,14 @@ impl<S: Storage> Raft<S> {
         if appended.is_ok() {
             self.broadcast_append();
         } else {
-            // What was not appended is not pending.
+            // The entries were not appended, so no change among them is pending.
             self.pending_conf_index = pending_before;
         }
         appended
     }
 
-    /// Empties the membership changes among `entries` that must not be appended now.
+    /// Replaces the membership changes among `entries` that must not be appended now by empty
+    /// entries.
     fn admit_conf_changes(&mut self, entries: &mut [Entry]) -> Result<(), StepError> {
         let mut index = self.log.last_index();
         for entry in entries {
@@ -78,7 +79,7 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Why a membership change does not fit now, if it does not.
+    /// The reason why a membership change is invalid now, if it is.
     fn objection_to(&self, change: &ConfChangeV2) -> Option<String> {
         let is_joint = self.tracker.config.voters.is_joint();
         if self.pending_conf_index > self.log.applied() {
@@ -96,7 +97,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Gives entries their term and index and appends them, unless too much is uncommitted.
+    /// Sets term and index of entries and appends them, unless too many bytes are uncommitted.
     pub(crate) fn append_as_leader(&mut self, mut entries: Vec<Entry>) -> bool {
         assert!(
             self.role == Role::Leader,
@@ -121,21 +122,21 @@ impl<S: Storage> Raft<S> {
             entry.index = index;
         }
         self.log.append(entries);
-        // The leader acknowledges to itself, like any follower, once the entries are durable.
+        // The leader acknowledges its own entries when they are durable, like any follower.
         let mut acknowledgement = Message::new(MessageKind::AppendResponse, self.config.id);
         acknowledgement.index = index;
         self.send(acknowledgement);
         true
     }
 
-    /// Something always gets through: whatever comes when nothing is uncommitted, and what has no
-    /// payload, such as the entry that opens a term.
+    /// Never true if nothing is uncommitted, or if the entries have no payload (for example the
+    /// entry that opens a term), so that such entries are always accepted.
     fn would_exceed_uncommitted(&self, bytes: u64) -> bool {
         let total = self.uncommitted_bytes.saturating_add(bytes);
         self.uncommitted_bytes > 0 && bytes > 0 && total > self.config.max_uncommitted_size
     }
 
-    /// A follower passes proposals on to its leader.
+    /// Forwards proposals to the leader.
     pub(crate) fn forward_proposal(&mut self, mut message: Message) -> Result<(), StepError> {
         let (id, term, leader) = (self.config.id, self.term, self.leader);
         if leader == NONE {
@@ -155,8 +156,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Leaves a joint configuration by itself, if it is one that asks for it and the change that
-    /// led into it is applied. Tried again after every applied entry until it succeeds.
+    /// Leaves a joint configuration automatically, if the configuration asks for it and the change
+    /// that entered it is applied. Retried after every applied entry until it succeeds.
     pub(crate) fn leave_joint_if_due(&mut self) {
         let is_due = self.tracker.config.auto_leave
             && self.role == Role::Leader

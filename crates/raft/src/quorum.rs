@@ -1,9 +1,9 @@
 //! Majority quorums: what a set of voters has agreed on, given what each has acknowledged.
 //!
-//! Every decision in the crate comes down to the two questions answered here. Replication asks
-//! which log index a majority holds, linearizable reads ask how many reads a majority has
-//! confirmed, elections and the leader's lease ask whether a majority says yes. Joint
-//! configurations ([`joint`](crate::joint)) ask the same of two sets at once.
+//! Every decision of the core is one of two questions. Replication asks which log index a majority
+//! has, and linearizable reads ask how many reads a majority has confirmed. Elections and the
+//! leader's lease ask whether a majority agrees. A joint configuration ([`joint`](crate::joint))
+//! asks two sets at once.
 //!
 //! # Invariants
 //!
@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Who the voters are (`confchange`), and what follows from a decision (`replication`, `election`).
+//! The voters (`confchange`), and the effects of a decision (`replication`, `election`).
 //!
 //! # Tests
 //!
@@ -26,9 +26,10 @@ use std::fmt;
 use crate::entry::MemberId;
 use crate::log_index::LogIndex;
 
-/// What voters acknowledge: positions of the log, or numbers of reads. The default is nothing yet.
+/// A value that voters acknowledge: a log index or the number of a read. The default means none
+/// yet.
 pub trait Acknowledged: Copy + Default + Ord {
-    /// What holds nobody back.
+    /// The value that never limits a minimum.
     const MAX: Self;
 }
 
@@ -40,14 +41,14 @@ impl Acknowledged for u64 {
     const MAX: Self = Self::MAX;
 }
 
-/// The stack space for acknowledged numbers: a larger group than this allocates, and does not
-/// notice among its other costs.
+/// Number of acknowledged values that are kept on the stack. A larger group allocates, which is
+/// cheap compared with its other costs.
 const VOTERS_ON_STACK: usize = 7;
 
-/// How a vote stands.
+/// The state of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoteResult {
-    /// The missing votes decide.
+    /// The missing votes decide the result.
     Pending,
     /// A majority can no longer agree.
     Lost,
@@ -61,18 +62,19 @@ impl fmt::Display for VoteResult {
     }
 }
 
-/// A set of voters of which more than half decide.
+/// A set of voters; more than half of them decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MajorityConfig(pub BTreeSet<MemberId>);
 
 impl MajorityConfig {
-    /// The highest number that a majority has acknowledged, where `acked` gives each voter's.
+    /// The highest number that a majority has acknowledged; `acked` returns the number of each
+    /// voter.
     ///
-    /// Without voters the answer is [`Acknowledged::MAX`]: a joint decision takes the minimum of two
-    /// majorities, and an absent half must not hold the other one back.
+    /// Without voters, the answer is [`Acknowledged::MAX`]: a joint decision takes the minimum of
+    /// two majorities, and an empty half must not limit the other one.
     ///
-    /// Of log indexes this is what is replicated, not yet what is committed: a leader may only count entries of
-    /// its own term (Raft thesis, section 3.6.2).
+    /// For log indexes, the answer is the replicated index, not yet the committed one: a leader may
+    /// count only entries of its own term (Raft thesis, section 3.6.2).
     pub fn agreed<N: Acknowledged>(&self, acked: impl Fn(MemberId) -> Option<N>) -> N {
         let count = self.0.len();
         let numbers = self.0.iter().map(|id| acked(*id).unwrap_or_default());
@@ -87,7 +89,8 @@ impl MajorityConfig {
         }
     }
 
-    /// How a yes-or-no vote stands. Without voters it is won, for the same reason as above.
+    /// The state of a yes-or-no vote. Without voters it is won, so that an empty half has no
+    /// effect.
     pub fn vote_result(&self, vote: impl Fn(MemberId) -> Option<bool>) -> VoteResult {
         let quorum = if self.0.is_empty() { 0 } else { self.0.len() / 2 + 1 };
         let (mut granted, mut missing) = (0, 0);
@@ -120,7 +123,7 @@ impl FromIterator<MemberId> for MajorityConfig {
     }
 }
 
-/// Writes member ids as operators see them everywhere: hexadecimal, in order.
+/// Writes member ids in hexadecimal and in order, as in all log lines.
 pub(crate) fn write_ids(f: &mut fmt::Formatter<'_>, ids: &BTreeSet<MemberId>) -> fmt::Result {
     f.write_str("(")?;
     for (position, id) in ids.iter().enumerate() {
@@ -130,12 +133,12 @@ pub(crate) fn write_ids(f: &mut fmt::Formatter<'_>, ids: &BTreeSet<MemberId>) ->
     f.write_str(")")
 }
 
-/// The highest value that more than half of `acked` reach. Reorders the slice.
+/// The highest value that more than half of `acked` have reached. Reorders the slice.
 fn majority_of<N: Acknowledged>(acked: &mut [N]) -> N {
     if acked.is_empty() {
         return N::MAX;
     }
-    // In descending order, n/2 + 1 values sit at or above the one of rank n/2.
+    // In descending order, n/2 + 1 values are at or above the value of rank n/2.
     let rank = acked.len() / 2;
     let (_, number, _) = acked.select_nth_unstable_by(rank, |a, b| b.cmp(a));
     *number

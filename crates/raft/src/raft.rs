@@ -1,16 +1,16 @@
-//! One member's consensus state, and how messages and ticks change it.
+//! The consensus state of one member, and how messages and ticks change it.
 //!
-//! This is the trunk: the state, the terms, and who handles what. The branches are `election`,
-//! `proposal`, `replication`, `snapshot`, `read_index`, `transfer` and `membership`, each a set of
-//! methods on [`Raft`]. The application talks to [`Node`](crate::Node), which checks what comes
-//! from outside and turns the state into [`Ready`](crate::Ready)s.
+//! This module has the state, the terms, and the dispatch of messages. The modules `election`,
+//! `proposal`, `replication`, `snapshot`, `read_index`, `transfer` and `membership` add methods to
+//! [`Raft`]. The application uses [`Node`](crate::Node), which checks input from outside and turns
+//! the state into [`Ready`](crate::Ready)s.
 //!
 //! # Invariants
 //!
 //! * The term never decreases; within a term there is at most one vote.
-//! * A message that [attests](crate::MessageKind::attests_durability) something leaves only after
-//!   the state it speaks of is durable: it waits in `messages_after_append`.
-//! * Everything goes through [`Raft::step`], local events included, so that a member's behaviour
+//! * A message that [attests](crate::MessageKind::attests_durability) state leaves only after that
+//!   state is durable: it waits in `messages_after_append`.
+//! * All input passes through [`Raft::step`], including local events, so that a member's behaviour
 //!   is a function of its configuration and the sequence of messages and ticks.
 
 use std::cmp::Ordering;
@@ -45,19 +45,19 @@ pub(crate) struct Raft<S> {
     pub(crate) log: RaftLog<S>,
     pub(crate) tracker: Tracker,
 
-    /// To other members, to be sent at once.
+    /// Messages to other members that may be sent at once.
     pub(crate) messages: Vec<Message>,
-    /// To anybody, this member included, to be sent when all state so far is durable.
+    /// Messages, also to this member, that may be sent when all current state is durable.
     pub(crate) messages_after_append: Vec<Message>,
     pub(crate) read_states: Vec<ReadState>,
 
     pub(crate) reads: PendingReads,
-    /// Read requests that came before the leader committed anything in its term.
+    /// Read requests that arrived before the leader committed an entry in its term.
     pub(crate) parked_reads: Vec<Message>,
-    /// Who is to become leader instead of this member.
+    /// The member to which this leader is transferring leadership.
     pub(crate) transferee: MemberId,
-    /// The last membership change in the log is at or before this index; until it is applied, no
-    /// other may be proposed.
+    /// The last membership change in the log is at or before this index. Until it is applied, no
+    /// other change may be proposed.
     pub(crate) pending_conf_index: LogIndex,
     /// Payload bytes that this leader has appended and that are not known to be applied.
     pub(crate) uncommitted_bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Raft<S> {
 }
 
 impl<S: Storage> Raft<S> {
-    /// A follower that starts from what `storage` holds.
+    /// A follower that starts with the state in `storage`.
     pub(crate) fn new(config: Config, storage: S) -> Result<Self, ConfigError> {
         let config = config.validated()?;
         let (hard_state, conf_state) = storage.initial_state();
@@ -163,7 +163,7 @@ impl<S: Storage> Raft<S> {
         SoftState { leader: self.leader, role: self.role }
     }
 
-    /// Lets one unit of time pass.
+    /// Advances one tick.
     pub(crate) fn tick(&mut self) {
         match self.role {
             Role::Leader => self.tick_leader(),
@@ -171,7 +171,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Lets one unit of time pass for a member that may not campaign now.
+    /// Advances one tick for a member that must not campaign now.
     pub(crate) fn tick_without_campaign(&mut self) {
         match self.role {
             Role::Leader => self.tick_leader(),
@@ -183,7 +183,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Acts on a message. `Node` has made sure that it is well-formed.
+    /// Processes a message. `Node` has checked that it is well-formed.
     pub(crate) fn step(&mut self, message: Message) -> Result<(), StepError> {
         if message.term != Term::ZERO {
             match message.term.cmp(&self.term) {
@@ -231,15 +231,15 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Follows a message into its term, if it is one that ends the current term. Says whether the
-    /// message is to be acted on.
+    /// Enters the term of a message if that message ends the current term. Returns whether the
+    /// message must be processed.
     fn enter_higher_term(&mut self, message: &Message) -> bool {
         match message.kind {
             MessageKind::Vote | MessageKind::PreVote if self.is_leader_lease_held(message) => {
                 return false;
             }
-            // A pre-vote is about a term that nobody has entered; so is its approval. A refusal
-            // carries the term of a voter that is further along.
+            // A pre-vote and its approval have a term that no member has entered. A refusal has the
+            // term of a voter that is further ahead.
             MessageKind::PreVote => return true,
             MessageKind::PreVoteResponse if !message.reject => return true,
             MessageKind::Hup
@@ -284,22 +284,23 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// A message from the past is dropped, but some need an answer.
+    /// A message of a lower term is dropped, but some senders need an answer.
     fn answer_lower_term(&mut self, message: Message) {
         let knows_leases = self.config.check_quorum || self.config.pre_vote;
         match message.kind {
-            // A leader of the past learns the present term from this answer. With leases or
-            // pre-votes it might never hear of it otherwise: nobody would heed this member's
-            // attempts at an election.
+            // This response gives a former leader the current term. With leases or pre-votes it
+            // might never receive the term otherwise, because other members would ignore this
+            // member's campaigns.
             MessageKind::Append | MessageKind::Heartbeat if knows_leases => {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
-            // Likewise a candidate that lags behind. One that asks without a pre-vote hears of no term from those who
-            // do not know it as a member, and would run after theirs by chance alone.
+            // A candidate with a lower term also needs the term. If it uses no pre-vote, members
+            // that do not know it as a member would never send it a term, and it would reach theirs
+            // only by chance.
             MessageKind::PreVote | MessageKind::Vote => self.reject_vote(&message),
             MessageKind::StorageAppendResponse => {
-                // Entries may have been replaced since the term ended, and their replacement may
-                // be on its way to storage; a later report covers them. A snapshot is final.
+                // Entries may have been replaced since the term ended, and the new ones may be on
+                // their way to storage; a later report covers them. A snapshot is final.
                 if message.index != LogIndex::ZERO {
                     note!(
                         self,
@@ -369,7 +370,7 @@ impl<S: Storage> Raft<S> {
             MessageKind::TimeoutNow => self.handle_timeout_now(&message),
             MessageKind::ReadIndex => self.forward_read_index(message),
             MessageKind::ReadIndexResponse => self.handle_read_index_response(message),
-            // Answers to what it asked in another role, and what is for other roles.
+            // Responses to requests from an earlier role, and messages for other roles.
             MessageKind::Hup
             | MessageKind::Beat
             | MessageKind::AppendResponse
@@ -406,7 +407,7 @@ impl<S: Storage> Raft<S> {
                 );
                 return Err(StepError::ProposalDropped);
             }
-            // Somebody else has won the election of this term.
+            // Another member has won the election of this term.
             MessageKind::Append => {
                 self.become_follower(message.term, message.from);
                 return self.handle_append(message);
@@ -433,7 +434,7 @@ impl<S: Storage> Raft<S> {
                     message.from,
                 );
             }
-            // Nobody leads to whom a request could go, and nobody is led.
+            // There is no leader to forward a request to, and this member leads nobody.
             MessageKind::Hup
             | MessageKind::Beat
             | MessageKind::AppendResponse
@@ -466,7 +467,7 @@ impl<S: Storage> Raft<S> {
             MessageKind::SnapshotStatus => self.handle_snapshot_status(&message),
             MessageKind::Unreachable => self.handle_unreachable(&message),
             MessageKind::TransferLeader => self.handle_transfer_leader(&message),
-            // Nobody else leads in this term, and the votes that are still under way change nothing.
+            // No other member leads in this term, and the remaining votes have no effect.
             MessageKind::Hup
             | MessageKind::Append
             | MessageKind::Vote
@@ -486,7 +487,7 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// The log is durable up to a point, or a snapshot is installed.
+    /// The log is durable up to an index, or a snapshot is installed.
     fn handle_append_written(&mut self, message: Message) {
         let id = EntryId { term: message.log_term, index: message.index };
         if id.index != LogIndex::ZERO
@@ -557,7 +558,7 @@ impl<S: Storage> Raft<S> {
             | MessageKind::PreVoteResponse => {
                 assert!(message.term != Term::ZERO, "a campaign names the term it is about");
             }
-            // What is passed on to the leader is no statement of this member's.
+            // A forwarded message is not a statement of this member.
             MessageKind::Propose | MessageKind::ReadIndex => message.term = Term::ZERO,
             MessageKind::Hup
             | MessageKind::Beat

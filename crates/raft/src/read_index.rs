@@ -1,10 +1,10 @@
-//! Linearizable reads: finding an index from which on a read misses nothing (Raft thesis, 6.4).
+//! Linearizable reads: finds an index from which on a read is not stale (Raft thesis, 6.4).
 //!
-//! A leader notes its commit index when a request arrives and answers once it is sure to have been
-//! the leader at that moment: after a quorum has answered a heartbeat sent later (`Safe`), or at
-//! once if it trusts its lease (`LeaseBased`). Requests made elsewhere are passed on to the leader.
+//! A leader records its commit index when a request arrives. It answers when it is certain that it
+//! was the leader at that moment: after a quorum has answered a later heartbeat (`Safe`), or at
+//! once by its lease (`LeaseBased`). Other members forward requests to the leader.
 //!
-//! How reads are numbered and confirmed: `pending_reads`.
+//! `pending_reads` numbers and confirms reads.
 
 use crate::config::ReadOnlyOption;
 use crate::entry::{EntryId, MemberId, NONE};
@@ -20,14 +20,14 @@ impl<S: Storage> Raft<S> {
         if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
-            // The commit index may still be behind what earlier leaders have answered for, or this
-            // member itself before a crash.
+            // The commit index may still be lower than an index that an earlier leader has answered
+            // with, or this member itself before a crash.
             self.parked_reads.push(request);
         }
     }
 
-    /// Whether anything is committed in the current term, which makes the leader's commit index
-    /// the latest there is.
+    /// Whether an entry of the current term is committed. Then the leader's commit index is the
+    /// latest of the group.
     pub(crate) fn has_committed_in_term(&self) -> bool {
         self.log.contains(EntryId { term: self.term, index: self.log.committed() })
     }
@@ -50,7 +50,7 @@ impl<S: Storage> Raft<S> {
         self.broadcast_heartbeat();
     }
 
-    /// Takes up the reads that came before anything was committed in this term.
+    /// Processes the reads that arrived before an entry was committed in this term.
     pub(crate) fn release_parked_reads(&mut self) {
         if self.parked_reads.is_empty() {
             return;
@@ -85,7 +85,8 @@ impl<S: Storage> Raft<S> {
         self.answer_confirmed_reads();
     }
 
-    /// Answers what the acknowledgements so far suffice for, in the configuration in force.
+    /// Answers the reads that are confirmed by the acknowledgements so far, in the current
+    /// configuration.
     pub(crate) fn answer_confirmed_reads(&mut self) {
         let confirmed = self.reads.quorum_confirmed(&self.tracker.config.voters);
         while let Some((request, commit)) = self.reads.pop_confirmed(confirmed) {
@@ -111,7 +112,7 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// A follower passes read requests on to its leader.
+    /// Forwards a read request to the leader.
     pub(crate) fn forward_read_index(&mut self, mut request: Message) {
         if self.leader == NONE {
             note!(

@@ -1,18 +1,18 @@
-//! Replication: how a leader brings its followers' logs to its own, and what followers do
+//! Replication: how a leader makes its followers' logs equal to its own, and how followers respond
 //! (Raft thesis, sections 3.5 and 3.6).
 //!
-//! A leader sends each follower the entries from `next_index` on, together with the identity of
-//! the entry before them. A follower that has that entry appends, replacing whatever conflicts; one
-//! that has not refuses, with a hint where the logs may agree. The hint is such that finding the
-//! place takes at most one round trip per term in the logs, not per entry: both sides skip
-//! everything whose term shows that it cannot be common.
+//! A leader sends each follower the entries from `next_index` on, with the identity of the entry
+//! before them. A follower that has that entry appends the entries and replaces conflicting ones.
+//! Otherwise it refuses, with a hint where the logs may agree. With the hint, finding the common
+//! entry takes at most one round trip per term in the logs, not per entry: both sides skip all
+//! entries whose terms show that they cannot be common.
 //!
-//! An entry is committed when a quorum has it and it is of the leader's own term; whatever is
-//! before it is committed with it.
+//! An entry is committed when a quorum has it and it is of the leader's own term. All entries
+//! before it are committed with it.
 //!
 //! # Not here
 //!
-//! The books about followers (`progress`), snapshots for those too far behind (`snapshot`).
+//! The progress of followers (`progress`), snapshots for followers too far behind (`snapshot`).
 
 use crate::entry::{Entry, EntryId, MemberId, payload_bytes};
 use crate::error::StepError;
@@ -25,18 +25,18 @@ use crate::storage::Storage;
 use crate::term::Term;
 use crate::unstable::Appended;
 
-/// Whether an append without entries is worth sending.
+/// Whether an append without entries is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenEmpty {
-    /// It is: it carries the commit index, or asks where the logs agree.
+    /// Send it: it carries the commit index, or finds out where the logs agree.
     Send,
-    /// It is not.
+    /// Do not send it.
     Skip,
 }
 
 /// The leader.
 impl<S: Storage> Raft<S> {
-    /// Sends everybody what they lack.
+    /// Sends every other member the entries that it lacks.
     pub(crate) fn broadcast_append(&mut self) {
         self.append_to_all(WhenEmpty::Send);
     }
@@ -49,7 +49,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Sends a follower what it lacks, as far as flow control allows. Says whether it did.
+    /// Sends a follower the entries that it lacks, as flow control allows. Returns whether it sent
+    /// any message.
     pub(crate) fn send_append(&mut self, to: MemberId, when_empty: WhenEmpty) -> bool {
         let Some(progress) = self.tracker.progress.get_mut(&to) else { return false };
         if progress.is_paused() {
@@ -60,8 +61,8 @@ impl<S: Storage> Raft<S> {
             // The entries are compacted away.
             return self.send_snapshot(to);
         };
-        // With a full window only empty appends go out, prompted by heartbeat responses. They find
-        // out whether what fills the window was lost.
+        // With a full window, only empty appends are sent, after heartbeat responses. They find out
+        // whether the appends in the window were lost.
         let is_window_full =
             progress.state == ProgressState::Replicate && progress.inflights.is_full();
         let entries = if is_window_full {
@@ -81,14 +82,15 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Sends heartbeats, which also ask for confirmation of the reads that wait for it.
+    /// Sends heartbeats, which also request confirmation of pending reads.
     pub(crate) fn broadcast_heartbeat(&mut self) {
         let context = self.reads.heartbeat_context();
         let mut position = 0;
         while let Some(peer) = self.tracker.peer(position) {
             position += 1;
             let Some(progress) = self.tracker.progress.get_mut(&peer) else { continue };
-            // Never beyond what the follower is known to have: its log may still differ there.
+            // At most the index that the follower is known to have: its log may still differ beyond
+            // it.
             let commit = progress.match_index.min(self.log.committed());
             progress.record_sent_commit(commit);
             let mut message = Message::new(MessageKind::Heartbeat, peer);
@@ -127,8 +129,9 @@ impl<S: Storage> Raft<S> {
              {from:x} for index {rejected}",
             self.config.id
         );
-        // Above the hint nothing can match, and at the hint only if the term there is not above
-        // the follower's. Without a term the follower's log is empty or its software very old.
+        // Entries after the hint cannot match, and the entry at the hint matches only if this log's
+        // term there is at most the follower's. Without a term, the follower's log is empty or its
+        // software is very old.
         let hint = if log_term > Term::ZERO {
             self.log.last_possible_match(reject_hint, log_term).0
         } else {
@@ -154,13 +157,13 @@ impl<S: Storage> Raft<S> {
             self.release_parked_reads();
             self.broadcast_append();
         } else if !is_self && self.progress(from, |p, commit| p.would_learn_commit(commit)) {
-            // Heartbeats would tell as well, only later.
+            // Heartbeats would also carry the commit index, but later.
             self.send_append(from, WhenEmpty::Send);
         }
         if is_self {
             return;
         }
-        // There may be room in the window for several more.
+        // The window may have space for several more appends.
         while self.send_append(from, WhenEmpty::Skip) {}
         if from == self.transferee
             && self.progress(from, |p, _| p.match_index) == self.log.last_index()
@@ -175,12 +178,12 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Books an acknowledgement. Says whether it changed anything.
+    /// Records an acknowledgement. Returns whether it changed anything.
     fn record_acknowledgement(&mut self, from: MemberId, index: LogIndex) -> bool {
         let first_index = self.log.first_index();
         let Some(progress) = self.tracker.progress.get_mut(&from) else { return false };
         let is_news = progress.acknowledge(index);
-        // A probed member that repeats itself has at least shown where the logs agree.
+        // A probed member that repeats an acknowledgement has confirmed where the logs agree.
         let ends_probe = progress.state == ProgressState::Probe && progress.match_index == index;
         if !is_news && !ends_probe {
             return false;
@@ -188,7 +191,7 @@ impl<S: Storage> Raft<S> {
         match progress.state {
             ProgressState::Probe => progress.become_replicate(),
             ProgressState::Replicate => progress.inflights.free_up_to(index),
-            // Whatever snapshot it was that got there, from here on the log suffices.
+            // Whichever snapshot was installed, the log suffices from here on.
             ProgressState::Snapshot if progress.match_index + 1 >= first_index => {
                 note!(
                     self,
@@ -205,14 +208,15 @@ impl<S: Storage> Raft<S> {
         true
     }
 
-    /// Asks something about a member's progress, given the commit index. The member exists.
+    /// Reads a value from a member's progress, given the commit index. The member must exist.
     fn progress<T>(&self, id: MemberId, ask: impl FnOnce(&Progress, LogIndex) -> T) -> T {
         let progress = self.tracker.progress.get(&id).expect("a member has a progress");
         ask(progress, self.log.committed())
     }
 
-    /// Commits what a quorum holds, if that is news. Only entries of the leader's own term count
-    /// (Raft thesis, section 3.6.2): an older one could still be replaced by another leader.
+    /// Commits the entries that a quorum has. Returns whether the commit index has changed. Only
+    /// entries of the leader's own term count (Raft thesis, section 3.6.2): another leader could
+    /// still replace an older one.
     pub(crate) fn advance_commit(&mut self) -> bool {
         let index = self.tracker.replicated_index();
         self.log.try_commit(EntryId { term: self.term, index })
@@ -227,14 +231,15 @@ impl<S: Storage> Raft<S> {
         };
         progress.is_recently_active = true;
         progress.is_flow_paused = false;
-        // A probed follower that lacks nothing still has to be asked, to be streamed to again.
+        // A probed follower that lacks no entries must still be probed before it can be streamed to
+        // again.
         if progress.match_index < last_index || progress.state == ProgressState::Probe {
             self.send_append(from, WhenEmpty::Send);
         }
         self.confirm_reads(from, &response.context);
     }
 
-    /// The application could not deliver something: what is in flight is probably lost.
+    /// The application could not deliver a message: the appends in flight are probably lost.
     pub(crate) fn handle_unreachable(&mut self, report: &Message) {
         let from = report.from;
         let Some(progress) = self.tracker.progress.get_mut(&from) else {
@@ -265,7 +270,7 @@ impl<S: Storage> Raft<S> {
             for id in entries.take_while(|id| id.index <= self.log.committed()) {
                 self.check_agrees(message.from, id)?;
             }
-            // Old news: what is committed agrees with any leader's log.
+            // The append is outdated: committed entries agree with any leader's log.
             response.index = self.log.committed();
         } else if self.log.contains(previous) {
             check_consistent(&message)?;
@@ -297,8 +302,8 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Refuses a leader whose log, which has this entry, cannot have all that is committed here. Every
-    /// rightful leader's does.
+    /// Refuses a leader whose log, which has this entry, cannot have all entries that are committed
+    /// here. The log of every legitimate leader has them.
     pub(crate) fn check_agrees(&self, leader: MemberId, id: EntryId) -> Result<(), StepError> {
         match self.log.contradiction(id) {
             None => Ok(()),
@@ -312,8 +317,8 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    /// Appends those of consecutive `entries` that the log does not have yet. They follow an entry
-    /// at or beyond the commit index, so nothing committed is replaced.
+    /// Appends the consecutive `entries` that the log does not have yet. They follow an entry at or
+    /// after the commit index, so no committed entry is replaced.
     fn append_new(&mut self, mut entries: Vec<Entry>) {
         let Some(divergence) = self.log.divergence(&entries) else { return };
         let EntryId { term, index } = divergence.id;
@@ -349,7 +354,7 @@ impl<S: Storage> Raft<S> {
     }
 }
 
-/// Checks that the entries of an append follow one another, as they do in every real log.
+/// Checks that the entries of an append are consecutive, as in every log.
 fn check_consistent(message: &Message) -> Result<(), StepError> {
     let mut previous = EntryId { term: message.log_term, index: message.index };
     for (position, entry) in message.entries.iter().enumerate() {

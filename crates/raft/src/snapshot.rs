@@ -1,7 +1,7 @@
 //! Snapshots: for followers that need entries the leader has dropped (Raft thesis, chapter 5).
 //!
-//! The core decides that a snapshot is needed and where it stands; the image itself is the
-//! application's affair, on both sides. While it travels, nothing else is sent to the follower.
+//! The core decides that a snapshot is needed and at which index. The application handles the image
+//! on both sides. During the transfer, the follower receives no entries.
 
 use crate::confchange;
 use crate::entry::MemberId;
@@ -16,7 +16,7 @@ use crate::storage::{Storage, StorageError};
 
 /// The leader.
 impl<S: Storage> Raft<S> {
-    /// Sends a snapshot to a follower that the log cannot serve. Says whether it did.
+    /// Sends a snapshot to a follower whose next entries are compacted. Returns whether it did.
     pub(crate) fn send_snapshot(&mut self, to: MemberId) -> bool {
         let id = self.config.id;
         let Some(progress) = self.tracker.progress.get_mut(&to) else { return false };
@@ -74,7 +74,7 @@ impl<S: Storage> Raft<S> {
         }
         let outcome = if report.reject { "failed" } else { "succeeded" };
         if report.reject {
-            // Nothing arrived: probing resumes where it was.
+            // The snapshot did not arrive: probing resumes at the same index.
             progress.pending_snapshot = LogIndex::ZERO;
         }
         progress.become_probe();
@@ -84,7 +84,8 @@ impl<S: Storage> Raft<S> {
             "{id:x} snapshot {outcome}, resumed sending replication messages to {from:x} \
              [{progress}]"
         );
-        // After a success the follower will say so; after a failure, wait for a heartbeat.
+        // After a success the follower acknowledges; after a failure, wait for a heartbeat
+        // response.
         progress.is_flow_paused = true;
     }
 }
@@ -118,7 +119,7 @@ impl<S: Storage> Raft<S> {
         Ok(())
     }
 
-    /// Replaces log and configuration by a snapshot, unless it has nothing new.
+    /// Replaces log and configuration by a snapshot, unless the log already has its entries.
     fn restore(&mut self, snapshot: Snapshot) -> Result<bool, StepError> {
         let last = snapshot.last_id();
         if last.index <= self.log.committed() {

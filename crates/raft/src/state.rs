@@ -1,7 +1,7 @@
 //! The values a member keeps or reports: hard state, soft state, configuration and snapshots.
 //!
-//! These are plain data. What must be durable before what is said where it is handed out, in
-//! [`Ready`](crate::Ready).
+//! These are plain data. [`Ready`](crate::Ready), which returns them, documents what must be
+//! durable before which message.
 
 use bytes::Bytes;
 
@@ -9,43 +9,44 @@ use crate::entry::{EntryId, MemberId};
 use crate::log_index::LogIndex;
 use crate::term::Term;
 
-/// What a member must find again after a crash, besides its log.
+/// The state besides the log that a member must find again after a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     /// The latest term this member has seen.
     pub term: Term,
-    /// Whom it voted for in that term, or [`NONE`](crate::NONE).
+    /// The member that received this member's vote in that term, or [`NONE`](crate::NONE).
     pub vote: MemberId,
-    /// The highest index it knows to be committed. Losing it is harmless; it is learnt again.
+    /// The highest index known to be committed. Its loss is harmless, because the member learns it
+    /// again.
     pub commit: LogIndex,
 }
 
 impl HardState {
-    /// Whether nothing was ever recorded.
+    /// Whether no hard state was ever recorded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The part a member plays in the current term.
+/// The role of a member in the current term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Accepts entries from a leader, or waits for one.
+    /// Accepts entries from a leader, or waits for a leader.
     #[default]
     Follower,
-    /// Asks whether an election could be won, without disturbing anybody's term.
+    /// Finds out whether an election could be won, without changing any member's term.
     PreCandidate,
-    /// Asks for votes in a new term.
+    /// Requests votes in a new term.
     Candidate,
-    /// Appends and replicates.
+    /// Appends proposals and replicates the log.
     Leader,
 }
 
 /// Volatile state that the application reacts to but never stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftState {
-    /// The leader of the current term, as far as known, or [`NONE`](crate::NONE).
+    /// The known leader of the current term, or [`NONE`](crate::NONE).
     pub leader: MemberId,
     /// This member's role.
     pub role: Role,
@@ -62,12 +63,12 @@ pub struct ConfState {
     pub voters_outgoing: Vec<MemberId>,
     /// Outgoing voters that become learners when the joint configuration is left.
     pub learners_next: Vec<MemberId>,
-    /// Whether the leader leaves the joint configuration by itself.
+    /// Whether the leader leaves the joint configuration automatically.
     pub auto_leave: bool,
 }
 
 impl ConfState {
-    /// Whether both describe the same configuration, whatever the order of the lists.
+    /// Whether both describe the same configuration, in any order of the lists.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.sorted() == other.sorted()
@@ -83,7 +84,7 @@ impl ConfState {
     }
 }
 
-/// Where in the log a snapshot stands, and who the members were there.
+/// The log position of a snapshot, and the members at that position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotMetadata {
     /// The configuration after the last entry the snapshot covers.
@@ -94,17 +95,17 @@ pub struct SnapshotMetadata {
     pub term: Term,
 }
 
-/// The state machine at one log index, standing in for the log up to there.
+/// The state machine at one log index, which replaces the log up to that index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Opaque to this crate; may be empty when the real image travels another way.
+    /// Opaque to this crate; may be empty if the image is transferred separately.
     pub data: Bytes,
     /// Position and membership.
     pub metadata: SnapshotMetadata,
 }
 
 impl Snapshot {
-    /// Whether this is no snapshot at all: there is none at index zero.
+    /// Whether there is no snapshot: a snapshot never has index zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.metadata.index == LogIndex::ZERO
@@ -117,8 +118,8 @@ impl Snapshot {
     }
 }
 
-/// The answer to a read barrier: once the state machine has applied `index`, a read of it is
-/// linearizable for the request that `context` names.
+/// The answer to a read index request: when the state machine has applied `index`, a read of it is
+/// linearizable for the request with this `context`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadState {
     /// The commit index at the moment leadership was confirmed.

@@ -1,4 +1,4 @@
-//! A member's state at a glance, for operators and tests.
+//! A summary of a member's state, for operators and tests.
 
 use crate::entry::MemberId;
 use crate::log_index::LogIndex;
@@ -10,7 +10,7 @@ use crate::tracker::{Configuration, ProgressMap};
 /// A copy of a member's state.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// The member.
+    /// The member's id.
     pub id: MemberId,
     /// Term, vote and commit index.
     pub hard_state: HardState,
@@ -18,11 +18,11 @@ pub struct Status {
     pub soft_state: SoftState,
     /// The last entry the state machine has applied.
     pub applied: LogIndex,
-    /// Whom this leader is handing over to, or [`NONE`](crate::NONE).
+    /// The member to which this leader is transferring leadership, or [`NONE`](crate::NONE).
     pub transferee: MemberId,
     /// The configuration in force.
     pub config: Configuration,
-    /// A leader's books about the members; empty elsewhere.
+    /// A leader's progress of each member; empty on other members.
     pub progress: ProgressMap,
 }
 

@@ -1,12 +1,13 @@
-//! Terms of leadership, as a type of their own: a term is not an index or a member, and the compiler knows.
+//! Terms as a separate type, so that the compiler distinguishes a term from an index or a member
+//! id.
 //!
-//! Terms are compared, and followed by the next. Bare numbers are for wire, files and metrics, by [`Term::get`]
-//! and `Term(number)`, where they are read and written.
+//! Terms can be compared and incremented. Plain numbers are for the wire, files and metrics;
+//! [`Term::get`] and `Term(number)` convert where they are read and written.
 
 use std::fmt;
 
-/// A leadership term. [Zero](Self::ZERO) is "no term": a local message, or the position before the first
-/// entry.
+/// A term. [Zero](Self::ZERO) means no term: that of a local message, or of the position before the
+/// first entry.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Term(pub u64);
@@ -15,27 +16,27 @@ impl Term {
     /// No term.
     pub const ZERO: Self = Self(0);
 
-    /// The bare number, for wire, files and metrics.
+    /// The plain number, for the wire, files and metrics.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The term that an election after this one is about.
+    /// The next term, as used by the next election.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// The bare number, as log lines have it.
+/// The plain number, as in log lines.
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// The bare number.
+/// The plain number.
 impl fmt::Debug for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)

@@ -1,13 +1,13 @@
-//! The members of the group: the active configuration and the leader's books about each member.
+//! The members of the group: the current configuration, and the leader's progress of each member.
 //!
-//! [`Configuration`] says who votes and who learns; [`Tracker`] adds a [`Progress`] per member, and
-//! answers for this configuration what the quorum modules answer for bare sets: what is
-//! replicated, who won, whether a quorum still answers.
+//! [`Configuration`] lists voters and learners. [`Tracker`] adds a [`Progress`] per member, and
+//! computes for this configuration what the quorum modules compute for plain sets: the replicated
+//! index, the result of a vote, and whether a quorum is active.
 //!
 //! # Invariants
 //!
-//! * Every voter and learner has a [`Progress`], and nobody else has.
-//! * Nobody is voter and learner at once; `learners_next` holds outgoing voters only.
+//! * Every voter and every learner has a [`Progress`], and no other member has one.
+//! * No member is voter and learner at once; `learners_next` contains outgoing voters only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::state::ConfState;
 /// A [`Progress`] for every member.
 pub type ProgressMap = BTreeMap<MemberId, Progress>;
 
-/// Who votes, who learns, and whether the group is between two configurations.
+/// The voters, the learners, and whether the configuration is joint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// The voters.
@@ -33,12 +33,12 @@ pub struct Configuration {
     /// Outgoing voters that become learners when the joint configuration is left. They cannot be
     /// learners yet, because a member is never both.
     pub learners_next: BTreeSet<MemberId>,
-    /// Whether the leader leaves the joint configuration by itself.
+    /// Whether the leader leaves the joint configuration automatically.
     pub auto_leave: bool,
 }
 
 impl Configuration {
-    /// The form that snapshots record.
+    /// The form in which snapshots record it.
     #[must_use]
     pub fn conf_state(&self) -> ConfState {
         let list = |ids: &BTreeSet<MemberId>| ids.iter().copied().collect();
@@ -70,12 +70,12 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// The limits of every follower's window of unacknowledged appends.
+/// The limits of each follower's window of unacknowledged appends.
 #[derive(Clone, Copy, Debug)]
 pub struct InflightLimits {
-    /// Messages.
+    /// Maximum number of messages.
     pub count_max: usize,
-    /// Payload bytes.
+    /// Maximum payload bytes.
     pub bytes_max: u64,
 }
 
@@ -85,7 +85,7 @@ impl InflightLimits {
     }
 }
 
-/// How many votes a campaign has, and what they decide.
+/// The votes of a campaign, and their result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) granted: usize,
@@ -93,14 +93,14 @@ pub(crate) struct Tally {
     pub(crate) result: VoteResult,
 }
 
-/// The configuration in force, the books about its members, and the votes of a campaign.
+/// The current configuration, the progress of its members, and the votes of a campaign.
 #[derive(Debug)]
 pub(crate) struct Tracker {
     pub(crate) config: Configuration,
     pub(crate) progress: ProgressMap,
     pub(crate) limits: InflightLimits,
     votes: BTreeMap<MemberId, bool>,
-    /// Everybody but this member, in order: what a broadcast walks over.
+    /// All members except this one, in order; broadcasts iterate over it.
     peers: Vec<MemberId>,
 }
 
@@ -115,19 +115,19 @@ impl Tracker {
         }
     }
 
-    /// Puts another configuration in force.
+    /// Replaces the configuration.
     pub(crate) fn switch(&mut self, config: Configuration, progress: ProgressMap, own: MemberId) {
         self.peers = progress.keys().copied().filter(|id| *id != own).collect();
         self.config = config;
         self.progress = progress;
     }
 
-    /// The other members at `position` in id order, or `None` past the last.
+    /// The other member at `position` in id order, or `None` past the last.
     pub(crate) fn peer(&self, position: usize) -> Option<MemberId> {
         self.peers.get(position).copied()
     }
 
-    /// Whether `id` decides alone.
+    /// Whether `id` is the only voter.
     pub(crate) fn is_sole_voter(&self, id: MemberId) -> bool {
         let voters = &self.config.voters;
         voters.incoming.0.len() == 1 && voters.incoming.0.contains(&id) && !voters.is_joint()
@@ -138,7 +138,7 @@ impl Tracker {
         self.config.voters.agreed(|id| self.progress.get(&id).map(|p| p.match_index))
     }
 
-    /// Whether a quorum of voters has been heard from since the last check.
+    /// Whether a quorum of voters has been active since the last check.
     pub(crate) fn is_quorum_active(&self) -> bool {
         let active = |id| {
             let progress = self.progress.get(&id).filter(|p| !p.is_learner);
@@ -151,12 +151,12 @@ impl Tracker {
         self.votes.clear();
     }
 
-    /// Records a vote. A member's first answer counts.
+    /// Records a vote. Only a member's first answer counts.
     pub(crate) fn record_vote(&mut self, voter: MemberId, granted: bool) {
         self.votes.entry(voter).or_insert(granted);
     }
 
-    /// How the campaign stands. Only votes of current voters are counted.
+    /// The state of the campaign. Only votes of current voters count.
     pub(crate) fn tally(&self) -> Tally {
         let voters = self.progress.iter().filter(|(_, p)| !p.is_learner);
         let votes = voters.filter_map(|(id, _)| self.votes.get(id));

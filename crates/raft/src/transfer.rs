@@ -1,8 +1,8 @@
-//! Leader transfer: handing leadership to a chosen member (Raft thesis, section 3.10).
+//! Leadership transfer to a chosen member (Raft thesis, section 3.10).
 //!
-//! The leader stops accepting proposals, brings the chosen member up to date and tells it to
-//! campaign at once. If that has not led to another leader within an election timeout, it goes on
-//! as before.
+//! The leader stops accepting proposals, brings the chosen member up to date and instructs it to
+//! campaign at once. If no other leader is elected within an election timeout, the leader accepts
+//! proposals again.
 
 use crate::election::Campaign;
 use crate::entry::{MemberId, NONE};
@@ -14,7 +14,7 @@ use crate::storage::Storage;
 use crate::term::Term;
 
 impl<S: Storage> Raft<S> {
-    /// The leader is asked to hand over to the member that the request is from.
+    /// Processes a request to transfer leadership to the sender of the request.
     pub(crate) fn handle_transfer_leader(&mut self, request: &Message) {
         let (id, term, to) = (self.config.id, self.term, request.from);
         let Some(progress) = self.tracker.progress.get(&to) else {
@@ -49,7 +49,7 @@ impl<S: Storage> Raft<S> {
             return;
         }
         note!(self, Info, "{id:x} [term {term}] starts to transfer leadership to {to:x}");
-        // It has one election timeout from now on.
+        // The transfer has one election timeout from now on.
         self.election_elapsed = 0;
         self.transferee = to;
         if match_index == self.log.last_index() {
@@ -69,8 +69,8 @@ impl<S: Storage> Raft<S> {
         self.send(Message::new(MessageKind::TimeoutNow, to));
     }
 
-    /// A follower passes the request on to its leader. One that has been passed on already, by a
-    /// leader that is none any more, is dropped.
+    /// Forwards the request to the leader. A request that a former leader has already forwarded is
+    /// dropped.
     pub(crate) fn forward_transfer(&mut self, mut request: Message) {
         if self.leader == NONE || request.term != Term::ZERO {
             note!(
@@ -86,8 +86,8 @@ impl<S: Storage> Raft<S> {
         self.send(request);
     }
 
-    /// The leader has chosen this member. It campaigns without asking first: nobody has to be
-    /// protected from it.
+    /// Campaigns at the leader's request, without a pre-vote: no leader needs protection from this
+    /// member.
     pub(crate) fn handle_timeout_now(&mut self, message: &Message) {
         note!(
             self,

@@ -6,11 +6,12 @@
 //!                       offset                in_progress_offset      last
 //! ```
 //!
-//! Entries arrive here, are handed out for writing once, and stay until the write is reported, so
-//! that the core sees them all along. The same holds for a snapshot that replaces the log.
+//! Entries are added here, returned for writing once, and kept until their write is reported, so
+//! that the core can read them all the time. A snapshot that replaces the log is handled in the
+//! same way.
 //!
-//! `offset` may lie inside what [`Storage`](crate::Storage) holds: then the next write replaces
-//! the tail there, and the entries here are the ones that count.
+//! `offset` may be inside the log of [`Storage`](crate::Storage). Then the next write replaces the
+//! end of that log, and the entries here are the valid ones.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ use crate::log_index::LogIndex;
 use crate::state::Snapshot;
 use crate::term::Term;
 
-/// How appended entries met what was there.
+/// The effect of appended entries on the existing ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
     /// They follow the last entry.
@@ -30,18 +31,18 @@ pub(crate) enum Appended {
     Truncated(LogIndex),
 }
 
-/// Why a reported write does not concern any entry held here.
+/// Why a reported write concerns no entry here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StaleReport {
-    /// The entry has been reported before or replaced by a snapshot.
+    /// The entry was reported before or replaced by a snapshot.
     Missing,
-    /// It is the position of the snapshot.
+    /// The index is that of the snapshot.
     IsSnapshot,
-    /// The entry was replaced while it was being written; the one here has this term.
+    /// The entry was replaced while it was being written; the entry here has this term.
     Replaced(Term),
 }
 
-/// Entries and a snapshot on their way to storage.
+/// Entries and a snapshot that are not written yet.
 #[derive(Debug)]
 pub(crate) struct Unstable {
     snapshot: Option<Snapshot>,
@@ -52,7 +53,7 @@ pub(crate) struct Unstable {
 }
 
 impl Unstable {
-    /// Nothing yet, after a written log that ends before `offset`.
+    /// No entries, after a written log that ends before `offset`.
     pub(crate) fn new(offset: LogIndex) -> Self {
         Self {
             snapshot: None,
@@ -63,32 +64,32 @@ impl Unstable {
         }
     }
 
-    /// The index of the first entry held here, or of the next one to come.
+    /// The index of the first entry here, or of the next entry if there is none.
     pub(crate) fn offset(&self) -> LogIndex {
         self.offset
     }
 
-    /// The index of the first entry not handed out yet.
+    /// The index of the first entry that was not returned for writing.
     pub(crate) fn in_progress_offset(&self) -> LogIndex {
         self.in_progress_offset
     }
 
-    /// The number of entries held here.
+    /// The number of entries here.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// The snapshot held here, handed out or not.
+    /// The snapshot here, returned for writing or not.
     pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref()
     }
 
-    /// The first index of the log, if a snapshot held here decides it.
+    /// The first index of the log, if a snapshot here determines it.
     pub(crate) fn first_index(&self) -> Option<LogIndex> {
         self.snapshot.as_ref().map(|snapshot| snapshot.metadata.index + 1)
     }
 
-    /// The last index of the log, if something held here decides it.
+    /// The last index of the log, if entries or a snapshot here determine it.
     pub(crate) fn last_index(&self) -> Option<LogIndex> {
         if self.entries.is_empty() {
             return self.snapshot.as_ref().map(|snapshot| snapshot.metadata.index);
@@ -96,7 +97,7 @@ impl Unstable {
         Some(self.end().prev())
     }
 
-    /// The term at `index`, if it is known here.
+    /// The term at `index`, if known here.
     pub(crate) fn term(&self, index: LogIndex) -> Option<Term> {
         if index < self.offset {
             let snapshot = self.snapshot.as_ref().map(Snapshot::last_id);
@@ -105,36 +106,35 @@ impl Unstable {
         self.entries.get(self.position(index)?).map(|entry| entry.term)
     }
 
-    /// Entries in `[lo, hi)`, as many of the first as fit into `bytes_max`, but at least one.
+    /// Entries in `[lo, hi)`, from the start, as many as fit into `bytes_max`, but at least one.
     pub(crate) fn slice(&self, lo: LogIndex, hi: LogIndex, bytes_max: u64) -> Vec<Entry> {
         let range = self.range(lo, hi);
         let count = fitting_count(self.entries.range(range.clone()), bytes_max);
         self.entries.range(range.start..range.start + count).cloned().collect()
     }
 
-    /// Whether there are entries to hand out.
+    /// Whether there are entries to return for writing.
     pub(crate) fn has_next_entries(&self) -> bool {
         self.in_progress_offset < self.end()
     }
 
-    /// The entries to hand out.
+    /// The entries to return for writing.
     pub(crate) fn next_entries(&self) -> Vec<Entry> {
         self.entries.range(self.range(self.in_progress_offset, self.end())).cloned().collect()
     }
 
-    /// The snapshot to hand out.
+    /// The snapshot to return for writing.
     pub(crate) fn next_snapshot(&self) -> Option<&Snapshot> {
         self.snapshot.as_ref().filter(|_| !self.is_snapshot_in_progress)
     }
 
-    /// Records that everything has been handed out.
+    /// Records that all entries and the snapshot were returned for writing.
     pub(crate) fn accept_in_progress(&mut self) {
         self.in_progress_offset = self.end();
         self.is_snapshot_in_progress = self.snapshot.is_some();
     }
 
-    /// Lets go of the entries up to `id`, which storage is now known to hold and no write still
-    /// under way can replace.
+    /// Removes the entries up to `id`: storage has them, and no pending write can replace them.
     pub(crate) fn stable_to(&mut self, id: EntryId) -> Result<(), StaleReport> {
         let term = self.term(id.index).ok_or(StaleReport::Missing)?;
         if id.index < self.offset {
@@ -150,7 +150,7 @@ impl Unstable {
         Ok(())
     }
 
-    /// Lets go of the snapshot at `index`, which is now installed.
+    /// Removes the snapshot at `index`, which is installed.
     pub(crate) fn stable_snapshot_to(&mut self, index: LogIndex) {
         if self.snapshot.as_ref().is_some_and(|snapshot| snapshot.metadata.index == index) {
             self.snapshot = None;
@@ -164,7 +164,7 @@ impl Unstable {
         *self = Self { snapshot: Some(snapshot), ..Self::new(offset) };
     }
 
-    /// Appends consecutive entries, replacing everything from the first of them on.
+    /// Appends consecutive entries. They replace the entries from the first one's index on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) -> Appended {
         let Some(from) = entries.first().map(|entry| entry.index) else {
             return Appended::Extended;

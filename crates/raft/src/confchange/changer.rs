@@ -1,7 +1,7 @@
-//! The configuration that follows from a membership change.
+//! Computes the configuration that results from a membership change.
 //!
-//! A [`Changer`] holds a configuration with its members' progress and computes, without touching
-//! them, what they become. It refuses a change that would break the rules which make changes safe:
+//! A [`Changer`] holds a configuration and its members' progress, and computes new ones without
+//! changing them. It refuses a change that would break the safety rules:
 //!
 //! * without joint consensus at most one voter changes, so that any old majority and any new one
 //!   share a member;
@@ -10,13 +10,13 @@
 //!
 //! # Not here
 //!
-//! When a change takes effect and what a leader does then (`membership`), and who may propose one
-//! (`proposal`).
+//! The moment at which a change takes effect and its consequences for a leader (`membership`);
+//! checks of proposals (`proposal`).
 //!
 //! # Tests
 //!
-//! Outside scenario files (`confchange/*.txt`), and a property test that any sequence of changes
-//! reached by joint steps equals the same done one by one, in `tests/`.
+//! External scenario files (`confchange/*.txt`), and in `tests/` a property test that any sequence
+//! of changes through joint steps gives the same result as the single changes.
 
 use std::collections::BTreeSet;
 
@@ -27,21 +27,21 @@ use crate::progress::Progress;
 use crate::state::ConfState;
 use crate::tracker::{Configuration, InflightLimits, ProgressMap};
 
-/// A configuration about to be changed.
+/// A configuration and its progress, to be changed.
 #[derive(Clone, Debug)]
 pub struct Changer {
     /// The configuration.
     pub config: Configuration,
-    /// The books about its members.
+    /// The progress of its members.
     pub progress: ProgressMap,
-    /// The end of the local log, where probing of a new member starts.
+    /// The last index of the local log, where probing of a new member starts.
     pub last_index: LogIndex,
-    /// The window of a new member.
+    /// The limits of a new member's window.
     pub limits: InflightLimits,
 }
 
 impl Changer {
-    /// Applies a change in the way it asks for.
+    /// Applies a change in the way that it requests.
     pub fn apply(self, change: &ConfChangeV2) -> Result<Self, ConfChangeError> {
         match change.passage() {
             Passage::Simple => self.simple(&change.changes),
@@ -50,7 +50,7 @@ impl Changer {
         }
     }
 
-    /// Applies `steps` that together change at most one voter.
+    /// Applies `steps` that change at most one voter in total.
     pub fn simple(mut self, steps: &[ConfChangeStep]) -> Result<Self, ConfChangeError> {
         if self.config.voters.is_joint() {
             return Err(ConfChangeError::SimpleInJoint);
@@ -63,7 +63,7 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Keeps the voters as the outgoing half and applies `steps` to the incoming half.
+    /// Makes the voters the outgoing half and applies `steps` to the incoming half.
     pub fn enter_joint(
         mut self,
         auto_leave: bool,
@@ -81,7 +81,7 @@ impl Changer {
         Ok(self.checked())
     }
 
-    /// Drops the outgoing half, and with it the members that are in no other list.
+    /// Drops the outgoing half, and the members that are in no other list.
     pub fn leave_joint(mut self) -> Result<Self, ConfChangeError> {
         if !self.config.voters.is_joint() {
             return Err(ConfChangeError::NotJoint);
@@ -100,7 +100,7 @@ impl Changer {
     }
 
     fn take_steps(&mut self, steps: &[ConfChangeStep]) -> Result<(), ConfChangeError> {
-        // A step without a member is what the application makes of a change it rejects.
+        // A step without a member is a change that the application has rejected.
         for step in steps.iter().filter(|step| step.node_id != crate::NONE) {
             match step.kind {
                 ConfChangeKind::AddNode => self.add_voter(step.node_id),
@@ -126,7 +126,7 @@ impl Changer {
         if self.config.learners.contains(&id) {
             return;
         }
-        // A voter of the outgoing half stays one until that half is dropped.
+        // A voter of the outgoing half remains a voter until that half is dropped.
         let votes_until_leave = self.config.voters.outgoing.0.contains(&id);
         self.track(id).is_learner = !votes_until_leave;
         self.config.voters.incoming.0.remove(&id);
@@ -144,13 +144,13 @@ impl Changer {
         self.forget_unless_listed(id);
     }
 
-    /// The books about a member, opened if it is new.
+    /// The progress of a member, created if it is new.
     fn track(&mut self, id: MemberId) -> &mut Progress {
         let next_index = self.last_index.max(LogIndex(1));
         let limits = self.limits;
         self.progress.entry(id).or_insert_with(|| {
             let mut progress = Progress::new(next_index, limits.window());
-            // A leader must not lose its quorum to a member that had no chance to answer yet.
+            // A leader must not lose its quorum because of a member that could not answer yet.
             progress.is_recently_active = true;
             progress
         })
@@ -162,7 +162,7 @@ impl Changer {
         }
     }
 
-    /// The result of a change, once it has been made sure that the books and lists agree.
+    /// The result of a change, after a check that progress and lists are consistent.
     fn checked(self) -> Self {
         let Configuration { voters, learners, learners_next, auto_leave } = &self.config;
         let listed: BTreeSet<_> = voters.ids().union(learners).copied().collect();
@@ -177,10 +177,10 @@ impl Changer {
     }
 }
 
-/// Builds the configuration that a snapshot recorded, with fresh books about its members.
+/// Builds the configuration of a snapshot, with new progress for its members.
 ///
-/// `last_index` is the end of the local log. A record that no sequence of changes could have
-/// produced is refused, because it may come from another member.
+/// `last_index` is the last index of the local log. A configuration that no sequence of changes
+/// could produce is refused, because it may come from another member.
 pub fn restore(
     conf_state: &ConfState,
     last_index: LogIndex,
@@ -202,7 +202,7 @@ pub fn restore(
     let restored = if conf_state.voters_outgoing.is_empty() {
         members.try_fold(empty, |changer, step| changer.simple(&[step]))?
     } else {
-        // First become what is being left, then enter the joint configuration from there.
+        // First enter the outgoing configuration, then the joint configuration from there.
         let outgoing = conf_state.voters_outgoing.iter();
         let left = outgoing.clone().map(add).try_fold(empty, |c, step| c.simple(&[step]))?;
         let learners_next = conf_state.learners_next.iter().map(learn);

@@ -6,9 +6,9 @@
 //! Single         1 type (varint)  2 node_id (varint)
 //! ```
 //!
-//! An absent field is zero. Writing is as etcd 3.7 does it: type and node id of a change always,
-//! everything else only when set; an empty `ConfChangeV2` is no bytes at all. Reading skips
-//! unknown fields and never panics: the bytes come from other members.
+//! An absent field is zero. The encoder follows etcd 3.7: type and node id of a change are always
+//! written, other fields only if set; an empty `ConfChangeV2` has no bytes. The decoder skips
+//! unknown fields and never panics, because the bytes come from other members.
 
 use bytes::{Bytes, BytesMut};
 use quorate_protobuf::{Fields, Malformed, Value, put_bytes, put_number};
@@ -16,25 +16,25 @@ use thiserror::Error;
 
 use super::{ConfChange, ConfChangeKind, ConfChangeStep, ConfChangeV2, Transition};
 
-/// Why the payload of a membership entry cannot be read.
+/// Why the payload of a membership entry cannot be decoded.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     #[error("membership change: {0}")]
     Malformed(#[from] Malformed),
-    /// A field has a type it cannot have.
+    /// A field has an invalid wire type.
     #[error("membership change: field {field} has wire type {wire_type}")]
     WireType {
         /// The field's number.
         field: u32,
-        /// The type found.
+        /// The wire type of the field.
         wire_type: u8,
     },
-    /// A number names no kind of change.
+    /// The number of an unknown kind of change.
     #[error("membership change: unknown kind {0}")]
     UnknownKind(u64),
-    /// A number names no transition.
+    /// The number of an unknown transition.
     #[error("membership change: unknown transition {0}")]
     UnknownTransition(u64),
 }

@@ -5,14 +5,14 @@
 //!   (offset.term, offset.index)       offset.index + 1 ..= last_index
 //! ```
 //!
-//! A member fills it from its write-ahead log at start, appends what each
-//! [`Ready`](crate::Ready) hands out, and compacts it when snapshots make old entries unnecessary
-//! or its [size](MemoryStorage::bytes) exceeds what the member wants to spend. Appending and
-//! compacting cost what is appended or dropped; no operation walks the whole log.
+//! A member fills it from its write-ahead log at start, appends the entries of each
+//! [`Ready`](crate::Ready), and compacts it when snapshots make old entries unnecessary or its
+//! [size](MemoryStorage::bytes) exceeds the member's limit. The cost of appending and compacting
+//! depends only on the entries appended or dropped; no operation reads the whole log.
 //!
 //! # Not here
 //!
-//! Durability. Entries may be appended here as soon as they are handed out: until their write is
+//! Durability. Entries may be appended here as soon as `Ready` returns them: until their write is
 //! reported, the core reads them from its own copy.
 
 use std::collections::VecDeque;
@@ -29,29 +29,29 @@ use crate::term::Term;
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStorage {
     hard_state: HardState,
-    /// The latest snapshot taken or installed; the log may reach further back than it.
+    /// The latest snapshot taken or installed; the log may begin before it.
     snapshot: Snapshot,
-    /// The entry before the first: the end of what has been compacted away.
+    /// The entry before the first one: the last compacted entry.
     offset: EntryId,
     entries: VecDeque<Entry>,
-    /// For each entry the encoded size of all entries up to it, those that have been compacted away included.
+    /// For each entry, the encoded size of all entries up to it, including the compacted ones.
     ends: VecDeque<u64>,
-    /// The encoded size of the entries that have been compacted away.
+    /// The encoded size of the compacted entries.
     compacted_bytes: u64,
 }
 
 impl MemoryStorage {
-    /// An empty log of a member without configuration.
+    /// An empty log of a member without a configuration.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The log of a restarting member: what it finds after `snapshot`.
+    /// The log of a restarting member: the entries after `snapshot`.
     ///
-    /// The snapshot's position is where the log begins, and its configuration is what
-    /// [`Storage::initial_state`] reports. It has to be the configuration at
-    /// [`Config::applied`](crate::Config::applied), which may lie after the snapshot.
+    /// The log begins at the snapshot's position. [`Storage::initial_state`] returns the snapshot's
+    /// configuration, which must be the configuration at
+    /// [`Config::applied`](crate::Config::applied); that index may be after the snapshot.
     ///
     /// `entries` must follow the snapshot without a gap; entries it covers are dropped.
     #[must_use]
@@ -62,7 +62,7 @@ impl MemoryStorage {
         storage
     }
 
-    /// Records the hard state, which only matters to a later [`Storage::initial_state`].
+    /// Records the hard state, which only a later [`Storage::initial_state`] reads.
     pub fn set_hard_state(&mut self, hard_state: HardState) {
         self.hard_state = hard_state;
     }
@@ -104,8 +104,8 @@ impl MemoryStorage {
         self.entries.len()
     }
 
-    /// Appends entries, replacing everything from the first of them on. Entries that have been
-    /// compacted away are skipped.
+    /// Appends entries. They replace the entries from the first one's index on. Compacted entries
+    /// are skipped.
     pub fn append(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let first_index = self.first_index();
         let mut entries = entries.into_iter().skip_while(|entry| entry.index < first_index);
@@ -121,9 +121,9 @@ impl MemoryStorage {
         }
     }
 
-    /// Drops all entries up to and including `index`, of which only the term is kept.
+    /// Drops all entries up to and including `index`; only its term is kept.
     ///
-    /// The application sees to it that they are applied and that nobody has to be sent them.
+    /// The application must ensure that they are applied and that no other member needs them.
     pub fn compact(&mut self, index: LogIndex) -> Result<(), StorageError> {
         if index <= self.offset.index {
             return Err(StorageError::Compacted);
@@ -138,7 +138,7 @@ impl MemoryStorage {
     }
 
     /// The highest index to [compact](Self::compact) to so that the entries after it fit into
-    /// `bytes_max`; `None` if they fit as they are. Looks only at what would be dropped.
+    /// `bytes_max`; `None` if all entries fit. Reads only the entries that would be dropped.
     #[must_use]
     pub fn compact_index_for(&self, bytes_max: u64) -> Option<LogIndex> {
         let mut bytes = self.bytes();
@@ -155,7 +155,7 @@ impl MemoryStorage {
 
     /// Installs a snapshot: the log becomes empty and begins after it.
     pub fn apply_snapshot(&mut self, snapshot: Snapshot) -> Result<(), StorageError> {
-        // A fresh member's snapshot has index zero and a configuration to be replaced.
+        // The snapshot of a new member has index zero and a configuration to be replaced.
         if !self.snapshot.is_empty() && snapshot.metadata.index <= self.snapshot.metadata.index {
             return Err(StorageError::SnapshotOutOfDate);
         }
@@ -167,8 +167,8 @@ impl MemoryStorage {
         Ok(())
     }
 
-    /// Records that a snapshot at `index`, which must be in the log, has been taken. The log stays
-    /// as it is; see [`compact`](Self::compact).
+    /// Records that a snapshot at `index`, which must be in the log, was taken. The log does not
+    /// change; see [`compact`](Self::compact).
     pub fn create_snapshot(
         &mut self,
         index: LogIndex,
@@ -209,7 +209,7 @@ impl MemoryStorage {
         }
     }
 
-    /// Where the entry at `index` is kept. The caller knows that it is after the offset.
+    /// The position of the entry at `index` in `entries`. The index must be after the offset.
     fn position(&self, index: LogIndex) -> Result<usize, StorageError> {
         usize::try_from(index - self.offset.index - 1).map_err(|_| StorageError::Unavailable)
     }
@@ -313,7 +313,7 @@ mod tests {
             Ok(vec![entry(3, 4), entry(6, 5)])
         );
         assert_eq!(log.bytes(), 2 * entry(1, 1).encoded_bytes());
-        // Nothing new in entries that were compacted away.
+        // Compacted entries have no effect.
         log.append(vec![entry(1, 2), entry(1, 3)]);
         assert_eq!(log.last_index(), LogIndex(5));
         log.append(vec![entry(3, 3), entry(3, 4)]);
