@@ -1,25 +1,25 @@
-//! The backend file at work: batches committed, and what follows each of them.
+//! The writer of the backend file: it commits batches and carries out the actions that follow each commit.
 //!
-//! Orders become steps, and one step is done at a time: whoever drives this may look at the clock in between, or
-//! cut the power.
+//! Orders are split into steps, and a call carries out one step. The driver may check the clock between two steps, or
+//! simulate a power failure.
 //!
 //! # Invariants
 //!
-//! * Batches are committed in the order in which they were handed over, each whole.
-//! * What has to wait for a batch to be durable (a snapshot, an image for a peer, an answer) happens after its
-//!   commit, in order. A snapshot's file is durable before its mark is asked for, and images that it passes are
-//!   released only when the backend file contains it.
-//! * Giving space back proceeds in steps of bounded length; a batch never waits for more than one.
-//! * A disk without room changes nothing: the step is kept, and with it everything behind, until there is room. What
-//!   was acknowledged is in the log meanwhile.
-//! * What waits for room is dropped when a leader's snapshot is in the log that contains it
-//!   ([`BackendWriter::supersede`]). From then until the snapshot's image is in place no batch is written: a file that
-//!   misses one must not get the next.
+//! * Batches are committed atomically, in the order in which they were handed over.
+//! * Actions that depend on a durable batch (a snapshot, an image for a peer, a response) follow its commit, in order.
+//!   A snapshot's file is durable before its mark is requested. Older images are released only when the backend file
+//!   contains the snapshot.
+//! * Free space is reclaimed in steps of bounded length. A batch never waits for more than one of them.
+//! * A full disk loses no step: the step and all steps behind it are kept until there is room. Acknowledged changes
+//!   are in the log meanwhile.
+//! * Batches that wait for room are dropped when a leader's snapshot that contains them is in the log
+//!   ([`BackendWriter::supersede`]). From then until the snapshot's image is installed no batch is written: a file that
+//!   lacks a batch must not receive the next one.
 //!
 //! # Bound
 //!
-//! The steps of the orders taken. Whoever drives this takes no order while there are steps left, so that the bound of
-//! its queue is the bound of what is held back.
+//! The steps of the accepted orders. The driver accepts no order while steps are left, so the bound of its queue bounds
+//! the pending work.
 
 mod reclaim;
 
@@ -39,86 +39,87 @@ use self::reclaim::Reclaiming;
 use crate::image::{self, InstallError};
 use crate::snapshot::{self, SnapshotOrder};
 
-/// What the writer is told. `T` is what a caller is told by that something is done, `R` what space was given back.
+/// An order to the writer. `T` identifies a caller that waits for its completion, `R` one that waits for a
+/// defragmentation.
 #[derive(Debug)]
 pub enum Order<T, R> {
-    /// Write this batch, then do what follows it.
+    /// Write this batch, then carry out the actions that follow it.
     Commit {
         /// The batch, which may be empty.
         batch: Batch,
-        /// What follows.
+        /// The actions that follow the commit.
         then: Vec<Then<T>>,
     },
-    /// Put the received image of a snapshot in place of the backend file.
+    /// Replace the backend file with the received image of a snapshot.
     Install {
         /// The snapshot's last entry.
         index: LogIndex,
-        /// Who waits for that.
+        /// The caller that waits for the installation.
         told: T,
     },
-    /// Give free space back to the file system.
+    /// Return free space to the file system.
     Defragment(R),
-    /// End, after everything before.
+    /// Stop, after all earlier orders.
     Stop,
 }
 
-/// What happens once a batch is durable.
+/// An action that follows a durable batch.
 #[derive(Debug)]
 pub enum Then<T> {
-    /// Write a snapshot that stands at the batch's index.
+    /// Write a snapshot at the batch's index.
     Snapshot(SnapshotOrder),
-    /// Send a peer the file as it is then, by this message.
+    /// Send a peer the current file with this message.
     Send(Message),
-    /// Tell that a compaction is durable.
+    /// Report that a compaction is durable.
     Compacted(CompactionEnd),
-    /// Tell somebody.
+    /// Notify a caller.
     Tell(T),
 }
 
-/// A compaction that has come to its end.
+/// A finished compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionEnd {
-    /// Up to where.
+    /// The revision of the compaction.
     pub revision: i64,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
-    /// Records that are gone.
+    /// The number of removed records.
     pub removed_count: u64,
 }
 
-/// What giving space back has brought.
+/// The result of a defragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defragmented {
-    /// Size of the file before.
+    /// The size of the file before it.
     pub bytes_before: u64,
-    /// Size of the file after.
+    /// The size of the file after it.
     pub bytes_after: u64,
 }
 
-/// What a step has done, for others to hear.
+/// The result of a step, for the other state machines and the callers.
 #[derive(Debug)]
 pub enum Report<T, R> {
-    /// The file has a new state. For the state machine.
+    /// A batch is committed. For the state machine.
     Committed {
-        /// What it holds now.
+        /// The new content of the file.
         committed: Committed,
-        /// How often the file was replaced.
+        /// The number of times that the file was replaced.
         generation: u64,
     },
-    /// Pages were moved, and readers are to take the new view, which holds the same. For the state machine.
+    /// Pages were moved, and readers should take the new view, which has the same content. For the state machine.
     Moved {
-        /// What it holds now.
+        /// The content of the file.
         committed: Committed,
-        /// How often the file was replaced.
+        /// The number of times that the file was replaced.
         generation: u64,
     },
-    /// A snapshot's file is on disk: mark the log with it.
+    /// A snapshot's file is on disk: write its mark to the log.
     SnapshotSaved(SnapshotMark),
-    /// Send this image by that message.
+    /// Send this image with the message.
     Send {
-        /// To whom, and what the snapshot says.
+        /// The message, with its receiver and the snapshot.
         message: Message,
-        /// The file as of the message's index.
+        /// The file at the message's index.
         image: ReadTx,
     },
     /// A compaction is durable.
@@ -129,45 +130,45 @@ pub enum Report<T, R> {
     Installed {
         /// The snapshot's last entry.
         index: LogIndex,
-        /// Who waits for that.
+        /// The caller that waits for the installation.
         told: T,
     },
-    /// Tell this caller.
+    /// Notify this caller.
     Tell(T),
-    /// Space was given back, as far as there was any.
+    /// A defragmentation has ended.
     Defragmented {
-        /// Those who asked.
+        /// The callers that requested it.
         told: Vec<R>,
-        /// What they are told.
+        /// The result.
         outcome: Defragmented,
     },
-    /// There is no room for the next step, which is kept: nothing happens before there is.
+    /// The disk has no room for the next step. The step is kept and blocks all others until there is room.
     NoRoom(BackendError),
-    /// There was room again.
+    /// The disk has room again.
     RoomAgain,
-    /// Everything before the order to end is done, or was given up.
+    /// All orders before [`Order::Stop`] are carried out or dropped.
     Ended,
 }
 
 /// Why the backend file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// A batch, or the file itself.
+    /// A batch cannot be written, or the file cannot be read.
     #[error(transparent)]
     Backend(#[from] Fault),
-    /// The file, while space was given back.
+    /// The file cannot be defragmented.
     #[error(transparent)]
     Bolt(#[from] BoltError),
-    /// A snapshot's file.
+    /// A snapshot's file cannot be written.
     #[error(transparent)]
     Snapshot(#[from] SnapError),
-    /// An image.
+    /// An image cannot be installed.
     #[error(transparent)]
     Install(#[from] InstallError),
 }
 
 impl BackendError {
-    /// Whether only room was missing, and everything is as it was before.
+    /// Whether the cause is a full disk, and no file was changed.
     fn is_no_room(&self) -> bool {
         match self {
             Self::Backend(Fault::Engine(error)) | Self::Bolt(error) => error.is_no_room(),
@@ -178,7 +179,7 @@ impl BackendError {
     }
 }
 
-/// One thing to do.
+/// A step of an order.
 #[derive(Debug)]
 enum Step<T, R> {
     Commit(Batch),
@@ -188,11 +189,11 @@ enum Step<T, R> {
         index: LogIndex,
         told: T,
     },
-    /// Nothing but this to report.
+    /// Only report this.
     Report(Report<T, R>),
 }
 
-/// A member's backend file at work; see the module.
+/// The only writer of a member's backend file.
 #[derive(Debug)]
 pub struct BackendWriter<T, R> {
     backend: Backend,
@@ -200,25 +201,25 @@ pub struct BackendWriter<T, R> {
     snap_dir: PathBuf,
     steps: VecDeque<Step<T, R>>,
     reclaiming: Option<Reclaiming<R>>,
-    /// How often the file was replaced.
+    /// The number of times that the file was replaced.
     generation: u64,
-    /// The next step has found no room.
+    /// Whether the next step has found no room on the disk.
     lacks_room: bool,
     superseded: Option<Superseded<T>>,
     has_given_up: bool,
 }
 
-/// Batches are dropped until the image of a leader's snapshot is in place.
+/// A leader's snapshot that supersedes batches. They are dropped until its image is installed.
 #[derive(Debug)]
 struct Superseded<T> {
     /// The snapshot's last entry.
     index: LogIndex,
-    /// To be told when the file contains what is applied: then.
+    /// The callers that wait until the file contains their changes. They are notified when the image is installed.
     told: Vec<T>,
 }
 
 impl<T, R> BackendWriter<T, R> {
-    /// Writes to this backend file, in the folder of snapshots.
+    /// A writer of this backend file, which is in the snapshot directory.
     #[must_use]
     pub const fn new(backend: Backend, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
         Self {
@@ -234,13 +235,13 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// The file.
+    /// The backend file.
     #[must_use]
     pub const fn backend(&self) -> &Backend {
         &self.backend
     }
 
-    /// Takes an order in. It is carried out by [`BackendWriter::step`].
+    /// Accepts an order. [`BackendWriter::step`] carries it out.
     pub fn take(&mut self, order: Order<T, R>, now: Instant) {
         match order {
             Order::Stop => self.steps.push_back(Step::Report(Report::Ended)),
@@ -259,12 +260,12 @@ impl<T, R> BackendWriter<T, R> {
                 self.drop_superseded(from);
             }
             Order::Install { index, told } => {
-                // Space is reclaimed in the other file when somebody asks for it again.
+                // The new file is defragmented only on a new request.
                 self.end_reclaiming();
                 self.steps.push_back(Step::Install { index, told });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);
                 if let Some(superseded) = ended {
-                    // Nothing waits for room any more. The next batch says if there is none.
+                    // No step waits for room any more. If there is still none, the next batch reports it.
                     self.steps.push_back(Step::Report(Report::RoomAgain));
                     let told = superseded.told.into_iter();
                     self.steps.extend(told.map(|told| Step::Report(Report::Tell(told))));
@@ -275,10 +276,10 @@ impl<T, R> BackendWriter<T, R> {
     }
 
     /// A leader's snapshot at `index` is in the log, and its image will be installed after the batches that are ordered
-    /// before it. Where these find no room they are dropped: the image contains them. Says whether there was anything
-    /// to drop.
+    /// before it. If the disk has no room for them, they are dropped: the image contains them. Returns whether batches
+    /// were dropped.
     ///
-    /// After a crash the start finds the snapshot's mark in the log, and installs the image over whatever the file has.
+    /// After a crash the start finds the snapshot's mark in the log, and replaces the file with the image.
     pub fn supersede(&mut self, index: LogIndex) -> Result<bool, BackendError> {
         let (reached, _) = self.backend.read().consistent_index()?;
         if !self.lacks_room || index.get() <= reached {
@@ -291,10 +292,10 @@ impl<T, R> BackendWriter<T, R> {
         Ok(true)
     }
 
-    /// Drops the steps from this position on that have lost their purpose, while batches are superseded.
+    /// While batches are superseded, drops the unnecessary steps from this position on.
     ///
-    /// A snapshot of this member's own would be older than the leader's. A peer is sent no image whose batch is
-    /// missing: only a leader sends any, and it installs none.
+    /// A snapshot that this member takes itself would be older than the leader's. An image for a peer is not missed:
+    /// only a leader sends images, and a leader installs none.
     fn drop_superseded(&mut self, from: usize) {
         let Some(superseded) = &mut self.superseded else { return };
         for step in self.steps.split_off(from) {
@@ -307,7 +308,7 @@ impl<T, R> BackendWriter<T, R> {
         }
     }
 
-    /// Does the next step; `None` when there is none, or no room for it.
+    /// Carries out the next step. Returns `None` if there is no step, or no room for it.
     pub fn step(&mut self) -> Result<Option<Report<T, R>>, BackendError> {
         let Some(step) = self.steps.pop_front() else { return Ok(None) };
         assert!(
@@ -340,7 +341,7 @@ impl<T, R> BackendWriter<T, R> {
         Ok(Some(report))
     }
 
-    /// Commits a batch, which never takes the file back.
+    /// Commits a batch. The file's index never falls.
     fn commit(&self, batch: &Batch) -> Result<Committed, Fault> {
         if let Some((index, _)) = batch.consistent_index() {
             let (before, _) = self.backend.read().consistent_index()?;
@@ -352,7 +353,7 @@ impl<T, R> BackendWriter<T, R> {
         self.backend.commit(batch)
     }
 
-    /// Keeps a step that has only found no room. Told once, until there is room again.
+    /// Keeps a step that failed because the disk is full. Reports the full disk once, until there is room again.
     fn keep(
         &mut self,
         step: Step<T, R>,
@@ -376,8 +377,8 @@ impl<T, R> BackendWriter<T, R> {
         self.lacks_room
     }
 
-    /// Drops what is left to do and all that comes, for the sake of an end that cannot wait for room. The file is
-    /// a prefix of the log as it is.
+    /// Drops all steps and all later orders, for a stop that cannot wait for room. The file remains a prefix of the
+    /// log.
     pub fn give_up(&mut self) {
         self.has_given_up = true;
         self.lacks_room = false;

@@ -1,10 +1,10 @@
-//! Putting the image of a leader's snapshot in place of the backend file.
+//! Installation of a leader's snapshot: its image replaces the backend file.
 //!
 //! # Invariants
 //!
 //! * The backend file is replaced only by an image that can be opened and reaches the snapshot's index.
-//! * An image is given up only when the backend file contains what it stands for: others may still wait for
-//!   their turn.
+//! * An image is released only when the backend file has reached its index: later images may still wait for their
+//!   installation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use quorate_state::backend::{Backend, Fault, ImageFault, check_image};
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{self, SnapError};
 
-/// Why an image is not in place.
+/// Why an image is not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The snapshot directory cannot be read or changed.
     #[error(transparent)]
     Snap(#[from] SnapError),
-    /// The image may not take the file's place.
+    /// The image must not replace the backend file.
     #[error(
         "the image of the snapshot at index {index} cannot be put in place of the backend file, which stays \
          as it was: {fault}; remove this member from the cluster, then its data directory, and add it again"
     )]
     Unfit {
-        /// The snapshot's.
+        /// The snapshot's index.
         index: LogIndex,
-        /// What is wrong with it.
+        /// The fault of the image.
         fault: ImageFault,
     },
     /// The new file cannot be opened.
@@ -36,7 +36,7 @@ pub enum InstallError {
     Backend(#[from] Fault),
 }
 
-/// Makes the received image of the snapshot at `index` the backend file, which nobody has open for writing.
+/// Replaces the backend file with the received image of the snapshot at `index`. The file must not be open for writing.
 pub(crate) fn install(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -48,8 +48,8 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// The same for the open backend: everybody reads the new file from then on, but for those who hold a view
-/// of the old one.
+/// Replaces the file of an open backend with the received image of the snapshot at `index`. Later reads see the new
+/// file. Existing views still read the old one.
 pub(crate) fn replace(
     backend: &Backend,
     disk: &Arc<dyn Disk>,

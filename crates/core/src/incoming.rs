@@ -1,8 +1,8 @@
 //! What a member accepts from other members: their messages, and snapshots with their images.
 //!
-//! A snapshot comes as a message, followed by its image, the backend file. The message is judged before a byte of the
-//! image is stored: one from an unknown sender, or one that cannot be a snapshot for this member, costs no space. An
-//! image on its way in has a temporary name:
+//! A snapshot arrives as a message, followed by its image, the backend file. The message is checked before the image is
+//! stored, so a message of an unknown sender, or one that is no valid snapshot for this member, costs no disk space. An
+//! image that is being received has a temporary name:
 //!
 //! ```text
 //! message -> Snapshot::admit -> Depot::begin -> Arriving::write ... -> Arriving::finish -> message for consensus
@@ -12,13 +12,13 @@
 //!
 //! * Consensus receives the message of a snapshot only when the image is durable under the index that the message
 //!   names: only [`Arriving::finish`] hands the message out.
-//! * Snapshot and image agree in index, term and members, if need be because the message takes on the image's.
-//! * At most [`INCOMING_MAX`] images arrive at the same time.
-//! * A snapshot that is refused leaves no file behind. What cannot be removed, the next start removes.
+//! * Snapshot and image agree in index, term and members. If the image is newer, the message takes its values.
+//! * At most [`INCOMING_MAX`] images are received at the same time.
+//! * A refused snapshot leaves no file. A file that cannot be removed is removed by the next start.
 //!
 //! # Not here
 //!
-//! Connections and time limits (`peer`), and who the members are: the caller says what the sender is to it.
+//! Connections and time limits (`peer`). The list of members: the caller classifies the sender.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use quorate_state::backend::open_image;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 
-/// Images that may arrive at the same time.
+/// The maximum number of images that are received at the same time.
 pub const INCOMING_MAX: usize = 4;
 
-/// What the sender of a message is to this member.
+/// The relation of a message's sender to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// A member, as far as this member has applied, or confirmed by the members that it was asked about.
+    /// A member, according to the applied state of this member or to the members that were asked about the sender.
     Member,
-    /// A member that was removed.
+    /// A removed member.
     Removed,
-    /// Neither.
+    /// Neither a member nor a removed one.
     Unknown,
 }
 
-/// Why a message is not for the consensus of this member.
+/// Why consensus must not receive a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say what each is")]
 pub enum NotForUs {
@@ -121,14 +121,14 @@ impl Snapshot {
         Ok(Self { message, named })
     }
 
-    /// The index that its message names.
+    /// The index in the snapshot's message.
     #[must_use]
     pub const fn index(&self) -> LogIndex {
         self.named.index
     }
 }
 
-/// Where images arrive.
+/// The directory in which received images are stored.
 #[derive(Debug)]
 pub struct Depot {
     disk: Arc<dyn Disk>,
@@ -138,15 +138,15 @@ pub struct Depot {
 }
 
 impl Depot {
-    /// A depot in this directory. Temporary names are numbered from `first_number` on, which no earlier process must
-    /// have reached.
+    /// A depot in this directory. Temporary names are numbered from `first_number` on. No earlier process may have used
+    /// that number or a higher one.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, first_number: u64) -> Self {
         let (next_number, arriving) = (AtomicU64::new(first_number), Arc::default());
         Self { disk, dir: dir.to_path_buf(), next_number, arriving }
     }
 
-    /// Makes a file for the image of a snapshot, if not too many arrive already.
+    /// Creates a file for the image of a snapshot, unless too many images are being received.
     pub fn begin(&self, snapshot: Snapshot) -> Result<Arriving, Refused> {
         let place = self.place()?;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Depot {
     }
 }
 
-/// One of the images that may arrive at the same time.
+/// A permit to receive an image.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
@@ -177,7 +177,7 @@ impl Drop for Place {
     }
 }
 
-/// A snapshot whose image arrives.
+/// A snapshot whose image is being received.
 #[derive(Debug)]
 pub struct Arriving {
     snapshot: Snapshot,
@@ -192,13 +192,13 @@ impl Arriving {
         Ok(self.file.write(piece)?)
     }
 
-    /// How many bytes have arrived.
+    /// The number of received bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.file.bytes()
     }
 
-    /// Checks the complete image, makes it durable under its index, and hands out the message for consensus.
+    /// Checks the complete image, makes it durable under its index, and returns the message for consensus.
     pub fn finish(self) -> Result<Message, Refused> {
         let Self { snapshot: Snapshot { mut message, named }, disk, file, .. } = self;
         match position_of(&disk, &file, named) {
@@ -215,13 +215,13 @@ impl Arriving {
         }
     }
 
-    /// Gives up an image that does not arrive completely, and removes its file.
+    /// Removes the file of an incomplete image.
     pub fn discard(self) -> Result<(), Refused> {
         Ok(self.file.discard()?)
     }
 }
 
-/// Opens an image and returns the position that its snapshot has.
+/// Opens an image and returns the position of its snapshot.
 fn position_of(
     disk: &Arc<dyn Disk>,
     file: &IncomingDatabase,

@@ -1,14 +1,14 @@
 //! A member's leadership as one value, and the rules that follow from it.
 //!
 //! [`Consensus`](crate::Consensus) keeps the value, and its driver publishes copies. Every decision that depends on the
-//! leader asks a copy: read barriers, the renewal and expiry of leases, the clocks of leases, and the answers to clients
-//! that require a leader. All times are on the clock of [`Consensus::note_time`](crate::Consensus::note_time).
+//! leader asks a copy: read barriers, the renewal and expiry of leases, the clocks of leases, and the answers to
+//! clients that require a leader. All times are on the clock of [`Consensus::note_time`](crate::Consensus::note_time).
 //!
 //! # Invariants
 //!
 //! * No other leader was elected before the time of the last confirmation, as long as this member leads.
-//! * A leader that no quorum has answered for an election timeout does not count as confirmed. The reason is irrelevant: a
-//!   broken link, a stalled disk, a suspended process.
+//! * A leader that no quorum has answered for an election timeout does not count as confirmed. The reason is
+//!   irrelevant: a broken link, a stalled disk, a suspended process.
 //! * Reads need no barrier only where no other member can have acknowledged a write.
 //!
 //! # Not here
@@ -86,9 +86,9 @@ impl LeadershipState {
 
     /// Whether a read of the state at this applied entry is linearizable without a read barrier.
     ///
-    /// This holds if the member is alone, leads, and has applied an entry of its term and every entry that former members
-    /// may have applied. Then it has applied every write that was acknowledged before, and it applies each later write
-    /// before it acknowledges it.
+    /// This holds if the member is alone, leads, and has applied an entry of its term and every entry that former
+    /// members may have applied. Then it has applied every write that was acknowledged before, and it applies each
+    /// later write before it acknowledges it.
     #[must_use]
     pub fn reads_need_no_barrier(&self, applied: LogIndex, applied_term: Term) -> bool {
         self.is_alone && self.leads_in(applied_term) && applied >= self.alone_from
@@ -107,8 +107,8 @@ impl LeadershipState {
         self.leads() && (self.is_alone || !self.gives_way && is_recent)
     }
 
-    /// Whether no other leader was elected before this time: no other member can lead, or a quorum has answered messages
-    /// that this leader sent at this time or later.
+    /// Whether no other leader was elected before this time: no other member can lead, or a quorum has answered
+    /// messages that this leader sent at this time or later.
     #[must_use]
     pub fn is_confirmed_since(&self, then: Millis) -> bool {
         self.leads() && (self.is_alone || self.confirmed_at >= then)
@@ -126,13 +126,13 @@ impl LeadershipState {
         self.leaderless_since.is_some_and(|since| since <= then)
     }
 
-    /// Whether consensus has handled a tick within this last period.
+    /// Whether consensus has handled a tick within the last `last_millis`.
     #[must_use]
     pub const fn has_ticked_within(&self, now: Millis, last_millis: u64) -> bool {
         now.0.saturating_sub(self.ticked_at.0) <= last_millis
     }
 
-    /// Takes a change of leadership from consensus.
+    /// Records a change of leadership.
     pub(crate) fn change(&mut self, leadership: Leadership, now: Millis) {
         assert!(
             leadership.term >= self.leadership.term,
@@ -143,13 +143,13 @@ impl LeadershipState {
         self.leaderless_since = is_leaderless.then(|| self.leaderless_since.unwrap_or(now));
     }
 
-    /// Takes a change of the membership: whether this member is the only one, and the commit index.
+    /// Records a change of the membership: whether this member is the only one, and the commit index.
     pub(crate) fn note_company(&mut self, is_alone: bool, commit: LogIndex) {
         self.is_alone = is_alone && self.leads();
         self.alone_from = commit;
     }
 
-    /// A quorum has answered messages that this leader sent at this time.
+    /// Records that a quorum has answered messages which this leader sent at this time.
     pub(crate) fn confirm(&mut self, at: Millis) {
         assert!(self.leads(), "only a leader is confirmed: any other member would renew leases");
         self.confirmed_at = self.confirmed_at.max(at);

@@ -1,5 +1,5 @@
-//! The periodic work of a leader on leases: it proposes to revoke expired ones, and checkpoints the remaining time of long
-//! ones.
+//! The periodic work of a leader on leases: it proposes to revoke expired leases, and checkpoints the remaining time of
+//! long ones.
 //!
 //! # Invariants
 //!
@@ -10,7 +10,7 @@
 //!
 //! # Not here
 //!
-//! How often the leader looks, and how many revocations are in flight (`member::housekeeping`).
+//! How often the leader checks its leases, and how many revocations are in flight (`member::housekeeping`).
 
 use quorate_api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseRevokeRequest};
 use quorate_raft::Term;
@@ -18,13 +18,13 @@ use quorate_state::units::{LeaseId, Millis};
 
 use crate::lease_task::{LeaseView, checkpoints};
 
-/// Expired leases that one look takes.
+/// Expired leases that one check returns.
 const EXPIRED_PER_SCAN: usize = 500;
 
 /// Checkpoints in one entry of the log.
 const CHECKPOINTS_PER_ENTRY: usize = 1000;
 
-/// One look of the leader at its leases.
+/// One check of the leader's leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseCare {
     term: Term,
@@ -32,19 +32,19 @@ pub struct LeaseCare {
     expired: Vec<LeaseId>,
 }
 
-/// The proposals of one look, valid for the leader of this term.
+/// The proposals of one check, valid for the leader of this term.
 #[derive(Clone, Debug)]
 pub struct LeaseProposals {
     /// The term.
     pub term: Term,
-    /// Revocations. A lease whose revocation fails is found again by a later look.
+    /// Revocations. If a revocation fails, a later check finds the lease again.
     pub ends: Vec<(LeaseId, InternalRaftRequest)>,
     /// Checkpoints of remaining times.
     pub checkpoints: Option<InternalRaftRequest>,
 }
 
 impl LeaseCare {
-    /// Looks for expired leases. `None` for a member that does not lead.
+    /// Finds the expired leases. Returns `None` if this member does not lead.
     pub fn look(view: &impl LeaseView) -> Option<Self> {
         let (state, looked_at) = (view.leadership(), view.now());
         let term = state.leadership.term;
@@ -52,13 +52,13 @@ impl LeaseCare {
         state.leads().then(|| Self { term, looked_at, expired: expired() })
     }
 
-    /// Whether a quorum has to be asked before [`Self::proposals`].
+    /// Whether a quorum must confirm the leadership before [`Self::proposals`].
     #[must_use]
     pub const fn needs_quorum(&self) -> bool {
         !self.expired.is_empty()
     }
 
-    /// Returns the proposals, or `None` if this member no longer leads or no quorum has answered since the look.
+    /// Returns the proposals, or `None` if this member no longer leads or no quorum has answered since the check.
     pub fn proposals(self, view: &impl LeaseView) -> Option<LeaseProposals> {
         let (state, term) = (view.leadership(), self.term);
         let is_sure = !self.needs_quorum() || state.is_confirmed_since(self.looked_at);

@@ -1,30 +1,33 @@
-//! For how long a leader may answer for leases on its own, and for how long its successor waits.
+//! The time limits of leases: how old a leader's confirmation may be, and how much a new leader extends every lease.
 //!
-//! A renewal is no log entry: the leader moves the end of the lease in its memory and tells the client. The leader may
-//! have been deposed without knowing it, and its successor starts the lease's clock when it is elected. So a renewal
-//! is answered only while the leadership was confirmed within the last election timeout
+//! A renewal is no log entry: the leader moves the end of the lease in its memory and answers the client. The leader
+//! may have been deposed without noticing, and its successor starts the lease's clock when it is elected. Therefore a
+//! renewal is answered only if the leadership was confirmed within the last election timeout
 //! ([`LeadershipState::is_confirmed`](crate::LeadershipState::is_confirmed)). The successor was elected after the
-//! confirmation and gives every lease its lifetime and two election timeouts more ([`extension_millis`]), so the lease
-//! ends there after the time that the client was promised here.
+//! confirmation and gives every lease its lifetime and two election timeouts more ([`extension_millis`]). So the lease
+//! ends at the successor after the time that the old leader promised to the client.
 //!
-//! The confirmation comes with heartbeats ([`LeadershipState`](crate::LeadershipState)), so a leader that hears from a
-//! quorum asks nobody. A leader whose confirmation is older asks a quorum first ([`LeaseTask`](crate::LeaseTask)).
+//! Heartbeat responses confirm the leadership ([`LeadershipState`](crate::LeadershipState)), so a leader that receives
+//! them from a quorum needs no read barrier. A leader whose confirmation is older asks a quorum first
+//! ([`LeaseTask`](crate::LeaseTask)).
 //!
 //! # Not here
 //!
-//! The clocks of leases (`state::lease`), the course of a question about a lease (`lease_task`), and the end of expired
-//! ones (`lease_care`).
+//! The clocks of leases (`state::lease`), the steps of a request about a lease (`lease_task`), and the revocation of
+//! expired leases (`lease_care`).
 
-/// How old the confirmation of a leader may be that answers for leases.
+/// The maximum age of the confirmation of a leader that renews leases.
 #[must_use]
 pub const fn confirmed_millis_max(election_timeout_millis: u64) -> u64 {
     election_timeout_millis
 }
 
-/// How much longer than its lifetime every lease lasts when a leader is elected, counted from the election.
+/// The extension of every lease at an election: a lease lasts for its lifetime and this extension, counted from the
+/// election.
 ///
-/// A leader may be succeeded at once (decision record 0009), and one that runs etcd renews leases until it has missed a
-/// quorum for two election timeouts. One of ours stops after one; the rest is for clocks that are not exact.
+/// A successor may be elected right after the last confirmation of the old leader (decision record 0009). A leader that
+/// runs etcd renews leases until it has missed a quorum for two election timeouts. A leader that runs Quorate stops
+/// after one; the rest is a margin for inexact clocks.
 #[must_use]
 pub const fn extension_millis(election_timeout_millis: u64) -> u64 {
     election_timeout_millis.saturating_mul(2)
@@ -41,7 +44,7 @@ mod tests {
         // The successor is elected right after the last heartbeat that was answered.
         let (election_timeout, lifetime, elected) = (1_000, 60_000, Millis(0));
         let ends = elected.plus(lifetime).plus(extension_millis(election_timeout));
-        // A leader of ours, and one of etcd's, which looks for a quorum once in an election timeout.
+        // A leader that runs Quorate, and one that runs etcd, which checks for a quorum once in an election timeout.
         let ours = elected.plus(confirmed_millis_max(election_timeout)).0;
         for last_renewal in [ours, 2 * election_timeout] {
             assert!(ends >= Millis(last_renewal).plus(lifetime), "renewed at {last_renewal}");

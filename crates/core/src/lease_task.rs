@@ -1,24 +1,26 @@
-//! The course of a request that only the leader's lease clocks can answer: a renewal, or `LeaseTimeToLive`.
+//! The steps of a request that only the leader's lease clocks can answer: a renewal, or `LeaseTimeToLive`.
 //!
-//! Only the leader's clocks run, and neither question is an entry of the log. So every other member passes the question
-//! on, and a leader answers only while no other can have been elected, or after a quorum has said so.
+//! Lease clocks run only on the leader, and neither request is an entry of the log. So every other member forwards the
+//! request. A leader answers only while no other member can have been elected, or after a quorum has confirmed it.
 //!
 //! # How it is driven
 //!
-//! [`LeaseTask::step`] names what has to happen next. The caller waits for that and calls it again, with whether it has
-//! happened. Each step reads the member's state anew.
+//! [`LeaseTask::step`] returns the event to wait for. The caller waits and calls it again, with whether the event has
+//! occurred. Each step reads the current state of the member.
 //!
 //! # Invariants
 //!
-//! * A renewal is answered only by a leader that is confirmed at that moment ([`LeadershipState::is_confirmed`]), and the
-//!   lease was renewed before that was found: the process may be suspended at any moment in between.
-//! * That there is no such lease is said only after a quorum was asked: the next leader may have granted it.
-//! * A question is answered by the clock of one term, that in which this member leads. A quorum that was asked counts for
-//!   the term in which it was asked, and so does what is proposed.
+//! * A renewal is answered only by a leader that is confirmed at that moment ([`LeadershipState::is_confirmed`]), and
+//!   the lease was renewed before that was found: the process may be suspended at any moment in between.
+//! * A lease is reported as missing only after a quorum has confirmed the leadership: the next leader may have granted
+//!   it.
+//! * A request is answered by the clock of one term, the term in which this member leads. A confirmation by a quorum
+//!   and a proposal are valid only for the term in which they were requested.
 //!
 //! # Not here
 //!
-//! The clocks (`state::lease`), how a quorum is asked (the read barrier of `consensus`), how the leader is asked (`member`).
+//! The clocks (`state::lease`), the confirmation by a quorum (the read barrier of `consensus`), the forwarding to the
+//! leader (`member`).
 
 use std::sync::Arc;
 
@@ -58,7 +60,7 @@ enum Stage {
     Checked,
     /// The client may renew the lease, and this member does not lead.
     Elsewhere,
-    /// A quorum was asked, in this term.
+    /// A quorum was asked for a confirmation in this term.
     Asked {
         term: Term,
     },
@@ -67,23 +69,24 @@ enum Stage {
 /// The next step for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseStep {
-    /// Everything known to be committed is applied.
+    /// Wait until all entries that are known to be committed are applied.
     AwaitApplied,
-    /// It is checked that the client may renew the lease. A member that asks for another one's client has done that.
+    /// Check that the client may renew the lease. If another member forwarded the request, it has checked that.
     CheckClient,
-    /// A quorum confirms that this member leads.
+    /// Wait until a quorum confirms that this member leads.
     AskQuorum,
-    /// The lease, which has expired, is gone.
+    /// Wait until the expired lease is removed.
     AwaitGone,
-    /// This is applied. It is proposed as the leader of this term.
+    /// Propose this request as the leader of this term, and wait until it is applied.
     Propose(Term, Box<InternalRaftRequest>),
-    /// The request is forwarded to the leader. If this member leads by then, or the leader does not answer, the task continues.
+    /// Forward the request to the leader. If this member leads by then, or the leader does not answer, the task
+    /// continues.
     AskLeader,
-    /// The question is answered.
+    /// Return this answer.
     Answer(LeaseAnswer),
 }
 
-/// The answer to a question.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// The lease lasts for this long from now on.
@@ -93,7 +96,7 @@ pub enum LeaseAnswer {
     },
     /// Its remaining time.
     TimeToLive {
-        /// Of its lifetime, in seconds; 0 or less shortly before it is removed.
+        /// The remaining time, in seconds. It is 0 or less shortly before the lease is removed.
         ttl_secs: i64,
         /// Its lifetime, in seconds.
         granted_secs: i64,
@@ -104,12 +107,12 @@ pub enum LeaseAnswer {
     Gone,
 }
 
-/// See the module.
+/// A request that the lease clocks of the leader answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTask {
     id: LeaseId,
     question: Question,
-    /// Whether a lease that is known here is renewed before everything committed is applied.
+    /// Whether a lease that this member has is renewed before all committed entries are applied.
     renews_at_once: bool,
     stage: Stage,
 }
@@ -165,7 +168,7 @@ impl LeaseTask {
         step
     }
 
-    /// Another member's clock decides.
+    /// Lets the leader answer, after the client is checked.
     const fn go_elsewhere(&mut self) -> LeaseStep {
         match self.question {
             Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),
@@ -180,7 +183,7 @@ impl LeaseTask {
 
     fn renew_here(&mut self, view: &impl LeaseView, was_quorum_asked: bool) -> LeaseStep {
         let term = view.leadership().leadership.term;
-        // Looked at after the lease was renewed.
+        // Evaluated after the lease was renewed.
         let is_confirmed = || {
             let state = view.leadership();
             state.leads_in(term) && state.is_confirmed(view.now())
@@ -215,7 +218,7 @@ impl LeaseTask {
         let Some(found) = leases.time_to_live(self.id, now) else {
             return LeaseStep::Answer(LeaseAnswer::Gone);
         };
-        // Without a clock this member has been deposed meanwhile.
+        // A lease without a clock means that this member was deposed meanwhile.
         let Some(ttl_secs) = found.remaining_secs else { return self.go_elsewhere() };
         let keys = if keys { leases.keys(self.id).unwrap_or_default() } else { Vec::new() };
         let granted_secs = found.granted_secs;
@@ -223,7 +226,7 @@ impl LeaseTask {
     }
 }
 
-/// A request that writes down what is left of these leases.
+/// A request that stores the remaining times of leases.
 pub(crate) fn checkpoints(checkpoints: Vec<LeaseCheckpoint>) -> InternalRaftRequest {
     InternalRaftRequest {
         lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints }),

@@ -1,8 +1,8 @@
-//! The core of a member: in which order things are persisted, sent, applied, committed, marked, released and
+//! The core of a member: the order in which data is persisted, sent, applied, committed, marked, released and
 //! installed.
 //!
-//! Four machines exchange values. Each is driven by a call, does what that asks for, files included, and hands out
-//! what has to happen next; which thread calls which, and how the values travel in between, is the caller's affair.
+//! Four state machines exchange values. Each is driven by calls: a call does its work, file accesses included, and
+//! returns the next actions. The caller chooses the threads and the channels between them.
 //!
 //! ```text
 //!            proposals, messages, ticks
@@ -18,22 +18,23 @@
 //!
 //! # Invariants
 //!
-//! * Persisted before acknowledged: consensus hears of a write only when it is on disk ([`Log`]), and an answer
-//!   leaves only for what consensus says is committed, once it can be read ([`StateMachine`]).
+//! * Persisted before acknowledged: consensus is notified of a write only when it is on disk ([`Log`]). A response is
+//!   sent only for a committed entry whose changes can be read ([`StateMachine`]).
 //! * The backend file is a prefix of the log: batches of whole entries, in order, each with its index
 //!   ([`BackendWriter`]).
 //! * A snapshot's file is durable before the log has its mark, and the mark counts only under a hard state that
-//!   covers it. What a mark makes history is given up only then.
-//! * Consensus hears what became of a membership change before it hears that the change is applied ([`Consensus`]).
-//! * What a disk holds after any of these steps was cut short, a member starts from ([`start`]), without what it
-//!   had acknowledged being lost. What old versions failed to store of the members is made good ([`old_members`]).
-//!   Whether it may start at all, and as what, is [`bootstrap`]'s verdict.
-//! * What comes from other members is admitted by [`incoming`]; a snapshot reaches consensus only behind its image.
+//!   covers it. The log before a mark is released only then.
+//! * Consensus receives the outcome of a membership change before the report that the change is applied
+//!   ([`Consensus`]).
+//! * A member can start from the disk after a crash at any of these steps, and loses nothing that it acknowledged
+//!   ([`start`]). Member attributes that old versions failed to store are restored ([`old_members`]). [`bootstrap`]
+//!   decides whether and how the member starts.
+//! * [`incoming`] admits messages of other members. A snapshot reaches consensus only after its image.
 //!
 //! # Not here
 //!
-//! Threads, queues and clocks (`member`): time comes as an argument. Who waits for an answer: the machines carry
-//! what the caller gives them to know it by.
+//! Threads, queues and clocks (`member`): the time is an argument. The callers that wait for a response: the state
+//! machines only carry the caller's identifiers.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -1,16 +1,16 @@
-//! The write-ahead log at work: what is appended, synced, marked and released, in which order.
+//! The writer of the write-ahead log: the order in which it appends, syncs, marks and releases.
 //!
 //! # Invariants
 //!
-//! * A token is reported only after everything ordered up to it is on disk.
-//! * A snapshot's mark never outlives a hard state that covers it: without one a start would pass over the
-//!   mark. What lies before a mark is given up only when both are on disk.
-//! * After a failed write or sync nothing is reported any more, and the member stops: what the medium
-//!   holds then is unknown until the log is read again.
+//! * A token is reported only after all orders up to it are on disk.
+//! * A snapshot's mark is never on disk without a hard state that covers it, except after a crash between the two
+//!   writes: then a start ignores the mark. The log before a mark is released only when both are on disk.
+//! * After a failed write or sync nothing is reported, and the member stops: the content of the disk is unknown until
+//!   the log is read again.
 //!
 //! # Not here
 //!
-//! When to sync: whoever owns the log appends all that waits, and syncs once.
+//! When to sync: the owner of the log appends all pending orders, and syncs once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,60 +23,60 @@ use quorate_storage::wal::{self, Shortage, SnapshotMark, Wal, WalError};
 
 use crate::snapshot;
 
-/// Bytes of the log prepared at a time, when there is nothing else to do.
+/// Bytes of the log that are preallocated at a time while the log is idle.
 const PREPARE_BYTES: u64 = 1 << 20;
 
-/// Why the log cannot go on.
+/// Why the log cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The log itself.
+    /// A write to the log, or a sync of it, has failed.
     #[error(transparent)]
     Wal(#[from] WalError),
-    /// The file of a leader's snapshot.
+    /// The file of a leader's snapshot cannot be written.
     #[error(transparent)]
     Snapshot(#[from] SnapError),
 }
 
-/// What a sync has made of what was appended.
+/// The result of a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// Everything ordered up to here is on disk.
+    /// All orders up to this token are on disk.
     pub token: u64,
-    /// The segment that was begun.
+    /// The new segment, if one was started.
     pub new_segment: Option<PathBuf>,
-    /// The newest segment has not all the space it should have. Told once for each.
+    /// The newest segment lacks a part of its preallocated space. Reported once for each segment.
     pub shortage: Option<Shortage>,
 }
 
-/// What marking a snapshot has done.
+/// The result of marking a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// What had been appended before, and is on disk now.
+    /// The sync of the earlier appends, if there were any.
     pub synced: Option<Synced>,
     /// The snapshot's last entry.
     pub index: LogIndex,
 }
 
-/// The open log, with what has been appended and not yet synced.
+/// The open log, including appends that are not synced yet.
 #[derive(Debug)]
 pub struct Log {
     wal: Wal,
     disk: Arc<dyn Disk>,
     snap_dir: PathBuf,
-    /// Where the newest snapshot stands that the log was told of.
+    /// The index of the newest snapshot mark that was written since the log was opened.
     marked: LogIndex,
-    /// The newest order appended and not yet synced.
+    /// The token of the newest appended order that is not synced yet.
     unsynced: Option<u64>,
 }
 
 impl Log {
-    /// A log that goes on where it was opened.
+    /// A log that appends to this open write-ahead log.
     #[must_use]
     pub const fn new(wal: Wal, disk: Arc<dyn Disk>, snap_dir: PathBuf) -> Self {
         Self { wal, disk, snap_dir, marked: LogIndex::ZERO, unsynced: None }
     }
 
-    /// Takes in what consensus wants made durable, and says how many bytes that is. Nothing is durable before the next
+    /// Appends an order of consensus, and returns the number of appended bytes. The order is durable after the next
     /// [`Log::sync`].
     pub fn append(&mut self, persist: &Persist) -> Result<u64, LogError> {
         let is_next = self.unsynced.is_none_or(|before| before < persist.token);
@@ -98,7 +98,7 @@ impl Log {
         Ok(appended.bytes)
     }
 
-    /// Makes everything appended durable, if there is anything.
+    /// Syncs all appended orders, if there are any.
     pub fn sync(&mut self) -> Result<Option<Synced>, LogError> {
         let Some(token) = self.unsynced.take() else { return Ok(None) };
         let new_segment = self.wal.sync()?.new_segment;
@@ -106,35 +106,34 @@ impl Log {
         Ok(Some(Synced { token, new_segment, shortage }))
     }
 
-    /// Whether there is anything to sync.
+    /// Whether all appended orders are synced.
     #[must_use]
     pub const fn is_synced(&self) -> bool {
         self.unsynced.is_none()
     }
 
-    /// Notes a leader's snapshot, whose image has arrived: first its file, then the log's mark, so that a
-    /// crash in between leaves a file that nobody looks at. The hard state that makes the mark count comes
-    /// with the same order, behind it: the other way round a crash would leave a commit index beyond the
-    /// log.
+    /// Writes a leader's snapshot, whose image was received: first its file, then the log's mark, so that a crash in
+    /// between leaves an unused file. The same order contains the hard state that makes the mark count. It is written
+    /// after the mark: in the opposite order a crash would leave a commit index beyond the end of the log.
     ///
-    /// Images of earlier snapshots stay: they may still wait to be installed.
+    /// Images of earlier snapshots are kept: they may still wait for their installation.
     fn begin_at(&mut self, snapshot: &Snapshot) -> Result<(), LogError> {
         let file = snapshot::file_of(snapshot);
         let mark = snapshot::save(&*self.disk, &self.snap_dir, &file)?;
         Ok(self.write_mark(&mark)?)
     }
 
-    /// Records that a snapshot of this member's own is on disk; segments below it may then be purged. What
-    /// was appended before is synced first.
+    /// Records that a snapshot which this member has taken is on disk. Earlier appends are synced first. Segments below
+    /// the snapshot may be purged afterwards.
     pub fn mark(&mut self, mark: &SnapshotMark) -> Result<Marked, LogError> {
         let marked = Marked { synced: self.sync()?, index: LogIndex(mark.index) };
-        // It may be ready only after a leader's newer one came in, and a start goes by the last mark.
+        // A leader's newer snapshot may have been marked meanwhile, and a start uses the last mark.
         if marked.index <= self.marked {
             return Ok(marked);
         }
         let known = self.wal.hard_state();
         if known.commit < mark.index {
-            // It was taken of what is applied, which is committed, though no write has said so yet.
+            // The snapshot contains only applied entries. They are committed, though no hard state on disk covers them.
             self.wal.append(Some(&wal::HardState { commit: mark.index, ..known }), [])?;
         }
         self.write_mark(mark)?;
@@ -152,13 +151,13 @@ impl Log {
         Ok(())
     }
 
-    /// Prepares space ahead of the log, so that a sync does not have to update the file's metadata. Says
-    /// whether there is more to prepare.
+    /// Preallocates space ahead of the log, so that a sync does not have to update the file's metadata. Returns whether
+    /// there is more to preallocate.
     pub fn prepare(&mut self) -> Result<bool, LogError> {
         Ok(self.wal.prepare(PREPARE_BYTES)?)
     }
 
-    /// Writes a last hard state, if there is one, and closes the log.
+    /// Appends a last hard state, if there is one, and closes the log.
     pub fn close(mut self, hard_state: Option<HardState>) -> Result<(), LogError> {
         if let Some(hard_state) = hard_state {
             self.wal.append(Some(&to_wal_state(hard_state)), [])?;

@@ -1,12 +1,12 @@
-//! Members as a file of 3.5 should have them.
+//! Repair of the member list in a data directory of etcd 3.5.
 //!
-//! Most releases of 3.5 never overwrote a member's row: names, client URLs, changed peer URLs and promotions
-//! are not in the backend. They are in the JSON tree of the `.snap` file and in the log behind it, which
-//! together are the truth about such a directory.
+//! Most releases of 3.5 never overwrite a member's row in the backend file, so the file lacks names, client URLs,
+//! changed peer URLs and promotions. The JSON tree of the `.snap` file and the entries behind it in the log have
+//! them. For such a directory these two are authoritative.
 //!
 //! # Not here
 //!
-//! Which `.snap` file is the newest that counts, and what becomes of those that cannot be read (the caller).
+//! The choice of the newest valid `.snap` file, and the handling of unreadable ones (the caller).
 
 use std::path::Path;
 
@@ -22,10 +22,10 @@ use quorate_storage::disk::Disk;
 use quorate_storage::snap::Snapshot;
 use quorate_storage::wal::{self, SnapshotMark, WalError};
 
-/// Learners that 3.5 allows; changes that it refused have to be refused again.
+/// The maximum number of learners in 3.5. A change that 3.5 refused must be refused in the replay.
 const LEARNER_COUNT_MAX: usize = 1;
 
-/// Why the members of an old file cannot be told.
+/// Why the members of an old data directory are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum OldMembersError {
     /// The tree of the `.snap` file cannot be read.
@@ -34,15 +34,15 @@ pub enum OldMembersError {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] WalError),
-    /// A change of the members makes no sense.
+    /// A membership change in the log is invalid.
     #[error("a membership change in the log is not readable: {0}")]
     Change(#[from] MembershipFault),
 }
 
-/// Brings the members of an old file up to what the snapshot file and the log say of them; returns whether that has
-/// changed anything.
+/// Repairs the members in an old backend file from the snapshot file and the log. Returns whether a member has changed.
 ///
-/// `snapshot` is the newest one of `marks` that can be read. Without one, the log has to reach back to its beginning.
+/// `snapshot` is the newest readable snapshot of `marks`. Without a snapshot the log must be complete from its first
+/// entry.
 pub fn repair(
     state: &mut State,
     (disk, wal_dir): (&dyn Disk, &Path),
@@ -78,7 +78,7 @@ fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersErr
             members.replay(&change, LEARNER_COUNT_MAX)?;
         }
         Some(EntryKind::Normal) if !entry.data.is_empty() => {
-            // What cannot be read was applied by somebody who could, or is a deep transaction.
+            // An entry that cannot be read here was applied by a version that can read it, or is a deep transaction.
             let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
             if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
                 let told = set.member_attributes.unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Proposals in progress: the waiter of each by its request id, which the log carries, and the memory that they hold.
+//! Proposals in progress: the waiter of each, by the request id in the log entry, and the memory that they use.
 //!
-//! A proposal is counted from when it is accepted until nothing of it is left: it is applied, or has failed. That
-//! its caller has gone changes nothing for what is in the log already, so such a proposal is *withdrawn*: nobody
-//! waits for it, and its place is given back when it is applied. A member that does not lead has nothing in its
-//! log that it could bound; there withdrawn proposals are forgotten at the next tick. So are those of one that
-//! leads, if it has not taken them on in its own reign: they went to a predecessor, and may be lost with it.
+//! A proposal is counted from its acceptance until it is applied or has failed. If its caller disconnects, its entry
+//! may already be in the log. Such a proposal is *withdrawn*: it has no waiter, and is counted until it is applied. On
+//! a member that does not lead, the count of withdrawn proposals does not bound the log, so they are forgotten at the
+//! next tick. A leader forgets the withdrawn proposals that it accepted before its own term: they were sent to an
+//! earlier leader, and may be lost.
 //!
 //! # Bound
 //!
-//! In things and bytes, given by the caller. Further ones are refused.
+//! The caller sets a maximum number of proposals and a maximum number of bytes. Further proposals are refused.
 #![expect(
     clippy::disallowed_types,
     reason = "proposals are looked up one by one; lists of them are sorted"
@@ -19,10 +19,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use quorate_raft::Term;
 
-/// Memory of a proposal besides its bytes: its call, its slots in queues and maps, its log entry.
+/// The memory of a proposal besides its data: its call, its slots in queues and maps, its log entry.
 const PROPOSAL_OVERHEAD_BYTES: usize = 1024;
 
-/// Request ids are unique and count up: their low bits are as good as a hash.
+/// A hasher of request ids, which are unique and ascending: their low bits are as good as a hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);
 
@@ -36,7 +36,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, id: u64) {
-        // The table looks at the top bits too.
+        // The hash table uses the top bits too.
         self.0 = id ^ id << 57;
     }
 }
@@ -58,11 +58,11 @@ pub struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     bytes: usize,
-    /// As of when it was taken on.
+    /// The term in which this member led last when it accepted the proposal.
     reign: Term,
 }
 
-/// See the module. `W` identifies a waiter.
+/// The proposals in progress, with their bound. `W` identifies a waiter.
 #[derive(Debug)]
 pub struct Pending<W> {
     awaited: Map<(W, Hold)>,
@@ -76,7 +76,7 @@ pub struct Pending<W> {
 }
 
 impl<W> Pending<W> {
-    /// For so many proposals, of so many bytes together.
+    /// Sets the maximum number of proposals, and of their bytes.
     #[must_use]
     pub fn new(count_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -106,7 +106,8 @@ impl<W> Pending<W> {
         true
     }
 
-    /// Ends a proposal. `None` when nobody waits: it came from another member, or its client has given up.
+    /// Ends a proposal. Returns `None` if it has no waiter: it came from another member, or its client has
+    /// disconnected.
     pub fn take(&mut self, request_id: u64) -> Option<W> {
         if let Some((waiter, hold)) = self.awaited.remove(&request_id) {
             self.release(hold);
@@ -127,13 +128,14 @@ impl<W> Pending<W> {
         }
     }
 
-    /// This member leads in that term: what it takes on from here goes into its own log.
+    /// Records that this member leads in this term. It appends the proposals that it accepts from now on to its own
+    /// log.
     pub const fn begin_reign(&mut self, term: Term) {
         self.reign = term;
     }
 
-    /// Gives back the places of withdrawn proposals, and names them, ascending: of all, or, where this member
-    /// leads, of those from before its reign.
+    /// Forgets the withdrawn proposals, and returns their request ids, ascending. A leader forgets only those that it
+    /// accepted before its term.
     pub fn forget_withdrawn(&mut self, leads: bool) -> Vec<u64> {
         if self.withdrawn.is_empty() {
             return Vec::new();

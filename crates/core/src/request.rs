@@ -1,4 +1,4 @@
-//! The course of a client's request: the order of its checks until it is proposed or read.
+//! The checks of a client's request, and their order, until it is proposed or read.
 //!
 //! # How it is driven
 //!
@@ -7,14 +7,14 @@
 //!
 //! # Invariants
 //!
-//! * What makes the backend file grow is proposed only if there was room for it ([`QuotaHeadroom`]).
-//! * A linearizable read comes after a barrier ([`Consensus`](crate::Consensus)), once the index that this has named is
-//!   applied ([`AppliedWaits`](crate::AppliedWaits)).
+//! * A write that grows the backend file is proposed only if the quota has room for it ([`QuotaHeadroom`]).
+//! * A linearizable read waits for a read barrier ([`Consensus`](crate::Consensus)), and then until the index of the
+//!   barrier is applied ([`AppliedWaits`](crate::AppliedWaits)).
 //!
 //! # Not here
 //!
-//! Permissions: those of a write are checked when it is applied, those of a read by whoever reads (`state::apply`).
-//! Bounds on requests under way (`member::admission`).
+//! Permissions: those of a write are checked when it is applied, those of a read when it is carried out
+//! (`state::apply`). Bounds on requests in progress (`member::admission`).
 
 use prost::Message as _;
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
@@ -30,24 +30,24 @@ use quorate_state::apply::{
 };
 use quorate_state::quota::{LEASE_COST, Quota, put_cost, txn_cost};
 
-/// How large the backend file may become by what clients write.
+/// The limit of the backend file's size for writes of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaHeadroom {
     /// The quota.
     pub quota: Quota,
-    /// Bytes under the quota that writes which grow the file leave to those that make room.
+    /// Bytes below the quota that are reserved for writes that free space.
     pub headroom_bytes: u64,
 }
 
 impl QuotaHeadroom {
-    /// Whether a file of `file_bytes` may grow by `cost` more.
+    /// Whether a file of `file_bytes` may grow by `cost` bytes.
     #[must_use]
     pub const fn allows(self, file_bytes: u64, cost: u64) -> bool {
         self.quota.allows(file_bytes.saturating_add(self.headroom_bytes), cost)
     }
 }
 
-/// A request whose course differs from "propose it".
+/// A request that is checked before it is proposed or read.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     /// Read keys.
@@ -56,7 +56,7 @@ pub enum Ask<'a> {
     Put(&'a PutRequest),
     /// Delete keys.
     DeleteRange(&'a DeleteRangeRequest),
-    /// Several of these at once.
+    /// Carry out several operations atomically.
     Txn(&'a TxnRequest),
     /// Grant a lease.
     LeaseGrant,
@@ -65,37 +65,37 @@ pub enum Ask<'a> {
 /// The next step for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The client shows valid credentials, where authentication is enabled, or is refused.
+    /// Check the client's credentials, if authentication is enabled.
     Credentials,
-    /// [`QuotaHeadroom`] allows so many bytes more. Otherwise the NOSPACE alarm is raised ([`no_space_alarm`]), and the request
-    /// refused.
+    /// Check that [`QuotaHeadroom`] allows this growth. Otherwise raise the NOSPACE alarm ([`no_space_alarm`]), and
+    /// refuse the request.
     Quota {
-        /// The bytes.
+        /// The growth of the file, in bytes.
         cost: u64,
     },
-    /// The operations of the transaction are compared with each other (`state::apply::check_overlap`), which takes long
-    /// for many.
+    /// Compare the operations of the transaction with each other (`state::apply::check_overlap`). This takes long for
+    /// many operations.
     Compare {
-        /// How many there are.
+        /// The number of operations.
         operation_count: usize,
     },
-    /// The request was checked. Its course ends here.
+    /// All checks have passed. This is the last step.
     Ready(Ready),
 }
 
 /// How a checked request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// It goes into the log.
+    /// Propose it for the log.
     Propose,
-    /// The newest view is read.
+    /// Read the newest view.
     Read {
-        /// After a read barrier.
+        /// Whether a read barrier comes first.
         needs_barrier: bool,
     },
 }
 
-/// See the module.
+/// The steps of a request from its arrival until it is proposed or read.
 #[derive(Clone, Copy, Debug)]
 pub struct Course {
     txn_ops_max: usize,
@@ -103,7 +103,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Of a request that has just come, where a transaction may have so many operations.
+    /// The course of a new request. `txn_ops_max` is the maximum number of operations in a transaction.
     #[must_use]
     pub const fn new(txn_ops_max: usize) -> Self {
         Self { txn_ops_max, last: None }
@@ -152,7 +152,7 @@ impl Course {
     }
 }
 
-/// A request as the log takes it. `None` if it has more bytes than a request may have.
+/// Encodes a request for the log. Returns `None` if it has more than `bytes_max` bytes.
 #[must_use]
 pub fn encode(
     header: RequestHeader,
@@ -164,7 +164,7 @@ pub fn encode(
     (data.len() <= bytes_max).then(|| Proposal { request_id, data: data.into() })
 }
 
-/// A request that raises this member's NOSPACE alarm, or takes it back: writes are refused everywhere while it is raised.
+/// A request that raises or clears this member's NOSPACE alarm. All members refuse writes while the alarm is raised.
 #[must_use]
 pub fn no_space_alarm(member_id: u64, action: AlarmAction, cause: Cause) -> InternalRaftRequest {
     let alarm = AlarmRequest { action: action.into(), member_id, alarm: AlarmType::Nospace.into() };

@@ -1,8 +1,7 @@
-//! Snapshots: points from which the log alone suffices, and what says so.
+//! Snapshots of the state at an index, from which a start reads the log.
 //!
-//! A snapshot is a small file (`.snap`) with the membership, and a mark in the log. The state itself is in
-//! the backend file, which is committed first. Files and segments that no start could need are removed
-//! later, by age.
+//! A snapshot is a small file (`.snap`) with the membership, and a mark in the log. The state itself is in the backend
+//! file, which is committed first. Files and segments that no start can need are removed later, the oldest first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use quorate_storage::purge::{PurgeError, purge};
 use quorate_storage::snap::{self, SnapError};
 use quorate_storage::wal::SnapshotMark;
 
-/// What a snapshot says, gathered from the state at the snapshot's index.
+/// The contents of a snapshot, taken from the state at the snapshot's index.
 #[derive(Clone, Debug)]
 pub struct SnapshotOrder {
     index: LogIndex,
@@ -38,7 +37,7 @@ impl SnapshotOrder {
             "a snapshot stands at an entry: one at index 0 would be no snapshot to the member that receives it"
         );
         let data = membership.to_json().into();
-        // As etcd writes it, with the flag spelled out.
+        // etcd writes this field explicitly, even if it is false.
         let conf_state = ConfState { auto_leave: Some(false), ..members.conf_state() };
         Self { index, term, conf_state, data }
     }
@@ -48,7 +47,7 @@ impl SnapshotOrder {
         self.index
     }
 
-    /// The same for consensus, to be sent to a peer.
+    /// Converts the snapshot into one that consensus can send to a peer.
     #[must_use]
     pub fn into_raft(self) -> quorate_raft::Snapshot {
         let ConfState { voters, learners, .. } = self.conf_state;
@@ -59,7 +58,7 @@ impl SnapshotOrder {
         quorate_raft::Snapshot { data: self.data, metadata }
     }
 
-    /// As its file has it.
+    /// Converts the snapshot into the contents of its file.
     pub(crate) fn to_file(&self) -> snap::Snapshot {
         snap::Snapshot {
             index: self.index.get(),
@@ -70,7 +69,7 @@ impl SnapshotOrder {
     }
 }
 
-/// A leader's snapshot as its file has it.
+/// Converts a leader's snapshot into the contents of its file.
 pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     let metadata = &snapshot.metadata;
     snap::Snapshot {
@@ -81,13 +80,13 @@ pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     }
 }
 
-/// The log's mark of a snapshot that is on disk.
+/// The log's mark for a snapshot that is on disk.
 pub(crate) fn mark_of(file: &snap::Snapshot) -> SnapshotMark {
     let conf_state = Some(file.conf_state.clone());
     SnapshotMark { index: file.index, term: file.term, conf_state }
 }
 
-/// A configuration of consensus as files and messages hold it.
+/// Encodes a configuration of consensus for files and messages.
 fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
     let state = ConfState {
         voters: state.voters.clone(),
@@ -99,24 +98,24 @@ fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
     state.encode_to_vec().into()
 }
 
-/// What is kept of old files.
+/// Removes old snapshot files and segments of the log.
 #[derive(Clone, Debug)]
 pub struct Purger {
-    /// Where they are.
+    /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// The folder of `.snap` files.
+    /// The directory of `.snap` files.
     pub snap_dir: PathBuf,
-    /// The folder of the log's segments.
+    /// The directory of the log's segments.
     pub wal_dir: PathBuf,
-    /// `.snap` files that are kept.
+    /// The number of `.snap` files that are kept.
     pub snapshots_max: usize,
-    /// Segments that are kept; those that the log may need are kept besides.
+    /// The number of segments that are kept. Segments that the log may need are kept in addition.
     pub segments_max: usize,
 }
 
 impl Purger {
-    /// Removes what is old and not needed, and says of each file that it did. Images of a leader's snapshots are not
-    /// counted: they may wait for their turn, and go when that has passed.
+    /// Removes old files that are not needed, and calls `removed` for each. Images of a leader's snapshots are not
+    /// removed here: they may still wait for their installation, and are released after it.
     pub fn run(&self, mut removed: impl FnMut(&Path)) -> Result<(), PurgeError> {
         let disk = &*self.disk;
         let kinds = [
@@ -130,7 +129,7 @@ impl Purger {
     }
 }
 
-/// Writes the snapshot's file, and makes it durable; returns what the log is to be marked with.
+/// Writes the snapshot's file durably, and returns the mark for the log.
 pub(crate) fn save(
     disk: &dyn Disk,
     dir: &Path,

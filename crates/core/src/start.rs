@@ -1,16 +1,15 @@
-//! Where a member goes on: what its disk holds, made into a backend file, a state, a log and a consensus.
+//! Start of a member from its disk: recovers the backend file, the state, the log and the input of consensus.
 //!
 //! # Invariants
 //!
-//! * The newest snapshot that counts decides: if the backend file does not reach it, the image that waits for it is
-//!   installed first.
-//! * A member whose log ends before what its backend file has applied does not start: something that had
-//!   been durable is lost.
-//! * The members that consensus starts with are those of the backend file, at the index it has applied.
+//! * If the backend file does not reach the newest valid snapshot, the received image of that snapshot is installed
+//!   first.
+//! * A member whose log ends before the applied index of its backend file does not start: durable entries are lost.
+//! * Consensus starts with the members in the backend file, at its applied index.
 //!
 //! # Not here
 //!
-//! Founding and joining, what flags say, members that an older version did not store (the server).
+//! Founding and joining, the flags, and the repair of members that an older version did not store (the server).
 
 use std::io;
 use std::path::PathBuf;
@@ -31,42 +30,42 @@ use crate::image::{self, InstallError};
 use crate::log::{Log, LogError};
 use crate::snapshot::SnapshotOrder;
 
-/// Why what the disk holds is nothing to go on from.
+/// Why a member cannot start from its disk.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The backend file is gone.
+    /// The backend file is missing.
     #[error("database file ({}) of the backend is missing", path.display())]
     BackendMissing {
-        /// Where it should be.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// It is nothing that may be opened.
+    /// The backend file must not be opened.
     #[error(
         "database file ({}) of the backend is {problem}; put the file back as it was, or remove this member \
          from the cluster, then its data directory, and add it again",
         path.display()
     )]
     BackendUnusable {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// What it is instead.
+        /// The kind of problem, as a noun or an adjective.
         problem: &'static str,
     },
-    /// It cannot be looked at.
+    /// The metadata of the backend file cannot be read.
     #[error("database file ({}) of the backend cannot be looked at: {source}", path.display())]
     BackendUnreadable {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A received image cannot take its place.
+    /// A received image cannot replace the backend file.
     #[error(transparent)]
     Install(#[from] InstallError),
-    /// It cannot be opened.
+    /// The backend file cannot be opened.
     #[error("failed to open the backend: {0}")]
     Backend(#[from] Fault),
-    /// The state cannot be made from it.
+    /// The state cannot be recovered from the backend file.
     #[error("failed to recover the state from the backend: {0}")]
     State(#[from] RecoverError),
     /// The log cannot be opened.
@@ -75,7 +74,7 @@ pub enum StartError {
     /// The snapshot directory cannot be read.
     #[error(transparent)]
     Snapshot(#[from] SnapError),
-    /// The log ends before what the backend file has applied.
+    /// The log ends before the applied index of the backend file.
     #[error(
         "{}: the write-ahead log ends at index {last_index}, but entry {applied} has already been \
          applied; the log has lost entries",
@@ -86,30 +85,30 @@ pub enum StartError {
         path: PathBuf,
         /// The backend file.
         backend: PathBuf,
-        /// Where the log ends.
+        /// The last index of the log.
         last_index: LogIndex,
-        /// What has been applied.
+        /// The applied index of the backend file.
         applied: LogIndex,
     },
-    /// An entry of a kind that no log of a member has.
+    /// An entry has an unknown kind.
     #[error(
         "unknown entry type {kind} at index {index}; must be either EntryNormal or EntryConfChange"
     )]
     EntryKind {
-        /// The entry.
+        /// The index of the entry.
         index: LogIndex,
-        /// As stored.
+        /// The stored kind.
         kind: u8,
     },
 }
 
-/// Why a state that was asked for is not in place.
+/// Why a requested state is not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    /// The log does not take it.
+    /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The image cannot take the file's place.
+    /// The image cannot replace the backend file.
     #[error(transparent)]
     Install(#[from] InstallError),
 }
@@ -117,11 +116,11 @@ pub enum TakeOverError {
 /// The backend file and the state that it holds.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The snapshots that the log knows and that count, oldest first.
+    /// The valid snapshot marks in the log, oldest first.
     pub marks: Vec<SnapshotMark>,
-    /// The file.
+    /// The backend file.
     pub backend: Backend,
-    /// What it holds.
+    /// The recovered state.
     pub state: State,
 }
 
@@ -133,8 +132,8 @@ impl Recovered {
     }
 }
 
-/// Recovers the state as of the newest snapshot or later. That snapshot may be one from a leader that was accepted
-/// and not yet put in place. `open` opens the backend file.
+/// Recovers the state at the newest snapshot or later. That snapshot may be a leader's, which was accepted and is not
+/// installed yet. `open` opens the backend file.
 pub fn recover(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -154,7 +153,7 @@ pub fn recover(
     Ok(Recovered { marks, backend, state })
 }
 
-/// Opens the log behind the snapshot with this mark. What was repaired is to be told before anything else comes of it.
+/// Opens the log behind the snapshot with this mark. The caller reports a repair of the log before it continues.
 pub fn open_log(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -164,7 +163,7 @@ pub fn open_log(
     Ok(Wal::open(Arc::clone(disk), dirs.wal(), mark, options)?)
 }
 
-/// Makes sure that the log reaches as far as what is applied.
+/// Checks that the log reaches the applied index.
 pub fn check_log(
     disk: &dyn Disk,
     dirs: &DataDir,
@@ -185,8 +184,7 @@ pub fn check_log(
     Ok(())
 }
 
-/// Removes received images that the member's own file has passed: nothing asks for them any more. Returns their
-/// paths.
+/// Removes received images that the backend file has passed: they are not needed any more. Returns their paths.
 pub fn release_passed(
     disk: &dyn Disk,
     dirs: &DataDir,
@@ -195,13 +193,12 @@ pub fn release_passed(
     Ok(snap::release_databases(disk, &dirs.snap(), applied.saturating_add(1).get())?)
 }
 
-/// Puts a state that a member has asked for in place of its own: the image that waits for `order`, of what others have
-/// applied. With
-/// it the member's log as it was opened at its newest mark, and what it holds from there on.
+/// Replaces the state of a member with one that it has requested from another member: the received image of the
+/// snapshot in `order`. The caller passes the log, opened at its newest mark, and its contents from that mark on.
 ///
-/// Where the log has the image's last entry, it goes on from there. Where it ends before, or holds another entry there,
-/// which then was never committed, it begins anew behind the image, as when a leader sends one. After a crash on the way
-/// the image still waits; the log then says so, or the same can be asked for again.
+/// If the log has the image's last entry, it continues from there. If the log ends before, or has another entry at that
+/// index, which was never committed, it starts again behind the image, as for a leader's snapshot. After a crash in
+/// between the image is still there: either the log has its mark, or the state can be requested again.
 pub fn take_over(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,
@@ -217,7 +214,7 @@ pub fn take_over(
         let wal::HardState { term: own_term, vote, commit } = contents.hard_state;
         let hard_state = HardState {
             term: Term(own_term).max(term),
-            // Nobody has this member's vote in a term that it hears of only now.
+            // This member has not voted in a term that is new to it.
             vote: if Term(own_term) < term { NONE } else { vote },
             commit: LogIndex(commit).max(index),
         };
@@ -233,24 +230,24 @@ pub fn take_over(
     Ok(image::install(disk, &dirs.snap(), index)?)
 }
 
-/// What the log and the backend file have to say to consensus. The default is a member that knows of nobody,
-/// and waits for a leader.
+/// The input of consensus from the log and the backend file. The default is a member without a member list, which waits
+/// for a leader.
 #[derive(Debug, Default)]
 pub struct Start {
-    /// As the log has it last.
+    /// The last hard state in the log.
     pub hard_state: HardState,
     /// The members at `applied`.
     pub conf_state: ConfState,
-    /// What the log has behind the mark.
+    /// The entries in the log behind the mark.
     pub entries: Vec<Entry>,
-    /// The newest snapshot.
+    /// The mark of the newest snapshot.
     pub mark: SnapshotMark,
-    /// What the state has applied.
+    /// The applied index of the state.
     pub applied: LogIndex,
 }
 
 impl Start {
-    /// Where this state and this log, which was read from `mark`, go on.
+    /// Combines a recovered state and the contents of its log, which was read from `mark` on.
     pub fn new(
         state: &State,
         contents: wal::Contents,
@@ -280,7 +277,7 @@ fn to_raft(entry: wal::Entry) -> Result<Entry, StartError> {
     Ok(Entry { term: Term(entry.term), index, kind, data: entry.data })
 }
 
-/// The version of the backend file's content, if it can be told.
+/// The version of the backend file's content, if it is known.
 #[must_use]
 pub fn storage_version(backend: &Backend) -> Option<Version> {
     let file = backend.read();
@@ -289,8 +286,8 @@ pub fn storage_version(backend: &Backend) -> Option<Version> {
     detect_storage_version(named.as_deref(), term).ok()?
 }
 
-/// Makes sure that the backend file is one that may be opened. Opening creates a file that is missing or
-/// empty, and so would hide that the state is gone.
+/// Checks that the backend file may be opened. Opening a missing or empty file creates a new one, which would hide the
+/// loss of the state.
 fn check_backend_file(
     mark: &SnapshotMark,
     disk: &Arc<dyn Disk>,
@@ -301,7 +298,7 @@ fn check_backend_file(
     let facts = disk.metadata(&path).map_err(unreadable)?;
     let problem = match &facts {
         Some(facts) if !facts.is_file => "no regular file",
-        // A name that leads nowhere is a link.
+        // The directory lists the name, but its target is missing: it is a link.
         None if disk.read_dir(&dirs.snap()).map_err(unreadable)?.contains(&"db".into()) => {
             "a link to a file that is not there"
         }

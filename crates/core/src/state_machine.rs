@@ -1,21 +1,19 @@
-//! The state machine at work: entries in, answers and batches out, snapshots taken, sent and installed.
+//! The state machine: applies entries, returns responses and batches, and takes, sends and installs snapshots.
 //!
-//! Entries come in batches. After a batch the new view is published, and only then are outcomes of it to be given
-//! out. Changes collect in an open batch for the backend file, which is handed over every so often; reading them
-//! back does not have to wait for that. Compactions are worked off here too, a step at a time.
+//! Entries are applied in batches. After a batch the new view is published, and only then may its outcomes be sent.
+//! Changes are collected in an open batch for the backend file, which is handed over periodically; reads see them
+//! before that. Compactions are carried out here too, one step at a time.
 //!
 //! # Invariants
 //!
-//! * A verdict on a membership change leaves before the index of its entry is published.
-//! * Whatever has to follow a commit (a snapshot, an image for a peer, an answer) travels with the batch that it
-//!   is to follow.
-//! * A leader's image takes the state's place between two jobs. What had been handed over before is news of
-//!   another file then, and is not heeded.
+//! * The outcome of a membership change is returned before the index of its entry is published.
+//! * Every action that follows a commit (a snapshot, an image for a peer, a response) is handed over with its batch.
+//! * A leader's image replaces the state between two jobs. Notices of commits to the old file are ignored afterwards.
 //!
 //! # Bound
 //!
-//! The open batch is handed over when it is full, in changes or bytes, or its time has come. While the backend is
-//! behind it grows, up to [`BATCH_GROWTH_MAX`] times its limit; then handing over waits.
+//! The open batch is handed over when it is full, in changes or bytes, or after an interval. While the backend is
+//! behind, the batch grows up to [`BATCH_GROWTH_MAX`] times its limit; then handing over blocks.
 
 mod compaction;
 mod install;
@@ -37,81 +35,81 @@ pub use self::outlet::{Begun, Outlet, Output};
 use crate::backend_writer::Then;
 use crate::snapshot::SnapshotOrder;
 
-/// How far the open batch may outgrow its limit before handing it over waits.
+/// The maximum size of the open batch, in multiples of its limit, before handing it over blocks.
 const BATCH_GROWTH_MAX: usize = 8;
 
-/// How soon a batch is offered again to a busy backend.
+/// The time after which a batch is offered again to a busy backend.
 const OFFER_AGAIN: Duration = Duration::from_millis(2);
 
-/// What the state machine is told. `T` is what a caller is told by.
+/// A job for the state machine. `T` identifies a caller that waits for its completion.
 #[derive(Debug)]
 pub enum Job<T> {
-    /// Carry these out.
+    /// Apply these entries.
     Apply(Vec<Entry>),
-    /// Take a snapshot of what is applied.
+    /// Take a snapshot of the applied state.
     TakeSnapshot,
-    /// This member leads no longer.
+    /// This member no longer leads.
     LostLeadership,
-    /// Send a peer a snapshot of what is applied, by this message.
+    /// Send a peer a snapshot of the applied state with this message.
     SendSnapshot(Message),
-    /// Put the image of this snapshot in place of the state.
+    /// Replace the state with the image of this snapshot.
     InstallSnapshot(Snapshot),
     /// A batch was committed to the file of this generation.
     Committed {
-        /// What it brought the file to.
+        /// The content of the file after the commit.
         committed: Committed,
-        /// How often the file had been replaced.
+        /// The number of times that the file had been replaced.
         generation: u64,
     },
     /// Bring the storage version in line with the cluster's.
     FollowClusterVersion,
-    /// Tell when everything applied so far is in the backend file.
+    /// Notify the caller when all entries applied so far are in the backend file.
     Commit(T),
-    /// Tell when every compaction accepted so far is done and in the backend file.
+    /// Notify the caller when all compactions accepted so far are finished and in the backend file.
     AwaitCompactions(T),
-    /// Hand over what there is, and end.
+    /// Hand over the open batch, and stop.
     Stop,
 }
 
-/// What may be done after a job.
+/// What the caller may do after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The next job.
+    /// Hand in the next job.
     GoOn,
-    /// Nothing, until the backend has put the image in place, and [`StateMachine::installed`] was called.
+    /// Wait until the backend has installed the image, and call [`StateMachine::installed`].
     AwaitInstall,
-    /// Nothing.
+    /// Stop.
     End,
 }
 
-/// How often batches are committed, and how compactions are paced.
+/// The intervals of batches, compactions and leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// A batch is handed over so long after its first change.
+    /// The maximum time from the first change of a batch until it is handed over.
     pub batch_interval: Duration,
-    /// Or when it has so many changes.
+    /// The number of changes at which a batch is handed over.
     pub batch_ops_max: usize,
-    /// Records that one step of a compaction removes.
+    /// The number of records that one step of a compaction removes.
     pub compaction_step: usize,
-    /// Time between two steps.
+    /// The time between two steps of a compaction.
     pub compaction_pause: Duration,
-    /// Added to every lease when this member becomes leader.
+    /// The extension of every lease when this member becomes leader.
     pub lease_extension_millis: u64,
 }
 
 /// The time, by the clocks of batches and of leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For what happens here.
+    /// The time for batches and compactions.
     pub instant: Instant,
-    /// For leases.
+    /// The time for leases.
     pub millis: Millis,
 }
 
-/// Why the state machine cannot go on.
+/// Why the state machine cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The entry is sound, or was once; this member does not know how to go on.
+    /// This version cannot apply the entry. Another version may be able to.
     #[error(
         "log entry {index} of term {term} ({kind}) cannot be carried out by this version: {fault}; the member \
          stops before it, and will again. Start the version that wrote the entry on this data directory; if \
@@ -122,15 +120,15 @@ pub enum ApplyError {
         index: LogIndex,
         /// Its term.
         term: Term,
-        /// What it holds.
+        /// The kind of request in it.
         kind: &'static str,
-        /// What is the matter with it.
+        /// The fault of the entry.
         fault: Fault,
     },
-    /// Nothing can be carried out.
+    /// No entry can be applied.
     #[error(transparent)]
     Other(Fault),
-    /// A leader's state cannot be taken over.
+    /// A leader's state cannot be installed.
     #[error("failed to take over a snapshot: {0}")]
     Install(#[from] RecoverError),
     /// The image that was installed contains other entries than its snapshot. It was checked when it arrived.
@@ -144,16 +142,16 @@ pub enum ApplyError {
         /// The last entry that the snapshot contains.
         snapshot: LogIndex,
     },
-    /// The same for its members.
+    /// The members in a leader's snapshot cannot be read.
     #[error("failed to take over the members of a snapshot: {0}")]
     Members(#[from] V2Error),
 }
 
 impl ApplyError {
-    /// Tells an entry that is not understood from a store that fails whatever is applied.
+    /// Distinguishes an entry that this version cannot apply from a store that fails for every entry.
     fn of_entry(index: LogIndex, term: Term, kind: &'static str, fault: Fault) -> Self {
         match fault {
-            // The second speaks for itself, in words that operators know.
+            // `ServerTooOld` has etcd's text, which operators know.
             Fault::Store(_) | Fault::ServerTooOld { .. } => Self::Other(fault),
             Fault::Request(_)
             | Fault::Membership(_)
@@ -163,32 +161,32 @@ impl ApplyError {
     }
 }
 
-/// A member's state machine; see the module.
+/// The state machine of a member.
 #[derive(Debug)]
 pub struct StateMachine<T> {
     state: State,
     backend: Backend,
     own_id: MemberId,
     pace: Pace,
-    /// Of membership changes: for their proposers, once the batch is published.
+    /// The outcomes of membership changes, for their proposers. They are returned when the batch is published.
     verdicts: Vec<(u64, Result<(), MembershipRefusal>)>,
-    /// When the open batch has to be handed over.
+    /// The time at which the open batch must be handed over.
     commit_at: Option<Instant>,
-    /// To be told when the open batch is in the file.
+    /// The callers that wait until the open batch is in the file.
     waiting: Vec<T>,
     compaction: Compaction<T>,
-    /// Compactions of the batch under way.
+    /// Compactions that were accepted in the current batch of entries.
     accepted: Vec<mvcc::Compaction>,
-    /// How often the backend file was replaced.
+    /// The number of times that the backend file was replaced.
     generation: u64,
-    /// The version that the backend file's content has.
+    /// The version of the backend file's content.
     storage_version: Option<Version>,
-    /// The snapshot whose image the backend is to put in place.
+    /// The snapshot whose image the backend is installing.
     installing: Option<Snapshot>,
 }
 
 impl<T> StateMachine<T> {
-    /// Goes on with a state that was recovered from this file.
+    /// A state machine with a state that was recovered from this file.
     #[must_use]
     pub fn new(state: State, backend: Backend, own_id: MemberId, pace: Pace, now: Instant) -> Self {
         let compaction = Compaction::begin(!state.store().is_compaction_idle(), now);
@@ -209,30 +207,31 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// The state as applied.
+    /// The applied state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// The mark of the restore that the backend file's content comes from, if there was one.
+    /// The restore mark of the backend file, if its content comes from a restore.
     pub fn restore_mark(&self) -> Result<Option<String>, ApplyError> {
         self.backend.read().restore_mark().map_err(|fault| ApplyError::Other(fault.into()))
     }
 
-    /// Index and term of the last entry applied.
+    /// The index and term of the last applied entry.
     fn applied(&self) -> (LogIndex, Term) {
         let (index, term) = self.state.applied();
         (LogIndex(index), Term(term))
     }
 
-    /// When there is something to do without a job: then [`StateMachine::work`] is to be called.
+    /// The time at which the open batch or the next step of a compaction is due:
+    /// [`StateMachine::hand_over_if_due`] and [`StateMachine::compact`] should be called then.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         [self.commit_at, self.compaction.next_step].into_iter().flatten().min()
     }
 
-    /// Does a job.
+    /// Carries out a job.
     pub fn take<O: Outlet<Told = T>>(
         &mut self,
         job: Job<T>,
@@ -254,7 +253,7 @@ impl<T> StateMachine<T> {
                 return Ok(Next::AwaitInstall);
             }
             Job::Committed { committed, generation } => {
-                // What went to the file that was replaced is no news any more.
+                // A commit to a file that was replaced is ignored.
                 if generation == self.generation {
                     self.state.store_mut().committed(committed);
                     self.state.publish();
@@ -322,11 +321,11 @@ impl<T> StateMachine<T> {
             }
         }
         self.state.publish();
-        // Whoever asks next sees the members as they are now.
+        // The new members are published: a client that receives the outcome can read them.
         for (request_id, outcome) in self.verdicts.drain(..) {
             outlet.put(Output::ChangeAnswered { request_id, outcome });
         }
-        // Before the first step of theirs: the view has all that they are going to remove.
+        // No step of the compactions was carried out yet, so the view still has the records that they remove.
         for compaction in self.accepted.drain(..) {
             let view = self.state.readers().view();
             outlet.put(Output::CompactionAccepted { compaction, view });
@@ -338,7 +337,8 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// The first entry of a leader's term: what came before it is applied, so the clocks may run.
+    /// Starts the lease clocks if this member leads in the term of this no-op entry: all entries of earlier terms are
+    /// applied.
     fn promote_if_leading<O: Outlet<Told = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
             let leases = &self.state.readers().leases;
@@ -346,7 +346,7 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Looks at what an entry changed beyond keys and leases.
+    /// Handles changes of an entry to other data than keys and leases.
     fn heed<O: Outlet<Told = T>>(&mut self, notice: Notice, now: Instant, outlet: &mut O) {
         match notice {
             Notice::MemberAttributes(_) | Notice::Downgrade => {}
@@ -359,8 +359,8 @@ impl<T> StateMachine<T> {
             }
             Notice::Compaction(compaction) => {
                 self.accepted.push(compaction);
-                // Soon, but not before whoever waits for this entry has heard of it: the backend may be waiting for
-                // room on its disk.
+                // The batch is due, but is not handed over here: the backend may be waiting for room on its disk, and
+                // the waiters of this entry must be answered before.
                 self.commit_at = Some(now);
                 self.compaction.add(now);
             }
@@ -372,7 +372,7 @@ impl<T> StateMachine<T> {
 
     /// Brings the version that the backend file names in line with the cluster's.
     fn follow_cluster_version<O: Outlet<Told = T>>(&mut self, outlet: &mut O) {
-        // A file that names no version and knows no term is of the oldest kind.
+        // A file without a version and a term has the oldest version.
         let storage = self.storage_version.unwrap_or(Version::OLDEST_FILE);
         let cluster = self.state.versions().cluster();
         match follow_cluster_version(storage, cluster, self.state.batch_mut()) {
@@ -381,7 +381,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::StorageVersion { version: cluster, is_written: true });
                 self.hand_over(Vec::new(), outlet);
             }
-            // A file that names no version is as old as such a cluster.
+            // A file without a version has the oldest version, which the cluster has too.
             Ok(false) if cluster == Some(storage) => {
                 self.storage_version = cluster;
                 outlet.put(Output::StorageVersion { version: cluster, is_written: false });
@@ -397,7 +397,7 @@ impl<T> StateMachine<T> {
         self.hand_over(vec![Then::Snapshot(order)], outlet);
     }
 
-    /// Has a peer sent the state as of the last entry applied.
+    /// Sends a peer the state at the last applied entry.
     fn send_snapshot<O: Outlet<Told = T>>(&mut self, mut message: Message, outlet: &mut O) {
         message.snapshot = Some(Box::new(self.snapshot_order().into_raft()));
         self.hand_over(vec![Then::Send(message)], outlet);
@@ -408,14 +408,14 @@ impl<T> StateMachine<T> {
         SnapshotOrder::new(index, term, self.state.members(), self.state.versions())
     }
 
-    /// Has this caller told when what is applied now is in the file. The batch is due, and waits its turn: the
-    /// backend may be waiting for room on its disk.
+    /// Notifies this caller when the currently applied entries are in the file. The batch is due, but is not handed
+    /// over here: the backend may be waiting for room on its disk.
     fn await_commit(&mut self, told: T, now: Instant) {
         self.waiting.push(told);
         self.commit_at = Some(now);
     }
 
-    /// Hands the open batch over if it is time and the backend keeps up.
+    /// Hands the open batch over if it is due or full, and the backend is not behind.
     pub fn hand_over_if_due<O: Outlet<Told = T>>(&mut self, now: Instant, outlet: &mut O) {
         let fill = self.state.pending_batch().fill(self.pace.batch_ops_max);
         let is_due = self.commit_at.is_some_and(|at| at <= now);
@@ -429,7 +429,7 @@ impl<T> StateMachine<T> {
         self.hand_over(Vec::new(), outlet);
     }
 
-    /// Gives the open batch to the backend.
+    /// Hands the open batch to the backend.
     fn hand_over<O: Outlet<Told = T>>(&mut self, mut then: Vec<Then<T>>, outlet: &mut O) {
         self.commit_at = None;
         then.extend(self.waiting.drain(..).map(Then::Tell));

@@ -1,8 +1,8 @@
-//! Giving free space back to the file system, a step at a time.
+//! Defragmentation: returns free space to the file system, one step at a time.
 //!
-//! Pages that a step has moved stay where they were for as long as a published view can see them. So
-//! readers are shown the file's new state after each step, and when a pass is through, another one
-//! begins once they have it, until a pass gains nothing.
+//! The old copies of moved pages are kept as long as a published view can read them. Therefore a new view is published
+//! after each step. When a pass ends, the next one begins after readers had time to take the new view, until a pass
+//! gains nothing.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::{BackendError, BackendWriter, Defragmented, Report, Step};
 /// Pages moved in one step.
 const RECLAIM_PAGES: u64 = 256;
 
-/// Passes of one reclamation. Each gives back what the one before had to leave to readers.
+/// Passes of one defragmentation. Each returns the pages that readers of the pass before still needed.
 const PASSES_MAX: u32 = 8;
 
 /// Time for readers between two passes.
 const PASS_PAUSE: Duration = Duration::from_millis(2);
 
-/// A reclamation under way, for everybody who asked for it.
+/// A defragmentation in progress, for all callers that requested it.
 #[derive(Debug)]
 pub(super) struct Reclaiming<R> {
     bytes_before: u64,
@@ -27,7 +27,7 @@ pub(super) struct Reclaiming<R> {
     /// Whether this pass has moved or truncated anything.
     has_gained: bool,
     passes_left: u32,
-    /// When to look again; readers are given a moment to take the new view.
+    /// The time of the next step. The pause after a pass lets readers take the new view.
     next_step: Instant,
 }
 
@@ -47,19 +47,18 @@ impl<T, R> BackendWriter<T, R> {
         self.reclaiming.get_or_insert_with(first).told.push(told);
     }
 
-    /// When [`BackendWriter::reclaim`] is to be called, if nothing comes before.
+    /// The time at which [`BackendWriter::reclaim`] should be called.
     #[must_use]
     pub fn reclaim_at(&self) -> Option<Instant> {
         self.reclaiming.as_ref().map(|reclaiming| reclaiming.next_step)
     }
 
-    /// Does a part of giving space back, if anybody asked for that. What it reports comes from
-    /// [`BackendWriter::step`].
+    /// Carries out a step of the defragmentation, if one is in progress. [`BackendWriter::step`] returns its reports.
     pub fn reclaim(&mut self, now: Instant) -> Result<(), BackendError> {
         let Some(current) = &mut self.reclaiming else { return Ok(()) };
         let step = match self.backend.db().reclaim(RECLAIM_PAGES) {
             Ok(step) => step,
-            // Pages are moved by writing them anew. What there is no room for stays where it is.
+            // A page is moved by writing a copy. A page for which there is no room stays in its place.
             Err(error) if error.is_no_room() => {
                 self.end_reclaiming();
                 return Ok(());
@@ -90,7 +89,7 @@ impl<T, R> BackendWriter<T, R> {
         Ok(())
     }
 
-    /// Tells those who asked how far it has come.
+    /// Ends the defragmentation and reports the result to the callers that requested it.
     pub(super) fn end_reclaiming(&mut self) {
         let Some(ended) = self.reclaiming.take() else { return };
         let bytes_after = self.backend.size_bytes();

@@ -1,11 +1,11 @@
-//! Compactions under way: a step at a time, so that a write never waits for more than a step.
+//! Compactions in progress. They are carried out in steps, so that a write never waits for more than one step.
 
 use std::time::{Duration, Instant};
 
 use super::{Outlet, StateMachine};
 use crate::backend_writer::{CompactionEnd, Then};
 
-/// Where the compactions stand.
+/// The progress of the compactions.
 #[derive(Debug)]
 pub(super) struct Compaction<T> {
     pub(super) next_step: Option<Instant>,
@@ -20,13 +20,14 @@ impl<T> Compaction<T> {
         Self { next_step: at, started: at, removed_count: 0, waiting: Vec::new() }
     }
 
-    /// Another one was accepted.
+    /// Records that another compaction was accepted.
     pub(super) fn add(&mut self, now: Instant) {
         self.next_step.get_or_insert(now);
         self.started.get_or_insert(now);
     }
 
-    /// Begins anew with the file that was put in place of the old one. Returns those who wait for nothing then.
+    /// Starts again with the file that has replaced the old one. Returns the waiters if the new file has no compaction
+    /// in progress.
     pub(super) fn begin_anew(&mut self, is_under_way: bool, now: Instant) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
         *self = Self::begin(is_under_way, now);
@@ -47,7 +48,8 @@ impl<T> StateMachine<T> {
         }
     }
 
-    /// Does a step of a compaction if it is time and the backend keeps up; says how many records that has removed.
+    /// Carries out a step of a compaction if it is due and the backend is not behind. Returns the number of removed
+    /// records.
     pub fn compact<O: Outlet<Told = T>>(&mut self, now: Instant, outlet: &mut O) -> Option<usize> {
         let is_due = self.compaction.next_step.is_some_and(|at| at <= now);
         if !is_due || outlet.is_backend_behind() {

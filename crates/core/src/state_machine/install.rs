@@ -1,4 +1,4 @@
-//! A leader's state in place of one's own, once its image is in the place of the backend file.
+//! Installation of a leader's state, after its image has replaced the backend file.
 
 use quorate_raft::Snapshot;
 use quorate_state::members::V2Membership;
@@ -8,7 +8,7 @@ use crate::old_members;
 use crate::start::storage_version;
 
 impl<T> StateMachine<T> {
-    /// The backend has put the image in place that was asked for.
+    /// Takes over the state of the requested image, which the backend has installed.
     pub fn installed<O: Outlet<Told = T>>(
         &mut self,
         now: Now,
@@ -37,8 +37,7 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// Brings members that a leader of 3.5 did not store up to what its snapshot says of them beside the
-    /// file.
+    /// Repairs members that a leader of 3.5 did not store in the image, from the member list in its snapshot.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         if old_members::are_complete(storage_version(&self.backend)) {
             return Ok(());

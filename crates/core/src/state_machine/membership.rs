@@ -1,4 +1,5 @@
-//! Membership changes: judged here, told to consensus at once, and to their proposers once they can be seen.
+//! Membership changes: each is accepted or refused here. Consensus receives the outcome immediately, the proposer when
+//! the change is published.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -32,7 +33,7 @@ impl<T> StateMachine<T> {
                 outlet.put(Output::ChangeRefused(*refusal));
                 None
             }
-            // Consensus was started with the members that this change has led to.
+            // Consensus was started with the members after this change.
             None => None,
         };
         outlet.put(Output::Decided { index, change: decided });

@@ -1,7 +1,7 @@
-//! What comes out of the state machine.
+//! The outputs of the state machine.
 //!
-//! What every entry leads to are calls, so that nothing is collected on the way of a request; everything else is a
-//! value, in the order in which it has to take effect.
+//! The outcome of each entry is a call, so that a request needs no allocation for it. All other outputs are values, in
+//! the order in which they must take effect.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use quorate_state::versions::{StorageVersionError, Version};
 
 use crate::backend_writer::Then;
 
-/// An entry that is about to be carried out.
+/// An entry that is about to be applied.
 #[derive(Debug)]
 pub struct Begun<K> {
-    /// The caller's own, until the entry is done.
+    /// The caller's value, which is returned with the outcome.
     pub ticket: K,
-    /// Whether anybody here waits for its outcome. If not, what only an answer needs is left out.
+    /// Whether a caller on this member waits for the outcome. If not, the parts that only a response needs are skipped.
     pub reply_wanted: bool,
-    /// What kind of request it is, for errors.
+    /// The kind of request, for errors.
     pub kind: &'static str,
 }
 
-/// Where everything goes that comes out of the state machine.
+/// The receiver of the state machine's outputs.
 pub trait Outlet {
-    /// What is kept of an entry while it is carried out.
+    /// The caller's value for an entry while it is applied.
     type Ticket;
-    /// By what a caller is told that something is done.
+    /// The identifier of a caller that waits for a completion.
     type Told;
 
-    /// This request is carried out next.
+    /// This request is applied next.
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket>;
 
-    /// The request of this entry has come to this; `None` if there is no outcome, because the entry was applied
-    /// before. It may be told when the batch is published, and no sooner.
+    /// The request of this entry was applied with this outcome. It is `None` if the entry was applied before. The
+    /// outcome must not be sent before the batch is published.
     fn finish(
         &mut self,
         ticket: Self::Ticket,
@@ -47,102 +47,102 @@ pub trait Outlet {
     /// Whether this member leads in that term.
     fn leads_in(&self, term: Term) -> bool;
 
-    /// Whether handing a batch over would have to wait.
+    /// Whether handing a batch over would block.
     fn is_backend_behind(&self) -> bool;
 
-    /// Anything else, to be done now.
+    /// Receives any other output. It must take effect before this call returns.
     fn put(&mut self, output: Output<Self::Told>);
 }
 
-/// What is to be done, in its order.
+/// An output of the state machine. Outputs take effect in their order.
 #[derive(Debug)]
 pub enum Output<T> {
-    /// For consensus: what became of the membership change at `index`.
+    /// For consensus: the outcome of the membership change at `index`.
     Decided {
-        /// The entry that holds it.
+        /// The index of its entry.
         index: LogIndex,
-        /// The change; `None` if it changes nothing that consensus does not know.
+        /// The change. `None` if it was refused, or if consensus was started with it.
         change: Option<ConfChange>,
     },
-    /// The members are these now.
+    /// The new list of members.
     Members(Members),
     /// A membership change was refused.
     ChangeRefused(MembershipRefusal),
-    /// This member is none any more.
+    /// This member was removed from the cluster.
     Removed,
     /// For the proposer of a membership change, together with the outcomes of the batch.
     ChangeAnswered {
-        /// By which it waits.
+        /// The id of its request.
         request_id: u64,
-        /// Whether the change is in force.
+        /// Whether the change was accepted.
         outcome: Result<(), MembershipRefusal>,
     },
-    /// Everything up to here can be read, and the outcomes may be told.
+    /// All entries up to this one can be read, and their outcomes may be sent.
     Published {
         /// The last entry.
         index: LogIndex,
         /// Its term.
         term: Term,
-        /// Whether that is worth waking consensus for.
+        /// Whether the batch contains a membership change, for which consensus should be woken.
         members_changed: bool,
-        /// What was done to the keyspace.
+        /// The counts of operations on the keyspace.
         tally: Tally,
     },
-    /// A compaction begins. Nothing of what it removes is gone from this view, whose file is held as long as it is
-    /// kept.
+    /// A compaction begins. The view still has all records that it removes. The view keeps the file open.
     CompactionAccepted {
-        /// Which.
+        /// The compaction.
         compaction: Compaction,
-        /// The keyspace as just published.
+        /// The published view of the keyspace.
         view: Arc<View>,
     },
     /// The cluster has decided on a version.
     ClusterVersion {
-        /// The one before.
+        /// The previous version.
         from: Option<Version>,
-        /// The one now.
+        /// The new version.
         to: Version,
     },
-    /// The backend file's content has this version.
+    /// The version of the backend file's content.
     StorageVersion {
-        /// As far as it can be told.
+        /// The version, if it is known.
         version: Option<Version>,
-        /// Whether the next batch brings it.
+        /// Whether the next batch writes it.
         is_written: bool,
     },
     /// The backend file's version cannot follow the cluster's.
     StorageVersionStays(StorageVersionError),
-    /// The quota is exceeded, and no alarm says so yet.
+    /// The quota is exceeded, and no alarm is raised yet.
     OverQuota {
-        /// How large the file is.
+        /// The size of the file.
         file_bytes: u64,
     },
-    /// A snapshot is taken of what is applied.
+    /// A snapshot of the applied state is being taken.
     TakingSnapshot {
-        /// The last entry it contains.
+        /// The last entry that it contains.
         index: LogIndex,
     },
-    /// For the backend: write this batch, then do what follows it. May wait for the backend to keep up.
+    /// For the backend: write this batch, then carry out the actions that follow it. This may block until the backend
+    /// catches up.
     Commit {
         /// The batch, which may be empty.
         batch: Batch,
-        /// What follows.
+        /// The actions that follow the commit.
         then: Vec<Then<T>>,
     },
-    /// For the backend: put the image of the snapshot at `index` in place of the file.
+    /// For the backend: replace the file with the image of the snapshot at `index`.
     Install {
         /// The snapshot's last entry.
         index: LogIndex,
     },
-    /// A leader's state has taken the place of this member's, and can be read.
+    /// A leader's state has replaced the state of this member, and can be read.
     Installed {
-        /// The last entry it contains.
+        /// The last entry that it contains.
         index: LogIndex,
         /// Its term.
         term: Term,
         /// Its cluster version.
         cluster_version: Option<Version>,
     },
-    /// What this caller has waited for is done already.
+    /// Notify this caller: the work that it waits for is done already.
     Tell(T),
 }
