@@ -1,8 +1,8 @@
-//! Automatic compaction: which revision to compact at, and when.
+//! Automatic compaction: the revision to compact at, and the time of the compaction.
 //!
-//! Pure arithmetic over ticks and sampled revisions; the member's housekeeping calls it and proposes what
-//! it says. Every member runs it, so that a new leader has the history of revisions at hand; only the
-//! leader's answers are acted on.
+//! The compactor computes only from ticks and sampled revisions. `housekeeping` calls it and proposes the compactions
+//! that it returns. Every member runs a compactor, so that a new leader has the sampled revisions; only the leader
+//! proposes compactions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use quorate_config::Retention;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How often revision mode looks.
+/// The tick interval of revision mode.
 const REVISION_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The state of automatic compaction.
@@ -29,7 +29,7 @@ impl Compactor {
         }
     }
 
-    /// How often [`Compactor::tick`] wants to be called.
+    /// The interval at which to call [`Compactor::tick`].
     pub(crate) fn interval(&self) -> Duration {
         match self {
             Self::Periodic(periodic) => periodic.interval,
@@ -37,8 +37,8 @@ impl Compactor {
         }
     }
 
-    /// One interval has passed; `revision` is the current one. Returns what to compact at, if this
-    /// member leads and it is time. Whether that worked is told by [`Compactor::compacted`].
+    /// Handles the end of an interval; `revision` is the current revision. Returns the revision to compact at, if this
+    /// member leads and a compaction is due. The caller reports success to [`Compactor::compacted`].
     pub(crate) fn tick(&mut self, revision: i64, leads: bool) -> Option<i64> {
         match self {
             Self::Periodic(periodic) => periodic.tick(revision, leads),
@@ -49,7 +49,7 @@ impl Compactor {
         }
     }
 
-    /// The key space is compacted at `revision`, by us or by somebody before us.
+    /// Records that the keyspace is compacted at `revision`, by this member or by another client.
     pub(crate) fn compacted(&mut self, revision: i64) {
         match self {
             Self::Periodic(periodic) => {

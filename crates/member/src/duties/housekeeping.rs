@@ -1,11 +1,11 @@
-//! What a member does by itself: telling its name, following leadership, ending leases, compacting, purging.
+//! Background work of a member: publishing its name, following leadership, ending leases, compacting, and purging.
 //!
-//! Each duty is a task of its own on the first connection runtime, where it can propose like any client.
-//! All of them end with the runtime.
+//! Each duty is a task on the first connection runtime, where it can propose like a client. All duties end with the
+//! runtime.
 //!
 //! # Not here
 //!
-//! Agreeing on versions (`versions`).
+//! The agreement on versions (`versions`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,25 +30,24 @@ use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// How often the leader looks after leases.
+/// How often the leader checks for expired leases.
 const EXPIRY_SCAN: Duration = Duration::from_millis(500);
 
-/// Revocations of expired leases under way.
+/// The maximum number of concurrent revocations of expired leases.
 const REVOKES_MAX: usize = 16;
 
-/// How often a member that tells its name looks whether the cluster has heard it.
+/// How often a member checks whether the cluster has its published name.
 const NAME_LOOK: Duration = Duration::from_millis(50);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Times in a row, one election timeout apart, that the leader may be missing before streams that asked
-/// for one end.
+/// After this many checks in a row without a leader, one election timeout apart, streams that require a leader end.
 const LEADERLESS_CHECKS_MAX: u32 = 3;
 
-/// Tells the cluster this member's name and client URLs, until it knows.
+/// Publishes this member's name and client URLs to the cluster, and retries until the cluster has them.
 ///
-/// It begins when this member has its own row. Whoever is known with its URLs counts as one whose files tell
-/// of its cluster (`bootstrap::joining`): a member that stops before they do must not be known yet.
+/// Publishing starts when this member has its own row. A member with published URLs counts as one whose files identify
+/// its cluster (`bootstrap::joining`), so a member that stops before its files do must not be published.
 pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     let attributes =
         Attributes { name: handles.info.identity().name.clone(), client_urls: client_urls.clone() };
@@ -57,7 +56,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
         let own = facts.members.get(MemberId(handles.info.id()));
         own.is_some_and(|own| own.name == attributes.name && own.client_urls == client_urls)
     };
-    // What was known before the start says nothing about how far this member has come.
+    // Attributes from before the start do not show how far this member has progressed.
     let was_known = is_known();
     let mut looks = interval(NAME_LOOK);
     while handles.info.facts().members.get(MemberId(handles.info.id())).is_none() {
@@ -65,7 +64,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     }
     let becomes_known = async {
         let mut looks = interval(NAME_LOOK);
-        // A log that is replayed tells it too, before there is a leader to serve under.
+        // A replayed log contains the attributes too, before there is a leader.
         while was_known || !is_known() || handles.reader.read_barrier().await.is_err() {
             looks.tick().await;
         }
@@ -74,7 +73,7 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     loop {
         let told = tokio::select! {
             told = tell_attributes(handles, &attributes) => told,
-            // The answer stays away where the entry has come as part of a snapshot.
+            // If the entry arrives as part of a snapshot, the proposal gets no response.
             () = &mut becomes_known => Ok(()),
         };
         let error = match told {
@@ -87,11 +86,11 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
             "local-member-id" = format!("{:x}", handles.info.id()),
             "error" = error.to_string()
         );
-        // It may be known all the same, and this member up to date.
+        // The cluster may have the attributes in spite of the error, and this member may be up to date.
         if handles.reader.read_barrier().await.is_ok() && is_known() {
             break;
         }
-        // Refusals come at once; do not spin on them.
+        // Refusals return immediately, so wait before the next attempt.
         tokio::time::sleep(NAME_LOOK).await;
     }
     log::info!(
@@ -114,12 +113,12 @@ async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(
     handles.proposer.propose_as_member(request, RequestKind::ClusterMemberAttrSet).await.map(drop)
 }
 
-/// Sets the gauge that says whether this member is a learner.
+/// Updates the gauge that shows whether this member is a learner.
 pub fn show_learner(handles: &Handles) {
     handles.info.metrics().server.is_learner.set(i64::from(handles.info.is_learner()));
 }
 
-/// Follows changes of leadership: metrics, log lines, the clock of timeouts.
+/// Follows changes of leadership: updates metrics, writes log lines, and notes the time for timeouts.
 pub async fn follow_leadership(handles: Arc<Handles>) {
     let mut leadership = handles.info.member_status().leadership();
     let mut last_leader = NONE;
@@ -147,13 +146,13 @@ pub async fn follow_leadership(handles: Arc<Handles>) {
     }
 }
 
-/// Ends the streams that want a leader when there is none for too long.
+/// Ends the streams that require a leader when there has been no leader for too long.
 pub async fn watch_for_leader(handles: Arc<Handles>) {
     let mut ticks = interval(handles.info.limits().election_timeout);
     let mut missing_count = 0;
     loop {
         ticks.tick().await;
-        // A promotion changes this, and no leader.
+        // A promotion changes this gauge without a change of leader.
         show_learner(&handles);
         if !handles.info.member_status().misses_leader(handles.info.limits().election_timeout) {
             missing_count = 0;
@@ -166,16 +165,16 @@ pub async fn watch_for_leader(handles: Arc<Handles>) {
     }
 }
 
-/// Proposes the end of leases whose time is up, and checkpoints of long ones.
+/// Proposes revocations of expired leases, and checkpoints of long ones.
 pub async fn end_leases(handles: Arc<Handles>) {
     let leader = LeaderWatch::new(&handles);
     let permits = Arc::new(Semaphore::new(REVOKES_MAX));
     let mut ticks = interval(EXPIRY_SCAN);
-    // At the same moments as the other duties: each waking costs more than what is looked at.
+    // Ticks coincide with those of other duties, because a wake-up costs more than the check.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut leadership = handles.info.member_status().leadership();
     loop {
-        // Others have nothing to look for until they lead.
+        // Only a leader checks for expired leases.
         if leadership.wait_for(|now| now.role == Role::Leader).await.is_err() {
             return;
         }
@@ -196,13 +195,13 @@ pub async fn end_leases(handles: Arc<Handles>) {
         }
         if let Some(request) = checkpoints {
             let kind = RequestKind::LeaseCheckpoint;
-            // What is lost is proposed again an interval later.
+            // A lost checkpoint is proposed again after an interval.
             drop(handles.proposer.propose_as_leader(term, request, kind).await);
         }
     }
 }
 
-/// Proposes the end of a lease. If that fails it is handed out again later.
+/// Proposes the revocation of a lease. If that fails, the lease is returned by a later check.
 async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaftRequest) {
     match handles.proposer.propose_as_leader(term, request, RequestKind::LeaseRevoke).await {
         Ok(_) => {
@@ -217,7 +216,7 @@ async fn revoke(handles: &Handles, term: Term, id: LeaseId, request: InternalRaf
     }
 }
 
-/// Looks whether the keys of tokens have changed, as long as there are any.
+/// Reloads changed token keys, as long as keys are configured.
 pub async fn reload_keys(handles: Arc<Handles>) {
     let mut ticks = interval(KEYS_READ_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -228,7 +227,7 @@ pub async fn reload_keys(handles: Arc<Handles>) {
     }
 }
 
-/// Serves watchers that are behind the present from history.
+/// Sends events from history to watchers that are behind.
 pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
     loop {
         let hub = handles.reader.hub().clone();
@@ -247,12 +246,12 @@ pub async fn catch_up_watchers(handles: Arc<Handles>, faults: FaultReports) {
     }
 }
 
-/// Compacts the key space as the flags ask.
+/// Compacts the keyspace as the flags specify.
 pub async fn compact_automatically(handles: Arc<Handles>, retention: Retention) {
     let mut compactor = Compactor::new(retention);
     let mut ticks = interval(compactor.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once, and there is nothing to compact then.
+    // The first tick is immediate, and there is nothing to compact yet.
     ticks.tick().await;
     loop {
         ticks.tick().await;

@@ -1,8 +1,9 @@
-//! Who leads: waiting for a leader, asking it, and being sure to be it.
+//! The leader from the view of a member: waiting for a leader, sending requests to it, and confirming that this member
+//! leads.
 //!
 //! # Not here
 //!
-//! Elections (`raft`); handing the lead over (`member::Administrator`); what follows from a change of leadership
+//! Elections (`raft`); transfer of leadership (`member::Administrator`); the consequences of a change of leadership
 //! (`housekeeping`, `applier`).
 
 use std::sync::Arc;
@@ -14,22 +15,22 @@ use quorate_state::units::MemberId;
 use crate::{Handles, MemberInfo, Reader, RequestError};
 use quorate_telemetry::log;
 
-/// Between two attempts to have the leader do something.
+/// The pause between two attempts to send a request to the leader.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a leader that is not among the members is looked for again.
+/// How often to check again for a leader that is not among the known members.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The leader, as something to be asked.
+/// The leader and its addresses.
 #[derive(Clone, Debug)]
 pub struct Leader {
-    /// Which member it is.
+    /// Its member id.
     pub id: u64,
-    /// Where it is asked.
+    /// Its peer URLs.
     pub peer_urls: Vec<String>,
 }
 
-/// See the module.
+/// Waits for the leader, and confirms the leadership of this member.
 #[derive(Clone, Debug)]
 pub struct LeaderWatch {
     info: Arc<MemberInfo>,
@@ -37,30 +38,30 @@ pub struct LeaderWatch {
 }
 
 impl LeaderWatch {
-    /// Of these handles.
+    /// Creates a watch from these handles.
     pub fn new(handles: &Handles) -> Self {
         Self { info: Arc::clone(&handles.info), reader: Arc::clone(&handles.reader) }
     }
 
     /// Waits until there is a leader, or there has been none for an election timeout.
     ///
-    /// A leader whose process has ended is forgotten at once and succeeded within ticks (decision record 0009).
-    /// What etcd's followers would meanwhile go on to accept, because they do not know yet, waits for the
-    /// successor.
+    /// When the leader's process ends, its followers drop it immediately, and a successor is elected within ticks
+    /// (decision record 0009). Meanwhile etcd's followers would still accept requests, because they have not noticed
+    /// the loss; here those requests wait for the successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
         let patience = self.info.limits().election_timeout;
         let is_led = self.info.member_status().has_leader_within(patience).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 
-    /// Waits until there is a leader that can be asked.
+    /// Waits until there is a leader with known peer URLs.
     pub async fn wait_for_leader(&self, deadline: Instant) -> Result<Leader, RequestError> {
         let mut leadership = self.info.member_status().leadership();
         let found = async {
             loop {
                 let led = leadership.wait_for(|now| now.leader != NONE).await;
                 let id = led.map_err(|_| RequestError::Stopped)?.leader;
-                // A member that is new here may know who leads before it knows the members.
+                // A new member may have the leader's id before it has the members.
                 match self.info.facts().members.get(MemberId(id)) {
                     Some(row) => return Ok(Leader { id, peer_urls: row.peer_urls.clone() }),
                     None => tokio::time::sleep(LOOK_AGAIN).await,
@@ -73,8 +74,8 @@ impl LeaderWatch {
         if leader.peer_urls.is_empty() { Err(RequestError::NoLeader) } else { Ok(leader) }
     }
 
-    /// Asks the leader something for as long as it leads. `None` if it ceases to before it has answered: one
-    /// that was paused answers nobody, and the next one does.
+    /// Runs a request to the leader for as long as it leads. Returns `None` if it stops leading before it has answered:
+    /// a paused leader does not answer, but its successor does.
     pub async fn while_leading<T>(
         &self,
         leader: u64,
@@ -88,8 +89,8 @@ impl LeaderWatch {
         }
     }
 
-    /// Whether this member leads, as confirmed by a quorum, in one term from before the call until after
-    /// the confirmation. Does not wait any longer once it has ceased to lead.
+    /// Returns whether a quorum has confirmed that this member leads, in one term from before the call until after the
+    /// confirmation. Returns early when this member stops leading.
     pub async fn confirm_leadership(&self) -> bool {
         let member_status = self.info.member_status();
         let mut leadership = member_status.leadership();

@@ -1,12 +1,12 @@
-//! Renewing leases and looking at them: on the leader from memory, anywhere else by asking the leader.
+//! Renewal and lookup of leases: the leader answers from memory, other members forward to the leader.
 //!
-//! Any other member passes a question on to the leader's peer port and hands back what that says, trying again until the
-//! request timeout.
+//! A member that does not lead forwards the request to the leader's peer port and returns the leader's answer. It
+//! retries until the request timeout.
 //!
 //! # Not here
 //!
-//! What a question waits for and when it may be answered (`core::LeaseTask`), the clocks (`state::lease`), proposing the
-//! end of leases (`housekeeping`), the services that call this (`edge::services::lease`, `peer_port`).
+//! The waits and checks before an answer (`core::LeaseTask`), the clocks (`state::lease`), proposing the end of leases
+//! (`housekeeping`), and the services that call this module (`edge::services::lease`, `peer_port`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,15 +34,15 @@ use quorate_peer::pool::ConnectionPool;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// Where the leader takes renewals of other members.
+/// The path on which the leader receives renewals from other members.
 pub const RENEW_PATH: &str = "/leases";
-/// Where it tells them what is left of a lease.
+/// The path on which the leader returns the remaining time of a lease to other members.
 pub const TIME_TO_LIVE_PATH: &str = "/leases/internal";
 
-/// Longest answer of the leader that is read: a lease may have many keys.
+/// The maximum size of the leader's answer: a lease may have many keys.
 const ANSWER_BYTES_MAX: usize = 100 << 20;
 
-/// Why the leader could not be made to answer; asking again may help.
+/// Why the leader gave no usable answer; a retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -55,7 +55,7 @@ enum Unanswered {
     OtherLease,
 }
 
-/// See the module.
+/// Renews and looks up leases for clients and for other members.
 #[derive(Debug)]
 pub struct LeaseHolder {
     info: Arc<MemberInfo>,
@@ -63,12 +63,12 @@ pub struct LeaseHolder {
     reader: Arc<Reader>,
     proposer: Arc<Proposer>,
     leader: LeaderWatch,
-    /// For what the leader is asked on behalf of clients.
+    /// Connections to the leader, for requests on behalf of clients.
     to_leader: ConnectionPool,
 }
 
 impl LeaseHolder {
-    /// Of these handles.
+    /// Creates a lease holder from these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
@@ -80,8 +80,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Renews a lease for who may write all its keys, here or at the leader. Returns its lifetime in seconds, or `None`
-    /// if there is no such lease any more.
+    /// Renews a lease for a client that may write all its keys, here or at the leader. Returns its TTL in seconds, or
+    /// `None` if the lease no longer exists.
     pub async fn renew(
         &self,
         client: &Credentials,
@@ -105,8 +105,8 @@ impl LeaseHolder {
         }
     }
 
-    /// Looks at a lease, here or at the leader. `None` if there is no such lease. The header is left to the
-    /// caller.
+    /// Looks up a lease, here or at the leader. Returns `None` if there is no such lease. The caller fills in the
+    /// header.
     pub async fn time_to_live(
         &self,
         request: &LeaseTimeToLiveRequest,
@@ -136,7 +136,7 @@ impl LeaseHolder {
         self.answer(&mut LeaseTask::renew(id, false), None).await
     }
 
-    /// Looks at a lease for another member. `None` if the clock does not run here; `Some(None)` if there is no such
+    /// Looks up a lease for another member. `None` if the clock does not run here; `Some(None)` if there is no such
     /// lease.
     pub async fn time_to_live_here(
         &self,
@@ -147,7 +147,7 @@ impl LeaseHolder {
         Ok(answer.map(|answer| into_response(id, answer)))
     }
 
-    /// Waits for what the task names, until it is answered, or only the leader can answer it.
+    /// Runs the steps of the task until it has an answer. Returns `None` if only the leader can answer.
     async fn answer(
         &self,
         task: &mut LeaseTask,
@@ -172,7 +172,7 @@ impl LeaseHolder {
                     let kind = RequestKind::LeaseCheckpoint;
                     match self.proposer.propose_as_leader(term, *request, kind).await {
                         Ok(_) => {}
-                        // Another leads, or will soon.
+                        // Another member leads, or will lead soon.
                         Err(RequestError::ProposalDropped) => has_happened = false,
                         Err(error) => return Err(error),
                     }
@@ -200,8 +200,8 @@ impl LeaseHolder {
         self.access_control.confirm(pass).await
     }
 
-    /// Waits for a leader and asks it. `None` where that is this member by now, or it does not answer; then a while has
-    /// passed.
+    /// Waits for a leader and sends the request to it. Returns `None` after a pause if this member now leads, or if the
+    /// leader does not answer.
     async fn ask_leader<T>(
         &self,
         (id, path): (LeaseId, &str),

@@ -1,19 +1,19 @@
-//! Looking for members that hold something else than the others: by hashes of what each of them holds.
+//! Detection of members whose state differs from the others, by comparing hashes.
 //!
-//! Three checks, as etcd has them, and one of a member's own (`own`). [`check_before_serving`] compares this member with the others before it takes part,
-//! and keeps it from doing so. [`compare_periodically`] has the leader compare the whole keyspace with each member.
-//! [`compare_compactions`] has it compare the hashes that compactions leave behind, which costs members no scan of
-//! their own. What the last two find becomes an alarm, under which nothing is written any more until an operator
-//! has taken it back.
+//! There are three checks, as in etcd, and one of a member's own state (`own`). [`check_before_serving`] compares this
+//! member with the others before it starts to serve, and prevents the start if they differ. In [`compare_periodically`]
+//! the leader compares the whole keyspace with each member. In [`compare_compactions`] the leader compares the stored
+//! hashes of compactions, so that members need no extra scan. A difference found by the last two checks raises an
+//! alarm. No writes are accepted while the alarm is active, until an operator deactivates it.
 //!
 //! # Bounds
 //!
-//! A hash reads the whole keyspace once, on a thread of its own, and keeps none of it. Of compactions one at most waits
-//! to be hashed, and holds the file's former pages meanwhile; one that comes when another waits is not hashed.
+//! A hash reads the whole keyspace once, on its own thread, and keeps no copy. At most one compaction waits to be
+//! hashed, and it holds the former pages of the file meanwhile. A further compaction is not hashed.
 //!
 //! # Not here
 //!
-//! What a hash covers (`state::mvcc`), what the alarm forbids (`state::apply`), answering other members
+//! The contents of a hash (`state::mvcc`), the effect of the alarm (`state::apply`), and the answers to other members
 //! (`edge::peer_port`).
 
 mod own;
@@ -38,19 +38,19 @@ use crate::{Handles, Identity, RequestError};
 use quorate_net::runtime::blocking;
 use quorate_telemetry::log;
 
-/// Why a member does not take part.
+/// Why a member does not start to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// Others hold something else at the same revision.
+    /// Other members have different state at the same revision.
     #[error("{0:x} found data inconsistency with peers")]
     Inconsistent(u64),
-    /// This member's own data cannot be read.
+    /// This member's data cannot be read.
     #[error("{0:x} failed to fetch hash ({1})")]
     Unreadable(u64, #[source] MvccError),
 }
 
-/// Compares what this member holds with the others, before it takes part. Whoever cannot be asked, or is at another
-/// compaction, says nothing against it.
+/// Compares this member's state with the others before it starts to serve. A member that cannot be reached, or that is
+/// at another compaction, does not count as a difference.
 pub async fn check_before_serving(
     identity: &Identity,
     view: Arc<View>,
@@ -99,7 +99,7 @@ pub async fn check_before_serving(
     Ok(())
 }
 
-/// Has the leader compare the whole keyspace with what each member holds, every so often.
+/// Periodically compares the whole keyspace with each member, if this member leads.
 pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, faults: FaultReports) {
     log::info!(
         "enabled corruption checking",
@@ -108,7 +108,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
     );
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once, and there is nothing to compare then.
+    // The first tick is immediate, and there is nothing to compare yet.
     ticks.tick().await;
     loop {
         ticks.tick().await;
@@ -136,7 +136,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
     }
 }
 
-/// Why members were not compared.
+/// Why the members could not be compared.
 #[derive(Debug, thiserror::Error)]
 enum CompareError {
     #[error(transparent)]
@@ -145,8 +145,8 @@ enum CompareError {
     NoBarrier(#[from] RequestError),
 }
 
-/// Compares all members once. What a member holds that answers is held against this member's state before it was asked
-/// and after a quorum has confirmed that this member leads.
+/// Compares all members once. Each answer is compared with two states of this member: from before the request, and from
+/// after a quorum has confirmed that this member leads.
 async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let before = hash_now(handles).await?;
     let answers = survey(handles).take(&before).await;
@@ -165,7 +165,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     Ok(finding)
 }
 
-/// Whether it is this member that a quorum of the others contradicts.
+/// Whether a quorum of the others contradicts this member.
 fn is_bad(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
     matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }
@@ -175,7 +175,7 @@ async fn hash_now(handles: &Handles) -> Result<HashKv, MvccError> {
     blocking(move || view.hash_kv(0)).await
 }
 
-/// Has the leader compare the hashes that compactions have left with those of the others, every so often.
+/// Periodically compares the stored hashes of compactions with those of the other members, if this member leads.
 pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     log::info!(
         "enabled compaction hash checking",
@@ -194,8 +194,8 @@ pub async fn compare_compactions(handles: Arc<Handles>, period: Duration) {
     }
 }
 
-/// Goes through the hashes of compactions beyond the one at `checked`, newest first, until one tells something. Returns
-/// the newest on which all members have agreed.
+/// Compares the hashes of compactions after revision `checked`, newest first, until one gives a result. Returns the
+/// newest revision on which all members have agreed.
 async fn compare_remembered(handles: &Handles, checked: i64) -> i64 {
     let mut hashes = handles.reader.view().remembered_hashes();
     hashes.retain(|hash| hash.hash_revision > checked);
@@ -251,8 +251,8 @@ fn log_checked(count: usize) {
     log::info!("finished compaction hash check", "number-of-hashes-checked" = count);
 }
 
-/// Hashes the keyspace as it was before each compaction, as etcd does: tools and members that compare members ask for
-/// these hashes by the revisions of the compactions.
+/// Hashes the keyspace from before each compaction, as etcd does. Tools and members that compare members request these
+/// hashes by the revision of the compaction.
 pub async fn hash_compactions(handles: Arc<Handles>, faults: FaultReports) {
     loop {
         let (compaction, view) = handles.compactions.next().await;

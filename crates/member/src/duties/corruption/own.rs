@@ -1,18 +1,18 @@
-//! A member that judges its own state by what a quorum of the others holds (`--rebuild-corrupt-member`).
+//! A member's check of its own state against a quorum of the others (`--rebuild-corrupt-member`).
 //!
-//! [`keep_watch`] looks now and then, and whenever an alarm accuses this member. Where it holds something else than a
-//! quorum of the others, twice in a row, it stops taking part ([`crate::threads::fatal::End::Rebuild`]); the server fetches
-//! the state anew. Once what it holds is sound, an alarm that stands against it since before is taken back.
-//! [`is_held_by_quorum`] judges what is to become a member's state.
+//! [`keep_watch`] checks periodically, and when an alarm names this member. If this member's state differs from that of
+//! a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and the server
+//! fetches the state again. When the fetched state is sound, an earlier alarm against this member is deactivated.
+//! [`is_held_by_quorum`] checks a state before it becomes a member's state.
 //!
 //! # Invariants
 //!
-//! * Nothing is done where no quorum of voters agrees: two of two that differ, or three with three states, go on as
-//!   they are. Nor where all others are etcd's, which hand no state out.
+//! * A member keeps its state if no quorum of voters agrees (two of two that differ, or three with three states), or if
+//!   all other members are etcd's, which do not provide their state.
 //!
 //! # Not here
 //!
-//! Fetching the state (`server::bootstrap`), accusing others (`super`).
+//! Fetching the state (`server::bootstrap`), and raising alarms against other members (`super`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,17 +32,17 @@ use super::{hash_now, survey};
 use crate::threads::fatal::FaultReports;
 use crate::{Handles, Identity};
 
-/// How often a member looks whether it is accused.
+/// How often a member checks whether an alarm names it.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between two looks of a member that stays accused: each reads the whole keyspace.
+/// The pause between two checks while an alarm names this member; each check reads the whole keyspace.
 const ACCUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often in a row a quorum has to hold something else: what differs for a moment only, as hashes of etcd's members
-/// can where compactions pass, is no reason.
+/// How many checks in a row must find a difference. A brief difference is no reason to act: hashes of etcd's members
+/// can differ for a moment during compactions.
 const FINDINGS_MIN: u32 = 2;
 
-/// Whether a quorum of voters, whoever is to hold it not counted, holds what this hash stands for.
+/// Whether a quorum of voters has the state with this hash. The member that is to receive the state is not counted.
 pub async fn is_held_by_quorum(
     identity: &Identity,
     members: &Members,
@@ -54,8 +54,8 @@ pub async fn is_held_by_quorum(
     rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
 }
 
-/// Judges this member's state every so often, if at all, and when it is accused. `was_rebuilt` says that it was fetched
-/// anew when the member started.
+/// Checks this member's state periodically, if a period is given, and when an alarm names it. `was_rebuilt` means that
+/// the state was fetched again when the member started.
 pub async fn keep_watch(
     handles: Arc<Handles>,
     period: Option<Duration>,
@@ -125,7 +125,7 @@ pub async fn keep_watch(
     }
 }
 
-/// Whether any other member is of this program: those of etcd hand no state out.
+/// Whether any other member is a Quorate member: etcd's members do not provide their state.
 fn has_source(handles: &Handles) -> bool {
     let (own, facts) = (handles.info.id(), handles.info.facts());
     let gate = quorate_config::FeatureGate::CompactHashCheck.name();
@@ -133,14 +133,14 @@ fn has_source(handles: &Handles) -> bool {
     others.any(|member| handles.peers.setting_of(member.id.0, gate).is_some())
 }
 
-/// What the others say of this member's state.
+/// Compares this member's state with those of the others.
 async fn look(handles: &Handles) -> Result<Verdict, MvccError> {
     let held = hash_now(handles).await?;
     let answers = told(survey(handles).take(&held).await);
     Ok(verdict(handles, &held, &answers))
 }
 
-/// What these answers say of it.
+/// The verdict of these answers on this member's state.
 pub(super) fn verdict(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> Verdict {
     let facts = handles.info.facts();
     rules::judge(held, Some(handles.info.id()), &voters(&facts.members), answers)
@@ -159,7 +159,7 @@ fn is_accused(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id()])
 }
 
-/// Whether one does, or names nobody, which says that somebody is bad.
+/// Whether an alarm names this member, or names no member, which means that some member is corrupt.
 fn may_be_meant(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id(), rules::ANY_MEMBER])
 }

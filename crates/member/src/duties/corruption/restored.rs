@@ -1,8 +1,8 @@
-//! Comparing a member that was just restored with members that do not tell where their state comes from, as those of
-//! etcd, before it serves.
+//! Comparison of a restored member, before it serves, with members that do not publish the origin of their state, such
+//! as etcd's members.
 //!
-//! It has joined consensus by then and has applied what was committed. If the others were not restored from the same
-//! snapshot, their log was carried out on another state here, so the revisions or the hashes differ.
+//! By then the member has joined consensus and has applied the committed entries. If the others were not restored from
+//! the same snapshot, their log was applied to a different state here, so the revisions or the hashes differ.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::Handles;
 use quorate_state::mvcc::HashKv;
 use quorate_telemetry::log;
 
-/// How often a member is asked that cannot be compared: it does not answer, or has compacted meanwhile.
+/// The number of attempts with a member that cannot be compared because it does not answer or has compacted meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// Asks for the hash of whatever a member holds.
+/// Requests the hash of the member's newest revision.
 const NEWEST: HashKv = HashKv { hash: 0, hash_revision: 0, compact_revision: 0 };
 
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// A member that holds something else than this one, which was restored from a snapshot.
+/// A member whose state differs from this one, which was restored from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this member was restored from a snapshot, and member {member:x} holds something else at revision {revision}: \
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct HoldsOther {
     /// The other member.
     pub member: u64,
-    /// Where they differ.
+    /// The revision at which they differ.
     pub revision: i64,
 }
 
@@ -37,7 +37,7 @@ pub struct HoldsOther {
 ///
 /// # Errors
 ///
-/// One of them holds something else.
+/// One of them has a different state.
 pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), HoldsOther> {
     let mut left: Vec<u64> = others.to_vec();
     for _ in 0..ATTEMPTS {
@@ -61,7 +61,7 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), H
     Ok(())
 }
 
-/// Returns whether a comparison came about.
+/// Returns whether the comparison was possible.
 async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)

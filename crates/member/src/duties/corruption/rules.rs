@@ -1,7 +1,7 @@
-//! What hashes of several members say about them. Pure functions.
+//! Conclusions from the hashes of several members. Pure functions.
 //!
-//! Two hashes can be compared where they were taken at the same revision and leave out what the same compaction may have
-//! removed. Whoever is at another compaction, or does not answer, is neither accused nor cleared.
+//! Two hashes are comparable if they were taken at the same revision and exclude what the same compaction may have
+//! removed. A member that is at another compaction, or that does not answer, is neither accused nor cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use quorate_state::mvcc::HashKv;
 
 use super::survey::Answer;
 
-/// Stands for a member that cannot be told.
+/// The id used if the corrupt member cannot be identified.
 pub(super) const ANY_MEMBER: u64 = 0;
 
-/// What the leader holds, before the others were asked and after.
+/// The leader's hashes from before and after the other members were queried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) member: u64,
@@ -20,14 +20,14 @@ pub(super) struct Progress {
     pub(super) after: HashKv,
 }
 
-/// A member that holds what it must not.
+/// A member whose state is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) member: u64,
     pub(super) difference: Difference,
 }
 
-/// What is the matter with it.
+/// The difference that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Difference {
     #[error("its own hash has changed at revision {revision}: {before}, then {after}")]
@@ -44,7 +44,7 @@ pub(super) enum Difference {
     Hash { revision: i64, follower: u32, leader: u32 },
 }
 
-/// Compares all members that have answered with the leader; the first difference counts.
+/// Compares the answers of all members with the leader's state, and returns the first difference.
 pub(super) fn compare(own: &Progress, answers: &[(u64, Answer)]) -> Option<Finding> {
     let Progress { member, before, after } = *own;
     let revision = before.hash_revision;
@@ -75,17 +75,17 @@ pub(super) fn compare(own: &Progress, answers: &[(u64, Answer)]) -> Option<Findi
     })
 }
 
-/// Whether members agree on what a compaction was made of.
+/// Whether the members agree on the hash of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// There are no others.
+    /// There are no other members.
     Alone,
-    /// All that could be compared have the same, but not all could.
+    /// All comparable members have the same hash, but some could not be compared.
     AsFarAsKnown,
-    /// All have the same.
+    /// All members have the same hash.
     Whole,
-    /// There are different ones. Accused is whoever is not with a majority of all members, in the order of ids, or
-    /// [`ANY_MEMBER`] where there is no such majority.
+    /// Hashes differ. The accused are the members outside the majority of all members, in the order of ids, or
+    /// [`ANY_MEMBER`] if there is no such majority.
     None { accused: Vec<u64> },
 }
 
@@ -118,19 +118,19 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
     Agreement::None { accused }
 }
 
-/// What the others' hashes say of what this member holds.
+/// The verdict of the others' hashes on this member's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A quorum holds the same.
+    /// A quorum has the same state.
     Sound,
-    /// A quorum of the others holds something else, all of them the same.
+    /// A quorum of the others agrees on a different state.
     Bad { hash: u32 },
-    /// Too few could be compared, or they do not agree.
+    /// Too few members could be compared, or they do not agree.
     Unknown,
 }
 
-/// Judges what is held here by what the other voters hold. `own` is counted for it if it votes; what is to take the place
-/// of a member's state has no vote (`None`).
+/// Judges this member's state by the states of the other voters. `own` counts for the state if it votes; a state that
+/// is to replace a member's state has no vote (`None`).
 pub(super) fn judge(
     held: &HashKv,
     own: Option<u64>,

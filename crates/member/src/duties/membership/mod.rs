@@ -1,8 +1,8 @@
-//! Changing who is in the cluster: what a member checks before it proposes a change, and the promotion of
-//! learners, which only the leader can judge and others pass on to it.
+//! Membership changes: the checks before a change is proposed, and the promotion of learners, which only the leader can
+//! check and other members forward to it.
 //!
-//! A change is checked here for what it would do to the quorum, as far as this member can see, then goes
-//! through the log, and is judged again by every member when it is applied.
+//! A member first checks the effect of a change on the quorum, as far as it can see. The change then goes through the
+//! log, and every member checks it again when it is applied.
 //!
 //! # Not here
 //!
@@ -30,7 +30,7 @@ use quorate_telemetry::log;
 /// How long a peer must have been connected to be counted on.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// Checks and proposes membership changes.
 #[derive(Debug)]
 pub struct Membership {
     info: Arc<MemberInfo>,
@@ -43,7 +43,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Of these handles.
+    /// Creates it from these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
             info: Arc::clone(&handles.info),

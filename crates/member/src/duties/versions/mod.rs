@@ -1,12 +1,12 @@
-//! Versions at run time: the leader agrees with its members on the cluster's, each member has its file follow,
-//! and a downgrade is begun by an operator and ended by the leader.
+//! Versions at run time: the leader agrees with its members on the cluster version, each member's file follows it, and
+//! a downgrade is started by an operator and ended by the leader.
 //!
-//! A member that is held back (`--hold-cluster-version`) counts as the older version everywhere here: the
-//! cluster then never rises above it, and its directory stays one that the older release can take over.
+//! A member with `--hold-cluster-version` counts as the older version everywhere in this module. The cluster version
+//! then never rises above the older version, and the older release can still open the member's directory.
 //!
 //! # Not here
 //!
-//! What is stored (`state::versions`), following the cluster version in the file (`applier`).
+//! The stored versions (`state::versions`), and the storage version of the file (`applier`).
 
 mod downgrade;
 mod rules;
@@ -29,7 +29,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_version::QUORATE_VERSION;
 
-/// How often versions are looked at.
+/// How often versions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 /// How long a start waits for versions.
