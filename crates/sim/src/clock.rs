@@ -1,7 +1,7 @@
-//! Virtual time, and the clocks that members read of it.
+//! Virtual time, and the clocks of the members, which are derived from it.
 //!
-//! The world's time only ever goes on. A member's clock never goes back either, but it has its own beginning and its
-//! own pace, and stands still with nothing.
+//! The world's time never decreases. A member's clock never decreases either, but it has its own origin and rate, and
+//! it never stops.
 
 use std::time::{Duration, Instant};
 

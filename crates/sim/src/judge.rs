@@ -1,16 +1,16 @@
-//! Whether a run was right: what is looked at while it goes on, and what is left for its end.
+//! Checks that a run is correct, while it is under way and at its end.
 //!
-//! The judge follows the log by itself. Whatever any member says is committed is carried out once, by a state that
-//! never crashes, never compacts and has no file; what members hold is compared with that: at every published index its
-//! revision, and now and then (at every start, above all) every key at revisions of chance. So nothing may be lost,
-//! half applied or applied twice, whatever has crashed.
+//! The judge follows the log independently. It applies every entry that any member reports as committed, once, to a
+//! state that never crashes, never compacts and has no file. It compares the members with that state: the revision at
+//! every published index, and every key at random revisions from time to time (above all at every start). So no crash
+//! may cause a change to be lost, half applied or applied twice.
 //!
-//! # What is looked at
+//! # Checks
 //!
-//! * Members never contradict each other about what is committed, who leads a term, and whom somebody voted for.
-//! * What a member has promised before a crash (its term, its vote, what it has acknowledged) it keeps.
+//! * Members never contradict each other about committed entries, the leader of a term, or the vote of a member.
+//! * A member keeps the promises that it made before a crash: its term, its vote, the entries that it acknowledged.
 //! * Members at equal revisions have equal hashes.
-//! * What clients saw can have been: [`quorate_history_checker`].
+//! * The results that clients saw are possible: [`quorate_history_checker`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::{Context, Poll, Waker};
@@ -45,7 +45,7 @@ struct Digest {
     known_in: Term,
 }
 
-/// See the module.
+/// The reference state of a run, and the facts that members and clients have reported.
 #[derive(Debug)]
 pub struct Judge {
     truth: State,
@@ -57,7 +57,7 @@ pub struct Judge {
     hashes: BTreeMap<(i64, i64), (u32, usize)>,
     /// What clients saw.
     pub history: History,
-    /// The first thing that was wrong.
+    /// The first failure.
     wrong: Option<String>,
 }
 
@@ -91,14 +91,14 @@ impl Judge {
         }
     }
 
-    /// Something is wrong.
+    /// Records a failure, unless there already is one.
     pub fn object(&mut self, what: impl FnOnce() -> String) {
         if self.wrong.is_none() {
             self.wrong = Some(what());
         }
     }
 
-    /// What is wrong, if anything is.
+    /// The first failure, if there is one.
     #[must_use]
     pub fn verdict(&self) -> Option<&str> {
         self.wrong.as_deref()
@@ -135,7 +135,7 @@ impl Judge {
         self.truth.alarms().of_kind(kind).next().map(|alarm| alarm.member.0)
     }
 
-    /// A member says that these are committed.
+    /// Records that a member reports these entries as committed.
     pub fn note_committed(&mut self, host: usize, entries: &[Entry]) {
         for entry in entries {
             let known = self.committed();

@@ -1,17 +1,17 @@
-//! Whole clusters in one thread, in virtual time, from a seed.
+//! A deterministic simulator: it runs whole clusters in one thread, in virtual time, from a seed.
 //!
-//! The members are real: consensus, log, state machine, snapshots and backend are those of production (`core` and what
-//! it stands on), over disks ([`quorate_storage::disk::FaultyDisk`]), a network ([`network`]) and clocks ([`clock`]) that fail as the real ones do,
-//! and more often. Clients ask and write down what they are told; an operator changes the members, and makes mistakes.
-//! A [`judge`] looks on.
+//! The members run production code: consensus, log, state machine, snapshots and backend (`core` and the crates below
+//! it). Disks ([`quorate_storage::disk::FaultyDisk`]), the network ([`network`]) and clocks ([`clock`]) are simulated.
+//! They fail as real ones do, but more often. Clients send requests and record the responses; an operator changes the
+//! members and makes mistakes. A [`judge`] checks the run.
 //!
-//! What a run is like is drawn from its seed ([`plan`]); the rest is a function of that ([`world`]), down to the byte.
-//! A run that fails is made smaller ([`run::shrink`]), and states that should be come to sometimes are counted ([`seen`]).
+//! The seed determines the plan of a run ([`plan`]), and the plan determines every byte of the run ([`world`]). A
+//! failing run is reduced ([`run::shrink`]). Rare states that runs should reach are counted ([`seen`]).
 //!
 //! # Not here
 //!
-//! Threads, sockets and the order in which the shell's threads are started and stopped. `docs/testing.md` lists what of
-//! the shell is imitated, and why.
+//! Threads, sockets and the order in which the shell starts and stops its threads. `docs/testing.md` lists the parts of
+//! the shell that are imitated, and why.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

@@ -1,7 +1,8 @@
-//! The network between hosts: what is lost, late, twice, out of order, or cut off in one direction or both.
+//! The network between hosts: it loses, delays, duplicates and reorders messages, and cuts links in one or both
+//! directions.
 //!
-//! Streams of production keep their order as long as they stand, so a message overtakes another only where the run
-//! has reordering. What is on its way when a link is cut is lost, or not.
+//! Production's streams keep their order while they are connected, so a message overtakes another only in runs with
+//! reordering. When a link is cut, messages in flight are lost or still arrive.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +11,13 @@ use quorate_seeded_random::SplitMix64;
 use crate::clock::Micros;
 use crate::plan::{Kind, Plan};
 
-/// How many messages may be on their way from one host to another. More are dropped, as a full queue does.
+/// The most messages in flight from one host to another. Further messages are dropped, as by a full queue.
 pub const IN_FLIGHT_MAX: usize = 4_096;
 
-/// See the module.
+/// The links between all hosts, and the messages in flight on them.
 #[derive(Debug)]
 pub struct Network {
-    /// Directions in which nothing comes through.
+    /// Directions in which no message arrives.
     cut: BTreeSet<(usize, usize)>,
     /// When the last message of a direction arrives.
     last: Vec<Vec<Micros>>,
@@ -27,7 +28,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network of so many hosts, in which all is well.
+    /// A network of this many hosts, without cut links.
     #[must_use]
     pub fn new(hosts: usize) -> Self {
         Self {
@@ -39,7 +40,7 @@ impl Network {
         }
     }
 
-    /// Whether anything comes through in this direction.
+    /// Whether messages can pass in this direction.
     #[must_use]
     pub fn is_open(&self, from: usize, to: usize) -> bool {
         !self.cut.contains(&(from, to))
@@ -69,12 +70,12 @@ impl Network {
         self.resets[from] + self.resets[to]
     }
 
-    /// Mends what is cut.
+    /// Restores all cut links.
     pub fn mend(&mut self) {
         self.cut.clear();
     }
 
-    /// From now on nothing is lost, late or twice.
+    /// Restores all links; from now on no message is lost, delayed or duplicated.
     pub fn calm(&mut self) {
         self.mend();
         self.is_calm = true;
@@ -110,7 +111,7 @@ impl Network {
         arrivals
     }
 
-    /// A message has arrived, or has come to nothing.
+    /// Records that a message has arrived or was dropped.
     pub fn note_arrival(&mut self, from: usize, to: usize) {
         self.in_flight[from][to] -= 1;
     }

@@ -1,9 +1,9 @@
-//! What a seed draws: which things go wrong in a run, how often, and what the cluster and its clients are like.
+//! The plan that a seed determines: the kinds of faults in a run, their frequency, the cluster and its clients.
 //!
-//! Every run has its own mix ("swarm testing"): most kinds of faults are absent from it, so that those that are there
-//! meet undisturbed, and every pair of them meets in some run. Half of all runs have a theme ([`Theme`]), of which
-//! there is much, and little else. A run can be had without kinds that its seed has drawn, or shorter; nothing else
-//! changes by that, so that a failing run can be made smaller.
+//! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from a run, so that the others interact
+//! undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme ([`Theme`]): much of
+//! one thing, and little else. A run can be repeated without some of the kinds that its seed drew, or shorter. Nothing
+//! else changes, so that a failing run can be reduced.
 
 mod theme;
 
@@ -145,7 +145,7 @@ pub struct Less {
     pub seconds_max: Option<u64>,
 }
 
-/// See the module.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What everything is drawn from.

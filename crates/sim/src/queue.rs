@@ -1,10 +1,10 @@
-//! What happens when: events by time, and those of one time in the order in which they were put there.
+//! Pending events by time; events of the same time keep their order of insertion.
 
 use std::collections::BTreeMap;
 
 use crate::clock::Micros;
 
-/// See the module.
+/// The pending events, ordered by time and then by insertion.
 #[derive(Debug)]
 pub struct Queue<E> {
     events: BTreeMap<(Micros, u64), E>,

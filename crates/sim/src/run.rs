@@ -1,4 +1,4 @@
-//! A run by its seed, and the smallest run that still fails as it does.
+//! Runs a seed, and reduces a failing run to the smallest one that still fails in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;

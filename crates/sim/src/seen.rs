@@ -1,4 +1,4 @@
-//! Rare states: those that runs should come to, counted, so that it is known which they never come to.
+//! Counts of the rare states that runs should reach, which show the states that no run reaches.
 
 use std::collections::BTreeMap;
 
@@ -66,12 +66,12 @@ pub const SOMETIMES: &[&str] = &[
 pub struct Seen(BTreeMap<String, u64>);
 
 impl Seen {
-    /// It has happened.
+    /// Counts one occurrence.
     pub fn note(&mut self, what: &str) {
         self.add(what, 1);
     }
 
-    /// It has happened so often.
+    /// Counts this many occurrences.
     pub fn add(&mut self, what: &str, count: u64) {
         match self.0.get_mut(what) {
             Some(known) => *known += count,
@@ -79,17 +79,17 @@ impl Seen {
         }
     }
 
-    /// All that another has counted, too.
+    /// Adds the counts of another.
     pub fn merge(&mut self, other: &Self) {
         other.0.iter().for_each(|(what, count)| self.add(what, *count));
     }
 
-    /// Everything that was counted.
+    /// All counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(what, count)| (what.as_str(), *count))
     }
 
-    /// What should have happened and never has.
+    /// The expected states that were never reached.
     pub fn never(&self) -> impl Iterator<Item = &'static str> + use<'_> {
         SOMETIMES.iter().copied().filter(|what| !self.0.contains_key(*what))
     }

@@ -1,4 +1,4 @@
-//! Runs as a whole: they repeat, and they can fail.
+//! Tests of whole runs: a run is repeatable, and a run can fail.
 
 use std::cell::RefCell;
 use std::rc::Rc;

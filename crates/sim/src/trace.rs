@@ -1,6 +1,6 @@
-//! What happened, as a number that tells two runs apart, and as text where somebody reads it.
+//! The trace of a run: a checksum of its events, which tells two runs apart, and optional text for a reader.
 //!
-//! The number is made of everything that happens; the text is of no influence on it.
+//! Every event changes the checksum; the text does not influence it.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::clock::{MILLI, Micros};
 /// Where the text goes, line by line, as it happens.
 pub type Sink = Box<dyn FnMut(String)>;
 
-/// See the module.
+/// The checksum of a run so far, and the sink of its text.
 #[derive(Default)]
 pub struct Trace {
     sum: u64,

@@ -1,4 +1,4 @@
-//! Between what histories are written in and what the API says.
+//! Translates between the types of histories and those of the API.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request as PbRequest;

@@ -1,13 +1,14 @@
-//! A run: hosts with their disks and processes, the network between them, clients, an operator, and what goes wrong.
+//! A run: hosts with their disks and processes, the network between them, clients, an operator, and faults.
 //!
-//! One event happens after the other, by virtual time; whatever is drawn is drawn from one generator. So a run is a
-//! function of its plan.
+//! Events happen one after another in virtual time, and all random numbers come from one generator. A run is therefore
+//! a function of its plan.
 //!
-//! # How a run goes
+//! # Phases of a run
 //!
-//! The founders start. For the plan's time things go wrong, while clients ask and the operator acts. Then the network
-//! is mended, disks are well, and the operator brings back what can be brought back: within a bounded time every
-//! member has to serve, and to hold the same. At last what clients saw is checked.
+//! The founding members start. For the duration of the plan, faults occur while clients send requests and the operator
+//! acts. Then the network and the disks are repaired, and the operator restores every member that can be restored.
+//! Within a bounded time every member must serve and hold the same state. At the end the results that clients saw are
+//! checked.
 
 mod client;
 mod ending;
@@ -41,7 +42,7 @@ use crate::trace::{Sink, Trace};
 /// More events than any run has: one that goes round in circles comes to an end.
 const EVENTS_MAX: u64 = 20_000_000;
 
-/// Something that happens.
+/// An event of a run.
 #[derive(Debug)]
 enum Event {
     /// A process is started on a host.
@@ -117,7 +118,7 @@ enum Event {
     Probe,
 }
 
-/// What a run has come to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
     /// Virtual time of the cluster.
@@ -132,7 +133,7 @@ pub struct Run {
     pub wrong: Option<String>,
 }
 
-/// See the module.
+/// The whole state of a run.
 #[derive(Debug)]
 pub struct World {
     plan: Plan,

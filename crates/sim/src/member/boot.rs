@@ -1,7 +1,8 @@
 //! Starts a member from its disk.
 //!
-//! Whether and how it starts is production's decision ([`quorate_core::bootstrap`]). Simulated are the answers of other
-//! members ([`Others`]), and the order in which the files are opened, which is that of `server::bootstrap`.
+//! Production code decides whether and how the member starts ([`quorate_core::bootstrap`]). The answers of other
+//! members ([`Others`]) are simulated, and so is the order in which the files are opened, which is that of
+//! `server::bootstrap`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a member can be asked, and what it can say.
+//! The requests that a member accepts, and its replies.
 
 use quorate_api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, InternalRaftRequest, LeaseGrantRequest,

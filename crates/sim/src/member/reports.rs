@@ -1,4 +1,4 @@
-//! What the backend reports, carried to the other machines.
+//! Sends the reports of the backend to the other machines.
 
 use quorate_core::{Job, Report};
 use quorate_node::Event;

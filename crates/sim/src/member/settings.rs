@@ -1,4 +1,4 @@
-//! What a member is told at its start: the flags that may matter, and the sizes of its files.
+//! The settings of a member at its start: the flags that may matter, and the sizes of its files.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use quorate_storage::{bolt, wal};
 
 use crate::clock::{MILLI, Micros};
 
-/// See the module.
+/// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Between two ticks.

@@ -1,11 +1,11 @@
-//! Of which term each entry of a member's log is, as its own consensus has told: what is checked of a new leader.
+//! The term of each entry of a member's log, as its own consensus has reported it. The checks of a new leader use it.
 
 use std::collections::BTreeMap;
 
 use quorate_node::Persist;
 use quorate_raft::{Entry, LogIndex, Term};
 
-/// See the module.
+/// The terms of a member's log entries.
 #[derive(Clone, Debug, Default)]
 pub struct Terms(BTreeMap<LogIndex, Term>);
 

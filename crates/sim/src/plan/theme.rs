@@ -1,5 +1,7 @@
-//! What a run is about. Where everything may go wrong at once, little of it goes far: a cluster that loses its leader
-//! every second takes no snapshots. So half of all runs have one thing pronounced, and others seldom.
+//! The theme of a run.
+//!
+//! Where every kind of fault may occur at once, no scenario gets far: a cluster that loses its leader every second
+//! takes no snapshots. So half of all runs emphasize one thing, and other things are rare in them.
 
 use std::fmt;
 
@@ -10,7 +12,7 @@ use quorate_state::watch::{CatchUpLimits, QueueLimits};
 use super::{Kind, Plan, one_of};
 use crate::clock::{MILLI, Micros, SECOND};
 
-/// See the module.
+/// The theme of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
     /// Nothing in particular.

@@ -1,6 +1,6 @@
-//! Clients: what they ask, whom, how long they wait, and what is written down of it.
+//! Clients: their requests, the members that they choose, their timeouts, and the history of their operations.
 //!
-//! A client asks one thing at a time. Everything that it is told, or not told, is written into the history.
+//! A client has one request at a time. The history records every response, and every missing response.
 
 mod kv;
 mod lease;

@@ -1,7 +1,7 @@
-//! The end of a run: nothing goes wrong any more, and the cluster has to come back within a bounded time.
+//! The end of a run: faults stop, and the cluster must recover within a bounded time.
 //!
-//! It is back when every member of it serves, all have applied the same, and no host is left that the operator has
-//! something to do about. A cluster that has lost its quorum for good is let off.
+//! It has recovered when every member serves, all members have applied the same entries, and no host needs the
+//! operator. A cluster that has permanently lost its quorum is exempt.
 
 use quorate_history_checker::{FaultFree, Moment};
 
@@ -15,7 +15,7 @@ use crate::plan::Kind;
 /// other.
 const SERVES_WITHIN: Micros = 90 * SECOND;
 
-/// Time for what is under way to come to rest.
+/// The time in which requests and entries under way complete.
 const SETTLE: Micros = 10 * SECOND;
 
 /// Clients have stopped for so long at least.
@@ -31,10 +31,10 @@ const LEASE_GRACE: Micros = 2 * SECOND;
 /// Between two questions to every member.
 const PROBE_EVERY: Micros = 500 * MILLI;
 
-/// See the module.
+/// The progress of the end of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// Nothing goes wrong any more.
+    /// Faults have stopped.
     pub(super) is_calm: bool,
     since: Micros,
     /// When each host has answered last.
@@ -46,7 +46,7 @@ pub(super) struct Ending {
 }
 
 impl World {
-    /// From now on nothing goes wrong.
+    /// Stops all faults and repairs the machines.
     pub(super) fn calm(&mut self) {
         self.tell(|| "calm".to_owned());
         self.ending.is_calm = true;

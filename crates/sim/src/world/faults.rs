@@ -1,4 +1,4 @@
-//! What goes wrong with machines, disks, clocks and links, one thing at a time, as the plan has it.
+//! Faults of machines, disks, clocks and links, one at a time, as the plan determines.
 
 use quorate_raft::Role;
 use quorate_storage::disk::{Fault, Faults, FaultsHit, IO_ERROR, Operation};

@@ -1,4 +1,4 @@
-//! Hosts: a disk, and on it a process that starts, has its turns, and comes to its end one way or another.
+//! Hosts: a disk and the process on it, which starts, takes its turns, and ends in one of several ways.
 
 use quorate_core::bootstrap::{Cluster, Refusal};
 use quorate_core::incoming::{self, Sender};

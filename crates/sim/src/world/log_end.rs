@@ -1,4 +1,5 @@
-//! What is behind the last record of a log that has been opened: zeros, and nothing that the next start could read.
+//! Checks the bytes behind the last record of an opened log: they must be zeros, so that the next start cannot read
+//! them.
 
 use std::path::PathBuf;
 

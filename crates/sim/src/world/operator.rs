@@ -1,11 +1,12 @@
-//! The operator: who adds, promotes, removes and replaces members, looks after the store, and makes mistakes.
+//! The operator: it adds, promotes, removes and replaces members, maintains the store, and makes mistakes.
 //!
-//! What is to be done next follows from what there is: members, hosts, processes. So whatever fails is tried again in
-//! another shape, and the same acts bring a broken cluster back at the end of a run.
+//! The next action follows from the current state: members, hosts, processes. So a failed action is retried in another
+//! form, and the same actions restore a broken cluster at the end of a run.
 //!
 //! # Mistakes
 //!
-//! They are in `mistakes` and `exchange`. What the real program refuses, it must refuse here ([`World::judge_refusal`]).
+//! They are in `mistakes` and `exchange`. A start that the real program refuses must be refused here too
+//! ([`World::judge_refusal`]).
 
 mod accounts;
 mod exchange;
@@ -35,7 +36,7 @@ const MEND_EVERY: u64 = 200 * MILLI;
 /// How long a moment to cut links is looked for.
 const LOOKS: u32 = 400;
 
-/// See the module.
+/// The state of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     /// What it waits for, and what is noted when that is done.

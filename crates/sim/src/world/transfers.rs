@@ -1,5 +1,6 @@
-//! Snapshots on their way: a piece at a time, while everything else goes on, and perhaps not to their end. What a
-//! receiver accepts is production's decision ([`quorate_core::incoming`]).
+//! Snapshot transfers: snapshots arrive in pieces, while other events happen, and a transfer may break off.
+//!
+//! Production code decides which snapshots a receiver accepts ([`quorate_core::incoming`]).
 
 use quorate_core::incoming::{Arriving, Refused, Sender, Snapshot};
 use quorate_raft::{Message, SnapshotOutcome};
@@ -9,7 +10,7 @@ use super::{Event, World};
 use crate::clock::{MILLI, Micros};
 use crate::plan::Kind;
 
-/// See the module.
+/// A snapshot on its way from one host to another.
 #[derive(Debug)]
 pub(super) struct Transfer {
     from: (usize, u64),
@@ -93,7 +94,7 @@ impl World {
         }
     }
 
-    /// Has the sender told how it went.
+    /// Reports the outcome to the sender.
     fn end_transfer(&mut self, (from, life): (usize, u64), peer: u64, is_done: bool) {
         let host = &mut self.hosts[from];
         let Some(process) = host.process.as_mut().filter(|_| host.life == life) else { return };

@@ -1,5 +1,5 @@
-//! What clients ask of the key space: mostly small things of few keys, so that they meet, and now and then something
-//! large, odd or beyond a bound.
+//! The key-value requests of clients: mostly small requests on few keys, so that they conflict, and sometimes a large
+//! or odd request, or one that exceeds a bound.
 
 use bytes::Bytes;
 use quorate_history_checker::{

@@ -1,4 +1,4 @@
-//! What clients ask about leases, of which they all know.
+//! The lease requests of clients. All clients share the known leases.
 
 use quorate_history_checker::{Moment, Request};
 

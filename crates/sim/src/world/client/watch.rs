@@ -1,4 +1,5 @@
-//! Watchers: each on a stream of its own, read quickly or slowly, cancelled, broken and begun again where it ended.
+//! Watchers: each has its own stream, reads quickly or slowly, is cancelled or disconnected, and resumes where it
+//! ended.
 
 use std::task::{Context, Poll, Waker};
 

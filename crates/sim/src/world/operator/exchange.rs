@@ -1,9 +1,11 @@
-//! The directories of two members are exchanged, so that each runs at the other's place: as when volumes are attached the
-//! wrong way round after maintenance. Its log tells a member who it is, whatever its flags say; nothing is lost, and
-//! somebody notices after a while.
+//! Exchanges the directories of two members, so that each runs in the place of the other, as when volumes are attached
+//! the wrong way round after maintenance.
 //!
-//! A copy of a directory beside its owner is not tried: of two who go by one name and remember different things, no
-//! consensus can make one.
+//! A member takes its identity from its log, whatever its flags say. No data is lost, and the operator reverses the
+//! exchange after a while.
+//!
+//! A copy of a directory beside its owner is not tried: no consensus can reconcile two processes that have the same
+//! identity and different state.
 
 use super::super::hosts::Host;
 use super::super::{Event, World};
