@@ -102,7 +102,7 @@ async fn ineffective_security_settings_prevent_the_start(kind: Kind) {
 async fn flags_removed_by_etcd_are_refused_by_name(kind: Kind) {
     let ended = ends(kind, &["--experimental-initial-corrupt-check=true", "--enable-v2"], &[]);
     assert_eq!(ended.code, Some(2));
-    for text in ["--feature-gates=InitialCorruptCheck=true instead", "there is no v2 API"] {
+    for text in ["use --feature-gates=InitialCorruptCheck=true", "there is no v2 API"] {
         assert!(ended.stderr.contains(text), "{ended:?}");
     }
     let server = Options::new(kind)

@@ -49,7 +49,7 @@ async fn a_member_starts_on_a_disk_without_space_for_a_segment(kind: Kind) {
     for megabytes in [40, 10, 1] {
         let Some(disk) = SmallDisk::new(megabytes) else { return };
         let mut server = disk.prepare(Options::new(kind)).start().await;
-        assert!(server.log().contains("no room to preallocate"), "{megabytes} MB");
+        assert!(server.log().contains("no disk space to preallocate"), "{megabytes} MB");
         write_history(&server.client(), 20, 5_000).await;
         free_space(&server.client()).await;
         server.kill();

@@ -494,7 +494,7 @@ async fn verify_reports_the_condition_of_a_directory(kind: Kind) {
     let offset = usize::try_from(last["offset"].as_u64().unwrap()).unwrap();
     std::fs::write(&segment, &log[..offset]).unwrap();
     let cut = verify();
-    assert!(cut.stdout.contains("it has lost entries"), "{cut:?}");
+    assert!(cut.stdout.contains("the log has lost entries"), "{cut:?}");
     assert!(cut.code == Some(1) && complaint(&cut).contains("do not start a member"), "{cut:?}");
 
     // A changed byte within the log, and one in the backend file.
