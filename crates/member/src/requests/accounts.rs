@@ -1,11 +1,11 @@
-//! Logging in, and changing users, for clients of this member: what has to be done before the log is asked.
+//! Logins and changes of users for clients of this member: the work before a request is proposed.
 //!
-//! A password is looked at by the member that was asked, and hashed by it: the log holds hashes alone. Whether
-//! anything changed while that took its time is asked afterwards.
+//! The member that receives a password checks or hashes it: the log holds only hashes. A login is repeated if users have
+//! changed during the check.
 //!
 //! # Not here
 //!
-//! Whether who asks may (`state::apply`, by every member alike), and the service (`edge::services::auth`).
+//! Permissions (`state::apply`, on every member), and the service (`edge::services::auth`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,13 +30,13 @@ use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
 
-/// Letters of the part of a token that nobody can guess.
+/// The number of letters in the random part of a token.
 const PREFIX_LETTERS: usize = 16;
 
 /// The letters.
 const ALPHABET: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// See the module.
+/// Logins and changes of users.
 #[derive(Debug)]
 pub struct Accounts {
     pub(crate) info: Arc<MemberInfo>,
@@ -48,7 +48,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// How many passwords wait.
+    /// The number of waiting and of refused passwords.
     #[must_use]
     pub fn passwords_load(&self) -> PasswordsLoad {
         self.passwords.load()
@@ -60,7 +60,7 @@ impl Accounts {
         self.access_control.view().user(name).is_some()
     }
 
-    /// Gives a token to who knows the password of a user, whatever he shows.
+    /// Issues a token for a user name and its password. Other credentials of the client are ignored.
     pub async fn authenticate(
         &self,
         client: &Client,
@@ -91,7 +91,7 @@ impl Accounts {
             if let Provider::Signed(_) = &self.access_control.provider {
                 response.token = self.sign(user, auth_revision).await?;
             }
-            // Who was told apart by a password that is one no more begins anew.
+            // If users have changed meanwhile, the password may no longer be valid: the login is repeated.
             if self.access_control.revision() == revision {
                 return Ok(response);
             }
@@ -101,7 +101,7 @@ impl Accounts {
         }
     }
 
-    /// Signs a token, where passwords are looked at: it takes a while, too.
+    /// Signs a token on the password threads: a signature takes long, too.
     async fn sign(&self, user: &str, revision: u64) -> Result<String, RequestError> {
         let (access_control, name) = (Arc::clone(&self.access_control), user.to_owned());
         let sign = move || match &access_control.provider {
@@ -116,7 +116,7 @@ impl Accounts {
         })
     }
 
-    /// Looks at a password. Returns the revision of users as of which it is right.
+    /// Checks a password. Returns the revision of users at which it is valid.
     async fn check_password(
         &self,
         source: LoginSource,
@@ -138,7 +138,7 @@ impl Accounts {
             return Ok(revision);
         }
         if let Some(left_out) = self.refusals.admits() {
-            // The name of a user that does not exist may be anything, even a password.
+            // A name without a user may be any text, even a password.
             let name = hash.map_or("", |_| name);
             log::warn!(
                 "refused a login",
@@ -150,7 +150,7 @@ impl Accounts {
         Err(AuthRefusal::AuthenticationFailed.into())
     }
 
-    /// Puts a hash in place of a new user's password.
+    /// Replaces the password of a new user with its hash.
     pub async fn hash_new(
         &self,
         client: &Credentials,
@@ -164,7 +164,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// Puts a hash in place of a user's other password. Without one, the hash that the request brings counts.
+    /// Replaces the new password of a user with its hash. Without a password, the hash in the request is used.
     pub async fn hash_other(
         &self,
         client: &Credentials,
@@ -177,10 +177,11 @@ impl Accounts {
         Ok(())
     }
 
-    /// Hashes a password as it travels in the log, for who may change users: others are to cost nothing.
+    /// Hashes a password for the log. Only administrators may change users, so other clients are refused before the
+    /// expensive hash.
     async fn hash(&self, client: &Credentials, password: &str) -> Result<String, RequestError> {
         if self.access_control.check_admin(client).is_err() {
-            // He may have been made an administrator a moment ago, by another member.
+            // Another member may have granted the role a moment ago.
             self.reader.read_barrier().await?;
             self.access_control.check_admin(client)?;
         }
@@ -190,11 +191,11 @@ impl Accounts {
     }
 }
 
-/// Letters that nobody can guess, for a token.
+/// The random letters of a token.
 fn token_prefix() -> Result<String, RequestError> {
     let mut prefix = String::with_capacity(PREFIX_LETTERS);
     let mut bytes = [0; 2 * PREFIX_LETTERS];
-    // Bytes beyond are passed over, so that all letters are as likely.
+    // Bytes from this limit on are skipped, so that all letters have the same probability.
     let beyond = u8::MAX - u8::MAX % 52;
     while prefix.len() < PREFIX_LETTERS {
         getrandom::fill(&mut bytes)

@@ -1,4 +1,4 @@
-//! Administering: orders to the threads that own the backend and consensus, and questions to them.
+//! Administration: orders and queries to the threads that own the backend and consensus.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use quorate_net::runtime::blocking;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 
-/// How often a hand-over looks whether its target is still connected.
+/// The interval at which a leadership transfer checks that its target is still connected.
 const PEER_LOOK: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The orders and queries to the core threads.
 #[derive(Debug)]
 pub struct Administrator {
     pub(crate) info: Arc<MemberInfo>,
@@ -31,15 +31,15 @@ pub struct Administrator {
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) admission: Arc<Admission>,
-    /// Defragmentations that somebody waits for.
+    /// The number of defragmentations that a caller waits for.
     pub(crate) defragmentation_count: Mutex<usize>,
-    /// What the health service says.
+    /// Whether the health service reports this member as serving.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) compactions: AcceptedCompactions,
 }
 
 impl Administrator {
-    /// What consensus knows of the group.
+    /// The status of consensus.
     pub async fn raft_status(&self) -> Result<Status, RequestError> {
         let (done, told) = oneshot::channel();
         let place = self.take_task()?;
@@ -51,7 +51,7 @@ impl Administrator {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Hands the lead over, and waits, as long as the caller does, until this member sees the other one lead.
+    /// Transfers the leadership, and waits until this member sees the new leader. The caller sets the timeout.
     pub async fn move_leader(&self, to: u64) -> Result<(), RequestError> {
         if !self.info.member_status().leads() {
             return Err(RequestError::NotLeader);
@@ -81,8 +81,8 @@ impl Administrator {
         Ok(())
     }
 
-    /// Before a stop: a leader with other voters gives the lead to the one that has been connected longest,
-    /// so that nobody has to wait for an election. Takes no longer than the request timeout.
+    /// Transfers the leadership before a stop, to the voter that has been connected longest, so that clients do not wait
+    /// for an election. It takes at most the request timeout.
     pub async fn hand_over(&self) {
         let own_id = format!("{:x}", self.info.id());
         if !self.info.member_status().leads() {
@@ -138,20 +138,20 @@ impl Administrator {
         }
     }
 
-    /// Waits until everything applied so far is in the backend file.
+    /// Waits until all entries applied so far are in the backend file.
     pub async fn commit_backend(&self) -> Result<(), RequestError> {
         self.ask_applier(Job::Commit).await
     }
 
-    /// Waits until the compactions accepted so far have removed all that they have to remove, and their hashes are stored.
+    /// Waits until the compactions accepted so far are finished, and their hashes are stored.
     pub async fn wait_compacted(&self) -> Result<(), RequestError> {
         self.ask_applier(Job::AwaitCompactions).await?;
         self.compactions.all_hashed().await;
         Ok(())
     }
 
-    /// Waits until the compactions accepted so far have their hashes stored, as long as a request may take. The hash at
-    /// revision 0 is none of these.
+    /// Waits until the hashes of the compactions accepted so far are stored, at most for the request timeout. The hash
+    /// at revision 0 needs none of them.
     pub async fn wait_hashed(&self, revision: i64) {
         if revision != 0 {
             let hashed = self.compactions.all_hashed();
@@ -160,13 +160,13 @@ impl Administrator {
         }
     }
 
-    /// Has the version of the backend file follow the cluster's, should it not have when that changed.
+    /// Updates the version of the backend file to the cluster's, if that has failed when the cluster version changed.
     pub fn follow_cluster_version(&self) {
-        // An applier that is gone has said why.
+        // If the applier has stopped, it has logged why.
         _ = self.applier.send(Job::FollowClusterVersion);
     }
 
-    /// Gives free space of the backend file back.
+    /// Returns free space of the backend file to the file system.
     pub async fn defragment(&self) -> Result<Defragmented, RequestError> {
         let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
@@ -185,12 +185,12 @@ impl Administrator {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Whether the health service says that this member serves.
+    /// Whether the health service reports this member as serving.
     pub fn serving(&self) -> watch::Receiver<bool> {
         self.serving.subscribe()
     }
 
-    /// Notes that a defragmentation begins or ends.
+    /// Counts the start or the end of a defragmentation.
     fn count_defragmentations(&self, change: impl FnOnce(&mut usize)) {
         let mut count = self.defragmentation_count.lock();
         change(&mut count);
@@ -203,7 +203,7 @@ impl Administrator {
     async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
         let (done, told) = oneshot::channel();
         let place = self.take_task()?;
-        // Nobody is told when the request is gone.
+        // If the request has ended, no caller is notified.
         let done: Done<()> = Box::new(move |()| {
             _ = done.send(());
             drop(place);
@@ -212,13 +212,13 @@ impl Administrator {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Takes a place for a question or an order to a core thread.
+    /// Takes a permit for a query or an order to a core thread.
     fn take_task(&self) -> Result<OwnedPermit, RequestError> {
         Ok(Bound::take_owned(&self.admission.tasks, 1)?)
     }
 }
 
-/// A defragmentation that somebody waits for, however that ends.
+/// A defragmentation that a caller waits for. It is counted until it is dropped.
 struct Defragmenting<'a> {
     administrator: &'a Administrator,
 }

@@ -1,21 +1,21 @@
-//! Where to compact in a cluster that has members of etcd.
+//! The revision of a compaction in a cluster with members that run etcd.
 //!
-//! An entry may delete a key and write it again: a transaction that deletes from a key on, to the end of all keys, passes
-//! etcd's check for keys named twice. At a compaction at exactly that revision etcd keeps the deletion and loses the
-//! record that came after it; a member that is asked for the key ends. Ours keep the record, and would be taken for
-//! corrupt. So a compaction that a member of ours is asked for stops one revision earlier, which no member suffers
-//! from. In clusters of ours alone nothing is changed.
+//! An entry may delete a key and write it again: a transaction that deletes all keys from a key on passes etcd's check
+//! for duplicate keys. At a compaction at exactly that revision etcd keeps the deletion and loses the record after it,
+//! and an etcd member that reads the key crashes. Members that run Quorate keep the record, so a comparison would report
+//! them as corrupt. Therefore a compaction that a Quorate member receives stops one revision earlier, which is safe for
+//! all members. In clusters without etcd members the revision is unchanged.
 //!
 //! # Not here
 //!
-//! Compactions that a member of etcd is asked for: what they lose is lost there.
+//! Compactions that a member running etcd receives: etcd loses the record there.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use quorate_state::mvcc::{ChangeKind, MvccError, View};
 
-/// The revision at which to compact, for who has asked for this one.
+/// The revision at which to compact if a client requests this one.
 pub(crate) fn harmless(view: &View, revision: i64) -> Result<i64, MvccError> {
     if revision > view.compacted_revision() && recreates_a_key(view, revision)? {
         return Ok(revision - 1);

@@ -1,4 +1,4 @@
-//! What a request may be, and how long it may take.
+//! The limits of requests: sizes, timeouts and intervals.
 
 use std::time::Duration;
 
@@ -19,30 +19,30 @@ pub struct Limits {
     pub progress_interval: Duration,
     /// Backend size limit in bytes as status reports it; negative for none.
     pub quota_configured: i64,
-    /// Bytes under the quota that writes which grow the backend leave to those that make room.
+    /// Bytes below the quota that are reserved for writes that free space.
     pub quota_headroom: u64,
-    /// What hashing a password costs, as bcrypt counts.
+    /// The bcrypt cost of a password hash.
     pub bcrypt_cost: u32,
     /// How long followers wait for a leader before they elect another.
     pub election_timeout: Duration,
     /// Whether changes of the membership that could cost the quorum are refused.
     pub checks_reconfigurations: bool,
-    /// The version that this member keeps its cluster at, instead of its own.
+    /// The version at which this member keeps its cluster, instead of its own version.
     pub held_version: Option<Version>,
-    /// How often a leader looks whether a downgrade is done; `None` for never.
+    /// The interval at which a leader checks whether a downgrade is finished; `None` for never.
     pub downgrade_check_interval: Option<Duration>,
-    /// Carrying out a write, or answering a read, for longer is worth a warning.
+    /// The duration of a write's application, or of a read, above which a warning is logged.
     pub slow_apply: Duration,
-    /// Answering a unary request for longer is worth a warning.
+    /// The duration of a unary request above which a warning is logged.
     pub slow_unary: Duration,
-    /// Whether lease revocations may go on when other requests are refused (`PriorityRequest`).
+    /// Whether lease revocations are accepted while other requests are refused (`PriorityRequest`).
     pub revocations_first: bool,
-    /// Whether a lease that is known here is renewed at once (`FastLeaseKeepAlive`).
+    /// Whether a lease that this member has is renewed without a wait for committed entries (`FastLeaseKeepAlive`).
     pub renews_at_once: bool,
     /// Whether the hashes of compactions are compared when this member leads (`CompactHashCheck`).
     pub compares_compactions: bool,
-    /// Whether this member stops and fetches its state anew when a quorum holds something else.
+    /// Whether this member stops and fetches its state again if it differs from the state of a quorum.
     pub rebuilds_itself: bool,
-    /// Whether the health service says so when space is given back (`StopGRPCServiceOnDefrag`).
+    /// Whether the health service reports not serving during a defragmentation (`StopGRPCServiceOnDefrag`).
     pub unhealthy_on_defragmentation: bool,
 }

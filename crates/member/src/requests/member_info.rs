@@ -1,6 +1,6 @@
-//! Who this member is, what it allows, and where it stands: what every request looks at.
+//! The identity, limits and status of this member, which every request reads.
 //!
-//! Nothing here waits, and nothing is changed.
+//! No method blocks or changes the state of the member.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use quorate_peer::Dialer;
 use quorate_telemetry::metrics::Metrics;
 use quorate_version::reported_version;
 
-/// See the module.
+/// The identity, limits and status of this member.
 #[derive(Debug)]
 pub struct MemberInfo {
     pub(crate) identity: Identity,
@@ -28,12 +28,12 @@ pub struct MemberInfo {
     pub(crate) member_status: Arc<MemberStatus>,
     pub(crate) readers: Readers,
     pub(crate) metrics: Arc<Metrics>,
-    /// How other members are asked.
+    /// Connects to other members.
     pub(crate) dialer: Dialer,
 }
 
 impl MemberInfo {
-    /// Who this member is.
+    /// The identity of this member.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -43,7 +43,7 @@ impl MemberInfo {
         self.identity.cluster_id
     }
 
-    /// How other members are asked.
+    /// The dialer for connections to other members.
     pub(crate) const fn dialer(&self) -> &Dialer {
         &self.dialer
     }
@@ -53,27 +53,27 @@ impl MemberInfo {
         self.identity.member_id
     }
 
-    /// What the flags allow.
+    /// The limits that flags set.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What is counted.
+    /// The metrics.
     pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Where it stands in the log and in the cluster.
+    /// The position of this member in the log, and its leadership.
     pub const fn member_status(&self) -> &Arc<MemberStatus> {
         &self.member_status
     }
 
-    /// Now, as the state machine is told it.
+    /// The time on the clock of the state machine.
     pub fn now(&self) -> Millis {
         self.clock.now()
     }
 
-    /// What is known of members, alarms and versions.
+    /// The applied members, alarms and versions.
     pub fn facts(&self) -> Arc<Facts> {
         self.readers.facts()
     }
@@ -83,18 +83,18 @@ impl MemberInfo {
         self.facts().members.iter().cloned().collect()
     }
 
-    /// Whether it has no vote yet.
+    /// Whether this member is a learner.
     pub fn is_learner(&self) -> bool {
         let own = MemberId(self.id());
         self.readers.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
     }
 
-    /// The version that this member counts as in its cluster.
+    /// The version that this member has in its cluster.
     pub fn version(&self) -> Version {
         self.limits.held_version.unwrap_or(Version::OWN)
     }
 
-    /// That version as clients and peers are told it.
+    /// The version as this member reports it to clients and peers.
     pub fn version_text(&self) -> String {
         reported_version(self.limits.held_version)
     }
@@ -104,7 +104,7 @@ impl MemberInfo {
         self.member_status.state().has_leader()
     }
 
-    /// Term of the last applied entry.
+    /// The term of the last applied entry.
     pub fn applied_term(&self) -> Term {
         self.member_status.applied_term()
     }
@@ -119,7 +119,7 @@ impl MemberInfo {
         }
     }
 
-    /// Fills in what the state machine leaves to the member.
+    /// Fills in the header fields that the state machine leaves empty.
     pub fn complete(&self, header: Option<ResponseHeader>) -> Option<ResponseHeader> {
         Some(self.header(header.map_or(0, |header| header.revision)))
     }

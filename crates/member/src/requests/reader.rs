@@ -1,6 +1,6 @@
-//! Reading: what is published, and the wait until it is certainly not stale.
+//! Reads of published views, and the read barrier that makes them linearizable.
 //!
-//! A read awaits [`Reader::read_barrier`], then takes a view, which nobody changes any more.
+//! A read awaits [`Reader::read_barrier`], then takes a view, which is immutable.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,22 +24,23 @@ use crate::threads::completion;
 use crate::threads::fatal::FaultReports;
 use crate::threads::outcome::{AWAITING, Outcome};
 
-/// The references of a list to its records are counted from here on, before it is read.
+/// The number of records from which on the references of a list take a permit before the read.
 const LONG_LIST_RECORDS: usize = 16 * 1024;
 
-/// Reading so many keys takes milliseconds, for which other requests of a connection thread should not wait.
+/// The number of keys from which on a read runs off the connection threads: it takes milliseconds, and would delay other
+/// requests.
 const LONG_WALK_KEYS: usize = 32 * 1024;
 
-/// What it takes to answer a read.
+/// The resources that a read needs.
 #[derive(Debug)]
 pub struct Weight {
-    /// Whether the read is for other threads than those of the connections.
+    /// Whether the read must run off the connection threads.
     pub is_long: bool,
     /// The permit for the list that it returns.
     pub permit: Option<OwnedPermit>,
 }
 
-/// See the module.
+/// Reads published views, after a read barrier if necessary.
 #[derive(Debug)]
 pub struct Reader {
     pub(crate) info: Arc<MemberInfo>,
@@ -107,7 +108,7 @@ impl Reader {
         }
     }
 
-    /// Waits, for a short while, until everything known to be committed is applied.
+    /// Waits until all entries that are known to be committed are applied, at most for the apply timeout.
     pub async fn wait_applied(&self) -> Result<(), RequestError> {
         let member_status = self.info.member_status();
         let committed = member_status.committed();
@@ -122,8 +123,8 @@ impl Reader {
         waiting.await.map(drop).ok_or(RequestError::TimeoutWaitingForApply)
     }
 
-    /// Says what it takes to answer these queries, and waits for room for what they return, if that is
-    /// long. How long is told by the newest revision, which for an older one is near enough.
+    /// Estimates the resources that these queries need, and waits for a permit if the result is long. The estimate uses
+    /// the newest revision, which is close enough for older ones.
     pub async fn weigh<'a>(
         &self,
         queries: impl IntoIterator<Item = &'a RangeQuery>,
@@ -179,8 +180,8 @@ impl Reader {
         outcome.map_err(RequestError::Refused)
     }
 
-    /// Says of a read that took long what took long. What `told` returns is asked for only then: what was asked,
-    /// and what came of it, in words.
+    /// Logs a slow read with the times of its steps. `told` returns the texts of the request and the response, and is
+    /// called only for a slow read.
     pub fn note_done<'a>(
         &self,
         kind: ReadKind,
@@ -196,7 +197,7 @@ impl Reader {
         }
     }
 
-    /// Tells a refusal from a failure of this machine, which also stops the member.
+    /// Converts an error of a read. A fault of this machine stops the member.
     pub fn read_error(&self, error: MvccError) -> RequestError {
         match error {
             MvccError::Refusal(refusal) => RequestError::Refused(refusal.into()),
@@ -204,14 +205,14 @@ impl Reader {
         }
     }
 
-    /// Reports that this machine has failed; the member stops.
+    /// Reports a fault of this machine, which stops the member.
     pub fn fault(&self, fault: impl std::error::Error + Send + Sync + 'static) -> RequestError {
         let text = Arc::from(fault.to_string());
         self.faults.report("reading the backend file", fault);
         RequestError::Fault(text)
     }
 
-    /// Reports that the history for watchers cannot be read; the member stops.
+    /// Reports that the history for watchers cannot be read, which stops the member.
     pub fn report_history_fault(&self, fault: HistoryFault) {
         self.faults.report("reading history for watchers", ReadingHistory(fault));
     }
@@ -231,7 +232,7 @@ impl LeaseView for Reader {
     }
 }
 
-/// Whether a range reads no more records than it returns. Other sorts and filters look at all of them.
+/// Whether a range reads only the records that it returns. Other sort orders and filters read all records.
 fn limits_the_work(query: &RangeQuery) -> bool {
     let in_key_order = query.sort_order == SortOrder::None || query.sort_target == SortTarget::Key;
     let bounds = [
@@ -243,7 +244,7 @@ fn limits_the_work(query: &RangeQuery) -> bool {
     in_key_order && bounds == [0; 4]
 }
 
-/// The store could not be read for watchers.
+/// The store cannot be read for watchers.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct ReadingHistory(pub(crate) HistoryFault);

@@ -1,5 +1,5 @@
-//! What ends open streams before their clients do: the loss of the leader, for those that asked for that, and the
-//! member's stop, for all. Both are UNAVAILABLE to clients, who open the stream anew elsewhere.
+//! The server side end of open streams: the loss of the leader ends streams that require a leader, and the stop of the
+//! member ends all. Clients receive UNAVAILABLE in both cases, and open the stream again at another member.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::error::RequestError;
 
-/// Ends with why the stream has to.
+/// Resolves with the reason when the stream must end.
 pub type StreamEnd = Pin<Box<dyn Future<Output = RequestError> + Send>>;
 
-/// Tells all streams at once.
+/// Notifies all streams.
 #[derive(Debug, Default)]
 pub struct StreamEnds {
     reasons: watch::Sender<Reasons>,
@@ -24,7 +24,7 @@ struct Reasons {
 }
 
 impl StreamEnds {
-    /// Waits for the end of a stream that begins now.
+    /// Returns a future that resolves when a stream that begins now must end.
     pub fn wait(&self, requires_leader: bool) -> StreamEnd {
         let mut reasons = self.reasons.subscribe();
         let losses_before = reasons.borrow().leader_losses;
@@ -32,18 +32,18 @@ impl StreamEnds {
         Box::pin(async move {
             match reasons.wait_for(|now| now.is_stopping || is_lost(now)).await {
                 Ok(now) if is_lost(&now) => RequestError::NoLeader,
-                // An error means that the member is gone.
+                // An error means that the member has stopped.
                 Ok(_) | Err(_) => RequestError::Stopped,
             }
         })
     }
 
-    /// Ends the streams that asked for a leader.
+    /// Ends the streams that require a leader.
     pub fn lose_leader(&self) {
         self.reasons.send_modify(|reasons| reasons.leader_losses += 1);
     }
 
-    /// Ends all, those too that begin from now on.
+    /// Ends all streams, including those that begin later.
     pub fn stop(&self) {
         self.reasons.send_modify(|reasons| reasons.is_stopping = true);
     }

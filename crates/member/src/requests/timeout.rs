@@ -1,33 +1,33 @@
-//! Why a proposal got no answer in time, as far as this member can tell.
+//! The probable reason why a proposal got no answer in time.
 //!
-//! The words are for operators and retrying clients: a leader that failed meanwhile, a connection that is
-//! broken, or neither. They are etcd's, with etcd's conditions.
+//! Operators and retrying clients see one of three errors: the leader has failed, a connection is broken, or neither.
+//! The texts and the conditions are etcd's.
 
 use std::time::{Duration, Instant};
 
 use crate::error::RequestError;
 
-/// Who leads when the time is up.
+/// The leader at the deadline.
 #[derive(Clone, Debug)]
 pub(crate) enum Lead {
     Nobody,
     Own {
         /// Voters and learners.
         member_count: usize,
-        /// For each other member that is connected: since when.
+        /// The connection time of each other connected member.
         connected_since: Vec<Instant>,
     },
     Other {
-        /// Since when the leader is connected, if it is.
+        /// The connection time of the leader, if it is connected.
         connected_since: Option<Instant>,
     },
 }
 
-/// What is known about a request whose time is up.
+/// The facts about a request that has timed out.
 #[derive(Clone, Debug)]
 pub(crate) struct TimedOut {
     pub(crate) started: Instant,
-    /// When this member itself last became leader.
+    /// The time at which this member last became leader.
     pub(crate) led_since: Option<Instant>,
     pub(crate) election_timeout: Duration,
     pub(crate) lead: Lead,
