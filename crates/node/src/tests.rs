@@ -1,4 +1,4 @@
-//! Nodes driven by hand: a disk that finishes when told, a state machine that counts.
+//! Tests of nodes with a disk that completes writes on request and a state machine that counts.
 
 mod bounds;
 mod room;
@@ -37,7 +37,7 @@ fn config(id: u64, voters: &[u64]) -> Config {
     }
 }
 
-/// A node and what has come out of it.
+/// A node and its outputs.
 struct Member {
     node: Node,
     applied: Vec<Entry>,
@@ -50,7 +50,7 @@ struct Member {
     installed: Vec<LogIndex>,
     stops: Vec<LogFault>,
     refuses_writes: bool,
-    /// Whether what is handed out for applying stays unapplied.
+    /// Whether entries that are returned for applying stay unapplied.
     holds_applications: bool,
     unapplied: Vec<LogIndex>,
 }
@@ -137,7 +137,7 @@ impl Member {
     }
 }
 
-/// Lets members talk until nobody has anything to say.
+/// Delivers messages between members until none is left.
 fn converse(members: &mut [Member]) {
     loop {
         for member in &mut *members {
@@ -155,7 +155,7 @@ fn converse(members: &mut [Member]) {
     }
 }
 
-/// As [`converse`], with everything lost that is for `absent`.
+/// As [`converse`], but all messages to `absent` are lost.
 fn converse_without(members: &mut [Member], absent: u64) {
     loop {
         for member in &mut *members {
@@ -253,7 +253,7 @@ fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
     assert!(members[1].passed.is_empty());
     converse(&mut members);
     assert_eq!(members[1].passed, [(7, LogIndex(2))]);
-    // The leader falls silent with a barrier under way; another one comes up.
+    // The leader becomes silent while a barrier is pending, and another member becomes leader.
     members[1].handle(Event::ReadBarrier { round: 8 });
     members[1].sent.clear();
     let mut others = members.split_off(1);
@@ -403,7 +403,7 @@ fn a_leader_that_is_gone_is_succeeded_within_ticks() {
     for member in [1, 2] {
         members[member].handle(Event::Tick);
     }
-    // The first is dead: it takes nothing in.
+    // The first member is down and receives nothing.
     while members[1..]
         .iter()
         .any(|member| !member.sent.is_empty() || !member.unfinished_writes.is_empty())
@@ -437,7 +437,7 @@ fn a_leader_that_others_hear_of_stays() {
         let now = member.node.leadership();
         assert_eq!((now.leader, now.term), (1, term));
     }
-    // Others than the leader come and go without notice.
+    // Only the end of the leader matters, not that of other members.
     members[1].handle(Event::Gone(3));
     assert_eq!(members[1].node.leadership().leader, 1);
 }
@@ -505,7 +505,8 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
     assert_eq!(acknowledged, [LogIndex(6)]);
 }
 
-/// Has a member propose changes at once, and returns the ids of those that got into the log as such.
+/// Lets a member propose changes at once, and returns the ids of those that entered the log as
+/// changes.
 fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let mut members = three();
     converse(&mut members);
@@ -518,7 +519,7 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
         };
         members[proposer].handle(Event::ProposeConfChange { request_id: id, change });
     }
-    // The leader makes an entry of the first one, and keeps the next; a follower passes on what it is given.
+    // The leader appends the first change and holds the next ones; a follower forwards all of them.
     let held = usize::try_from(count - 1).unwrap().min(limits::HELD_CHANGES_MAX);
     let are_held = members[proposer].node.held_change_count();
     assert_eq!(are_held, if proposer == 0 { held } else { 0 });
@@ -559,7 +560,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
     members[0].propose(1, "acknowledged");
     converse(&mut members);
     assert_eq!(members[2].applied_data(), [&b""[..], b"acknowledged"]);
-    // The third comes back with nothing, not even the names of the others.
+    // The third member restarts with nothing, not even the ids of the other members.
     members[2] = Member::start(config(3, &[]));
     members[0].handle(Event::Tick);
     converse(&mut members);
@@ -570,7 +571,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
         "leader 1 counts on the acknowledgement of log entries up to index 2, and the log of this member \
          ends at index 0: it has lost entries"
     );
-    // Whatever comes now, it does nothing, and nothing that it has heard of is written.
+    // Afterwards it ignores all events and writes nothing.
     let mut lost = members.pop().unwrap();
     assert_eq!((lost.unfinished_writes.len(), lost.sent.len()), (0, 0));
     lost.handle(Event::Received(vec![
@@ -607,7 +608,8 @@ fn a_member_whose_commits_the_group_has_lost_stops() {
         converse_without(&mut members, 2);
     }
     assert_eq!(members[0].applied.len(), 4);
-    // The third votes for the second, who has nothing of it, as if it had never acknowledged a thing.
+    // The third member votes for the second, which lacks the entry, as if it had acknowledged
+    // nothing.
     members[2] = Member::start(config(3, &[1, 2, 3]));
     while members[1].node.leadership().role != Role::Leader {
         members[1].handle(Event::Tick);
@@ -648,7 +650,7 @@ fn a_refused_report_of_the_own_storage_is_told() {
     assert_eq!(member.node.leadership().role, Role::Leader);
     member.node.take_notes();
     let report = |kind, term| Message { from: 1, term, ..Message::new(kind, 1) };
-    // Overtaken by a newer term, as happens.
+    // A report of an older term is normal.
     member.node.step_own(report(MessageKind::AppendResponse, Term(1)));
     assert!(member.node.take_notes().is_empty());
     let term = member.node.leadership().term;

@@ -1,4 +1,4 @@
-//! The mathematics of agreement against naive models: quorums, joint quorums and membership.
+//! Compares quorums, joint quorums and membership changes with simple models.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn any_joint() -> impl Strategy<Value = JointConfig> {
     (any_voters(), any_voters()).prop_map(|(incoming, outgoing)| JointConfig { incoming, outgoing })
 }
 
-/// The highest index that more than half reach, found by trying all.
+/// The highest index that more than half reach, found by trial.
 fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> u64 {
     if voters.0.is_empty() {
         return u64::MAX;
@@ -32,7 +32,7 @@ fn naive_committed(voters: &MajorityConfig, acked: &BTreeMap<MemberId, u64>) -> 
     (0..=20).rev().find(|index| 2 * reach(*index) > voters.0.len()).unwrap_or(0)
 }
 
-/// Whether those who said yes are a majority of both sets, if both have voters.
+/// Whether the voters that agreed are a majority of both sets, if both have voters.
 fn is_agreed(config: &JointConfig, votes: &BTreeMap<MemberId, bool>) -> bool {
     let agrees = |voters: &MajorityConfig| {
         let granted = voters.0.iter().filter(|id| votes.get(id) == Some(&true)).count();
@@ -57,7 +57,7 @@ fn founders() -> Changer {
     founders.try_fold(empty, |changer, step| changer.simple(&[step])).expect("voters can be added")
 }
 
-/// Whether a recorded configuration, restored, is the one it was recorded from.
+/// Whether a recorded configuration is restored unchanged.
 fn survives_recording(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
     let (config, progress) = restored.expect("what was reached by changes can be restored");
@@ -138,7 +138,7 @@ proptest! {
         }
     }
 
-    /// Through joint consensus, several changes end where one by one they would.
+    /// Several changes through joint consensus give the same result as the single changes.
     #[test]
     fn joint_change_equals_its_steps(steps in proptest::collection::vec(any_step(), 1..6)) {
         let one_by_one = steps.iter().try_fold(founders(), |changer, step| changer.simple(&[*step]));

@@ -1,5 +1,5 @@
-//! A follower that is sent more than it applies, one that has applied what its log still has, and how much a leader
-//! sends ahead.
+//! A follower that receives more than it applies, a follower that has applied its whole log, and
+//! the limit on appends that a leader sends ahead.
 
 use super::*;
 use quorate_raft::confchange::wire as change_wire;
@@ -27,7 +27,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
         "{held}"
     );
     assert!(members[slow].node.take_refused_for_room() > 0);
-    // Meanwhile the leader sends again no more than an append for each heartbeat.
+    // Meanwhile, the leader sends at most one append again per heartbeat.
     for _ in 0..20 {
         members[leader].handle(Event::Tick);
         converse(&mut members);
@@ -39,7 +39,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
         members[slow].handle(Event::Applied { index });
     }
     members[slow].holds_applications = false;
-    // The leader sends a snapshot instead of the entries that it has forgotten meanwhile.
+    // The leader sends a snapshot instead of the entries that it has dropped meanwhile.
     for _ in 0..100 {
         members.iter_mut().for_each(|member| member.handle(Event::Tick));
         converse(&mut members);
@@ -138,7 +138,7 @@ fn a_member_that_does_not_answer_is_sent_no_more_appends_than_the_bound_says() {
     }
     let sent = appends_to_two(&mut members[0]);
     assert_eq!(sent.len(), limits::INFLIGHT_APPENDS_MAX);
-    // With the answers it goes on.
+    // With the responses, it continues.
     members[1].handle(Event::Received(sent));
     members[1].finish_writes();
     let answers = std::mem::take(&mut members[1].sent);
@@ -185,12 +185,12 @@ fn the_log_keeps_entries_that_consensus_does_not_know_to_be_applied() {
     };
     let hard_state = HardState { term: Term(1), vote: 1, commit: LogIndex(300) };
     let entries = (1..=300).map(entry).collect();
-    // A lone voter keeps no applied entry for others.
+    // A sole voter keeps no applied entries for other members.
     let mut member = Member::start_with(Config { hard_state, entries, ..config(1, &[1]) }, true);
     assert_eq!(member.unapplied, [LogIndex(300)]);
     member.handle(Event::Applied { index: LogIndex(CHANGE - 1) });
-    // The entries were handed out together, so consensus counts none of them as applied yet. It looks through
-    // them for membership changes whenever an election is due.
+    // The entries were returned together, so the core counts none of them as applied yet. It
+    // searches them for membership changes whenever an election is due.
     for _ in 0..30 {
         member.handle(Event::Tick);
     }

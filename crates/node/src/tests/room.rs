@@ -1,4 +1,4 @@
-//! A leader whose disk has no room for its backend file.
+//! A leader whose disk has no space for its backend file.
 
 use quorate_raft::Role;
 
@@ -59,7 +59,8 @@ fn writes_are_refused_while_the_others_are_silent() {
     let mut members = three();
     note(&mut members, 1, true);
     members[0].handle(Event::Tick);
-    // The message that hands over is lost, and all to the third member: its answers would keep it a candidate.
+    // The transfer message is lost, and so are all messages to the third member: its responses would
+    // keep it eligible to lead.
     members[0].sent.retain(|message| message.to == 2);
     members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
     for _ in 0..60 {

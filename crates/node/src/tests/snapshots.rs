@@ -1,8 +1,9 @@
-//! A member that missed too much: the snapshot it is sent, what was written meanwhile, and what it holds afterwards.
+//! A member that lags too far behind: the snapshot it receives, entries written meanwhile, and its
+//! state afterwards.
 
 use super::*;
 
-/// A leader that has forgotten the entries that its third member never got, and that member.
+/// A leader that has dropped entries that its third member has not received, and that member.
 fn leader_and_laggard() -> (Vec<Member>, Member) {
     let policy = SnapshotPolicy {
         entry_count: 1 << 30,
@@ -24,14 +25,14 @@ fn leader_and_laggard() -> (Vec<Member>, Member) {
     (members, laggard)
 }
 
-/// The last entry that the snapshot stands for which a member is about to send.
+/// The last entry that the snapshot covers which a member is about to send.
 fn snapshot_at(member: &Member) -> Option<LogIndex> {
     let found = member.sent.iter().find_map(|message| message.snapshot.as_ref());
     found.map(|snapshot| snapshot.metadata.index)
 }
 
-/// Has a leader and its laggard talk until a snapshot is on its way to the latter, who answers a heartbeat, and only
-/// then is worth one.
+/// Delivers messages until a snapshot is on its way to the lagging member. It must first answer a
+/// heartbeat, because a leader sends snapshots to active members only.
 fn until_a_snapshot_is_sent(members: &mut [Member]) {
     members[0].handle(Event::Unreachable(3));
     while snapshot_at(&members[0]).is_none() {
@@ -73,7 +74,7 @@ fn what_is_written_while_a_snapshot_is_on_its_way_is_kept_for_who_gets_it() {
     }
     assert_eq!(members[2].installed.len(), 1, "the log has the rest");
     assert_eq!(members[2].applied.last(), members[0].applied.last());
-    // From here on nobody needs so much.
+    // From here on, no member needs that many entries.
     for request_id in 2000..2200 {
         members[0].propose(request_id, "x");
         converse(&mut members);
@@ -118,7 +119,7 @@ fn a_member_that_missed_too_much_takes_in_a_snapshot() {
     );
 }
 
-/// A member that is being sent a snapshot of the members 1, 2 and 3, with the message and its index.
+/// A member that receives a snapshot of the members 1, 2 and 3, with the message and its index.
 fn member_and_snapshot() -> (Member, Message, LogIndex) {
     let (members, laggard) = leader_and_laggard();
     let index = members[0].applied.last().unwrap().index;

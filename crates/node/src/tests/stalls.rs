@@ -1,11 +1,11 @@
-//! Disks that are stuck, and leaders that may have been deposed.
+//! Stalled disks, and leaders that may have been deposed.
 
 use quorate_raft::{Message, MessageKind, NONE, Role, Term};
 
 use super::{Member, config, converse, three};
 use crate::{Config, Event};
 
-/// Ticks the first member, whose disk does nothing any more, until an election timeout has passed.
+/// Ticks the first member, whose disk is stalled, until an election timeout has passed.
 fn stall(member: &mut Member) {
     for _ in 0..10 {
         member.sent.clear();
@@ -13,8 +13,8 @@ fn stall(member: &mut Member) {
     }
 }
 
-/// Ticks the leader, whose disk does nothing any more, until an election timeout has passed. The others answer, but do
-/// not hear what it says at last. Returns what that is.
+/// Ticks the leader, whose disk is stalled, until an election timeout has passed. The other members
+/// answer, but do not receive its last messages. Returns the kinds of those messages.
 fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
     for tick in 1..=10 {
         members[0].handle(Event::Tick);
@@ -108,7 +108,8 @@ fn a_leader_whose_disk_is_stuck_keeps_quiet_until_it_is_replaced_or_steps_down()
         kinds.extend(std::mem::take(&mut members[0].sent).iter().map(|message| message.kind));
     }
     assert_eq!(members[0].node.leadership().role, Role::Follower);
-    // The transfer is tried again each election timeout. Heartbeats and appends would keep the others from electing.
+    // The transfer is retried each election timeout. Heartbeats and appends would prevent an
+    // election.
     assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == MessageKind::TimeoutNow));
 }
 
@@ -124,13 +125,13 @@ fn a_follower_whose_disk_is_stuck_notices_that_there_is_no_leader() {
     }
     assert_eq!(members[1].node.leadership().leader, NONE);
     assert!(members[1].sent.is_empty(), "and does not campaign");
-    // Nor where the leader asks for it.
+    // A leader's request does not make it campaign either.
     let ask = Message { from: 1, term: Term(1), ..Message::new(MessageKind::TimeoutNow, 2) };
     members[1].handle(Event::Received(vec![ask]));
     assert_eq!(members[1].node.leadership().role, Role::Follower);
 }
 
-/// Lets a tick pass for the leader at this time, and its heartbeats be answered by these members.
+/// Advances the leader one tick at this time, and lets these members answer its heartbeats.
 fn beat(members: &mut [Member], now_millis: u64, answering: &[u64]) {
     members[0].node.note_time(now_millis);
     members[0].handle(Event::Tick);
@@ -185,7 +186,7 @@ fn fencing_can_be_switched_off() {
     for _ in 0..25 {
         member.handle(Event::Tick);
     }
-    // Its own vote was never written, and it goes on asking.
+    // Its own vote was never written, and it continues to request votes.
     assert!(!member.unfinished_writes.is_empty() || !member.sent.is_empty());
     member.sent.clear();
     for _ in 0..40 {

@@ -1,11 +1,11 @@
-//! The lead is handed over, and requests come meanwhile.
+//! Leadership transfers, and requests that arrive meanwhile.
 
 use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
 
 use super::{Member, converse, converse_without, three};
 use crate::{Event, limits};
 
-/// Has the leader begin to hand over to the second member, which does not hear of it.
+/// Lets the leader start a transfer to the second member, which does not receive the message.
 fn begin_transfer(members: &mut [Member]) {
     members[0].handle(Event::TransferLeadership(2));
     members[0].sent.retain(|message| message.kind != MessageKind::TimeoutNow);
@@ -38,7 +38,7 @@ fn requests_during_a_transfer_that_fails_are_carried_out_by_the_leader() {
 fn requests_during_a_transfer_are_carried_out_by_the_next_leader() {
     let mut members = three();
     members[0].handle(Event::TransferLeadership(2));
-    // The leader's word to the second member is on its way.
+    // The leader's message to the second member is in flight.
     members[0].propose(1, "own");
     members[2].propose(2, "forwarded");
     let forwarded = std::mem::take(&mut members[2].sent);
@@ -68,7 +68,7 @@ fn forwarded_requests_that_wait_for_a_transfer_are_bounded_in_bytes() {
     assert!((7..=8).contains(&members[0].node.take_refused_for_room()));
 }
 
-/// Lets an election timeout pass in which the leader's disk does nothing, and these members answer.
+/// Lets an election timeout pass in which the leader's disk is stalled and these members answer.
 fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
     members[0].propose(1, "stuck");
     for _ in 0..15 {
@@ -77,7 +77,7 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
             assert_ne!(message.kind, MessageKind::TimeoutNow, "nobody could succeed it");
             let to = usize::try_from(message.to).unwrap() - 1;
             members[to].handle(Event::Received(vec![message.clone()]));
-            // The disk of one that does not answer is stuck as well.
+            // The disk of a member that does not answer is stalled as well.
             if answering.contains(&message.to) {
                 members[to].finish_writes();
             }

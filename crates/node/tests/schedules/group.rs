@@ -1,4 +1,4 @@
-//! The nodes with their network, and the events that befall them.
+//! The nodes, their network, and random events.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,13 @@ pub(crate) struct Group {
     random: SplitMix64,
     members: Vec<Member>,
     network: Vec<(Message, Option<Image>)>,
-    /// Members that hear nobody and are heard by nobody.
+    /// Member whose messages are lost in both directions.
     isolated: Option<MemberId>,
-    /// What was applied at each index, by whoever was first: term, data, and the digest up to there.
+    /// For each index, the term and data of the entry that was applied first, and the digest up to
+    /// it.
     history: BTreeMap<LogIndex, (Term, Bytes, u64)>,
     next_request: u64,
-    /// What was committed somewhere when a read was asked for.
+    /// The highest commit index of any member when a read was requested.
     reads: BTreeMap<(MemberId, u64), LogIndex>,
 }
 
@@ -105,12 +106,12 @@ impl Group {
         }
     }
 
-    /// Delivers a message that is on the network, or loses or repeats it.
+    /// Delivers, loses or repeats a message of the network.
     fn deliver(&mut self) {
         if self.network.is_empty() {
             return;
         }
-        // Mostly the oldest; now and then any.
+        // Usually the oldest message; sometimes any message.
         let any = self.random.below(5) == 0;
         let position = if any { self.random.position(self.network.len()) } else { 0 };
         let (message, image) = self.network.remove(position);
@@ -143,7 +144,7 @@ impl Group {
         &mut self.members[usize::try_from(id).unwrap() - 1]
     }
 
-    /// Puts on the network what was sent, and checks what was done.
+    /// Puts sent messages on the network, and checks the results of applied entries.
     fn observe(&mut self) {
         for member in &mut self.members {
             self.network.append(&mut member.outbox);
@@ -178,7 +179,7 @@ impl Group {
         }
     }
 
-    /// Ends all trouble; then everybody comes to the same state.
+    /// Ends all faults. Then all members must reach the same state.
     pub(crate) fn heal_and_converge(&mut self) {
         self.isolated = None;
         for member in &mut self.members {

@@ -1,12 +1,12 @@
-//! Random schedules of whole nodes: slow disks that finish part of what was ordered before a crash, state
-//! machines that lag behind their log, snapshots that arrive as images, a network that loses, repeats
-//! and reorders. After every step what was observed is checked: one history of applied entries for all,
-//! and no read that misses what was acknowledged before it.
+//! Random schedules of whole nodes: slow disks that complete part of the ordered writes before a
+//! crash, state machines that lag behind their log, snapshots that arrive as images, and a network
+//! that loses, repeats and reorders messages. Every step is checked: all members apply the same
+//! entries, and no read misses a write that was acknowledged before it.
 //!
-//! A seed is the whole input. A failure names its seed; `QUORATE_SEED` runs that one alone, and
-//! `QUORATE_SEEDS` sets how many are run.
+//! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
+//! `QUORATE_SEEDS` sets the number of seeds.
 //!
-//! * `group` is the nodes with their network, and the events that befall them.
+//! * `group` is the nodes with their network, and random events.
 //! * `member` is one node with its disk and its state machine.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
@@ -17,7 +17,7 @@ mod member;
 
 use group::Group;
 
-/// Says which seed it was, if a panic ends it.
+/// Prints the seed if the run panics.
 struct SeedGuard(u64);
 
 impl Drop for SeedGuard {

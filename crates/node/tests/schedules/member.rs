@@ -9,12 +9,12 @@ use quorate_raft::{
 };
 use quorate_seeded_random::SplitMix64;
 
-/// The effect of all entries up to one.
+/// The effect of all entries up to an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) index: LogIndex,
     pub(crate) term: Term,
-    /// Over all data applied.
+    /// Digest of all applied data.
     pub(crate) digest: u64,
 }
 
@@ -29,7 +29,7 @@ impl Image {
     }
 }
 
-/// What survives a crash.
+/// The state that survives a crash.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     hard_state: HardState,
@@ -75,9 +75,9 @@ pub(crate) struct Member {
     writes: VecDeque<Persist>,
     work: VecDeque<Work>,
     pub(crate) image: Image,
-    /// Sent and not yet on the network, with the image that a snapshot stands for.
+    /// Messages that are not on the network yet; a snapshot message has its image.
     pub(crate) outbox: Vec<(Message, Option<Image>)>,
-    /// Applied since the group last looked.
+    /// Entries applied since the group last checked.
     pub(crate) applied: Vec<Entry>,
     pub(crate) passed: Vec<(u64, LogIndex)>,
     pub(crate) installed_count: usize,
@@ -105,8 +105,8 @@ impl Member {
         member
     }
 
-    /// Starts from what the disk holds, as a server does: a snapshot whose image was not yet in place is
-    /// put there first.
+    /// Starts from the state on disk, as a server does: a snapshot whose image is not installed yet
+    /// is installed first.
     pub(crate) fn start(&mut self) {
         assert!(self.node.is_none());
         if self.disk.image.index < self.disk.base.0 {
@@ -143,7 +143,7 @@ impl Member {
         self.collect();
     }
 
-    /// Ends the process. Of the writes ordered, the disk has done some.
+    /// Ends the process. The disk has done some of the ordered writes.
     pub(crate) fn crash(&mut self, random: &mut SplitMix64) {
         self.node = None;
         let done = random.position(self.writes.len() + 1);
@@ -190,7 +190,7 @@ impl Member {
         }
     }
 
-    /// The disk does some of what was ordered.
+    /// The disk does some of the ordered writes.
     pub(crate) fn write(&mut self, random: &mut SplitMix64) {
         let count = random.position(self.writes.len() + 1);
         let mut token = None;
@@ -203,7 +203,7 @@ impl Member {
         }
     }
 
-    /// The state machine does a piece of work.
+    /// The state machine does one piece of work.
     pub(crate) fn work(&mut self) {
         match self.work.pop_front() {
             None => {}
@@ -237,7 +237,7 @@ impl Member {
         }
     }
 
-    /// The state machine is committed to the disk.
+    /// Commits the state machine to the disk.
     pub(crate) fn commit(&mut self) {
         self.disk.image = self.image.clone();
     }

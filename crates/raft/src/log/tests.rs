@@ -1,4 +1,4 @@
-//! The log against a plain vector, under everything that can happen to it.
+//! Compares the log with a plain vector under random events.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::entry::fitting_count;
 use crate::storage::MemoryStorage;
 
-/// What may happen to a log. Numbers are reduced to what is possible at that point.
+/// A random event. Numbers are reduced to what is possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
     /// Entries arrive that follow an index not below the commit index.
@@ -15,9 +15,9 @@ enum Event {
         count: u64,
         raises_term: bool,
     },
-    /// Everything not yet handed out is handed out.
+    /// All new entries are returned for writing.
     HandOut,
-    /// The oldest write is done, and reported.
+    /// The oldest write is done and reported.
     Write,
     Commit {
         by: u64,
@@ -46,10 +46,10 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A log, and what it should be.
+/// A log and its expected content.
 struct Model {
     log: RaftLog<MemoryStorage>,
-    /// What has been handed out and not written, with the term in which it was.
+    /// Pending writes, each with the term in which it was returned.
     writes: Vec<(Vec<Entry>, Option<Snapshot>, Term)>,
     /// The entry before the first, and all entries.
     before: EntryId,
@@ -113,11 +113,11 @@ impl Model {
             self.log.unstable.stable_snapshot_to(index);
             self.log.applied_to(index.max(self.log.applied()), 0);
         }
-        // As in a real member: a report from another term is not heeded.
+        // As in a real member, a report from another term is ignored.
         if let Some(last) = last
             && term == self.term
         {
-            // A stale report is no concern of the model's.
+            // The model ignores stale reports.
             let _stale = self.log.unstable.stable_to(last);
         }
     }

@@ -1,4 +1,4 @@
-//! A member driven by hand: what it hands out, and what it refuses.
+//! Tests of one member: its outputs and its refusals.
 
 use super::*;
 use crate::storage::MemoryStorage;
@@ -25,7 +25,7 @@ fn node(voters: &[MemberId]) -> Node<MemoryStorage> {
     Node::new(config(), storage(voters)).unwrap()
 }
 
-/// Deals with all outstanding work; returns what was committed and sent.
+/// Does all pending work; returns the committed entries and the messages.
 fn settle(node: &mut Node<MemoryStorage>) -> (Vec<Entry>, Vec<Message>) {
     let (mut committed, mut sent) = (Vec::new(), Vec::new());
     while node.has_ready() {
@@ -91,7 +91,7 @@ fn single_member_elects_itself_and_commits() {
 fn sole_voter_answers_reads_only_when_its_commit_index_is_the_latest() {
     let mut node = node(&[1]);
     node.campaign();
-    // It leads once its vote is written; the entry that opens the term is yet to be.
+    // It leads when its vote is written; the entry that opens the term is not written yet.
     drop(node.ready());
     node.advance();
     assert!(node.is_leader() && !node.has_committed_in_term());
@@ -236,7 +236,7 @@ fn a_candidate_of_a_term_that_is_past_is_told_the_present_one() {
     assert_eq!((answer.kind, answer.to), (MessageKind::VoteResponse, 2));
     assert_eq!((answer.term, answer.reject), (Term(7), true));
 
-    // Whoever is told goes on from there.
+    // A member that receives the term continues with it.
     let mut candidate = self::node(&[1, 2, 3]);
     candidate.campaign();
     settle(&mut candidate);
@@ -294,7 +294,7 @@ fn impossible_appends_are_refused() {
     node.step(good).unwrap();
     settle(&mut node);
     assert_eq!(node.commit_index(), LogIndex(12));
-    // An append from before what is committed is old news.
+    // An append from before the commit index is outdated.
     node.step(append(10, 1, vec![entry(2, 11)])).unwrap();
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].index, sent[0].reject), (LogIndex(12), false));
@@ -325,7 +325,7 @@ fn commit_indexes_that_no_log_has_reached_are_no_loss() {
             "not even its term is believed"
         );
     }
-    // A member that was wiped in a cluster of any age.
+    // A member that was wiped, in clusters of any age.
     for distance in [1, 1_000_000_000, 1 << 40] {
         let (refused, term) = heartbeat(distance);
         assert_eq!((refused.kind(), term), (RefusalKind::LogLost, Term(7)));
@@ -419,7 +419,7 @@ fn term_without_elections_after_it_is_refused() {
             assert_eq!(node.term(), Term(1));
         }
     }
-    // However far ahead the terms are that are believed, an election follows.
+    // Whatever term is accepted, an election can follow.
     for term in [1 << 40, 1 << 62, (1 << 62) + (1 << 32), (1 << 62) + (1 << 33)] {
         node.step(Message { term: Term(term), ..from_peer(MessageKind::Heartbeat) }).unwrap();
         node.campaign();
@@ -454,8 +454,8 @@ fn commit_index_never_covers_entries_that_may_differ() {
     let old = Message { from: 3, ..append(10, 1, (11..=15).map(|i| entry(2, i)).collect()) };
     node.step(old).unwrap();
     settle(&mut node);
-    // The leader of term 3 has 11 in common with this log, and another entry at 12. It says only
-    // half of it.
+    // The leader of term 3 has 11 in common with this log, and another entry at 12. It sends only
+    // part of its entries.
     let half = Message { term: Term(3), commit: LogIndex(14), ..append(10, 1, vec![entry(2, 11)]) };
     node.step(half).unwrap();
     assert_eq!((node.commit_index(), node.last_index()), (LogIndex(11), LogIndex(15)));
@@ -477,7 +477,7 @@ fn member_with_a_membership_change_to_apply_does_not_campaign() {
     node.step(Message { commit: LogIndex(11), ..append(10, 1, vec![change]) }).unwrap();
     node.campaign();
     assert_eq!((node.role(), node.term()), (Role::Follower, Term(2)));
-    // Written, handed out and applied, it is no obstacle any more.
+    // A written, returned and applied entry no longer prevents it.
     while node.has_ready() {
         for work in node.ready().messages {
             if work.kind == MessageKind::StorageAppend {
@@ -538,7 +538,7 @@ fn transfer_request_from_a_former_leader_is_dropped() {
     settle(&mut node);
     node.step(Message { from: 3, ..from_peer(MessageKind::TransferLeader) }).unwrap();
     assert!(settle(&mut node).1.is_empty());
-    // One made here is passed on.
+    // A request made on this member is forwarded.
     node.transfer_leader(3);
     let (_, sent) = settle(&mut node);
     assert_eq!((sent[0].kind, sent[0].from, sent[0].to), (MessageKind::TransferLeader, 3, 2));

@@ -1,10 +1,10 @@
-//! The books about a follower keep their invariants whatever happens.
+//! The invariants of a progress hold after any event.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What may happen to a progress. Numbers are reduced to what is possible at that point.
+/// A random event. Numbers are reduced to what is possible in the current state.
 #[derive(Clone, Debug)]
 enum Event {
     Send { count: u64 },
@@ -30,7 +30,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the core does with a progress.
+/// Applies an event to a progress as the core does.
 fn happen(progress: &mut Progress, event: &Event) {
     match *event {
         Event::Send { count } if !progress.is_paused() => {

@@ -16,7 +16,7 @@ impl Environment {
         let ids: Vec<MemberId> = command.plain().filter_map(|word| word.parse().ok()).collect();
         let id = ids.first().copied().unwrap_or_default();
         match command.name.as_str() {
-            // Does nothing: a line to break at.
+            // No effect: a line for a breakpoint.
             "_breakpoint" => {}
             // add-nodes 3 voters=(1,2,3) learners=(4) index=2 content=foo async-storage-writes=true
             // inflight=3 prevote=true checkquorum=true read-only=lease-based
@@ -79,7 +79,7 @@ impl Environment {
                 let from = command.value("from").expect("a member is given");
                 self.with_node(from, |node| node.transfer_leader(to));
             }
-            // wipe 3: start 3 anew, under its id, with nothing of what it had
+            // wipe 3: start member 3 again under its id, with an empty state
             "wipe" => self.wipe(id)?,
             // forget-leader 1
             "forget-leader" => self.with_node(id, Node::forget_leader),
@@ -94,9 +94,9 @@ impl Environment {
             }
             // propose-conf-change 1 v1=true transition=explicit, with changes as input
             "propose-conf-change" => return self.propose_conf_change(id, command),
-            // report-unreachable 1 2: tell 1 that 2 is unreachable
+            // report-unreachable 1 2: report to 1 that 2 is unreachable
             "report-unreachable" => self.with_node(id, |node| node.report_unreachable(ids[1])),
-            // report-snapshot 1 3 failed: tell 1 how its snapshot to 3 ended (or finished)
+            // report-snapshot 1 3 failed: report to 1 how its snapshot to 3 ended (or finished)
             "report-snapshot" => {
                 let is_failed = command.plain().any(|word| word == "failed");
                 let outcome =
@@ -349,7 +349,7 @@ fn is_addressed(
         && !(is_dropped && is_reliable(message))
 }
 
-/// What a node's threads tell the node never gets lost.
+/// Messages between a node and its threads are never lost.
 fn is_reliable(message: &Message) -> bool {
     message.from == message.to || is_local_target(message.from) || is_local_target(message.to)
 }

@@ -1,7 +1,6 @@
 //! A group of nodes, the messages between them and the work of their storage threads.
 //!
-//! Everything that happens is written to one output, notes of the nodes included, in the order in
-//! which it happens.
+//! All events, including the notes of the nodes, are written to one output in order.
 
 use quorate_raft::{
     AnyConfChange, ConfState, Entry, HardState, LogIndex, MemberId, MemoryStorage, Message,
@@ -16,7 +15,7 @@ pub(crate) fn interpreter() -> Interpreter {
     Box::new(move |command: &Command| environment.run(command))
 }
 
-/// How much of what happens is written.
+/// The amount of output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     #[default]
@@ -95,7 +94,7 @@ impl Environment {
     fn run(&mut self, command: &Command) -> String {
         self.output.clear();
         if let Err(error) = self.dispatch(command) {
-            // Errors are shown however quiet it is.
+            // Errors are printed at every level.
             self.output.push_str(&error);
         }
         if self.output.is_empty() { "ok".to_owned() } else { std::mem::take(&mut self.output) }
@@ -152,7 +151,7 @@ impl Environment {
         self.member(id).node.config().async_storage_writes
     }
 
-    /// Takes a node's outstanding work and does it, or queues it for its threads.
+    /// Takes a node's pending work and does it, or queues it for its threads.
     pub(crate) fn process_ready(&mut self, id: MemberId) -> Result<(), String> {
         let ready = self.with_node(id, Node::ready);
         self.print(&describe::ready(&ready));
@@ -234,7 +233,7 @@ impl Environment {
         log.apply_snapshot(snapshot).map_err(|error| error.to_string())
     }
 
-    /// The state machine appends whatever it is given to what it has.
+    /// The state machine appends the entries to its data.
     fn apply(&mut self, id: MemberId, entries: Vec<Entry>) -> Result<(), String> {
         for entry in entries {
             let change = AnyConfChange::from_entry(&entry).map_err(|error| error.to_string())?;

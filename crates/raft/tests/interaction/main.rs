@@ -3,10 +3,10 @@
 //! * `scenario/` drives whole groups of nodes (`environment`, `commands`),
 //! * `confchange/` the configuration changer, `quorum/` the quorum mathematics.
 //!
-//! The language is that of the scenario files of etcd's raft library, which serve as an outside
-//! oracle: the tests run every file below the directory that `RAFT_TESTDATA` names, and note that
-//! they did not if it is unset. Our own files, under `testdata/`, are run always. `UPDATE=1`
-//! rewrites what is expected in our own files.
+//! The language is that of the scenario files of etcd's raft library, which are an independent
+//! reference. The tests run every file below the directory in `RAFT_TESTDATA`; if it is unset, they
+//! print that they did not. Our own files, under `testdata/`, are always run. `UPDATE=1` rewrites
+//! the expected output of our own files.
 
 #![expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]

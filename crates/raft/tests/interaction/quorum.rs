@@ -1,9 +1,9 @@
 //! Scripts for the quorum mathematics.
 //!
 //! `committed cfg=(1,2,3) idx=(10,_,12)` draws the acknowledged indexes and prints the committed
-//! one; `vote cfg=(1,2,3) votes=(y,n,_)` prints the result of a vote. `cfgj` gives a second set of
-//! voters (`zero` an empty one). Values are given for the voters in the order in which they are
-//! first named; `_` is no value. Each answer is also computed in ways that must not change it.
+//! one; `vote cfg=(1,2,3) votes=(y,n,_)` prints the result of a vote. `cfgj` is a second set of
+//! voters (`zero` for an empty one). Values belong to the voters in the order in which the voters
+//! first occur; `_` means no value. Each answer is also computed in ways that must not change it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,7 +75,7 @@ fn committed(config: &JointConfig, is_joint: bool, acked: &BTreeMap<MemberId, u6
         let joint = with_itself(majority);
         check(joint.agreed(|id| acked.get(&id).copied()), "self-joint quorum");
         for (id, own) in acked.iter().filter(|(_, own)| **own < index) {
-            // Whoever is behind anyway may fall further behind.
+            // A voter that is already behind may fall further behind.
             for lowered in [own - 1, 0] {
                 let overlay = |voter| {
                     if voter == *id { Some(lowered) } else { acked.get(&voter).copied() }

@@ -1,4 +1,4 @@
-//! A group of members, their network and disks, and what befalls them.
+//! A group of members, their network and disks, and random faults.
 //!
 //! The network loses, repeats and reorders messages and is partitioned now and then. A crash loses
 //! what was not synced. Half of the groups write synchronously, half through storage threads that
@@ -18,7 +18,7 @@ use crate::history::History;
 
 const MEMBERS: u64 = 5;
 
-/// What a schedule is made from.
+/// The parameters of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) seed: u64,
@@ -30,12 +30,12 @@ struct Member {
     config: Config,
     /// `None` while it is down.
     node: Option<Node<MemoryStorage>>,
-    /// What has been written, and of that what a crash leaves.
+    /// The written data, and the part of it that survives a crash.
     disk: MemoryStorage,
     durable: MemoryStorage,
     append_work: VecDeque<Message>,
     apply_work: VecDeque<Message>,
-    /// What the state machine has applied, and what of that a crash leaves.
+    /// The applied index, and the part of it that survives a crash.
     applied: LogIndex,
     durable_applied: LogIndex,
     /// The configuration from an index on.
@@ -58,12 +58,12 @@ enum Event {
     Partition,
 }
 
-/// How likely each event is. Every group has its own: what one kind of trouble hides, another
-/// group without it may show.
+/// The probability of each event. Every group has its own, because one kind of fault may hide a
+/// problem that shows without it.
 #[derive(Debug)]
 struct Weather {
     weights: Vec<(Event, u64)>,
-    /// Of a hundred times a member works, how often its disk and state machine do not.
+    /// Of a hundred turns of a member, how often its disk and state machine are idle.
     idle_disk_percent: u64,
     loss_percent: u64,
     split_percent: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Cluster {
     random: SplitMix64,
     members: BTreeMap<MemberId, Member>,
     network: Vec<Message>,
-    /// Members of different sides do not hear each other.
+    /// Members on different sides do not receive each other's messages.
     sides: BTreeMap<MemberId, bool>,
     appends_early: bool,
     is_faulty: bool,
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// Lets so many things happen.
+    /// Executes this many random events.
     pub(crate) fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             let id = 1 + self.random.below(MEMBERS);
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Something an operator or a transport would do.
+    /// An action of an operator or a transport.
     fn nudge(&mut self, id: MemberId) {
         let other = 1 + self.random.below(MEMBERS);
         match self.random.below(5) {
@@ -184,7 +184,7 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults. From then on a leader must emerge, and everybody must apply what it takes.
+    /// Ends all faults. Then a leader must be elected, and all members must apply its entries.
     pub(crate) fn heal_and_converge(&mut self) {
         self.is_faulty = false;
         self.sides.clear();
@@ -303,7 +303,7 @@ impl Cluster {
         }
         let mut position =
             if self.is_faulty { self.random.position(self.network.len()) } else { 0 };
-        // Mostly in order, as connections are.
+        // Usually in order, as on connections.
         if self.random.below(100) < 70 {
             position = 0;
         }
@@ -333,7 +333,7 @@ impl Cluster {
         self.observe(to);
     }
 
-    /// Does some of the work a member has.
+    /// Does some of a member's pending work.
     fn work(&mut self, id: MemberId) {
         if self.members[&id].node.as_ref().is_some_and(Node::has_ready) {
             self.take_ready(id);
@@ -408,7 +408,7 @@ impl Cluster {
         let node = member.node.as_mut().expect("the work of a crashed member is gone");
         for entry in entries {
             if entry.index <= member.applied {
-                // A snapshot was installed before the state machine came to this.
+                // A snapshot was installed before the state machine reached this entry.
                 continue;
             }
             assert_eq!(entry.index, member.applied + 1, "applied in order");
@@ -416,7 +416,7 @@ impl Cluster {
             member.applied = entry.index;
             let change = AnyConfChange::from_entry(&entry).expect("changes are readable");
             let applied = change.map(|change| node.apply_conf_change(change));
-            // A change that cannot be applied is refused everywhere alike.
+            // All members refuse a change that cannot be applied.
             if let Some(Ok(conf_state)) = applied {
                 member.conf_states.insert(entry.index, conf_state);
             }
@@ -443,7 +443,7 @@ impl Cluster {
         let (applied, conf_state) = (node.applied_index(), member.conf_states.clone());
         let conf_state = conf_state.range(..=applied).next_back().map(|(_, state)| state.clone());
         let Some(conf_state) = conf_state else { return };
-        // The log's own view may be behind the disk's while work is under way.
+        // The log's own view may lag behind the disk while writes are pending.
         for storage in [node.storage_mut(), &mut member.disk, &mut member.durable] {
             let created = storage.create_snapshot(applied, conf_state.clone(), Bytes::new());
             if created.is_err() || storage.last_index() < applied {
@@ -515,8 +515,8 @@ impl Member {
         member
     }
 
-    /// Starts from what is on disk: applied and configuration as the state machine has them, which
-    /// may be later than the beginning of the log.
+    /// Starts from the state on disk: applied index and configuration are those of the state
+    /// machine, and may be later than the beginning of the log.
     fn start(&mut self) {
         let applied = self.applied;
         let mut state = self.disk.hard_state();
@@ -557,7 +557,7 @@ impl Member {
         }
     }
 
-    /// The state machine becomes what a snapshot holds.
+    /// Replaces the state machine by a snapshot.
     fn install(&mut self, snapshot: Option<&Snapshot>) {
         let Some(snapshot) = snapshot else { return };
         let index = snapshot.metadata.index;
@@ -567,14 +567,14 @@ impl Member {
         self.conf_states = [(index, snapshot.metadata.conf_state.clone())].into();
     }
 
-    /// Whether it votes or learns in the group, as far as it knows.
+    /// Whether it is a voter or learner of the group, as far as its configuration shows.
     fn is_in_group(&self) -> bool {
         let conf_state = self.node.as_ref().map(Node::conf_state).unwrap_or_default();
         conf_state.voters.contains(&self.config.id)
     }
 }
 
-/// What a member does with what is handed out to be written.
+/// The way in which a member takes returned writes.
 trait Take {
     fn take(&mut self, snapshot: Option<Box<Snapshot>>, entries: Vec<Entry>);
 }

@@ -1,6 +1,6 @@
-//! A member that is fed nonsense: it refuses, ignores or believes it, but does not panic.
+//! A member that receives random messages: it refuses, ignores or accepts them, but does not panic.
 //!
-//! Nothing it then holds true makes sense, so nothing else is checked.
+//! Its state is meaningless afterwards, so nothing else is checked.
 
 use bytes::Bytes;
 use quorate_raft::{
@@ -65,7 +65,7 @@ fn work(node: &mut Node<MemoryStorage>) {
     }
 }
 
-/// A message that may be anything, but is often nearly right.
+/// A random message, often nearly valid.
 fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     let kind = MessageKind::from_wire(i32::try_from(random.below(24)).unwrap()).unwrap();
     let mut message = Message::new(kind, random.below(3));
@@ -85,7 +85,7 @@ fn message(random: &mut SplitMix64, node: &Node<MemoryStorage>) -> Message {
     message
 }
 
-/// Mostly a number not far from `center`, sometimes an extreme.
+/// Usually a number near `center`, sometimes an extreme.
 fn near(random: &mut SplitMix64, center: u64) -> u64 {
     match random.below(20) {
         0 => 0,

@@ -1,10 +1,10 @@
-//! What has been observed in a group, and the properties that must hold of it.
+//! The observed history of a group, and the properties that must hold.
 //!
 //! * Election safety: a term has at most one leader.
-//! * Log matching: entries with the same term and index are equal, and so is all before them.
+//! * Log matching: entries with the same term and index are equal, as are all entries before them.
 //! * Leader completeness: a leader's log has every entry committed before.
-//! * State machine safety: everybody applies the same entry at an index.
-//! * Reads: an index answered to a read is no lower than what was committed when it was asked.
+//! * State machine safety: all members apply the same entry at an index.
+//! * Reads: the index of a read is at least the commit index when it was requested.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ pub(crate) struct History {
     written: BTreeMap<(Term, LogIndex), (Entry, Term)>,
     /// Every entry ever applied.
     applied: BTreeMap<LogIndex, Entry>,
-    /// The highest commit index of anybody.
+    /// The highest commit index of any member.
     committed: LogIndex,
     reads: BTreeMap<Bytes, LogIndex>,
 }
 
 impl History {
-    /// Looks at a member after something has happened to it.
+    /// Checks a member after an event.
     pub(crate) fn observe(&mut self, node: &Node<MemoryStorage>) {
         let (term, commit) = (node.term(), node.commit_index());
         self.committed = self.committed.max(commit);
@@ -36,7 +36,7 @@ impl History {
         }
         let leader = *self.leaders.entry(term).or_insert(node.id());
         assert_eq!(leader, node.id(), "election safety: one leader in term {term}");
-        // Who already led when an entry was committed by a later leader may lack it.
+        // A member that already led when a later leader committed an entry may lack it.
         let is_latest = self.leaders.last_key_value().is_some_and(|(last, _)| *last == term);
         if is_latest {
             self.check_completeness(node);

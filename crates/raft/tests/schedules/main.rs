@@ -1,11 +1,11 @@
 //! Random schedules: whole groups under a hostile network, crashes and membership changes, checked
 //! for the safety properties of Raft (thesis, figure 3.2) after every step.
 //!
-//! A seed is the whole input. A failure names its seed; `QUORATE_SEED` runs that one alone, and
-//! `QUORATE_SEEDS` sets how many are run.
+//! A seed determines the run. A failure prints its seed; `QUORATE_SEED` runs only that seed, and
+//! `QUORATE_SEEDS` sets the number of seeds.
 //!
-//! * `cluster` is the group: members, network, disks, and the events that befall them.
-//! * `history` is what has been observed, and the properties.
+//! * `cluster` is the group: members, network, disks, and random events.
+//! * `history` is the observed history, and the properties.
 
 #![expect(clippy::disallowed_methods, reason = "seeds and lengths come from the environment")]
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails and reports that way")]
@@ -29,7 +29,7 @@ fn run(name: &str, count: u64, run: impl Fn(u64)) {
     }
 }
 
-/// Says which seed it was, if a panic ends it.
+/// Prints the seed if the run panics.
 struct SeedGuard<'a> {
     name: &'a str,
     seed: u64,
