@@ -1,20 +1,20 @@
-//! Hashing and checking passwords, which is meant to take long: on threads of its own, which give way to all others.
+//! Hashing and checking of passwords, which is slow by design. It runs on threads of its own, with the lowest priority.
 //!
 //! # Fairness
 //!
-//! There are two queues, and a thread takes from one and the other in turn: what authenticated users ask for (hashes of
-//! new passwords, signatures), and passwords of logins. The first serves its users in turn. The second serves the
-//! sources of logins in turn, and the names of each source in turn. So a client that fails to log in all the time waits
-//! for itself: it holds up neither an administrator nor the user whose name it gives, who logs in from elsewhere.
+//! There are two queues, and threads take from them alternately: the work of authenticated users (hashes of new passwords,
+//! signatures), and the passwords of logins. The first queue serves its users in turn. The second serves the sources of
+//! logins in turn, and the names of each source in turn. So a client with many failing logins delays only itself: it
+//! delays neither an administrator nor a login under the same name from another source.
 //!
-//! A name that no user has waits like one that a user has, and its password takes as long to check, so that the time
-//! reveals nothing.
+//! The name of a user that does not exist waits like any other, and its password takes as long to check, so that the time
+//! does not reveal which users exist.
 //!
 //! # Bound
 //!
 //! [`WAITING_PER_USER_MAX`] for one authenticated user, [`WAITING_MAX`] in each queue; beyond that, work is refused. The
-//! share of one source is bounded where its calls are admitted (`admission::logins`). Work whose caller has gone is
-//! dropped.
+//! share of one source is bounded where its calls are admitted (`admission::logins`). Work is dropped if its caller has
+//! gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -28,28 +28,28 @@ use crate::error::RequestError;
 use crate::requests::admission::LoginSource;
 use quorate_telemetry::{log, threads};
 
-/// Passwords that wait on behalf of one authenticated user.
+/// The most work that waits for one authenticated user.
 const WAITING_PER_USER_MAX: usize = 64;
 
-/// Passwords that wait in each of the queues.
+/// The most work that waits in each queue.
 const WAITING_MAX: usize = 1024;
 
-/// Longer passwords would not count in full.
+/// The longest password: bcrypt ignores the bytes after these.
 const PASSWORD_BYTES_MAX: usize = 72;
 
-/// What costs so much is done where it costs others least.
+/// The priority of the threads, the lowest.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 19;
 
-/// The costs that bcrypt has.
+/// The valid costs of bcrypt.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=31;
 
-/// The cost where another one makes no sense.
+/// The cost that replaces an invalid one.
 const COST_DEFAULT: u32 = 10;
 
 pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;
 
-/// See the module.
+/// The threads that hash and check passwords, and their queues.
 #[derive(Debug)]
 pub(crate) struct Passwords {
     shared: Arc<Shared>,
@@ -59,7 +59,7 @@ pub(crate) struct Passwords {
 
 pub(crate) struct Shared {
     cost: u32,
-    /// What no password fits, for users that do not exist.
+    /// A hash that is checked for users that do not exist.
     nobody: OnceLock<String>,
     queues: Mutex<Queues>,
     is_there_work: Condvar,
@@ -71,12 +71,12 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// On whose behalf work is done.
+/// The caller for which work is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker<'a> {
-    /// An authenticated user's.
+    /// An authenticated user.
     User(&'a str),
-    /// That of a login from this source under this name.
+    /// A login from this source under this name.
     Login(LoginSource, &'a str),
 }
 
@@ -86,35 +86,35 @@ struct Queues {
     user_count: usize,
     logins: LoginTurns,
     login_count: usize,
-    /// Whether the next work is a login's, if one waits.
+    /// Whether the next work is taken from the logins, if one waits.
     is_logins_turn: bool,
-    /// How many were refused for want of a place.
+    /// The work refused because a queue was full.
     refused: u64,
     has_ended: bool,
 }
 
-/// Work that waits by name: that of each name in the order of its arrival, and the names in turn.
+/// Waiting work by name. The names take turns, and the work of a name is in the order of arrival.
 #[derive(Default)]
 struct Turns {
     by_name: BTreeMap<String, VecDeque<Work>>,
-    /// Names for which something waits, in the order of their turns.
+    /// The names with waiting work, in the order of their turns.
     order: VecDeque<String>,
 }
 
-/// Logins that wait: the sources in turn, and the names of each in turn.
+/// Waiting logins. The sources take turns, and so do the names of each source.
 #[derive(Default)]
 struct LoginTurns {
     by_source: BTreeMap<LoginSource, Turns>,
-    /// Sources of which something waits, in the order of their turns.
+    /// The sources with waiting logins, in the order of their turns.
     order: VecDeque<LoginSource>,
 }
 
-/// How many wait, and how many were refused.
+/// The load of the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordsLoad {
     /// Passwords that wait to be hashed or checked.
     pub waiting: usize,
-    /// Those that were refused because too many others waited.
+    /// Passwords that were refused because a queue was full.
     pub refused: u64,
 }
 
@@ -128,7 +128,7 @@ impl Turns {
         }
     }
 
-    /// The oldest work of the name whose turn it is, which then is the last.
+    /// Takes the oldest work of the name whose turn it is, and moves the name to the end.
     fn take(&mut self) -> Option<Work> {
         let name = self.order.pop_front()?;
         let waiting = self.by_name.get_mut(&name)?;
@@ -150,7 +150,7 @@ impl LoginTurns {
         self.by_source.entry(source).or_default().add(name, work);
     }
 
-    /// The next work of the source whose turn it is, which then is the last.
+    /// Takes the next work of the source whose turn it is, and moves the source to the end.
     fn take(&mut self) -> Option<Work> {
         let source = self.order.pop_front()?;
         let names = self.by_source.get_mut(&source)?;
@@ -190,7 +190,7 @@ impl Queues {
         Ok(())
     }
 
-    /// What is to be done next: of the two queues in turn.
+    /// Takes the next work, from the two queues alternately.
     fn take(&mut self) -> Option<Work> {
         let is_login = self.login_count > 0 && (self.is_logins_turn || self.user_count == 0);
         self.is_logins_turn = !is_login;
@@ -210,7 +210,8 @@ impl Queues {
 }
 
 impl Passwords {
-    /// Hashes at this cost, or at the usual one if bcrypt has no such cost. Half of the cores work at most.
+    /// Creates the queues. Passwords are hashed at `cost`, or at the default cost if `cost` is invalid. At most half of the
+    /// cores are used.
     #[must_use]
     pub(crate) fn new(cost: u32) -> Self {
         let cost = if COSTS.contains(&cost) {
@@ -246,7 +247,7 @@ impl Passwords {
         self.have_done(Asker::User(user), hash).await?.ok_or(RequestError::Stopped)
     }
 
-    /// Whether the password of a login fits the hash of the user, `None` being a user that does not exist.
+    /// Whether the password of a login matches the hash of the user; `None` for a user that does not exist.
     pub(crate) async fn fits(
         &self,
         (source, name): (LoginSource, &str),
@@ -256,7 +257,7 @@ impl Passwords {
         let password = password.to_owned();
         let hash = hash.map(|hash| String::from_utf8_lossy(hash).into_owned());
         let check = move |shared: &Shared| match &hash {
-            // What is no hash fits nothing.
+            // No password matches an invalid hash.
             Some(hash) => bcrypt::verify(&password, hash).unwrap_or(false),
             None => {
                 let nobody = shared.nobody.get_or_init(|| shared.hash("").unwrap_or_default());
@@ -267,7 +268,7 @@ impl Passwords {
         self.have_done(Asker::Login(source, name), check).await
     }
 
-    /// Has something done that takes long.
+    /// Runs slow work on the threads, and waits for its result.
     pub(crate) async fn have_done<T: Send + 'static>(
         &self,
         asker: Asker<'_>,
@@ -277,7 +278,7 @@ impl Passwords {
         let (done, told) = oneshot::channel();
         let work: Work = Box::new(move |shared| {
             if !done.is_closed() {
-                // Whoever waited may have gone meanwhile.
+                // The caller may have stopped waiting meanwhile.
                 _ = done.send(work(shared));
             }
         });
@@ -286,7 +287,7 @@ impl Passwords {
         told.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// How full it is.
+    /// The load of the queues.
     pub(crate) fn load(&self) -> PasswordsLoad {
         self.shared.queues.lock().load()
     }
@@ -360,7 +361,7 @@ mod tests {
         };
         assert!(fits("secret", &hash).await);
         assert!(!fits("Secret", &hash).await);
-        // As Go's library made it of "pw".
+        // A hash of "pw" from Go's library.
         let gos = "$2a$04$.lJ6rIbvgV/VLZDgbJtVjuyO4I8SLLSfnGqXJOd.2kH0Ztl5Fa7ae";
         assert!(!fits("other", gos).await);
         for bad in ["", "$2a$", "no hash", "$2a$04$short"] {
@@ -382,7 +383,7 @@ mod tests {
         LoginSource::of(Some(([192, 0, 2, last], 1).into()))
     }
 
-    /// The order in which work is done that was added in this order.
+    /// Adds work in this order, and returns the order in which it is done.
     fn order_of(askers: &[Asker<'static>]) -> Vec<String> {
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut queues = Queues::default();

@@ -36,13 +36,13 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::CallTrace;
 
-/// How long a membership change is waited for when the caller sets no bound. etcd waits for ever.
+/// The longest wait for a membership change if the caller sets no deadline. etcd waits without a limit.
 const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Operations of a transaction that are compared with each other on a connection thread: less than a millisecond.
+/// The most operations of a transaction that are compared with each other on a connection thread, in less than a millisecond.
 const COMPARED_INLINE_MAX: usize = 1_024;
 
-/// See the module.
+/// Proposes requests to the log and returns their outcomes.
 #[derive(Debug)]
 pub struct Proposer {
     pub(crate) info: Arc<MemberInfo>,
@@ -55,22 +55,22 @@ pub struct Proposer {
     pub(crate) backend: Backend,
     pub(crate) peers: Arc<Peers>,
     pub(crate) traced: TracedWrites,
-    /// When this member last became leader.
+    /// The time at which this member last became leader.
     pub(crate) led_since: Mutex<Option<Instant>>,
 }
 
 impl Proposer {
-    /// What the proposals in progress come to.
+    /// The number and bytes of the proposals in progress.
     pub fn load(&self) -> Load {
         self.pending.load()
     }
 
-    /// An id for a lease whose client leaves the choice to us.
+    /// Chooses the id of a lease for a client that gives none.
     pub fn next_lease_id(&self) -> i64 {
         self.request_ids.next_lease()
     }
 
-    /// Takes a client's request through its checks, or refuses it.
+    /// Checks a client's request before it is proposed or read.
     pub async fn prepare(&self, client: &Client, ask: Ask<'_>) -> Result<Ready, RequestError> {
         let mut course = Course::new(self.info.limits().txn_ops_max);
         loop {
@@ -99,8 +99,8 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Client(client), request, kind, None).await
     }
 
-    /// The same, and `kept` becomes the request as the log has it, for what is to be said of it in the end. It takes no
-    /// memory that the log does not.
+    /// Like [`Proposer::propose_for`], and sets `kept` to the encoded request, for the log line of a slow request. It shares
+    /// the memory of the log.
     pub async fn propose_and_keep(
         &self,
         client: &Client,
@@ -111,7 +111,7 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Client(client), request, kind, Some(kept)).await
     }
 
-    /// The same for what this member does by itself, which is permitted.
+    /// Proposes a request of this member itself, which needs no permission.
     pub async fn propose_as_member(
         &self,
         request: InternalRaftRequest,
@@ -120,8 +120,8 @@ impl Proposer {
         self.propose_by(Input::Propose, Author::Member, request, kind, None).await
     }
 
-    /// The same for what a leader finds out by its own clocks: fails unless it leads in that term still when
-    /// the request reaches the log. Another leader's clocks may say otherwise.
+    /// Proposes a request that depends on the clocks of this leader. It fails unless the member still leads in that term
+    /// when the request reaches the log, because the clocks of another leader can differ.
     pub async fn propose_as_leader(
         &self,
         term: Term,
@@ -187,7 +187,7 @@ impl Proposer {
         }
     }
 
-    /// Has it told of the stages of a write of a call that is followed.
+    /// Adds the stages of a write to the trace of its call.
     #[cold]
     fn tell_stages(&self, trace: &Arc<CallTrace>, started: Instant, answer: &Answer) {
         let Answer { index, applied, .. } = *answer;
@@ -204,7 +204,7 @@ impl Proposer {
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
-    /// Has it logged where the time of a write went.
+    /// Logs the steps of a slow write.
     #[cold]
     fn trace(&self, request_id: u64, kind: RequestKind, started: Instant, answer: &Answer) {
         let Answer { index, applied, .. } = *answer;
@@ -219,8 +219,8 @@ impl Proposer {
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
-    /// Sends a membership change through the log and waits until it is in force, or refused, as long as the
-    /// caller waits. The change's id is filled in here.
+    /// Proposes a membership change and waits until it is in force or refused, at most until the caller's deadline.
+    /// Sets the id of the change.
     pub async fn propose_conf_change(&self, mut change: ConfChange) -> Result<(), RequestError> {
         change.id = self.request_ids.next();
         let request_id = change.id;
@@ -240,12 +240,12 @@ impl Proposer {
         }
     }
 
-    /// How large the backend file may become, if there is a bound.
+    /// The quota of the backend file, if there is one.
     pub(crate) const fn quota_bytes(&self) -> Option<u64> {
         self.readers.quota.bytes_max()
     }
 
-    /// How large the backend file is, and how much of that is in use.
+    /// The size of the backend file, and the part of it that is in use.
     pub(crate) fn backend_bytes(&self) -> (u64, u64) {
         let stats = self.backend.stats();
         (stats.size_bytes, stats.in_use_bytes)
@@ -261,8 +261,8 @@ impl Proposer {
         self.access_control.check_user(&client.credentials)
     }
 
-    /// Refuses a client's write for which there is no room, and raises the alarm. Since the alarm is a proposal, the client's
-    /// credentials are checked before.
+    /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked first,
+    /// because the alarm is a proposal.
     async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
         let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
         let headroom = QuotaHeadroom { quota, headroom_bytes: self.info.limits().quota_headroom };
@@ -279,7 +279,7 @@ impl Proposer {
         Err(RequestError::Refused(Refusal::NoSpace))
     }
 
-    /// Has everybody told that this member holds what it must not; 0 for one that cannot be told.
+    /// Raises the CORRUPT alarm for a member; 0 if the member is unknown.
     pub(crate) async fn raise_corrupt(&self, member_id: u64) -> Result<(), RequestError> {
         let (action, alarm) = (AlarmAction::Activate.into(), AlarmType::Corrupt.into());
         let alarm = AlarmRequest { action, member_id, alarm };
@@ -293,7 +293,7 @@ impl Proposer {
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
-    /// Where to compact, for who has asked for this revision.
+    /// The revision to which a compaction request is applied.
     pub fn compaction_point(&self, revision: i64) -> i64 {
         if !self.has_members_of_etcd() {
             return revision;
@@ -323,7 +323,7 @@ impl Proposer {
         *self.led_since.lock() = Some(Instant::now());
     }
 
-    /// Why a request got no answer in time.
+    /// The reason why a request has timed out.
     fn explain_timeout(&self, started: Instant) -> RequestError {
         let (member_status, peers) = (self.info.member_status(), &self.peers);
         // Without a leader it was never proposed: what ended it is its own time.
@@ -348,7 +348,7 @@ impl Proposer {
     }
 }
 
-/// Compares the operations of a transaction with each other: many of them off the connection threads.
+/// Compares the operations of a transaction with each other. Large transactions are checked on a blocking thread.
 async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), RequestError> {
     if operation_count <= COMPARED_INLINE_MAX {
         return Ok(check_overlap(txn)?);
@@ -357,12 +357,12 @@ async fn compare(txn: &TxnRequest, operation_count: usize) -> Result<(), Request
     Ok(blocking(move || check_overlap(&txn)).await?)
 }
 
-/// Whether the requests of a kind are refused to clients without credentials.
+/// Whether requests of this kind are refused without credentials.
 const fn needs_user(kind: RequestKind) -> bool {
     !matches!(kind, RequestKind::Authenticate | RequestKind::AuthStatus)
 }
 
-/// Ends a membership change that nobody will ask for any more. It is small, and a leader may make nothing of it.
+/// Withdraws a membership change when its caller has gone. Its memory is small, and the change may never be applied.
 struct Withdrawal<'a> {
     pending: &'a PendingProposals,
     request_id: u64,
@@ -374,8 +374,8 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-/// A proposal in progress. Withdraws its waiter and counts it as failed, unless it succeeded: however the
-/// call ends, with an answer, at its deadline, or because the client has gone.
+/// A proposal in progress. Unless the proposal succeeded, dropping this value withdraws its waiter and counts it as failed,
+/// whether the call ended with an answer, at its deadline, or because the client has gone.
 struct Ticket<'a> {
     proposer: &'a Proposer,
     request_id: u64,

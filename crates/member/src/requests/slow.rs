@@ -1,12 +1,12 @@
-//! What is said of requests that took long: etcd's lines, and where the time went.
+//! Log lines about slow requests, in etcd's form, with the steps in which the time passed.
 //!
-//! `apply request took too long` tells of a write whose application, or a read of which the whole took longer than
-//! `--warning-apply-duration`; `trace` of each request that took longer than [`TRACED`], with its steps. Both cost
-//! a request that is in time one comparison.
+//! `apply request took too long` is logged if applying a write, or a whole read, takes longer than
+//! `--warning-apply-duration`. `trace` is logged, with the steps, for a request that takes longer than [`TRACED`]. Each
+//! costs a fast request one comparison.
 //!
 //! # Bound
 //!
-//! Where everything is slow one write in [`TRACE_INTERVAL`] is traced: the driver is asked about each.
+//! At most one write in [`TRACE_INTERVAL`] is traced, because each trace needs an answer of the driver.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,7 +24,7 @@ use crate::threads::write_stages::Stages;
 /// Requests that take longer are traced.
 pub(crate) const TRACED: Duration = Duration::from_millis(100);
 
-/// Between two writes that are traced.
+/// The least time between two traces of writes.
 const TRACE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Decides which slow writes are traced.
@@ -45,19 +45,19 @@ impl TracedWrites {
     }
 }
 
-/// What a step is called, and when it was done.
+/// The name of a step and the time of its end.
 pub(crate) type Step = (&'static str, Instant);
 
-/// A request that took long.
+/// The trace of a slow request.
 #[derive(Debug)]
 pub(crate) struct Trace<'a> {
-    /// The request's, if it has one.
+    /// The id of the request, if it has one.
     pub(crate) id: Option<u64>,
     pub(crate) operation: &'a str,
-    /// More about it: names and values.
+    /// Details of the request: names and values.
     pub(crate) detail: &'a [(&'a str, String)],
     pub(crate) started: Instant,
-    /// In the order in which they were done.
+    /// In the order of their ends.
     pub(crate) steps: &'a [Step],
 }
 
@@ -87,7 +87,7 @@ impl Trace<'_> {
     }
 }
 
-/// The steps of a write, in the order in which they were done: a quorum may be quicker than this member's disk.
+/// The steps of a write, in the order of their ends: a quorum can be faster than this member's disk.
 pub(crate) fn steps_of_write(
     stages: Option<Stages>,
     applied: Instant,
@@ -105,10 +105,10 @@ pub(crate) fn steps_of_write(
     steps
 }
 
-/// A part of the time of a call: what it is called, when it began and when it ended.
+/// A part of a call: its name, its beginning and its end.
 pub(crate) type Part = (&'static str, Instant, Instant);
 
-/// The parts of a write's time, where the log remembers them. The disk and the quorum are waited for at the same time.
+/// The parts of a write, as far as its stages are known. The waits for the disk and for the quorum overlap.
 pub(crate) fn spans_of_write(
     stages: Option<Stages>,
     started: Instant,
@@ -126,7 +126,7 @@ pub(crate) fn spans_of_write(
     parts
 }
 
-/// What a trace calls a kind of write.
+/// The name of a kind of write in a trace.
 pub(crate) const fn operation(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Put => "put",
@@ -145,24 +145,24 @@ pub struct ReadTimes {
 }
 
 impl ReadTimes {
-    /// It begins now.
+    /// Starts the clock of a read.
     #[must_use]
     pub fn start() -> Self {
         Self { started: Instant::now(), agreed: None }
     }
 
-    /// What is read from here on is not stale.
+    /// Records that the read barrier has been passed.
     pub fn note_barrier(&mut self) {
         self.agreed = Some(Instant::now());
     }
 
-    /// How long it has taken so far.
+    /// The time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Tells of its parts, which is over now, if its call is followed.
+    /// Adds the parts of a finished read to the trace of its call, if there is one.
     pub fn tell(&self, client: &Client, took: Duration) {
         let Some(trace) = &client.trace else { return };
         let parent = trace.current();
@@ -172,7 +172,7 @@ impl ReadTimes {
         trace.stage(parent, "read", self.agreed.unwrap_or(self.started), self.started + took);
     }
 
-    /// The steps of one that has taken so long.
+    /// The steps of a read that took this long.
     fn steps(&self, took: Duration) -> Vec<Step> {
         let agreed =
             self.agreed.map(|at| ("agreement among raft nodes before linearized reading", at));
@@ -181,24 +181,24 @@ impl ReadTimes {
     }
 }
 
-/// A read that is done, for what is said of it if it took long.
+/// A finished read, for the log lines about slow reads.
 #[derive(Debug)]
 pub(crate) struct ReadDone<'a> {
     pub(crate) times: ReadTimes,
     pub(crate) took: Duration,
     pub(crate) kind: ReadKind,
-    /// What was asked.
+    /// The request, as text.
     pub(crate) request: String,
-    /// What came of it, in words.
+    /// The response, as text, or the error.
     pub(crate) response: Result<String, &'a RequestError>,
 }
 
-/// The kinds of read that are spoken of.
+/// The kinds of read in the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadKind {
     /// One range.
     Range,
-    /// A transaction that changes nothing.
+    /// A read-only transaction.
     Txn,
 }
 
@@ -218,12 +218,12 @@ impl ReadKind {
     }
 }
 
-/// Whether anything is to be said of a read that took so long.
+/// Whether a read that took this long is logged.
 pub(crate) fn is_worth_a_line(took: Duration, limits: &Limits) -> bool {
     took > limits.slow_apply || took > TRACED
 }
 
-/// Says what is to be said of a read.
+/// Logs a slow read.
 pub(crate) fn tell_of_read(read: ReadDone<'_>, limits: &Limits, metrics: &Metrics) {
     let ReadDone { times, took, kind, request, response } = read;
     let response_text = response.as_ref().map_or_else(|_| String::new(), String::clone);

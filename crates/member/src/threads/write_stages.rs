@@ -14,8 +14,8 @@ use std::time::Instant;
 use quorate_node::Persist;
 use quorate_raft::LogIndex;
 
-/// The number of batches kept. The stages of a slow write are queried when it has been applied. By then, at most as
-/// many later writes have come as may wait for the applier, and most of them share a batch.
+/// The number of batches kept. The stages of a slow write are read when it has been applied. At most the writes that can wait
+/// for the applier are newer by then, and most of them share a batch.
 const BATCHES_KEPT: usize = 4096;
 
 /// The times of a write's stages. A stage is absent if it has not happened yet, or did not happen on this member.

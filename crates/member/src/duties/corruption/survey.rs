@@ -14,19 +14,19 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// Where a member tells its hash.
+/// The path at which a member returns its hash.
 const HASH_PATH: &str = "/members/hashkv";
 
-/// What a member holds, by its own account.
+/// The hash that a member reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) hash: u32,
     pub(super) compact_revision: i64,
-    /// The newest that it has.
+    /// The newest revision of the member.
     pub(super) revision: i64,
 }
 
-/// Why a member told no hash.
+/// The reason why a member reported no hash.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unanswered {
     #[error("etcdserver: mvcc: required revision has been compacted")]

@@ -1,4 +1,4 @@
-//! A client that asks for something: who it is, and what is told of that.
+//! The client of a request: its credentials, and the trace and audit records of its call.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use quorate_telemetry::trace::{Attribute, CallTrace, Operation};
 use super::credentials::Credentials;
 use crate::requests::admission::LoginSource;
 
-/// See the module.
+/// The client of a request.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// What it shows of who it is.
+    /// The credentials of the request.
     pub credentials: Credentials,
-    /// The call, if it is followed.
+    /// The trace of the call, if it is sampled.
     pub trace: Option<Arc<CallTrace>>,
-    /// Where a login comes from. Other calls do not say.
+    /// The source of a login. It is the default for other calls.
     pub source: LoginSource,
-    /// What is noted of the call for the audit log, if there is one.
+    /// The audit record of the call, if there is an audit log.
     pub account: Option<Arc<CallAccount>>,
 }
 
 impl Client {
-    /// Begins an operation of this client's, if its call is followed. It lasts until it is dropped.
+    /// Begins an operation in the trace of the call, if there is one. The operation ends when the result is dropped.
     #[must_use]
     pub fn operation(
         &self,

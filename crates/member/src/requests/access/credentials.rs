@@ -1,7 +1,7 @@
-//! What a request shows of who sent it.
+//! The credentials of a request.
 //!
-//! It is read from the head of a request, and judged when something is asked for: a stream that goes on for days
-//! shows the same token all the time, which may run out meanwhile.
+//! They are read from the head of a request, and verified at each use, because a stream can last for days while its token
+//! expires.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,41 +11,41 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use quorate_jwt::{Claims, Keys};
 use quorate_state::auth::Token;
 
-/// What may stand before a token.
+/// The optional prefix of a token.
 const BEARER: &[u8] = b"Bearer ";
 
-/// See the module.
+/// The credentials of a request.
 #[derive(Clone)]
 pub enum Credentials {
-    /// Nothing at all.
+    /// None.
     Nothing,
-    /// A token that nobody has looked at yet.
+    /// A token that has not been verified yet.
     Unread(HeaderValue),
-    /// A token that was given out through the log. Whether it is good still, it says itself.
+    /// A token that the log issued. It is validated at each use ([`Token::validate`]).
     Given(Arc<Token>),
-    /// A signed token, as it was when it was looked at.
+    /// A signed token with the claims that were verified when it was read.
     Signed(Arc<Signed>),
-    /// No token, but a certificate, which names a user; perhaps by an empty name.
+    /// The user name in a client certificate, without a token. The name may be empty.
     Named(Arc<str>),
-    /// What is no token.
+    /// An invalid token.
     Invalid,
 }
 
-/// What a signed token said, by which keys.
+/// A signed token, its claims, and the keys that verified it.
 pub struct Signed {
     pub(super) text: HeaderValue,
     pub(super) keys: Arc<Keys>,
     pub(super) claims: Claims,
 }
 
-/// Whose it is, and nothing of what it is.
+/// Prints the user, and not the token, which is a secret.
 impl fmt::Debug for Signed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signed").field("user", &self.claims.username).finish_non_exhaustive()
     }
 }
 
-/// The text of a token is a secret.
+/// Prints no token, because a token is a secret.
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,7 +59,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where clients of etcd have their token; made once, as it is looked for in each request.
+/// The header with the token of etcd's clients. It is a constant because every request looks for it.
 const TOKEN: HeaderName = HeaderName::from_static("token");
 
 impl Credentials {
@@ -72,8 +72,8 @@ impl Credentials {
         }
     }
 
-    /// The same, or else the user whom the certificate of the connection names. A token that is not good is never made
-    /// good by a certificate.
+    /// Returns the credentials, or the user of the connection's certificate if there are none. A certificate never replaces an
+    /// invalid token.
     #[must_use]
     pub fn or_named(self, certificate: Option<&Arc<str>>) -> Self {
         match (self, certificate) {
@@ -82,21 +82,21 @@ impl Credentials {
         }
     }
 
-    /// The token of a request that a member passes on.
+    /// The token of a request that another member forwards.
     #[must_use]
     pub fn passed_on(value: Option<&HeaderValue>) -> Self {
         value.map_or(Self::Nothing, |value| Self::Unread(value.clone()))
     }
 }
 
-/// A token as it was written, without what may stand before it.
+/// The text of a token without its prefix.
 pub(super) fn text_of(value: &HeaderValue) -> &[u8] {
     let text = value.as_bytes();
     text.strip_prefix(BEARER).unwrap_or(text)
 }
 
-/// Whether two tokens are the same. How long it takes tells nothing of where they differ: who shares a connection with
-/// others, behind a proxy, does not find theirs out.
+/// Compares two tokens in a time that does not depend on where they differ. Otherwise a client could find out the tokens
+/// of others with which it shares a connection, behind a proxy.
 fn are_same(one: &[u8], other: &[u8]) -> bool {
     let difference = one.iter().zip(other).fold(0, |found, (one, other)| found | (one ^ other));
     one.len() == other.len() && std::hint::black_box(difference) == 0
@@ -113,7 +113,7 @@ impl fmt::Debug for Remembered {
 }
 
 impl Remembered {
-    /// What it is known as, if it is this one.
+    /// Returns the remembered credentials if they have this text.
     pub(super) fn recall(&self, value: &HeaderValue) -> Option<Credentials> {
         let remembered = self.0.load();
         let (known, credentials) = &**remembered.as_ref()?;

@@ -1,22 +1,23 @@
 //! Access control: authentication and authorization of every request of a client.
 //!
-//! What a request shows ([`Credentials`]) is turned into a user here, by the tokens that the log has given out or by the
-//! certificate of its connection, and held against users and roles as they are published. What goes through the log is judged once more by every
-//! member, when it is applied; what a member answers from its own state is judged here alone.
+//! The [`Credentials`] of a request identify a user: by a token, which the log issued or a key signed, or by the certificate of
+//! the connection. The user's permissions are checked against the published users and roles. Every member checks a proposal
+//! again when it applies it. A request that a member answers from its own state is checked only here.
 //!
 //! # Invariants
 //!
-//! * Nothing is permitted to who shows nothing, while the switch is on.
-//! * Data is not read by permissions that no longer went with it: [`AccessControl::pass`] comes before a read, and
-//!   [`AccessControl::confirm`] after it.
+//! * A request without credentials is permitted nothing while authentication is on.
+//! * A read uses the permissions that were in force for the data that it returns: [`AccessControl::pass`] is called before
+//!   a read, and [`AccessControl::confirm`] after it.
 //!
 //! # Cost
 //!
-//! With the switch off, one look at a number. With it on no lock: a connection remembers the token that it showed last.
+//! One atomic load while authentication is off. While it is on, a request takes no lock, because a connection remembers its last
+//! token.
 //!
 //! # Not here
 //!
-//! What each method needs (`edge::methods`), what users may (`state::auth`), passwords (`login`).
+//! The permissions that each method needs (`edge::methods`), the permissions of users (`state::auth`), passwords (`accounts`).
 
 mod client;
 mod credentials;
@@ -45,27 +46,27 @@ use crate::requests::member_info::MemberInfo;
 use crate::threads::completion;
 use crate::threads::outcome::AWAITING;
 
-/// Whose a proposal is.
+/// The author of a proposal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Author<'a> {
-    /// This member's own: what it has to do may not fail for want of permission.
+    /// This member. Its own proposals need no permission.
     Member,
-    /// A client's.
+    /// A client.
     Client(&'a Client),
 }
 
-/// See the module.
+/// Identifies the users of requests and checks their permissions.
 #[derive(Debug)]
 pub struct AccessControl {
     pub(crate) info: Arc<MemberInfo>,
     pub(crate) readers: Readers,
     pub(crate) provider: Provider,
     pub(crate) admission: Arc<Admission>,
-    /// Of what is told of tokens that are refused.
+    /// Limits the log lines about refused tokens.
     pub(crate) refusals: LogThrottle,
 }
 
-/// What a read was begun by.
+/// The version of the permissions under which a read began.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Pass(Stamp);
@@ -77,19 +78,20 @@ impl From<AuthRefusal> for RequestError {
 }
 
 impl AccessControl {
-    /// Whether nothing is asked of anybody.
+    /// Whether authentication is off, so that requests need no credentials.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.readers.auth.may_be_enabled()
     }
 
-    /// How many tokens are held that the log has given out.
+    /// The number of valid tokens that the log has issued.
     #[must_use]
     pub fn tokens_held(&self) -> usize {
         self.readers.auth.tokens().count()
     }
 
-    /// What a request shows, where that needs no waiting: nothing, or what the connection has shown before.
+    /// Returns the credentials of a request without waiting: a token is recalled if it is the last one of the connection, and
+    /// otherwise stays [`Credentials::Unread`].
     #[must_use]
     pub fn recall(&self, headers: &HeaderMap, remembered: &Remembered) -> Credentials {
         match Credentials::in_head(headers) {
@@ -100,7 +102,8 @@ impl AccessControl {
         }
     }
 
-    /// Looks at a token that nobody has looked at: waits until the entry that gave it out is applied here.
+    /// Reads a token that is still unread. For a token of the log, it waits until the entry that issued the token is
+    /// applied here.
     pub async fn read(&self, credentials: Credentials, remembered: &Remembered) -> Credentials {
         let Credentials::Unread(value) = credentials else { return credentials };
         if let Provider::Simple = self.provider {
@@ -127,14 +130,14 @@ impl AccessControl {
         found
     }
 
-    /// Says now and then that tokens are refused, and not which: one that has run out is no news.
+    /// Logs that tokens are refused, at a limited rate and without the tokens, because expired tokens are common.
     fn tell_refused(&self) {
         if let Some(left_out) = self.refusals.admits() {
             log::info!("refused a token that is not good", "left-out" = left_out);
         }
     }
 
-    /// Looks at a token as it is now.
+    /// Reads a token, with the tokens and keys that are valid now.
     fn find(&self, value: &HeaderValue) -> Credentials {
         let text = text_of(value);
         match &self.provider {
@@ -155,7 +158,7 @@ impl AccessControl {
         }
     }
 
-    /// Whether what a token said when it was looked at holds still: by the keys of now, at this time.
+    /// Whether the claims of a token are still valid: the keys have not changed since it was read, and it has not expired.
     fn holds(&self, signed: &Signed) -> bool {
         match &self.provider {
             Provider::Signed(signer) => {
@@ -165,8 +168,8 @@ impl AccessControl {
         }
     }
 
-    /// Waits until an entry is applied, no longer than a request may take. One that nobody will write is waited for in
-    /// vain, and so are there no more at a time than [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX).
+    /// Waits until an entry is applied, at most for the request timeout. A forged token can name an entry that never
+    /// exists, so at most [`TOKENS_WAITING_MAX`](crate::requests::admission::TOKENS_WAITING_MAX) requests wait at a time.
     async fn wait_applied(&self, index: LogIndex) -> bool {
         let member_status = self.info.member_status();
         if member_status.applied() >= index {
@@ -181,7 +184,7 @@ impl AccessControl {
         waiting.await.is_some()
     }
 
-    /// Does something with who asks.
+    /// Calls `take` with the user that the credentials identify.
     fn with_caller<T>(
         &self,
         view: &View,
@@ -219,7 +222,7 @@ impl AccessControl {
         }
     }
 
-    /// Asks something of users and roles as they are now, of whatever does not read data.
+    /// Checks a request that reads no data against the present users and roles.
     fn ask(
         &self,
         credentials: &Credentials,
@@ -235,19 +238,19 @@ impl AccessControl {
         Ok(self.with_caller(&view, credentials, |caller| check(&view, caller))??)
     }
 
-    /// Whether tokens are signed.
+    /// Whether the tokens of this member are signed.
     pub(crate) const fn has_keys(&self) -> bool {
         matches!(self.provider, Provider::Signed(_))
     }
 
-    /// Takes over keys of tokens that have changed.
+    /// Reads the keys of signed tokens again.
     pub(crate) fn reload_keys(&self) {
         if let Provider::Signed(signer) = &self.provider {
             signer.reload();
         }
     }
 
-    /// Users and roles as they are.
+    /// The published users and roles.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
         self.readers.auth.view()
     }
@@ -258,15 +261,14 @@ impl AccessControl {
         self.view().revision()
     }
 
-    /// The name of who asks; empty for who shows nothing, or nothing that is good.
+    /// The name of the user; empty without credentials and for invalid ones.
     #[must_use]
     pub fn user_of(&self, credentials: &Credentials) -> String {
         self.with_caller(&self.view(), credentials, |caller| caller.name.to_owned())
             .unwrap_or_default()
     }
 
-    /// Whether a request shows the valid credentials of a user. Where authentication is off, every request is taken for a
-    /// user's.
+    /// Whether a request has the valid credentials of a user. While authentication is off, the answer is always true.
     #[must_use]
     pub fn is_of_user(&self, credentials: &Credentials) -> bool {
         let view = self.view();
@@ -276,17 +278,17 @@ impl AccessControl {
                 .unwrap_or(false)
     }
 
-    /// Whether who asks may administer.
+    /// Checks that the user is an administrator.
     pub fn check_admin(&self, credentials: &Credentials) -> Result<(), RequestError> {
         self.ask(credentials, View::check_admin)
     }
 
-    /// Whether who asks has told who he is.
+    /// Checks that the request has the credentials of a user.
     pub fn check_user(&self, credentials: &Credentials) -> Result<(), RequestError> {
         self.ask(credentials, View::check_authenticated)
     }
 
-    /// Whether who asks may read a range from now on.
+    /// Checks that the user may watch a range.
     pub fn check_watch(
         &self,
         credentials: &Credentials,
@@ -296,7 +298,7 @@ impl AccessControl {
         self.ask(credentials, |view, caller| view.check_keys(caller, Access::Read, key, range_end))
     }
 
-    /// Lets a read begin that this check permits.
+    /// Admits a read if `check` permits it. The check is repeated if users or roles change meanwhile.
     pub async fn pass(
         &self,
         credentials: &Credentials,
@@ -314,7 +316,7 @@ impl AccessControl {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
-            // Those that were published meanwhile are looked at instead.
+            // If others were published meanwhile, they are checked instead.
             if self.readers.auth.stamp() == Some(stamp) {
                 checked??;
                 return Ok(Pass(stamp));
@@ -322,8 +324,8 @@ impl AccessControl {
         }
     }
 
-    /// The same for a read of keys and values: who was told apart at another time reads by no permissions of today,
-    /// not even where the check asks for nothing.
+    /// Admits a read of keys and values. In addition to [`AccessControl::pass`], it refuses a signed token of another
+    /// auth revision, even if `check` requires nothing.
     pub async fn pass_to_read(
         &self,
         credentials: &Credentials,
@@ -337,7 +339,7 @@ impl AccessControl {
         self.pass(credentials, check).await
     }
 
-    /// Says after a read whether the permissions that it was begun by held all the time.
+    /// Checks after a read that its permissions were in force the whole time.
     pub async fn confirm(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         if self.readers.auth.stamp() == Some(begun) {
             return Ok(());
@@ -349,14 +351,15 @@ impl AccessControl {
         Ok(())
     }
 
-    /// The same for each part of a long read: where others are being published, the permissions are taken not to hold.
+    /// Checks the permissions for each part of a long read, without waiting: while others are being published, the
+    /// check fails.
     pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         let holds =
             self.readers.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
-    /// Which permissions hold. Others that are just being published are waited for: that takes no time to speak of.
+    /// The version of the permissions in force. It waits while others are being published, which is short.
     async fn stamp(&self) -> Stamp {
         loop {
             match self.readers.auth.stamp() {
@@ -366,7 +369,7 @@ impl AccessControl {
         }
     }
 
-    /// The name and revision that a proposal carries.
+    /// The user name and auth revision that a proposal carries.
     pub(crate) fn sign(&self, author: Author<'_>) -> Result<(String, u64), RequestError> {
         if self.is_open() {
             return Ok((String::new(), 0));

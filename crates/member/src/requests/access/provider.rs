@@ -1,7 +1,7 @@
-//! What tokens are: texts that the log gives out, or signed ones that each member gives out by itself.
+//! The token providers: simple tokens, which the log issues, and signed tokens, which each member issues.
 //!
-//! Keys of signed tokens are read again when their files change. Files that are no keys then, as they are while
-//! somebody writes them, leave the old ones in force, and are told of once.
+//! Key files are read again when they change. If they contain no valid key, for example while they are being written, the old
+//! keys stay in force, and one warning is logged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use quorate_gotext::quote::go_reason;
 use quorate_jwt::{Claims, KeyFault, Keys, Method, SignFault};
 use quorate_telemetry::log;
 
-/// How often the files of keys are looked at.
+/// The interval at which the key files are read.
 pub const KEYS_READ_EVERY: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The provider of tokens, from `--auth-token`.
 #[derive(Debug)]
 pub enum Provider {
-    /// Texts that the log gives out.
+    /// Simple tokens, which the log issues.
     Simple,
-    /// Signed ones.
+    /// Signed tokens (JWT).
     Signed(Signer),
-    /// None are given out, and none are taken.
+    /// No token is issued, and every token is invalid.
     Nothing,
 }
 
-/// Where keys are, and what they are for.
+/// The key files and the signing method.
 #[derive(Clone, Debug)]
 pub struct KeySource {
     /// The method.
@@ -38,38 +38,38 @@ pub struct KeySource {
     pub public: Option<PathBuf>,
 }
 
-/// Keys cannot be had.
+/// The keys cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceFault {
-    /// A file cannot be read. etcd says no more either; the file is named in the log.
+    /// A file cannot be read.
     #[error("auth: invalid auth options: {path}: {}", go_reason(source))]
     File {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The files hold no keys.
+    /// The files contain no valid keys.
     #[error(transparent)]
     Keys(#[from] KeyFault),
 }
 
-/// What the files held.
+/// The content of the key files.
 #[derive(Clone, PartialEq, Eq)]
 struct Texts {
     private: Option<Vec<u8>>,
     public: Option<Vec<u8>>,
 }
 
-/// What was read of the files so far.
+/// The contents that were read.
 struct Seen {
-    /// What the keys in force came from, or what holds none and was reported.
+    /// The content that was last taken: its keys are in force, or it was reported as invalid.
     settled: Texts,
-    /// What was read last.
+    /// The content that was read last.
     latest: Texts,
 }
 
-/// Gives tokens out, and reads them.
+/// Issues and verifies signed tokens.
 pub struct Signer {
     source: KeySource,
     ttl: Duration,
@@ -103,7 +103,7 @@ impl KeySource {
 }
 
 impl Signer {
-    /// Reads the keys. Tokens will be good for this long.
+    /// Reads the keys. Tokens expire after `ttl`.
     pub fn new(source: KeySource, ttl: Duration) -> Result<Self, SourceFault> {
         let texts = source.texts()?;
         let keys = ArcSwap::from_pointee(source.keys(&texts)?);
@@ -121,13 +121,13 @@ impl Signer {
         quorate_jwt::sign(&self.keys.load(), username, revision, now().saturating_add(ttl))
     }
 
-    /// Reads a token, should it be good now.
+    /// Returns the claims of a token if its signature is valid and it has not expired.
     pub(super) fn read(&self, text: &str) -> Option<Claims> {
         quorate_jwt::read(&self.keys.load(), text).filter(|claims| claims.are_good_at(now()))
     }
 
-    /// Looks whether the files hold other keys. They are taken once two looks in a row find the same: any bytes are a key for
-    /// HMAC, so a file that is still being written would be taken for a shorter key.
+    /// Reads the key files again. New content is used once two readings in a row are equal: any bytes are a valid
+    /// HMAC key, so a half-written file would count as a shorter key.
     pub fn reload(&self) {
         let reloaded = self.source.texts().and_then(|texts| {
             let mut seen = self.seen.lock();
@@ -148,7 +148,7 @@ impl Signer {
                 "the files of keys hold none; tokens stay those of the keys before",
                 "error" = fault.to_string()
             ),
-            // It may be about to be put there.
+            // The file may be in the middle of its replacement.
             Err(fault @ SourceFault::File { .. }) => {
                 log::debug!("a file of keys cannot be read", "error" = fault.to_string());
             }
