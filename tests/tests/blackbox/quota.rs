@@ -173,7 +173,7 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
     fill(&client).await;
     eventually("the alarm", async || alarms(&client).await.first().copied()).await;
     eventually("the warning", async || {
-        let is_told = server.log().contains("has come near its quota");
+        let is_told = server.log().contains("is close to its quota");
         (is_told && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
     })
     .await;

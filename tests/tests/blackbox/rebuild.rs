@@ -154,7 +154,7 @@ async fn nothing_is_rebuilt_without_a_quorum(ours: Kind) {
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
     accuse(&cluster, member).await;
-    says(&cluster, member, "no quorum says what is right; it goes on as it is").await;
+    says(&cluster, member, "no quorum agrees on a state; the member keeps its state").await;
     assert!(cluster.server_mut(member).is_running());
     assert!(!cluster.server(member).log().contains(REBUILT));
     assert_eq!(alarms(&cluster, member).await.len(), 1);
@@ -215,7 +215,7 @@ async fn nothing_is_rebuilt_without_a_member_that_sends_its_state(ours: Kind) {
     let mut cluster = start([Kind::Etcd, Kind::Etcd, ours], &[PERIODIC, REBUILD]).await;
     corrupt(&mut cluster, 2).await;
     cluster.restart(2).await;
-    says(&cluster, 2, "goes on with a state that is bad: no other member hands one out").await;
+    says(&cluster, 2, "continues with a corrupt state: no other member provides its state").await;
     assert!(cluster.server_mut(2).is_running());
     cluster.stop(2).await;
     let backend = cluster.server(2).backend();

@@ -1,18 +1,18 @@
 //! Space for the backend file: a warning before the quota is reached, and the member's NOSPACE alarm.
 //!
-//! The warning, and taking back an alarm that the quota has raised, are for operators that ask for them by flags; etcd
-//! leaves both to its operator. An alarm that this member has raised because its disk was full it always takes back.
-//! A member looks after its own file and its own alarm. Raising an alarm and taking it back are proposals like an
-//! operator's: their effect is in the log and the same on all members.
+//! Operators enable the warning and the automatic disarming of a quota alarm with flags; etcd leaves both to the
+//! operator. An alarm that this member raised for a full disk is always disarmed automatically. A member watches only
+//! its own file and its own alarm. It proposes to raise or disarm the alarm like an operator, so the effect is in the
+//! log and the same on all members.
 //!
 //! # Invariants
 //!
-//! * An alarm of the quota is taken back only when the file is clearly below the quota, by the share that the flags
-//!   say, and when everything applied has been written to it: a disk without room keeps the alarm.
-//! * An alarm of a full disk is raised while `node` says so, and taken back when everything applied has been written
-//!   to the file, or another member leads. The alarm carries its cause (`quorate_state::alarm`), so this holds across
-//!   restarts as well.
-//! * Space is given back before that, online, once per change of what is in use.
+//! * A quota alarm is disarmed only when the file is smaller than the share of the quota that the flag sets, and all
+//!   applied changes are in the file. If the disk is full, the alarm remains.
+//! * The alarm for a full disk is raised while `node` refuses writes. It is disarmed when all applied changes are in
+//!   the file, or when another member leads. The alarm stores its cause (`quorate_state::alarm`), so this is also true
+//!   after a restart.
+//! * To get below the share, the file is defragmented online, once for each change of the bytes in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,23 +28,23 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::Handles;
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long the file may take to hold everything applied. Longer is a disk without room.
+/// The time limit for writing all applied changes to the file. If it is exceeded, the disk is considered full.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
-/// Percent of the quota by which the level has to be undercut before it is told of again.
+/// The warning ends only when the file is smaller than its threshold by this percentage of the quota.
 const CALM_PERCENT: u64 = 5;
 
-/// What is asked for, in percent of the quota.
+/// The thresholds of the operator, in percent of the quota.
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceRules {
-    /// From here on there is a warning; `None` for none.
+    /// The size from which a warning is given; `None` for no warning.
     pub warning_percent: Option<u64>,
-    /// Below this an alarm is taken back; `None` for never.
+    /// The size below which the alarm is disarmed; `None` for never.
     pub disarm_percent: Option<u64>,
 }
 
-/// Keeps watch over the room under the quota. Ends at once where there is no quota, or nothing to do.
+/// Gives the warning and disarms the alarm. Returns immediately if there is no quota or neither is enabled.
 pub async fn keep_watch(handles: Arc<Handles>, rules: SpaceRules) {
     let SpaceRules { warning_percent, disarm_percent } = rules;
     let Some(quota_bytes) = handles.proposer.quota_bytes() else { return };
@@ -67,12 +67,12 @@ pub async fn keep_watch(handles: Arc<Handles>, rules: SpaceRules) {
     }
 }
 
-/// Percent of a number of bytes.
+/// This percentage of the bytes.
 fn share(bytes: u64, percent: u64) -> u64 {
     (u128::from(bytes) * u128::from(percent) / 100).try_into().unwrap_or(u64::MAX)
 }
 
-/// The early warning.
+/// The warning before the quota is reached.
 #[derive(Debug)]
 struct Warning {
     quota_bytes: u64,
@@ -88,7 +88,7 @@ impl Warning {
         Self { quota_bytes, from_bytes, calm_below_bytes, is_told: false }
     }
 
-    /// Whether a file of this size changes what is told: to a warning, or away from it.
+    /// Returns whether the warning is now in force, if a file of this size changes that.
     fn note(&mut self, file_bytes: u64) -> Option<bool> {
         let is_high = match self.is_told {
             false => file_bytes >= self.from_bytes,
@@ -104,7 +104,7 @@ impl Warning {
         handles.info.metrics().server.quota_warning.set(i64::from(is_high));
         if is_high {
             log::warn!(
-                "the backend file has come near its quota; writes are refused once it is reached",
+                "the backend file is close to its quota; writes are refused when the quota is reached",
                 "backend-size-bytes" = bytes,
                 "backend-size-in-use-bytes" = in_use,
                 "warning-size-bytes" = self.from_bytes,
@@ -114,7 +114,7 @@ impl Warning {
             );
         } else {
             log::info!(
-                "the backend file is clear of its quota again",
+                "the backend file is no longer close to its quota",
                 "backend-size-bytes" = bytes,
                 "quota-size-bytes" = self.quota_bytes
             );
@@ -122,11 +122,11 @@ impl Warning {
     }
 }
 
-/// What takes the member's own alarm back.
+/// Disarms the member's own alarm.
 #[derive(Debug)]
 struct Keeper {
     below_bytes: u64,
-    /// What was in use when space was last given back, without enough coming of it.
+    /// The bytes in use at the last defragmentation, if the file was still too large after it.
     tried_at_bytes: Option<u64>,
 }
 
@@ -157,12 +157,12 @@ impl Keeper {
         self.tried_at_bytes = Some(in_use);
         match handles.administrator.defragment().await {
             Ok(outcome) => log::info!(
-                "gave free space of the backend file back, for writes to be taken again",
+                "defragmented the backend file, so that the NOSPACE alarm can be disarmed",
                 "size-bytes-before" = outcome.bytes_before,
                 "size-bytes" = outcome.bytes_after
             ),
             Err(error) => log::warn!(
-                "failed to give free space of the backend file back",
+                "failed to defragment the backend file before disarming the NOSPACE alarm",
                 "error" = error.to_string()
             ),
         }
@@ -189,8 +189,8 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     }
 }
 
-/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead, and takes it back
-/// afterwards, also when the process was restarted meanwhile.
+/// Raises the NOSPACE alarm while this member leads with a full disk and no other member can lead. Disarms it
+/// afterwards, even if the process was restarted meanwhile.
 pub async fn answer_for_full_disk(handles: Arc<Handles>) {
     let own_id = MemberId(handles.info.id());
     let mut refuses_writes = handles.info.member_status().refuses_writes();
@@ -208,7 +208,8 @@ pub async fn answer_for_full_disk(handles: Arc<Handles>) {
             Some(AlarmAction::Deactivate) => take_back_for_room(&handles).await,
             Some(AlarmAction::Get) | None => {}
         }
-        // The alarms change when entries are applied, at the start and when an operator takes the alarm back.
+        // Alarms also change when entries are applied at the start, and when an operator disarms the alarm. No
+        // notification reports these changes, so the loop checks periodically.
         if let Ok(Err(_)) = tokio::time::timeout(LOOK, refuses_writes.changed()).await {
             return;
         }
@@ -221,7 +222,8 @@ fn has_own_alarm(handles: &Handles) -> bool {
     handles.info.facts().alarms.of_kind(kind).any(|alarm| alarm.member == own_id)
 }
 
-/// Takes back the alarm of a full disk when another member leads, or when this member's file holds everything applied.
+/// Disarms the alarm for a full disk when another member leads, or when this member's file contains all applied
+/// changes.
 async fn take_back_for_room(handles: &Handles) {
     let member_status = handles.info.member_status();
     if member_status.leader() == NONE || (member_status.leads() && !is_written(handles).await) {
@@ -235,7 +237,7 @@ async fn take_back_for_room(handles: &Handles) {
     disarm(handles, bytes, in_use).await;
 }
 
-/// Whether everything applied is in the file, or comes there soon.
+/// Returns whether all applied changes are in the file, or are written to it within the time limit.
 async fn is_written(handles: &Handles) -> bool {
     let written = tokio::time::timeout(WRITTEN_WITHIN, handles.administrator.commit_backend());
     matches!(written.await, Ok(Ok(())))

@@ -70,7 +70,7 @@ mod tests {
         let view = store.reader().view();
         let points: Vec<i64> = (2..=6).map(|revision| harmless(&view, revision).unwrap()).collect();
         assert_eq!(points, [2, 3, 4, 4, 6]);
-        // What the log will refuse is left to it.
+        // Invalid revisions are unchanged; they are refused when the entry is applied.
         assert_eq!((harmless(&view, 99).unwrap(), harmless(&view, -1).unwrap()), (99, -1));
     }
 }

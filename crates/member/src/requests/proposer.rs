@@ -200,7 +200,7 @@ impl Proposer {
                 trace.stage(parent, name, start, end);
             }
         };
-        // What a driver that is overrun cannot say stays unsaid.
+        // If the driver is overloaded, these stages are not reported.
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 
@@ -215,7 +215,7 @@ impl Proposer {
             let steps = slow::steps_of_write(stages, applied, answered);
             Trace { id, operation, detail: &detail, started, steps: &steps }.log();
         };
-        // What a driver that is overrun cannot say stays unsaid.
+        // If the driver is overloaded, these stages are not reported.
         _ = self.driver.request(Input::AskStages { index, done: Box::new(done) });
     }
 

@@ -322,7 +322,7 @@ impl<A: 'static> Future for Waiting<A> {
 
 impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
-        // What the thread holds is gone already when the runtime is torn down with requests in it.
+        // The thread-local state is already dropped if the runtime is shut down with waiting requests.
         let slot = self.slot;
         let _outcome = self.awaiting.try_with(|cell| cell.with(|awaiting| awaiting.release(slot)));
     }
@@ -393,7 +393,8 @@ mod tests {
             for _ in 0..3 {
                 let (_completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
                 assert_eq!(waiting.await, None);
-                // The clock stands still but for this; while nobody waits nothing is looked at for ever.
+                // The paused clock advances during these sleeps. Without waiting requests, the scans stop after the
+                // maximum.
                 tokio::time::sleep(DEADLINE_SCAN * (IDLE_SCANS_MAX + 1)).await;
                 assert_eq!(idle_scans(), IDLE_SCANS_MAX);
                 tokio::time::sleep(Duration::from_secs(3600)).await;

@@ -35,7 +35,7 @@ impl Ticks {
         if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
     }
 
-    /// Takes a tick that is due, or nearly due if an input has come. Returns how late the tick is.
+    /// Takes a tick that is due, or nearly due if an input has arrived. Returns how late the tick is.
     pub(crate) fn take(
         &mut self,
         now: Instant,

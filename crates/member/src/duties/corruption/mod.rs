@@ -119,7 +119,7 @@ pub async fn compare_periodically(handles: Arc<Handles>, period: Duration, fault
             Ok(None) => {}
             Ok(Some(finding)) => {
                 log::warn!(
-                    "found a member that holds something else",
+                    "found a member whose state differs",
                     "member-id" = format!("{:x}", finding.member),
                     "reason" = finding.difference.to_string()
                 );
@@ -158,7 +158,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
     let mut finding = rules::compare(&own, &answers);
     let judges_itself = handles.info.limits().rebuilds_itself;
     if finding.is_some() && judges_itself && is_bad(handles, &before, &answers) {
-        log::warn!("nobody is accused: a quorum holds something else than this member");
+        log::warn!("no member is accused: the state of this member differs from that of a quorum");
         finding = None;
     }
     log::info!("finished peer corruption check", "number-of-peers-checked" = answers.len());
@@ -281,7 +281,7 @@ fn survey(handles: &Handles) -> Survey {
 async fn raise_alarm(handles: &Handles, member: u64) {
     if let Err(error) = handles.proposer.raise_corrupt(member).await {
         log::warn!(
-            "failed to raise the alarm; the next check will again",
+            "failed to raise the alarm; the next check retries",
             "member-id" = format!("{member:x}"),
             "error" = error.to_string()
         );

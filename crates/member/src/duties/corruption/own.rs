@@ -2,8 +2,8 @@
 //!
 //! [`keep_watch`] checks periodically, and when an alarm names this member. If this member's state differs from that of
 //! a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and the server
-//! fetches the state again. When the fetched state is sound, an earlier alarm against this member is deactivated.
-//! [`is_held_by_quorum`] checks a state before it becomes a member's state.
+//! fetches the state again. When the fetched state is sound, an earlier alarm against this member is disarmed.
+//! [`is_held_by_quorum`] checks a fetched state before the member uses it.
 //!
 //! # Invariants
 //!
@@ -80,7 +80,7 @@ pub async fn keep_watch(
             Ok(Verdict::Bad { hash }) => {
                 findings += 1;
                 log::error!(
-                    "a quorum of the other members holds something else than this member",
+                    "the state of this member differs from that of a quorum of the other members",
                     "local-member-id" = format!("{:x}", handles.info.id()),
                     "quorum-hash" = hash,
                     "findings" = findings
@@ -95,7 +95,7 @@ pub async fn keep_watch(
                     return;
                 }
                 log::error!(
-                    "this member goes on with a state that is bad: no other member hands one out",
+                    "this member continues with a corrupt state: no other member provides its state",
                     "local-member-id" = format!("{:x}", handles.info.id()),
                     "advice" = "remove this member, delete its directory, and add it again"
                 );
@@ -106,7 +106,7 @@ pub async fn keep_watch(
             Ok(Verdict::Unknown) if is_accused(&handles) => {
                 if !has_told {
                     log::warn!(
-                        "this member is accused, and no quorum says what is right; it goes on as it is",
+                        "an alarm names this member, but no quorum agrees on a state; the member keeps its state",
                         "local-member-id" = format!("{:x}", handles.info.id())
                     );
                 }
@@ -179,11 +179,11 @@ async fn take_back(handles: &Handles) {
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
     match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
         Ok(_) => log::warn!(
-            "took the alarm against this member back: it was rebuilt, and holds what a quorum holds",
+            "disarmed the alarm against this member: it was rebuilt, and a quorum has the same state",
             "local-member-id" = format!("{:x}", handles.info.id())
         ),
         Err(error) => log::warn!(
-            "failed to take the alarm against this member back; the next look will again",
+            "failed to disarm the alarm against this member; the next check retries",
             "error" = error.to_string()
         ),
     }

@@ -1,8 +1,8 @@
-//! Comparison of a restored member, before it serves, with members that do not publish the origin of their state, such
-//! as etcd's members.
+//! Comparison of a restored member with members that do not publish the origin of their state, such as etcd's members.
+//! It takes place before the restored member serves.
 //!
-//! By then the member has joined consensus and has applied the committed entries. If the others were not restored from
-//! the same snapshot, their log was applied to a different state here, so the revisions or the hashes differ.
+//! At that time the member has joined consensus and has applied the committed entries. If the others were not restored
+//! from the same snapshot, their log was applied to a different state here, so the revisions or the hashes differ.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A member whose state differs from this one, which was restored from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this member was restored from a snapshot, and member {member:x} holds something else at revision {revision}: \
+    "this member was restored from a snapshot, and the state of member {member:x} differs at revision {revision}: \
      it was not restored from the same snapshot"
 )]
 pub struct HoldsOther {
@@ -61,14 +61,14 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), H
     Ok(())
 }
 
-/// Returns whether the comparison was possible.
+/// Returns whether a comparison was possible.
 async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)
     else {
         return Ok(false);
     };
-    // What the other has applied is committed, so this member has applied it after the barrier.
+    // The other member has applied committed entries only, so this member has applied them after the barrier.
     if handles.reader.read_barrier().await.is_err() {
         return Ok(false);
     }
@@ -87,7 +87,8 @@ async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther
     }
 }
 
-/// A member's hash to compare with this one, with its compaction and its newest revision.
+/// The hash of a member to compare with `held`, the compaction that the hash takes into account, and the newest
+/// revision of the member.
 async fn hash_of(survey: &Survey, member: u64, held: &HashKv) -> Option<(u32, i64, i64)> {
     let answers = survey.take(held).await;
     let (_, answer) = answers.into_iter().find(|(id, _)| *id == member)?;

@@ -1,7 +1,7 @@
 //! Conclusions from the hashes of several members. Pure functions.
 //!
-//! Two hashes are comparable if they were taken at the same revision and exclude what the same compaction may have
-//! removed. A member that is at another compaction, or that does not answer, is neither accused nor cleared.
+//! Two hashes are comparable if they were taken at the same revision and take the same compaction into account. A
+//! member at another compaction, or one that does not answer, is neither accused nor cleared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -175,7 +175,7 @@ mod tests {
         for fine in [
             answer(7, 3, 10),
             answer(7, 3, 12),
-            // At another compaction the hash covers something else.
+            // At another compaction, the hash covers other records.
             answer(9, 5, 12),
             answer(9, -1, 10),
         ] {
@@ -228,7 +228,7 @@ mod tests {
             (vec![other, silent], Agreement::None { accused: vec![ANY_MEMBER] }),
             (vec![other, third], Agreement::None { accused: vec![ANY_MEMBER] }),
             (vec![other, same, third, same], Agreement::None { accused: vec![2, 4] }),
-            // Two of four are no majority.
+            // Two of four members are not a majority.
             (vec![same, other, other], Agreement::None { accused: vec![ANY_MEMBER] }),
         ] {
             assert_eq!(agreement(&others), expected, "{others:?}");
@@ -251,7 +251,7 @@ mod tests {
             (3, &[(2, 8), (3, 9)], Verdict::Unknown),
             (3, &[(2, 7)], Verdict::Sound),
             (3, &[(2, 7), (3, 8)], Verdict::Sound),
-            // Two voters: no others are a quorum.
+            // With two voters, the other voter is not a quorum.
             (2, &[(2, 8)], Verdict::Unknown),
             (1, &[], Verdict::Sound),
             (5, &[(2, 8), (3, 8)], Verdict::Unknown),
@@ -259,12 +259,12 @@ mod tests {
             (5, &[(2, 8), (3, 8), (4, 7), (5, 8)], bad),
             (4, &[(2, 8), (3, 8), (4, 8)], bad),
             (4, &[(2, 8), (3, 8)], Verdict::Unknown),
-            // A learner's word does not count.
+            // A learner does not count.
             (3, &[(2, 8), (9, 8)], Verdict::Unknown),
         ] {
             assert_eq!(verdict(own, voters, others), expected, "{voters} voters, {others:?}");
         }
-        // A learner of three voters.
+        // This member is a learner beside three voters.
         assert_eq!(verdict(Some(9), 3, &[(1, 7)]), Verdict::Unknown);
         assert_eq!(verdict(Some(9), 3, &[(1, 8), (2, 8)]), bad);
     }

@@ -1,4 +1,4 @@
-//! Asking the other members for their hashes: `GET /members/hashkv` on the peer port of each.
+//! Requests for the hashes of the other members: `GET /members/hashkv` on the peer port of each.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) enum Unanswered {
     NoUrl,
 }
 
-/// An answer as it is written. What is zero is left out.
+/// An answer in JSON. A field that is zero is omitted.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
@@ -60,7 +60,7 @@ struct Header {
     revision: i64,
 }
 
-/// Whom to ask, and as whom.
+/// The members to query, and the identity and connections of this member.
 #[derive(Clone, Debug)]
 pub(super) struct Survey {
     asking: Asking,
@@ -94,7 +94,8 @@ impl Survey {
         }
     }
 
-    /// Asks all members at once for the hash to compare with this one. The answers stand in the order of their ids.
+    /// Queries all members concurrently for the hash to compare with `held`. The answers are in the order of member
+    /// ids.
     pub(super) async fn take(&self, held: &HashKv) -> Vec<(u64, Result<Answer, Unanswered>)> {
         let wanted =
             Wanted { revision: held.hash_revision, compact_revision: held.compact_revision };
@@ -109,7 +110,7 @@ impl Survey {
     }
 }
 
-/// The hash that is asked for.
+/// The requested hash.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     revision: i64,
@@ -117,8 +118,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// etcd's members read the revision, and ignore the rest. A member of this program that has both the hash that a
-    /// compaction at the revision left and another one chooses by the compaction.
+    /// etcd's members use the revision and ignore the compaction. A Quorate member can have two hashes for a revision:
+    /// one stored by a compaction at this revision, and a computed one. It returns the hash that belongs to the
+    /// requested compaction.
     fn to_json(self) -> String {
         let Self { revision, compact_revision } = self;
         match revision {
@@ -131,7 +133,7 @@ impl Wanted {
 }
 
 impl Asking {
-    /// Tries the member's URLs until one leads to an answer.
+    /// Tries the URLs of a member until one returns an answer.
     async fn ask(&self, id: u64, urls: &[String], wanted: Wanted) -> Result<Answer, Unanswered> {
         let mut outcome = Err(Unanswered::NoUrl);
         for url in urls {
@@ -162,7 +164,7 @@ impl Asking {
     }
 }
 
-/// Refusals are told apart by their texts, as members tell them.
+/// Parses the answer of a member. Refusals with the same status are distinguished by their texts.
 fn read(answer: &Response<Bytes>) -> Result<Answer, Unanswered> {
     let text = || String::from_utf8_lossy(answer.body()).trim().to_owned();
     match answer.status() {

@@ -1,13 +1,14 @@
-//! Whether a change of the membership leaves the cluster with a quorum.
+//! Checks that a membership change leaves the cluster with a quorum.
 //!
-//! A change that is committed counts at once: a voter that was added is one more that a majority needs,
-//! whether or not it ever starts. So before a change is proposed the member that was asked looks whether,
-//! after it, enough voters have started, and whether enough of them are connected to it now. All of it is
-//! judged from where this member stands; nothing of it is replicated.
+//! A committed change takes effect immediately: an added voter increases the majority, whether or not it ever starts.
+//! So before the member that received the request proposes the change, it checks that enough voters of the new
+//! configuration have started, and that enough of them are connected to it now. The checks use only this member's view;
+//! their result is not replicated.
 //!
 //! # Not here
 //!
-//! Whether a change makes sense (`state::members`, by every member alike, when it is applied).
+//! The validity of the change itself (`state::members`): every member checks it in the same way when the change is
+//! applied.
 
 use super::RequestError;
 
@@ -15,27 +16,27 @@ use super::RequestError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Down,
-    /// Connected, but not for long enough to count on.
+    /// Connected for less than the required time.
     Fresh,
-    /// Connected for a while; a member is so to itself.
+    /// Connected for the required time. A member counts as connected to itself.
     Steady,
 }
 
-/// What the checks ask about a voter.
+/// The properties of a voter that the checks use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Voter {
     pub(super) id: u64,
-    /// Whether it has told its name.
+    /// Whether it has published its name.
     pub(super) is_started: bool,
     pub(super) link: Link,
 }
 
-/// Why a change is too dangerous to propose.
+/// The reason why a change is not proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Danger {
-    /// Too few of the voters after it would have started.
+    /// Too few voters of the new configuration have started.
     NotEnoughStarted,
-    /// Too few of the voters are connected.
+    /// Too few voters are connected.
     Unhealthy,
 }
 
@@ -60,8 +61,8 @@ fn connected_count(voters: &[Voter]) -> usize {
     voters.iter().filter(|voter| voter.link == Link::Steady).count()
 }
 
-/// Judges the addition of a voter or a learner. A cluster of one may always grow: it is how one that was
-/// restored is made whole.
+/// Checks the addition of a voter or a learner. A cluster of one member may always grow, because a restored cluster
+/// starts with one member.
 pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), Danger> {
     let is_alone = voters.len() == 1;
     let started = started_count(voters);
@@ -69,20 +70,20 @@ pub(super) fn check_addition(voters: &[Voter], as_learner: bool) -> Result<(), D
     if !as_learner && !may_grow && started < majority_of(voters.len() + 1) {
         return Err(Danger::NotEnoughStarted);
     }
-    // The newcomer counts as down.
+    // The added member counts as disconnected.
     if !is_alone && connected_count(voters) < majority_of(voters.len() + 1) {
         return Err(Danger::Unhealthy);
     }
     Ok(())
 }
 
-/// Judges the removal of anybody but a learner, which never does harm.
+/// Checks the removal of a voter. The removal of a learner is always safe.
 pub(super) fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
     let rest: Vec<Voter> = voters.iter().filter(|voter| voter.id != id).copied().collect();
     if started_count(&rest) < majority_of(rest.len()) {
         return Err(Danger::NotEnoughStarted);
     }
-    // Who is down is no part of the quorum that there is.
+    // A disconnected voter is not part of the connected quorum, so its removal is safe.
     let link = voters.iter().find(|voter| voter.id == id).map_or(Link::Down, |voter| voter.link);
     if link == Link::Down {
         return Ok(());
@@ -93,7 +94,7 @@ pub(super) fn check_removal(voters: &[Voter], id: u64) -> Result<(), Danger> {
     Ok(())
 }
 
-/// Judges the promotion of a learner, which counts as started.
+/// Checks the promotion of a learner, which counts as started.
 pub(super) fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
     if started_count(voters) + 1 < majority_of(voters.len() + 1) {
         return Err(Danger::NotEnoughStarted);
@@ -105,8 +106,8 @@ pub(super) fn check_promotion(voters: &[Voter]) -> Result<(), Danger> {
 mod tests {
     use super::*;
 
-    /// Voters 1, 2 and so on, a letter each: `s` started and connected, `f` started and connected only now,
-    /// `d` started and down, `n` never started.
+    /// Voters with the ids 1, 2, and so on; a letter describes each. `s`: started and connected; `f`: started and
+    /// connected only recently; `d`: started and disconnected; `n`: never started.
     fn voters(letters: &str) -> Vec<Voter> {
         (1..)
             .zip(letters.chars())

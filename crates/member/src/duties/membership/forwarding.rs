@@ -1,4 +1,4 @@
-//! Having the leader promote a learner: `POST /members/promote/<id>` on its peer port.
+//! Promotion of a learner by the leader: `POST /members/promote/<id>` on the leader's peer port.
 
 use std::time::Instant;
 
@@ -15,10 +15,10 @@ use quorate_peer::Dialer;
 use quorate_peer::call::{Call, CallError};
 use quorate_telemetry::log;
 
-/// Path of the request; the id follows in decimal.
+/// The path of the request, to which the id is appended in decimal.
 pub const PROMOTE_PATH: &str = "/members/promote/";
 
-/// Why the leader could not be made to answer; asking again may help.
+/// The reason why the leader gave no valid answer. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
 enum Unanswered {
     #[error(transparent)]
@@ -30,7 +30,7 @@ enum Unanswered {
 }
 
 impl Membership {
-    /// Has the leader promote a learner, trying again until the request timeout.
+    /// Forwards the promotion to the leader, and retries until the request timeout.
     pub(super) async fn forward_promotion(
         &self,
         client: &Credentials,
@@ -80,14 +80,14 @@ async fn ask(
     read(&call.send(dialer).await?)
 }
 
-/// Understands the leader's answer: the members, or why not.
+/// Parses the leader's answer: the members, or the refusal.
 fn read(answer: &Response<Bytes>) -> Result<Result<Vec<Member>, RequestError>, Unanswered> {
     let text = String::from_utf8_lossy(answer.body());
     match answer.status() {
         StatusCode::OK => read_members(answer.body()).map(Ok).map_err(Unanswered::Members),
         StatusCode::NOT_FOUND => Ok(Err(RequestError::Membership(MembershipRefusal::NotFound))),
         StatusCode::PRECONDITION_FAILED => {
-            // Both have this status; their words tell them apart.
+            // Both refusals have this status; their texts distinguish them.
             let refusals = [
                 RequestError::LearnerNotReady,
                 RequestError::Membership(MembershipRefusal::NotLearner),

@@ -27,7 +27,7 @@ use quorate_config::Url;
 use quorate_peer::Peers;
 use quorate_telemetry::log;
 
-/// How long a peer must have been connected to be counted on.
+/// How long a peer must have been connected to count as connected.
 const STEADY_AFTER: Duration = Duration::from_secs(5);
 
 /// Checks and proposes membership changes.
@@ -56,8 +56,8 @@ impl Membership {
         }
     }
 
-    /// Adds a member with these peer URLs, for who administers: URLs that are none are told to everybody. Returns its
-    /// row and, after it, those of all members.
+    /// Adds a member with these peer URLs. The client must be an administrator, but invalid URLs are refused first for
+    /// any client. Returns the new member, and then all members.
     pub async fn add(
         &self,
         client: &Credentials,
@@ -80,7 +80,7 @@ impl Membership {
         Ok((row, rows))
     }
 
-    /// Removes a member, for a client that may administer.
+    /// Removes a member. The client must be an administrator.
     pub async fn remove(&self, client: &Credentials, id: u64) -> Result<Vec<Member>, RequestError> {
         let is_learner =
             self.info.facts().members.get(MemberId(id)).is_some_and(|member| member.is_learner);
@@ -91,20 +91,20 @@ impl Membership {
         self.change_members(client, ConfChangeKind::RemoveNode, id, String::new()).await
     }
 
-    /// Gives a member other peer URLs, for a client that may administer.
+    /// Replaces the peer URLs of a member. The client must be an administrator.
     pub async fn update(
         &self,
         client: &Credentials,
         id: u64,
         peer_urls: &[String],
     ) -> Result<Vec<Member>, RequestError> {
-        // A URL that cannot be read would be in the log for good.
+        // URLs are checked first, because an invalid URL would stay in the log permanently.
         let row = Member::new(MemberId(id), parse_urls(peer_urls)?);
         self.change_members(client, ConfChangeKind::UpdateNode, id, row.to_json()).await
     }
 
-    /// Makes a learner a voter, for a client that may administer. A member that does not lead forwards the promotion to
-    /// the leader, with the client's token.
+    /// Makes a learner a voter. The client must be an administrator. A member that does not lead forwards the promotion
+    /// to the leader, with the client's token.
     pub async fn promote(
         &self,
         client: &Credentials,
@@ -153,8 +153,8 @@ impl Membership {
         self.change_members(client, ConfChangeKind::AddNode, id, context).await
     }
 
-    /// Proposes a change. The client is authorized here, after everything that was waited for: the log does not judge
-    /// who asked for a membership change.
+    /// Proposes a change. The client is authorized here, after all waits, because authorization for a membership change
+    /// is not checked again when the entry is applied.
     async fn change_members(
         &self,
         client: &Credentials,
@@ -168,7 +168,7 @@ impl Membership {
         Ok(self.info.rows())
     }
 
-    /// The voters as they are seen from here.
+    /// The voters, with their links to this member.
     fn voters(&self) -> Vec<Voter> {
         let now = Instant::now();
         let link = |id: u64| match self.peers.active_since(id) {
@@ -188,7 +188,7 @@ impl Membership {
             .collect()
     }
 
-    /// Says why a change is not even proposed.
+    /// Logs why a change is not proposed.
     fn reject(&self, change: &str, id: u64, danger: Danger) -> RequestError {
         let reason = match danger {
             Danger::NotEnoughStarted => "not enough started members",
@@ -205,7 +205,7 @@ impl Membership {
     }
 }
 
-/// Reads peer URLs, which are kept as given but for blanks around them.
+/// Parses peer URLs. The URLs are kept as given, without surrounding blanks.
 fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     if texts.is_empty() {
         return Err(RequestError::BadMemberUrls);
@@ -214,12 +214,12 @@ fn parse_urls(texts: &[String]) -> Result<Vec<String>, RequestError> {
     texts.iter().map(url).collect::<Result<_, _>>().map_err(|_| RequestError::BadMemberUrls)
 }
 
-/// Whether a learner has nine tenths of what the leader has.
+/// Whether the match index of a learner is at least nine tenths of the leader's.
 fn is_in_sync(learner: LogIndex, leader: LogIndex) -> bool {
     u128::from(learner.get()) * 10 >= u128::from(leader.get()) * 9
 }
 
-/// A failure in the words of members among themselves.
+/// The text of a failure in the protocol between members.
 pub fn peer_text(failure: &RequestError) -> String {
     match failure {
         RequestError::Membership(refusal) => refusal.peer_text().to_owned(),

@@ -1,5 +1,5 @@
-//! Downgrades: an operator begins one, the leader lowers the cluster version, members are replaced by older
-//! ones one after the other, and the leader ends it when all are.
+//! Downgrades: an operator starts a downgrade, and the leader lowers the cluster version. The operator replaces the
+//! members by older ones, one after the other. The leader ends the downgrade when all members run the older version.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Handles, MemberInfo, Proposer, Reader, RequestError};
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::RequestKind;
 
-/// Beginning and ending downgrades.
+/// Starts and ends downgrades.
 #[derive(Debug)]
 pub struct Downgrades {
     info: Arc<MemberInfo>,
@@ -25,7 +25,7 @@ pub struct Downgrades {
 }
 
 impl Downgrades {
-    /// Of these handles.
+    /// Creates it from these handles.
     pub fn new(handles: &Handles) -> Self {
         Self {
             info: Arc::clone(&handles.info),
@@ -35,7 +35,7 @@ impl Downgrades {
         }
     }
 
-    /// Says whether a downgrade to `target` could begin. Returns the cluster version.
+    /// Checks whether a downgrade to `target` can start. Returns the cluster version.
     pub async fn validate(&self, target: &str) -> Result<Version, RequestError> {
         let target = parse_target(target).ok_or(RequestError::WrongDowngradeVersionFormat)?;
         let cluster = self.cluster_version();
@@ -44,7 +44,7 @@ impl Downgrades {
         Ok(cluster)
     }
 
-    /// Begins a downgrade, for a client that may administer. Returns the cluster version, which is not lowered yet.
+    /// Starts a downgrade. The client must be an administrator. Returns the cluster version, which is not lowered yet.
     pub async fn enable(
         &self,
         client: &Credentials,
@@ -65,7 +65,7 @@ impl Downgrades {
         outcome
     }
 
-    /// Ends a downgrade in progress, for a client that may administer. A failure is only logged, as in etcd. Returns
+    /// Ends a downgrade in progress. The client must be an administrator. A failure is only logged, as in etcd. Returns
     /// the cluster version.
     pub async fn cancel(&self, client: &Credentials) -> Option<Version> {
         let canceled = async {
@@ -110,13 +110,13 @@ impl Downgrades {
     }
 }
 
-/// Has the leader end a downgrade when every member runs its target.
+/// Ends a downgrade when every member runs its target, if this member leads.
 pub async fn end_downgrade(handles: Arc<Handles>) {
     let Some(period) = handles.info.limits().downgrade_check_interval else { return };
     let downgrades = Downgrades::new(&handles);
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is at once.
+    // The first tick completes immediately.
     ticks.tick().await;
     loop {
         ticks.tick().await;

@@ -32,11 +32,10 @@ use quorate_version::QUORATE_VERSION;
 /// How often versions are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
-/// How long a start waits for versions.
+/// How long a start waits for the cluster version.
 const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Has the leader agree with its members on the cluster's version: when it takes the lead, and every so
-/// often.
+/// If this member leads, sets the cluster version to what all members support: after an election, and periodically.
 pub async fn keep_cluster_version(handles: Arc<Handles>) {
     if let Some(held) = handles.info.limits().held_version {
         log::info!(
@@ -68,8 +67,8 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
     }
 }
 
-/// Says, before it happens, that a directory is about to become one that its older release refuses, and what
-/// keeps it or brings it back.
+/// Warns that the cluster version is about to rise, after which older releases refuse the data directory. The log line
+/// has the flag that prevents the rise and the way back.
 fn warn_of_rise(from: Version, to: Version) {
     let (from, to) = (short(from), short(to));
     log::warn!(
@@ -89,7 +88,7 @@ fn short(version: Version) -> String {
     format!("{}.{}", version.major, version.minor)
 }
 
-/// `is_warned` says whether this member has announced a rise at its start.
+/// `is_warned` is true if this member has logged the coming rise when it started.
 async fn check_cluster_version(handles: &Handles, is_warned: bool) {
     let lowest = Survey::take(&handles.info).await.lowest();
     let (cluster, step, rise) = {
@@ -139,7 +138,8 @@ async fn propose(handles: &Handles, from: Option<Version>, to: Version) {
     }
 }
 
-/// Has the storage version follow the cluster's, should it not have when that changed.
+/// Periodically updates the storage version to the cluster version, in case the update failed when the cluster version
+/// changed.
 pub async fn keep_storage_version(handles: Arc<Handles>) {
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -149,8 +149,8 @@ pub async fn keep_storage_version(handles: Arc<Handles>) {
     }
 }
 
-/// Waits for a moment until versions are agreed on, so that the first client of a new cluster sees them. In
-/// a cluster that cannot agree clients are served all the same.
+/// Waits a short time until the cluster version is set, so that the first client of a new cluster sees it. If the
+/// members cannot agree in this time, clients are served nevertheless.
 pub async fn settle_versions(handles: &Handles) {
     let settled = async {
         let mut looks = interval(Duration::from_millis(1));

@@ -1,30 +1,30 @@
-//! Which cluster version a leader proposes, given what its members run.
+//! The cluster version that a leader proposes, derived from the versions of the members.
 //!
-//! The cluster version is what every member understands: it rises when the last member has been upgraded,
-//! and falls only when the operator has asked for a downgrade, by one minor version at a time. Pure functions.
+//! The cluster version is the newest that every member supports. It rises when the last member has been upgraded. It
+//! falls only when the operator has requested a downgrade, one minor version at a time. Pure functions.
 
 use quorate_state::versions::{Downgrade, Version};
 
-/// What a leader does about the cluster version.
+/// The leader's next action for the cluster version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Keep,
     Propose(Version),
-    /// A downgrade was asked for that cannot be made from here.
+    /// The requested downgrade is not possible from version `from`.
     BadTarget {
         target: Version,
         from: Version,
     },
 }
 
-/// Decides; `lowest` is the lowest version among all members, `None` if that of any is unknown.
+/// The next step. `lowest` is the lowest version of all members, or `None` if the version of any member is unknown.
 pub(super) fn next_step(
     cluster: Option<Version>,
     lowest: Option<Version>,
     downgrade: &Downgrade,
 ) -> Step {
     let Some(cluster) = cluster else {
-        // A cluster whose members do not all answer runs as the oldest there is until they do.
+        // Until all members have answered, the cluster has the oldest version.
         return Step::Propose(lowest.unwrap_or(Version::MINIMUM));
     };
     let Some(lowest) = lowest else { return Step::Keep };
@@ -43,8 +43,9 @@ pub(super) fn next_step(
     Step::Keep
 }
 
-/// Where the cluster version of a directory goes if nobody holds it: `None` where it stays. A version below the
-/// oldest file's is that of a cluster whose founders had not all answered, and nobody's to go back to.
+/// The rise of the cluster version that is expected unless an operator holds the version: from the version of the
+/// directory to the version of this member. `None` if the version does not rise. A cluster version below that of the
+/// oldest supported file was set because not all founding members had answered, so no operator needs to return to it.
 pub(super) fn rise(
     cluster: Option<Version>,
     own: Version,
@@ -54,26 +55,26 @@ pub(super) fn rise(
     (cluster < own && !downgrade.enabled).then_some((cluster, own))
 }
 
-/// The only version that a downgrade from `version` may lead to.
+/// The only allowed target of a downgrade from `version`.
 pub(super) fn downgrade_of(version: Version) -> Option<Version> {
     Some(Version::new(version.major, version.minor.checked_sub(1)?))
 }
 
-/// Whether every member runs the target of a downgrade, so that it is done.
+/// Whether every member runs the target of a downgrade, so that the downgrade is complete.
 pub(super) fn is_downgraded(target: Version, members: &[Option<Version>]) -> bool {
     members.iter().all(|member| *member == Some(target))
 }
 
-/// The lowest version, `None` if any is unknown.
+/// The lowest version, or `None` if any version is unknown.
 pub(super) fn lowest_of(members: &[Option<Version>]) -> Option<Version> {
     members.iter().copied().collect::<Option<Vec<Version>>>()?.into_iter().min()
 }
 
-/// Reads the version that an operator asks for: `3.6.0` or `3.6`, of which the patch does not count.
+/// Parses the target version of a downgrade: `3.6.0` or `3.6`. The patch number is ignored.
 pub(super) fn parse_target(text: &str) -> Option<Version> {
-    // Neither a leading `v` nor a bare major version will do.
+    // A leading `v` and a version without a minor number are invalid.
     let starts_with_digit = text.bytes().next().is_some_and(|byte| byte.is_ascii_digit());
-    // What follows a patch may be said only where there is one.
+    // A pre-release or build suffix is valid only after a patch number.
     let core = text.split(['-', '+']).next().unwrap_or_default();
     let dot_count = core.matches('.').count();
     let is_form = dot_count == 2 || (dot_count == 1 && core == text);
@@ -119,7 +120,7 @@ mod tests {
     fn a_downgrade_takes_one_step_and_only_from_everybodys_version() {
         let step = |cluster, lowest, target| next_step(Some(cluster), Some(lowest), &to(target));
         assert_eq!(step(v(7), v(7), "3.6.0"), Step::Propose(v(6)));
-        assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "it is lowered already");
+        assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "it is already lowered");
         assert_eq!(step(v(6), v(6), "3.6.0"), Step::Keep);
         let bad = |target, from| Step::BadTarget { target, from };
         assert_eq!(step(v(7), v(7), "3.5.0"), bad(v(5), v(7)));
@@ -142,7 +143,7 @@ mod tests {
         let none = Downgrade::default();
         assert_eq!(rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
         assert_eq!(rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
-        // Held back, a member counts as the older version.
+        // A member that holds the cluster version counts as the older version.
         assert_eq!(rise(Some(v(5)), v(5), &none), None);
         assert_eq!(rise(Some(v(7)), v(7), &none), None);
         assert_eq!(rise(Some(v(6)), v(7), &to("3.6.0")), None);

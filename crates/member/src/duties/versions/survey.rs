@@ -1,4 +1,4 @@
-//! What versions the members run: `GET /version` on the peer port of each.
+//! The versions of all members, requested with `GET /version` on the peer port of each.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use quorate_peer::Dialer;
 use quorate_peer::call::Call;
 use quorate_telemetry::log;
 
-/// Where a member tells its versions.
+/// The path at which a member returns its versions.
 pub const VERSION_PATH: &str = "/version";
 
-/// A member's answer, as far as it is asked for here.
+/// The field of a member's answer that is used here.
 #[derive(Debug, Deserialize)]
 struct Answer {
     #[serde(rename = "etcdserver", default)]
     server: String,
 }
 
-/// The version of each member, `None` for one that did not tell.
+/// The version of each member; `None` if a member did not return one.
 #[derive(Clone, Debug)]
 pub(super) struct Survey {
     pub(super) versions: Vec<Option<Version>>,
 }
 
 impl Survey {
-    /// Asks all members at once.
+    /// Queries all members concurrently.
     pub(super) async fn take(info: &MemberInfo) -> Self {
         let timeout = info.limits().request_timeout;
         let own = info.version();
@@ -93,7 +93,7 @@ async fn ask(
 
 fn read(answer: &Response<Bytes>) -> Result<Version, String> {
     let told: Answer = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
-    Version::parse(&told.server).ok_or_else(|| format!("{:?} is no version", told.server))
+    Version::parse(&told.server).ok_or_else(|| format!("{:?} is not a version", told.server))
 }
 
 #[cfg(test)]

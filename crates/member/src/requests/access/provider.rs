@@ -176,14 +176,14 @@ mod tests {
         let token = signer.sign("ann", 3).unwrap();
         let is_good = || signer.read(&token).is_some();
         assert!(is_good());
-        // Empty, as while it is being written: what was read before counts.
+        // The file is empty while it is rewritten: the keys read before remain valid.
         std::fs::write(&path, "").unwrap();
         signer.reload();
         assert!(is_good());
         std::fs::remove_file(&path).unwrap();
         signer.reload();
         assert!(is_good());
-        // Half of it, when it is looked at first.
+        // The file is incomplete at the first read.
         std::fs::write(&path, "sec").unwrap();
         signer.reload();
         assert!(is_good());

@@ -1,16 +1,17 @@
-//! Calls under way, on all connections, and the bytes of requests that are not answered yet.
+//! Bounds on calls in progress on all connections, and on the bytes of their unanswered requests.
 //!
-//! Half a request costs its sender nothing and the member its bytes, for as long as the sender likes. So they are
-//! counted as they come, with what the head brought, over all connections: of a unary call until its answer is
-//! there, of a stream until a message is whole. A call counts until nothing of it is left, its answer included.
+//! An incomplete request costs its sender nothing, but occupies memory of the member for as long as the sender delays
+//! the rest. So the bytes of requests are counted as they arrive, headers included, over all connections. The bytes of
+//! a unary call count until it is answered, those of a stream until its message is complete. A call counts until it and
+//! its response have ended.
 //!
 //! # At the bound
 //!
-//! The call is refused. One client does not take everything: from half of a bound on, a connection that holds a
-//! sixteenth of it gets no more. Many connections together can still reach a bound. The last eighth of the calls is for
-//! authenticated users, and logins have a bound of their own (`logins`), so that clients without credentials keep neither
-//! an administrator out nor a user from logging in. Requests below [`COUNTED_BYTES_MIN`] are not counted in bytes. A
-//! request is admitted, whatever its size, when no other holds bytes: `--max-request-bytes` says how large it may be.
+//! The call is refused. One client cannot use up a bound: when half of it is in use, a connection that has a sixteenth
+//! of it gets no more. Many connections together can still reach a bound. The last eighth of the calls is reserved for
+//! authenticated users, and logins have a bound of their own (`logins`). So clients without credentials can block
+//! neither an administrator nor the login of a user. Requests below [`COUNTED_BYTES_MIN`] are not counted in bytes. If
+//! no other request is counted, a request of any size is admitted: `--max-request-bytes` is then its only limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,28 +19,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::logins::{LoginSource, Logins};
 use crate::threads::bound::{Bound, Full};
 
-/// Requests of less cost no more than their call, and are not counted.
+/// Requests with fewer bytes are covered by the bound on calls, and are not counted here.
 pub(crate) const COUNTED_BYTES_MIN: u64 = 4 << 10;
 
-/// What one connection may hold of a bound that is half taken, as its divisor.
+/// The share of a bound that one connection may use when half of the bound is in use, as a divisor.
 const SHARE: u64 = 16;
 
-/// The part of the calls that is reserved for authenticated users, as its divisor.
+/// The share of the calls that is reserved for authenticated users, as a divisor.
 const RESERVED: u64 = 8;
 
 /// The bounds that all clients share.
 #[derive(Debug)]
 pub struct Calls {
-    /// Calls under way, logins included.
+    /// Calls in progress, logins included.
     pub count: Bound,
-    /// Logins under way.
+    /// Logins in progress.
     pub logins: Logins,
-    /// Bytes of requests that are not answered.
+    /// Bytes of unanswered requests.
     pub request_bytes: Bound,
 }
 
 impl Calls {
-    /// Bounds of this many calls, logins and bytes.
+    /// Creates the bounds with these maxima.
     pub fn new(count_max: u64, logins_max: u64, request_bytes_max: u64) -> Self {
         Self {
             count: Bound::new(count_max),
@@ -49,7 +50,7 @@ impl Calls {
     }
 }
 
-/// One connection's part of them.
+/// The part of the bounds that one connection uses.
 #[derive(Debug)]
 pub struct Caller {
     calls: Arc<Calls>,
@@ -59,7 +60,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// A connection that holds nothing yet.
+    /// A connection that uses nothing yet.
     pub const fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
@@ -69,12 +70,13 @@ impl Caller {
         }
     }
 
-    /// Another connection of the same member's.
+    /// Another connection to the same member.
     pub fn another(&self) -> Self {
         Self::new(Arc::clone(&self.calls))
     }
 
-    /// Begins a call. Whether an authenticated user makes it is asked where only the reserved part is left.
+    /// Begins a call. `is_of_user` returns whether an authenticated user makes the call; it is called only if no more
+    /// than the reserved share is free.
     pub fn begin(
         this: &Arc<Self>,
         is_of_user: impl FnOnce() -> bool,
@@ -88,7 +90,7 @@ impl Caller {
         Ok(this.permit(None))
     }
 
-    /// Begins a login, which the bound on logins admits, however many other calls there are.
+    /// Begins a login. It is admitted by the bound on logins, regardless of the number of other calls.
     pub fn begin_login(this: &Arc<Self>, source: LoginSource) -> Result<Arc<CallPermit>, Full> {
         this.begun.fetch_add(1, Ordering::Relaxed);
         this.calls.logins.begin(source)?;
@@ -102,23 +104,23 @@ impl Caller {
         Arc::new(CallPermit { caller, login, request_bytes })
     }
 
-    /// How many calls were begun, and how many of them are under way.
+    /// The number of calls begun, and the number of those in progress.
     pub fn activity(&self) -> (u64, u64) {
         (self.begun.load(Ordering::Relaxed), self.under_way.load(Ordering::Relaxed))
     }
 }
 
-/// A call's place, given back when nothing of it is left.
+/// The permit of a call, returned when the call and its response have ended.
 #[derive(Debug)]
 pub struct CallPermit {
     caller: Arc<Caller>,
-    /// Where it comes from, if it is a login.
+    /// The source of the call, if it is a login.
     login: Option<LoginSource>,
     request_bytes: AtomicU64,
 }
 
 impl CallPermit {
-    /// So many bytes of its request have come in all, unless there is no room for them.
+    /// Sets the number of bytes of the request that have arrived, unless the bound is reached.
     pub fn hold(&self, bytes: u64) -> Result<(), Full> {
         let held = self.request_bytes.load(Ordering::Relaxed);
         if bytes < COUNTED_BYTES_MIN || bytes <= held {
@@ -137,12 +139,12 @@ impl CallPermit {
         Ok(())
     }
 
-    /// Whether bytes of its request are counted.
+    /// Whether bytes of the request are counted.
     pub fn holds_bytes(&self) -> bool {
         self.request_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Nothing of the request is left, or its owner counts it elsewhere.
+    /// Stops counting the bytes of the request: its memory is free, or is counted elsewhere.
     pub fn release(&self) {
         let held = self.request_bytes.load(Ordering::Relaxed);
         if held > 0 {
@@ -164,7 +166,7 @@ impl Drop for CallPermit {
     }
 }
 
-/// Takes from a bound for a connection that holds `own` of it.
+/// Takes an amount from a bound for a connection that uses `own` of it.
 fn take(bound: &Bound, own: &AtomicU64, amount: u64) -> Result<(), Full> {
     if bound.used() >= bound.max() / 2 && own.load(Ordering::Relaxed) >= bound.max() / SHARE {
         return Err(bound.refuse());
@@ -256,7 +258,7 @@ mod tests {
         while let Ok(permit) = begin(&greedy) {
             permits.push(permit);
         }
-        assert_eq!(permits.len(), 32, "half, which nobody else wants yet");
+        assert_eq!(permits.len(), 32, "half: no other connection has calls yet");
         let others: Vec<_> = std::iter::from_fn(|| begin(&modest).ok()).collect();
         assert_eq!(others.len(), 4, "a sixteenth");
         permits[0].hold(512 * KIB).unwrap();

@@ -1,9 +1,9 @@
-//! Logins in progress, by where they come from.
+//! The bound on logins in progress, by their source.
 //!
-//! A login is the one call that a client without credentials must be able to make, and checking a password takes long.
-//! So logins have a bound of their own, which other calls do not use up, and from half of it on no source gets more that
-//! holds a sixteenth. The name that a login gives plays no part: whoever fails to log in under the name of a user does
-//! not keep that user out from elsewhere.
+//! Clients without credentials must be able to log in, and checking a password takes long. So logins have a bound of
+//! their own, which other calls do not use up. When half of it is in use, a source that has a sixteenth of it gets no
+//! more. The name in a login does not count: failed logins under the name of a user do not prevent the user from
+//! logging in from another address.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 
 use crate::threads::bound::{Bound, Full};
 
-/// What one source may hold of the bound once half of it is taken, as its divisor.
+/// The share of the bound that one source may use when half of the bound is in use, as a divisor.
 const SHARE: u64 = 16;
 
-/// Where a login comes from: an address of IPv4, or a network of 64 bits of IPv6, which is what one host gets.
+/// The source of a login: an IPv4 address, or the IPv6 network of 64 bits, which is usually assigned to one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LoginSource(Option<IpAddr>);
 
 impl LoginSource {
-    /// The source at the other end of a connection.
+    /// The source for the remote address of a connection.
     #[must_use]
     pub fn of(remote: Option<SocketAddr>) -> Self {
         const HOST_BITS: u32 = 64;
@@ -32,7 +32,7 @@ impl LoginSource {
     }
 }
 
-/// An address, a network as `2001:db8::/64`, or nothing where the source is not known, as of a Unix socket.
+/// An address, a network such as `2001:db8::/64`, or an empty text if the source is unknown, as for a Unix socket.
 impl fmt::Display for LoginSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -43,7 +43,7 @@ impl fmt::Display for LoginSource {
     }
 }
 
-/// The bound; see the module.
+/// The bound on logins, and how many each source has in progress.
 #[derive(Debug)]
 pub struct Logins {
     count: Bound,
@@ -55,12 +55,12 @@ impl Logins {
         Self { count: Bound::new(count_max), by_source: Mutex::default() }
     }
 
-    /// How many are in progress.
+    /// The number of logins in progress.
     pub fn used(&self) -> u64 {
         self.count.used()
     }
 
-    /// How many were refused.
+    /// The number of refused logins.
     pub fn refused(&self) -> u64 {
         self.count.refused()
     }

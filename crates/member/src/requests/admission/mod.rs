@@ -1,37 +1,35 @@
-//! What a member takes on at one time: the bounds on the work that clients give it, by name.
+//! Admission: the bounds on the work that clients give a member.
 //!
-//! | bound | counts | a place is held | at the bound |
-//! |---|---|---|---|
-//! | [`CALLS_MAX`] | calls, streams among them | until nothing of the call is left | refused; an eighth is for authenticated users |
-//! | [`LOGINS_MAX`] | calls that log in | the same | refused |
-//! | [`REQUEST_BYTES_MAX`] | bytes of requests that have come | until the answer, or a stream's message is whole | refused |
-//! | `PROPOSALS` (`threads::pending_proposals`) | requests for the log, and their bytes | until it is applied or cannot be any more | refused |
-//! | [`READS_MAX`] | reads that wait for consensus or the applier | until it goes on, or is given up | refused |
-//! | [`TOKENS_WAITING_MAX`] | tokens of later entries than are applied | until they are, or time is up | taken for false |
-//! | [`TASKS_MAX`] | questions and orders to the core threads | until it is carried out | refused |
-//! | [`LIST_BYTES_MAX`] | references to the records of lists | until the client has taken the list | waits, then refused |
-//! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | until the client has taken them | waits, then refused |
-//! | [`WAITER_BYTES_MAX`] | who waits for a lock or an election | until it is his, or his key is withdrawn | refused |
+//! | bound | counts | released | at the bound |
+//! | [`CALLS_MAX`] | calls, including streams | when the call and its response have ended | refused; an eighth is reserved for authenticated users |
+//! | [`LOGINS_MAX`] | login calls | when the call and its response have ended | refused |
+//! | [`REQUEST_BYTES_MAX`] | bytes of requests that have arrived | when the request is answered, or the message of a stream is complete | refused |
+//! | `PROPOSALS` (`threads::pending_proposals`) | proposals and their bytes | when the proposal is applied or can no longer be applied | refused |
+//! | [`READS_MAX`] | reads that wait for consensus or the applier | when the read continues or is cancelled | refused |
+//! | [`TOKENS_WAITING_MAX`] | tokens of entries that are not applied yet | when the entries are applied, or after a timeout | treated as invalid |
+//! | [`TASKS_MAX`] | queries and commands to core threads | when the task is done | refused |
+//! | [`LIST_BYTES_MAX`] | references to the records of lists | when the client has received the list | waits, then refused |
+//! | [`REPLY_BYTES_MAX`] | bytes of replies and of snapshots | when the client has received them | waits, then refused |
+//! | [`WAITER_BYTES_MAX`] | requests that wait for a lock or an election | when the waiter gets the lock, or its key is deleted | refused |
 //!
-//! Refused is "etcdserver: too many requests", which etcd's clients know. What cannot be read again does not wait:
-//! lists of leases and members, parts of a range stream, snapshots. Each bound has its series in `/metrics`
-//! (`metrics::state`): what it holds now, and how often it has refused.
+//! A refused request gets "etcdserver: too many requests", which etcd's clients know. Content that cannot be read again
+//! after a wait is refused immediately: lists of leases and members, parts of a range stream, snapshots. Each bound has
+//! series in `/metrics` (`metrics::state`): the amount in use, and the number of refusals.
 //!
-//! A proposal is the only thing whose memory outlives its caller: what is in the log of a leader stays there until
-//! it is committed and applied. So its place does, too (`pending_proposals`).
+//! Only the memory of a proposal can outlive its request: an entry stays in the log of a leader until it is committed
+//! and applied. So its permit is kept as long (`pending_proposals`).
 //!
 //! # The sum
 //!
-//! Beside the store itself: what waits to be answered (proposals, requests, replies, lists) 2.3 GiB, calls, watchers
-//! with their events, and waiters 3 GiB, what has not been looked at 1 GiB, the log 1.5 GiB, what goes to the backend
-//! file 0.5 GiB.
-//! Each may be exceeded by one thing. Not in it: 64 KiB of each connection without a large window, and one response of
-//! each watch stream.
+//! In addition to the store: unanswered requests and replies (proposals, requests, replies, lists) 2.3 GiB; calls,
+//! watchers with their events, and waiters 3 GiB; received and unread data 1 GiB; the log 1.5 GiB; changes that are not
+//! in the backend file yet 0.5 GiB. A single request or reply may exceed each bound. The sum excludes 64 KiB for each
+//! connection without a large window, and one response for each watch stream.
 //!
 //! # Not here
 //!
-//! What one request may be ([`crate::Limits`]). Bounds of the rooms around: `docs/bounds.md` has all of a member's, with
-//! their series and the tests that reach them.
+//! Limits on a single request ([`crate::Limits`]). `docs/bounds.md` lists all bounds of a member, with their series and
+//! the tests that reach them.
 
 mod calls;
 mod logins;
@@ -42,38 +40,38 @@ pub use self::calls::{CallPermit, Caller, Calls};
 pub use self::logins::{LoginSource, Logins};
 pub use crate::threads::bound::{Bound, Full, Permit};
 
-/// Linearizable reads that wait for their barrier, and requests that wait until what is committed is applied.
+/// Linearizable reads that wait for their read barrier, and requests that wait until the committed entries are applied.
 pub const READS_MAX: u64 = 16_384;
 
-/// Requests that show a token from a later entry of the log than is applied here: the member lags behind whoever gave
-/// the token out, or nobody ever did. Anybody can make such tokens up, so they wait apart from reads, and take no
-/// reader's place.
+/// Requests with a token of a later log entry than the last that is applied here. Either this member lags behind the
+/// member that issued the token, or the token is forged. Since any client can forge such tokens, they are counted apart
+/// from reads and use up no permits of reads.
 pub const TOKENS_WAITING_MAX: u64 = 1_024;
 
-/// Questions and orders to the core threads: status, transfers of the lead, commits and compactions that
-/// somebody waits for. The threads keep them when their callers have gone.
+/// Queries and commands to core threads for which a caller waits: status, leadership transfers, commits and
+/// compactions. The threads keep a task even if its caller is cancelled.
 pub const TASKS_MAX: u64 = 1_024;
 
-/// Memory that the references to the records of all long lists may take. One list may go beyond.
+/// Memory of the references to the records of all long lists. A single list may exceed the bound.
 pub const LIST_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of all replies with records that clients have not taken yet. One reply may go beyond. Most of them are
-/// pages of the backend file; the worst case are values that have been overwritten since.
+/// Bytes of all replies with records that clients have not received yet. A single reply may exceed the bound. Most of
+/// these bytes are pages of the backend file. In the worst case, they are values that have been overwritten since.
 pub const REPLY_BYTES_MAX: u64 = 1 << 30;
 
-/// Calls on all connections, streams of watchers among them. Some 10 KiB each.
+/// Calls on all connections, including watch streams. About 10 KiB each.
 pub const CALLS_MAX: u64 = 1 << 17;
 
-/// Logins in progress, which count besides the calls. Each waits for one password at a time.
+/// Logins in progress, which are counted apart from other calls. Each waits for one password check at a time.
 pub const LOGINS_MAX: u64 = 1024;
 
-/// Bytes of requests that have come and are not answered, or not whole yet.
+/// Bytes of requests that have arrived, and are incomplete or unanswered.
 pub const REQUEST_BYTES_MAX: u64 = 512 << 20;
 
-/// Memory of those who wait for a lock or to be elected, their keys and values included. Some 40 KiB each.
+/// Memory of the requests that wait for a lock or an election, including their keys and values. About 40 KiB each.
 pub const WAITER_BYTES_MAX: u64 = 1 << 30;
 
-/// The bounds that requests share; that on proposals is with those who wait for them (`pending_proposals`).
+/// The bounds that all requests share, except the bound on proposals (`pending_proposals`).
 #[derive(Debug)]
 pub struct Admission {
     /// [`READS_MAX`].
@@ -106,5 +104,5 @@ impl Default for Admission {
     }
 }
 
-/// A place that goes where its work goes.
+/// A permit that can be moved with its work.
 pub type OwnedPermit = Permit<Arc<Bound>>;
