@@ -7,7 +7,8 @@
 //! # Bounds
 //!
 //! [`MESSAGES_QUEUED_MAX`] messages for each stream, and for each peer as many bytes as its [`Allowance`]
-//! permits. A connection that accepts nothing for the write timeout although messages wait is closed.
+//! permits. Each stream also holds one encoded chunk. A connection that accepts nothing for the write timeout
+//! although messages wait is detached: its messages are lost, and its body ends when it is polled again.
 //!
 //! # Not here
 //!
@@ -79,7 +80,7 @@ pub(crate) enum Pushed {
     /// No connection is attached. This is the message.
     Detached(Message),
     Full,
-    /// The connection has accepted nothing for too long. It was closed, and all queued messages are lost.
+    /// The connection has accepted nothing for too long. It was detached, and all queued messages are lost.
     Stuck,
 }
 
@@ -125,7 +126,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) was_attached: bool,
-    /// Whether messages were lost.
+    /// Whether queued messages were lost. Messages that were already encoded do not count.
     pub(crate) lost_any: bool,
 }
 
@@ -153,8 +154,7 @@ impl Outgoing {
         Pushed::Taken(state.waker.take())
     }
 
-    /// Closes the connection if it has accepted nothing for too long, without adding a message. Returns
-    /// whether it did.
+    /// Detaches the connection if it has accepted nothing for too long. Returns whether it did.
     pub(crate) fn give_up_if_stuck(&self) -> bool {
         let is_stuck = self.state.lock().is_stuck(self.stuck_after);
         is_stuck && self.detach().was_attached

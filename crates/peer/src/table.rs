@@ -2,9 +2,9 @@
 //!
 //! # Bound
 //!
-//! [`REMOTES_MAX`] remotes. When the table is full, a remote that has been silent for [`REMOTE_QUIET_MIN`] is
-//! replaced by a new one: the one that has been silent longest, preferably one that is not confirmed as a
-//! member. If no remote can be replaced, the new sender gets no answers until it sends again.
+//! [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the one that has been silent longest,
+//! if it was silent for [`REMOTE_QUIET_MIN`]. A remote that is confirmed as a member is considered only if all
+//! are confirmed. If no remote can be replaced, the new sender gets no answers; its next request tries again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,7 +160,8 @@ impl Table {
         peer
     }
 
-    /// Asks the sender of a message whether it is a member that is not in this member's log yet.
+    /// Asks the host at a remote's URL whether the remote is a member that is not in this member's log yet.
+    /// Messages of confirmed members are accepted from then on.
     pub(crate) fn ask_who_it_is(&self, id: MemberId) {
         let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
@@ -201,7 +202,7 @@ impl Table {
     }
 
     /// Sends messages in order. Messages that cannot be sent are dropped, and their recipients are reported
-    /// as unreachable.
+    /// as unreachable. Messages to unknown members are dropped without a report.
     pub(crate) fn send(&self, messages: Vec<Message>) {
         let (mut wakers, mut unreachable): (Vec<Waker>, Vec<MemberId>) = (Vec::new(), Vec::new());
         let entries = self.entries.read();

@@ -1,9 +1,9 @@
 //! Checks that a client's address matches its certificate.
 //!
-//! Members of etcd check this for each other, unless a flag turns it off. If the certificate has IP
-//! addresses, one of them must be the connection's. Otherwise, if it has host names, one of them must be a
-//! name of the address by reverse lookup, or resolve to the address. A certificate with neither is valid from
-//! any address.
+//! Members of etcd check this for each other, unless a flag turns it off. One of the certificate's IP
+//! addresses must be the connection's, or one of its host names must be a name of the connection's address by
+//! reverse lookup, or resolve to that address. A certificate with neither IP addresses nor host names is valid
+//! from any address.
 //!
 //! # Cost
 //!

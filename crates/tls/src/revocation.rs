@@ -1,11 +1,11 @@
 //! Revoked certificates: a file with their serial numbers.
 //!
 //! As for etcd, the file holds one DER list, or any number of PEM lists. As in etcd, the issuer of the list
-//! and its age are ignored: a certificate is refused if its serial number, or that of any certificate in its
-//! chain, is listed. Refusing all clients once a list is outdated would end a cluster whose authority is
-//! late; instead the outdated list is reported (`expiry`). If the file becomes unreadable, the previous list
-//! stays in force. If it was never readable, all certificates are refused, because the revoked ones are
-//! unknown.
+//! and its age are ignored: a client is refused if the serial number of its certificate, or of any other
+//! certificate that it presents, is listed. Refusing all clients once a list is outdated would stop a cluster
+//! whose authority is late; instead the outdated list is reported (`expiry`). If the file becomes unreadable,
+//! the previous list stays in force. If it was never readable, all certificates are refused, because the
+//! revoked ones are unknown.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) struct Revocations {
 struct Listed {
     /// Serial numbers without leading zeros.
     serials: BTreeSet<Vec<u8>>,
-    /// When the first list is to be replaced, if the lists say so.
+    /// The earliest time at which a list becomes outdated, if the lists state one.
     next_update: Option<SystemTime>,
 }
 
@@ -53,9 +53,9 @@ impl Revocations {
         Self { path: path.to_owned(), listed }
     }
 
-    /// Reads the file if it has changed, and logs errors. Returns when it becomes outdated, if known.
+    /// Reads the file if it has changed. Returns when it becomes outdated, if known.
     pub(crate) fn expiry(&self) -> Option<Expiry> {
-        // An unreadable file is reported in each handshake.
+        // If the file was never readable, the error is logged when it refuses a handshake.
         let not_after = self.current().ok()?.next_update?;
         Some(Expiry { part: Part::Revocations, path: self.path.clone(), not_after })
     }

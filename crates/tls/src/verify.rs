@@ -1,8 +1,8 @@
 //! Verifies the other side's certificate.
 //!
 //! It must have a chain to a trusted authority, be valid now, and permit the purpose. A server's certificate
-//! must be valid for the host that was dialed. If the allowed names are limited, it must have one of them.
-//! Clients' certificates must not be revoked.
+//! must be valid for the host that was dialed; a flag can skip all these checks for servers. If the allowed
+//! names are limited, the certificate must have one of them. Clients' certificates must not be revoked.
 //!
 //! A certificate that is itself trusted needs no chain, whether or not it is an authority. Members'
 //! self-signed certificates are of this kind, and Go accepts them. The library alone would refuse them,
@@ -65,7 +65,8 @@ pub(crate) struct ClientVerifier {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        // An empty list permits any authority, because the authorities may change later.
+        // The list is sent at the start of a handshake. It is empty, which permits certificates of any
+        // authority, because the trusted authorities may change later.
         &[]
     }
 
@@ -118,7 +119,7 @@ impl ClientCertVerifier for ClientVerifier {
 /// Verifies servers.
 #[derive(Debug)]
 pub(crate) struct ServerVerifier {
-    /// `None` accepts certificates of any CA, if the name is allowed.
+    /// `None` accepts any certificate with an allowed name, also an expired one or one for another host.
     pub(crate) authorities: Option<Authorities>,
     pub(crate) allowed: Allowed,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,

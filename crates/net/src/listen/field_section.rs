@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
                 return Some(number);
             }
         }
-        // The value is longer than any section.
+        // The number exceeds the length of any section.
         None
     }
 
@@ -181,7 +181,8 @@ static BYTES_BY_LENGTH: LazyLock<[Vec<u8>; CODE_LENGTH_MAX + 1]> = LazyLock::new
     })
 });
 
-/// Decodes a string. Returns `None` if its end is more than an incomplete code.
+/// Decodes a string. Returns `None` if it contains the end marker, or ends with eight or more bits of an
+/// incomplete code.
 fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(coded.len() * 8 / 5);
     // The bits of the current code, the first code of its length, and the number of bits.

@@ -24,8 +24,8 @@ use super::socket::Ends;
 use super::takeover::Takeover;
 use super::write_through::write_to_inner;
 
-/// The number of starts and ends of requests on a connection, shared by service and connection. It is odd
-/// during a request.
+/// A count shared by service and connection, which increases when the service is called and again when it
+/// returns the head of the answer. It is odd in between.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns(Arc<AtomicUsize>);
 

@@ -1,7 +1,8 @@
 //! Listeners: accept connections, detect their protocol, and serve HTTP/1 and gRPC on one port.
 //!
 //! The first bytes of a connection decide: the HTTP/2 preface means gRPC, through `authority`; anything else
-//! means the HTTP endpoints. Accepted connections are distributed over the connection runtimes.
+//! means the HTTP endpoints. Over TLS, HTTP/2 carries both (`mixed`). Accepted connections are distributed
+//! over the connection runtimes.
 //!
 //! # Bound
 //!
@@ -71,14 +72,15 @@ use quorate_tls::{Accepted, Acceptor};
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Streams per connection if the flags set no limit. No real client reaches this, because clients use one
-/// stream for all watches.
+/// Streams per connection if the flags set no limit. Real clients stay far below: they use one stream for many
+/// watches, and one for each call in progress.
 const STREAMS_HELD_MAX: u32 = 1 << 15;
 
 /// The shortest time between two log lines about waiting connections.
 const FULL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Receive windows, large enough that a request of the largest size is not delayed by round trips.
+/// Receive windows. A request of up to 1 MiB arrives without waiting for a window update, which would take a
+/// round trip.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 
@@ -91,8 +93,8 @@ const SMALL_WINDOW_BYTES: u32 = (1 << 16) - 1;
 /// Encoded data of a stream whose client does not read: a few chunks of a large reply.
 const STREAM_SEND_BYTES_MAX: usize = 256 << 10;
 
-/// The headers of one request. Tokens have a few thousand bytes. The library's default would close the
-/// connection of a client that sends 64 kB.
+/// The headers of one request. Tokens have a few thousand bytes. The library's default is 16 KiB; beyond that
+/// it refuses the request, and closes the connection of a client that sends several times as much.
 const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 
 /// Streams that a client may open and reset before they are processed. Many calls that are cancelled together
@@ -283,7 +285,7 @@ pub trait Http2Service: HttpService {
 
 /// An HTTP/1 service, which defines what it means when a client closes its sending side.
 pub trait Http1Service: HttpService {
-    /// Whether the client still waits for its answer then. Otherwise the connection is closed.
+    /// Whether a client that has closed its sending side gets its answer. Otherwise the connection is closed.
     const ANSWERS_HALF_CLOSED: bool;
 }
 
@@ -492,8 +494,9 @@ where
     (io.into_inner(), read_ahead)
 }
 
-/// Waits for the end of a connection that was asked to close. The connection is cut after the timeout if its
-/// client does not close it, has no request in progress and accepts no data.
+/// Waits for the end of a connection that was asked to close. The connection is cut if, for one timeout, its
+/// client has no request in progress, starts none and accepts no data. Only HTTP/1 connections count the data
+/// ([`Activity::sent`]).
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     patience: Option<Duration>,

@@ -8,7 +8,8 @@
 //!
 //! # Cost
 //!
-//! The nine header bytes of each frame are inspected in place, in both directions.
+//! Only the nine header bytes of each frame are inspected, in both directions: in place, unless they arrive in
+//! pieces.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

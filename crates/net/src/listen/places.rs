@@ -1,10 +1,9 @@
 //! Permits for connections, and the choice of idle connections to close when none is left.
 //!
 //! Most connections are usually idle and may stay. When a new connection waits for a permit, idle ones are
-//! asked to close. A connection is idle if it has no request in progress and has started none since it was
-//! last checked, at least [`ASKED_EVERY`] ago. The connection that was checked longest ago is asked first;
-//! gRPC clients reconnect when they need to. The number of connections that are closing never exceeds the
-//! number that wait.
+//! asked to close. A connection is idle if it has no request in progress, and its activity is the same as at a
+//! check at least [`ASKED_EVERY`] ago. The connection that was checked longest ago is checked first; gRPC
+//! clients reconnect when they need to. No further connection is asked while as many are closing as wait.
 //!
 //! # Bound
 //!
@@ -20,10 +19,11 @@ use tokio::time::Instant;
 
 use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
-/// How often a waiting connection requests a permit.
+/// How often idle connections are asked to close while a connection waits, and the time without activity after
+/// which a connection is idle.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
-/// The most connections that are checked each time.
+/// The most connections that are checked each time, until an idle one is found.
 const LOOKED_AT_MAX: usize = 64;
 
 /// Connections with large receive windows.
@@ -116,7 +116,7 @@ impl Places {
         Arc::clone(&self.windows).try_acquire_owned().ok()
     }
 
-    /// Returns whether connections with small windows are still to be logged.
+    /// Returns true at the first call only, so that small windows are logged once.
     pub(super) fn is_first_small_window(&self) -> bool {
         !self.small_windows_told.swap(true, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Counts the requests of an HTTP/1 connection, to determine whether it is idle.
+//! Counts the requests to the HTTP endpoints on a connection, to determine whether it is idle.
 //!
 //! A request is in progress until the body of its answer is dropped, not only until the head is ready: the
 //! streams between members are answers that start at once and never end.

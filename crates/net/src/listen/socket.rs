@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * The file of a Unix socket is removed with its listener. A file that an earlier process has left is
-//!   removed before binding. Any other file with that name stays, and binding fails.
+//! * The file of a Unix socket is removed with its listener. A socket file with that name is removed before
+//!   binding: usually an earlier process has left it. Any other file stays, and binding fails.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 /// The length of the kernel's queue of connections.
 const BACKLOG: i32 = 4096;
 
-/// The interval of TCP keep-alive probes on an idle connection.
+/// The time after which TCP starts to probe an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// The first byte of a TLS handshake.
@@ -154,7 +154,7 @@ impl fmt::Display for Listener {
 /// A listening socket in the runtime.
 pub(super) enum Source {
     Tcp(TcpListener),
-    Unix(UnixListener, #[expect(dead_code, reason = "the file goes when it does")] SocketFile),
+    Unix(UnixListener, #[expect(dead_code, reason = "removes the file when dropped")] SocketFile),
 }
 
 /// The addresses of a connection, if it has them.
