@@ -1,8 +1,8 @@
 //! Access control when the headers of a call have arrived: checks the requirement of the method (`methods`).
 //! When the message is decoded, `authorized` makes the same check again.
 //!
-//! The caller is stored in the request ([`client_of`]). If it is missing, authentication was off when the
-//! call arrived. If authentication has been turned on since, the caller is read from the request's headers.
+//! The caller is stored in the request. If it is missing, authentication was off when the call arrived; it may
+//! have been turned on since, so [`client_of`] reads the caller from the request's headers.
 //!
 //! A caller without a token is the user named in the connection's verified certificate, if
 //! `--client-cert-auth` requires one. etcd's gateway sends its clients' calls with its own certificate and

@@ -44,7 +44,7 @@ impl<T> Authorized<T> {
     }
 }
 
-/// Authorizes the caller of a decoded request. A compressed message is counted with its full size.
+/// Authorizes the caller of a decoded request. A message that was compressed is counted with its decoded size.
 pub(crate) fn authorize<T: Asks + prost::Message>(
     access_control: &AccessControl,
     needs: Needs,

@@ -56,7 +56,7 @@ impl Call {
     }
 }
 
-/// A call whose client disconnects before the answer ends then.
+/// A call that is dropped before its answer, because the client has disconnected, ends as cancelled.
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(mut stats) = self.stats.take() {

@@ -12,7 +12,7 @@ pub(crate) struct Name {
 
 impl Name {
     pub(crate) fn new(name: &[u8]) -> Self {
-        /// The separator between name and lease, and the byte after it.
+        /// The separator between name and lease. The byte after it ends the range.
         const SEPARATOR: u8 = b'/';
         let with = |last: u8| [name, &[last]].concat().into();
         Self { prefix: with(SEPARATOR), end: with(SEPARATOR + 1) }

@@ -29,14 +29,14 @@ use quorate_grpc::framing::{HEAD_BYTES, message_head};
 use quorate_member::RequestError;
 use quorate_member::admission::{Bound, OwnedPermit};
 
-/// Larger replies are counted and encoded in parts. This is also faster: allocating and freeing one large
-/// buffer per reply costs a page fault for every 4 KiB.
+/// Replies of at least this size are counted and encoded in parts. This is also faster: allocating and freeing
+/// one large buffer per reply costs a page fault for every 4 KiB.
 pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 
-/// Larger records are passed to the transport without a copy, between two chunks.
+/// Records of at least this size are passed to the transport without a copy, between two chunks.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
-/// The bytes of a chunk.
+/// The size from which on a chunk is sent.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// How many records ahead of the current one are prefetched.

@@ -93,7 +93,7 @@ impl CallStats {
         Received { metrics: Arc::clone(&self.metrics), service, method, kind: self.kind }
     }
 
-    /// The call holds this permit until all its parts are dropped.
+    /// Makes the call hold this permit until all its parts are dropped.
     pub(crate) fn in_room(mut self, permit: Arc<CallPermit>) -> Self {
         self.permit = Some(permit);
         self
@@ -178,8 +178,8 @@ const UNKNOWN_VERSION: &str = "unknown";
 /// The longest version that is used as a label.
 const VERSION_BYTES_MAX: usize = 24;
 
-/// Returns the metric label for a client's version: two or three numbers, and the suffix of a release
-/// candidate. Other texts are the client's choice and could be long.
+/// Returns the metric label for a client's version: two or three numbers, possibly with the suffix of a
+/// pre-release. Any other text becomes [`UNKNOWN_VERSION`], because clients could send texts of any kind.
 fn version_label(text: &str) -> &str {
     let (numbers, suffix) = text.split_once('-').unwrap_or((text, "0"));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -3,13 +3,12 @@
 //! The received part of a message is buffered until the message is complete, and the message of a unary call
 //! until its answer is ready. The buffer counts against a limit (`admission`), and the call is refused if the
 //! limit is reached. The call is also refused if the rest does not keep arriving (`pace`): half a request
-//! must not occupy memory forever, and a call that takes one message must not stay open without it, because
-//! its permissions were checked when it started.
+//! must not occupy memory forever, and a call that takes one message must not occupy a permit without it.
 //!
 //! A compressed message counts with its received size until it is complete, and then with the uncompressed
 //! size in its last bytes, because it is decompressed at once on the connection's thread. The decompressor
-//! ignores bytes after the end of its data, so this size may be wrong. Requests that may be large and may
-//! wait are counted again after decoding ([`take_in`]).
+//! ignores bytes after the end of its data, so this size may be wrong. Messages that were compressed are
+//! therefore counted again after decoding ([`take_in`]).
 //!
 //! The body of a unary call ends after its message, because grpc-go reads one message and no more: the call
 //! is answered even if its caller has not ended the request, and the library ignores further data. For calls
@@ -144,8 +143,8 @@ fn is_plain(bytes: &[u8]) -> bool {
     bytes.first() == Some(&0) && whole_message(bytes).is_some()
 }
 
-/// Returns a decoded message. If it was compressed, it is counted with its real size; its permit came with
-/// it.
+/// Returns a decoded message. If it was compressed, the router has attached the permit of its call, and the
+/// message is counted with its decoded size.
 pub(crate) fn take_in<M: prost::Message>(
     request: tonic::Request<M>,
 ) -> Result<(MetadataMap, M), Status> {
@@ -206,7 +205,7 @@ impl Message {
         self.passed == 0
     }
 
-    /// Returns its end, as far as the prefix has arrived.
+    /// Returns the offset of its end, or of the end of its prefix until the prefix is complete.
     fn end(&self) -> usize {
         if self.passed < HEAD_BYTES {
             return HEAD_BYTES;

@@ -35,8 +35,8 @@ pub(crate) struct RequestScope<'a> {
     info: &'a MemberInfo,
     reader: &'a Reader,
     client: &'a Client,
-    /// When the service received the request, if it is a call of its own. A call of another service that uses the KV
-    /// service (a lock, an election) has no request statistics.
+    /// When the service received the request, if it is a call of the KV service. Requests that locks and elections
+    /// make have no request statistics.
     received: Option<Instant>,
     /// The span, if the call is traced.
     operation: Option<Operation>,
@@ -62,7 +62,7 @@ impl<'a> RequestScope<'a> {
         Self { info, reader, client, received: None, operation: None, times: None, entry }
     }
 
-    /// The client that sent the request.
+    /// Returns the client that sent the request.
     pub(crate) const fn client(&self) -> &'a Client {
         self.client
     }
@@ -78,19 +78,19 @@ impl<'a> RequestScope<'a> {
         self.times = Some(ReadTimes::start());
     }
 
-    /// The read has passed its barrier.
+    /// Records that the read has passed its barrier.
     pub(crate) fn note_barrier(&mut self) {
         if let Some(times) = &mut self.times {
             times.note_barrier();
         }
     }
 
-    /// Where the proposer leaves the entry of a write, which holds the request for the statistics.
+    /// Returns the place where the proposer stores the log entry of a write. The statistics are read from it.
     pub(crate) const fn entry(&mut self) -> &mut Bytes {
         &mut self.entry
     }
 
-    /// The span, for a stream that lasts longer than the scope.
+    /// Returns the span, for a stream that lasts longer than the scope.
     pub(crate) fn into_operation(self) -> Option<Operation> {
         self.operation
     }
@@ -132,18 +132,18 @@ pub(crate) trait Read: Spanned {
     /// The response to it.
     type Response: Large;
 
-    /// The log line of a slow one.
+    /// The kind of read in the log line of a slow request.
     const LINE: ReadKind;
-    /// The series of its duration.
+    /// The metric series of its duration.
     const SERIES: RequestKind;
 
-    /// The request, for the log.
+    /// Returns the request as a text for the log.
     fn text(&self) -> String;
 
-    /// The response, for the log.
+    /// Returns the response as a text for the log.
     fn response_text(reply: &Reply<Self::Response>) -> String;
 
-    /// The request statistics.
+    /// Returns the request statistics.
     fn stats(&self, response: Option<&Self::Response>) -> RequestStats;
 }
 

@@ -179,19 +179,20 @@ pub(crate) fn watch(create: &WatchCreateRequest) -> Vec<Attribute> {
     ]
 }
 
-/// The spans of a stream's watchers. Each lasts until its watcher is cancelled or the stream ends.
+/// The spans of a stream's watchers, at most [`WATCHED_MAX`]. Each lasts until its watcher is cancelled or the
+/// stream ends.
 #[derive(Debug, Default)]
 pub(crate) struct Watched(BTreeMap<i64, trace::Operation>);
 
 impl Watched {
-    /// A watcher begins.
+    /// Keeps the span of a new watcher, if there is space.
     pub(crate) fn begin(&mut self, watch_id: i64, operation: trace::Operation) {
         if self.0.len() < WATCHED_MAX {
             self.0.insert(watch_id, operation);
         }
     }
 
-    /// A watcher has ended.
+    /// Ends the span of a watcher.
     pub(crate) fn end(&mut self, watch_id: i64) {
         drop(self.0.remove(&watch_id));
     }

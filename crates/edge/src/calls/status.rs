@@ -1,6 +1,6 @@
 //! The error table: the gRPC code and text for every failure.
 //!
-//! Texts and codes are etcd's, because clients compare them. This is the only place where a failure is
+//! Texts and codes are etcd's, because clients compare them. This is the only place where a [`RequestError`] is
 //! converted to a gRPC status.
 
 use quorate_state::apply::{AuthRefusal, Refusal, RequestRefusal};
@@ -16,8 +16,8 @@ pub(crate) fn status(error: impl Into<RequestError>) -> Status {
     Status::new(code(&error), error.to_string())
 }
 
-/// Returns the code of a failure. Two failures unexpectedly have the code Unknown, because etcd sends them so
-/// and clients rely on it.
+/// Returns the code of a failure. Several failures have the code Unknown although a better one exists, because
+/// etcd sends it and clients rely on it.
 const fn code(error: &RequestError) -> Code {
     match error {
         RequestError::Refused(refusal) => refusal_code(refusal),

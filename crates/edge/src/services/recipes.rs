@@ -51,7 +51,7 @@ use quorate_member::access::{AccessControl, Client};
 use quorate_member::admission::{Bound, OwnedPermit};
 use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnds};
 
-/// The TTL of a contender without a lease of its own, unless it renews the lease that it gets.
+/// The TTL of the lease that is granted to a contender without one.
 const TTL_SECS: i64 = 60;
 
 /// The memory of a waiter besides its key and value: its call and task, its watcher and stream, and the
@@ -81,8 +81,8 @@ impl Recipes {
         }
     }
 
-    /// Returns the contender's own lease, or grants one. Its own lease is checked when a key is attached to
-    /// it.
+    /// Returns the contender's own lease, or grants one. An own lease is checked when the contender's key is
+    /// attached to it.
     pub(crate) async fn lease(&self, client: &Client, given: i64) -> Result<i64, Status> {
         if given != 0 {
             return Ok(given);
@@ -140,15 +140,15 @@ impl Recipes {
         self.range(client, &name.first(SortOrder::Ascend)).await
     }
 
-    /// Returns whether no key under the name was older than this one at an applied revision. Returns false if
-    /// the revision is compacted.
+    /// Returns whether, at an applied revision, no key under the name was older than the one created at
+    /// `created`. Returns false if the revision is compacted.
     pub(crate) fn is_first_at(&self, name: &Name, created: i64, revision: i64) -> bool {
         let before = RangeRequest { revision, ..name.last_before(created) };
         let query = RangeQuery::from_request(&before).expect("the sort is a known one");
         self.reader.range(&query).is_ok_and(|found| found.kvs.is_empty())
     }
 
-    /// Waits until no key under the name is older than this one.
+    /// Waits until no key under the name is older than the one created at `created`.
     pub(crate) async fn wait_for_turn(
         &self,
         client: &Client,

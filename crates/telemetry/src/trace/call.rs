@@ -33,10 +33,11 @@ pub struct CallTrace {
     /// The caller's span.
     parent: Option<[u8; 8]>,
     state: Box<str>,
-    /// The start by the monotonic clock; the wall clock has the same instant.
+    /// The start by the monotonic clock.
     started: Instant,
+    /// The start by the wall clock, in nanoseconds since 1970.
     started_nanos: u64,
-    /// The current operation, 0 if there is none. A call has one at a time.
+    /// The innermost current operation; 0 if there is none.
     operation: AtomicU64,
     notes: Mutex<Notes>,
 }
@@ -46,11 +47,11 @@ pub struct CallTrace {
 struct Notes {
     /// The time at which the answer was ready.
     responded: Option<Instant>,
-    /// Events since the last operation.
+    /// Events since the last current operation ended. The next one that ends takes them, or else the call.
     events: Vec<(&'static str, u64)>,
 }
 
-/// The most events in a span. A keep-alive stream that is open for days has an operation for each renewal.
+/// The most events in a span; further ones are dropped, because a stream may be open for days.
 const EVENTS_MAX: usize = 16;
 
 impl CallTrace {
@@ -83,7 +84,7 @@ impl CallTrace {
         }
     }
 
-    /// Starts an operation, which ends when it is dropped.
+    /// Starts an operation within the current one, which ends when it is dropped.
     #[must_use]
     pub fn operation(
         self: &Arc<Self>,
@@ -95,7 +96,7 @@ impl CallTrace {
         operation
     }
 
-    /// Starts an operation that runs concurrently with others, for the duration of the call.
+    /// Starts an operation of the call that runs concurrently with others. It takes no events.
     #[must_use]
     pub fn operation_beside(
         self: &Arc<Self>,
@@ -115,7 +116,7 @@ impl CallTrace {
         Operation { trace: Arc::clone(self), id, parent, name, attributes, started }
     }
 
-    /// Records an event in the current operation.
+    /// Records an event, which becomes part of the current operation.
     pub fn note_event(&self, name: &'static str, at: Instant) {
         let nanos = self.nanos(at);
         let events = &mut self.notes.lock().events;
@@ -181,7 +182,7 @@ impl CallTrace {
     }
 }
 
-/// A current operation, whose span is added when it is dropped.
+/// An operation in progress, whose span is added when it is dropped.
 #[derive(Debug)]
 pub struct Operation {
     trace: Arc<CallTrace>,

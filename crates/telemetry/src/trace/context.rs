@@ -6,10 +6,10 @@
 //!
 //! An invalid header counts as missing. Later versions may add fields after another hyphen.
 
-/// The longest `tracestate` that is forwarded, which is the minimum in the standard. A longer one is dropped.
+/// The longest `tracestate` that is kept, which is the minimum in the standard. A longer one is dropped.
 const STATE_BYTES_MAX: usize = 512;
 
-/// The bit that says that the caller traces the call.
+/// The flag of a call that its caller traces.
 const SAMPLED: u8 = 1;
 
 /// The caller's span.
@@ -55,7 +55,7 @@ const fn digit(letter: u8) -> Option<u8> {
     }
 }
 
-/// Returns the `tracestate` to forward.
+/// Returns the `tracestate` for the spans of the call; empty if it is too long or not UTF-8.
 pub(super) fn kept_state(text: &[u8]) -> Box<str> {
     let is_kept = text.len() <= STATE_BYTES_MAX;
     let text = if is_kept { std::str::from_utf8(text).unwrap_or_default() } else { "" };

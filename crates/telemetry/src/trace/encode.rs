@@ -8,7 +8,8 @@ use quorate_protobuf::{
     varint_len,
 };
 
-/// The most bytes of a text in a span; longer ones are cut. Keys may have more than a million bytes.
+/// The most bytes of an attribute or error text; longer ones are cut, before invalid UTF-8 is replaced. Keys
+/// may have more than a million bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The instrumentation scope of a span.

@@ -6,7 +6,8 @@
 //!
 //! # Cost
 //!
-//! A call that is not traced costs one check of its headers. A member without tracing has no [`Tracer`].
+//! A call that is not traced costs one check of its headers and, without `traceparent`, one random id. A member
+//! without tracing has no [`Tracer`].
 //!
 //! # Not here
 //!
@@ -39,7 +40,7 @@ const MILLION: u32 = 1_000_000;
 /// The share of calls without a caller's trace that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// A trace is sampled if the middle bits of its id are below this.
+    /// A trace is sampled if the last 8 bytes of its id, without their lowest bit, are below this.
     bound: u64,
 }
 
@@ -131,7 +132,7 @@ impl Tracer {
         self.metrics.waiting_bytes.add(-batch.bytes());
     }
 
-    /// Returns how many spans were lost.
+    /// Returns how many spans were dropped here or refused by the collector.
     #[must_use]
     pub fn dropped_count(&self) -> u64 {
         self.metrics.dropped.value()
