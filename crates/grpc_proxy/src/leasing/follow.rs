@@ -1,8 +1,8 @@
 //! Watches all leasing keys: learns when another proxy asks this one to release a key, and when others have
 //! released theirs.
 //!
-//! A late event costs time but never correctness: a leasing key that this proxy created exists until this
-//! proxy deletes it or its lease ends.
+//! A late event costs time but never correctness: among participants in the protocol, a leasing key that this
+//! proxy created exists until this proxy deletes it or its lease ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,9 +40,10 @@ pub(super) enum Ended {
     Missed,
 }
 
-/// Checks that the watch is alive: the member is asked for progress and must answer.
+/// The check that the watch is alive: the member is asked for progress and must answer.
 #[derive(Debug, Default)]
 pub(super) struct Ear {
+    /// Whether a response has arrived since the last check.
     pub(super) has_heard: AtomicBool,
     /// Triggers a progress request to the member.
     pub(super) asks: Notify,
@@ -130,7 +131,7 @@ impl<S: Store> Leasing<S> {
             return;
         }
         if found.created < revision || found.lease != following.lease {
-            // The leasing key is no longer the one that this proxy created.
+            // The leasing key belongs to another owner, or another participant has asked to release it.
             self.holdings.lose(&key, revision);
             if found.lease == following.lease {
                 self.holdings.give_up(&key, found.created, self.members.now());
@@ -141,6 +142,7 @@ impl<S: Store> Leasing<S> {
 
 fn send(frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>, request: RequestUnion) {
     let request = WatchRequest { request_union: Some(request) };
-    // If the queue is full, the request is sent again later.
+    // A create request is the first in the queue. If the queue is full, a progress request is dropped, and sent
+    // again in the next period.
     drop(frames.try_send(Ok(Frame::data(framed(&request)))));
 }

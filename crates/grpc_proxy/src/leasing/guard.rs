@@ -3,7 +3,8 @@
 //! A write becomes a transaction that compares the leasing keys of all keys it may write. The leasing keys of
 //! this proxy must have the revision at which this proxy created them. No other leasing key may have a lease,
 //! because a leasing key without a lease has no owner. If the conditions hold, the transaction performs the
-//! write and then reads the owned keys that it changed. Otherwise it reads the leasing keys that exist.
+//! write and then reads the owned keys that it may have changed, as far as the limit of operations permits.
+//! Otherwise it reads the leasing keys that exist.
 //!
 //! A client's transaction with conditions is nested unchanged, so that its conditions select its own
 //! branches. A transaction without conditions is flattened, because members limit the number of operations
@@ -29,7 +30,7 @@ use crate::span::Span;
 /// The largest number of operations in a transaction: the members' default.
 const OPERATIONS_MAX: usize = 128;
 
-/// How many leasing keys one attempt reads. The next attempt finds the others.
+/// How many leasing keys one attempt reads for each condition. The next attempt finds the others.
 const LISTED_MAX: i64 = 256;
 
 /// How many leasing keys one transaction changes.
@@ -50,7 +51,8 @@ pub(super) type Owned = BTreeMap<Bytes, i64>;
 /// A guarded write that was sent, and how to read its answer.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    /// How many of the responses belong to the client; `None` if the client's transaction is nested.
+    /// How many of the responses belong to the client's flattened transaction; `None` if the client's request is
+    /// one operation, such as a nested transaction.
     flat: Option<usize>,
     /// The owned keys that are read after the write.
     refreshed: Vec<Bytes>,
@@ -234,7 +236,8 @@ pub(super) fn leasing_key(record: &KeyValue) -> LeasingKey {
     }
 }
 
-/// Builds the transaction that acquires a key and reads it, if the key has no owner and no lease.
+/// Builds the transaction that acquires a key and reads it, if the key has no leasing key and no lease.
+/// Otherwise it reads the key and the leasing key.
 pub(super) fn acquire(names: &Names, key: &Bytes, lease: i64) -> TxnRequest {
     let (span, name) = (Span::of(key.clone()), names.leasing_key(key));
     let put = PutRequest { key: name.clone(), lease, ..PutRequest::default() };

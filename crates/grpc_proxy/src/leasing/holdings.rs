@@ -8,7 +8,8 @@
 //!   may have expired.
 //! * A key that is written while it is being acquired does not become owned, because the record that was read
 //!   may be outdated.
-//! * When ownership of a key ends, its leasing key is queued for deletion, unless it is already deleted.
+//! * When ownership of a key ends, its leasing key is queued for deletion or deleted at once, unless it is
+//!   already deleted or ends with the lease of the session.
 //!
 //! # Bound
 //!

@@ -1,7 +1,7 @@
 //! The latest revision that this proxy has seen.
 //!
 //! A client must not see the revision go back because the proxy, not a member, answered. Answers of the proxy
-//! therefore carry the latest revision that the proxy has sent to any client. This is correct because owned
+//! therefore carry the latest revision of any answer that the proxy has received. This is correct because owned
 //! keys change only through this proxy.
 
 use bytes::Bytes;

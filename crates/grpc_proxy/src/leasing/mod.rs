@@ -92,7 +92,7 @@ impl<S: Store> Leasing<S> {
         }
     }
 
-    /// Returns the latest revision. Every answer with a header is recorded there.
+    /// Returns the latest revision, to which every answer of a member must be reported.
     pub(crate) const fn latest(&self) -> &Arc<Latest> {
         &self.latest
     }

@@ -11,7 +11,8 @@ use super::{Leasing, answer, latest};
 use crate::call::{Asker, forwarded};
 
 impl<S: Store> Leasing<S> {
-    /// Answers a range from an owned key, or acquires the key and answers from that.
+    /// Answers a range from an owned key, or from the transaction that tries to acquire the key. Returns `None`
+    /// if a member must answer.
     pub(crate) async fn range(
         &self,
         headers: &HeaderMap,
@@ -37,7 +38,8 @@ impl<S: Store> Leasing<S> {
         self.acquire(acquisition, headers, request).await
     }
 
-    /// Tries to acquire a key. Returns its record whether or not the key could be acquired.
+    /// Tries to acquire a key. Returns the answer with its record whether or not the key could be acquired, and
+    /// `None` if the transaction failed.
     async fn acquire(
         &self,
         acquisition: Acquisition<'_>,

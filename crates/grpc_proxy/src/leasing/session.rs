@@ -2,14 +2,14 @@
 //!
 //! # Guarantees
 //!
-//! * A lease is considered alive until [`MARGIN_PER_TTL`] of its TTL before the earliest time at which it can
-//!   have ended. The time counts from when the renewal was sent, by a clock that also advances while the
+//! * A lease is considered alive until a sixth of its TTL ([`MARGIN_PER_TTL`]) before the earliest time at which
+//!   it can have ended. The time counts from when the renewal was sent, by a clock that also advances while the
 //!   machine sleeps. The margin covers clocks that run at different speeds, and a renewal that was granted by
 //!   a leader that had already been deposed: the new leader counts the TTL from its election.
-//! * A session ends with its lease, when its watch has missed events, and when members require
-//!   authentication. No key is owned after that.
-//! * A proxy whose watch receives nothing does not renew its lease, so other proxies wait for at most the
-//!   TTL.
+//! * A session ends with its lease, when its watch has missed events or was silent for too long, and when
+//!   members require authentication. No key is owned after that.
+//! * If the watch receives nothing for more than [`SILENCE_MAX`] renewal periods, the lease is revoked. So other
+//!   proxies wait for little more than a TTL if this proxy does not receive their requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ const TTL_SECS: i64 = 60;
 /// How often the lease is renewed within its TTL.
 const RENEWALS_PER_TTL: u32 = 4;
 
-/// The part of the TTL that is the safety margin.
+/// The safety margin is the TTL divided by this.
 const MARGIN_PER_TTL: u32 = 6;
 
 /// Pause after a failed attempt.
@@ -46,7 +46,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A session ends after this many renewal periods without an event from the watch.
+/// A session ends when the watch has been silent for more than this many renewal periods.
 const SILENCE_MAX: u32 = 3;
 
 /// A lease that was granted.
@@ -201,7 +201,7 @@ impl Leasing {
                 ear.is_deaf.notify_one();
             }
             if silent_periods > SILENCE_MAX {
-                return "members do not tell who asks for keys";
+                return "the watch of the leasing keys is silent";
             }
             loop {
                 match self.renew_once(granted).await {
@@ -226,7 +226,7 @@ impl Leasing {
         let asked_at = clock::now();
         let ttl = self.members.keep_alive(granted.lease).await?;
         if ttl <= 0 {
-            return Ok(Some("its lease is gone"));
+            return Ok(Some("its lease has ended"));
         }
         self.holdings.prolong(until(asked_at, ttl_of(ttl).min(granted.ttl)));
         Ok(None)
@@ -243,7 +243,7 @@ impl Leasing {
                 () = ear.is_deaf.notified() => Ok(Ended::Lost),
             };
             match ended {
-                Ok(Ended::Missed) => return "what was asked for is compacted",
+                Ok(Ended::Missed) => return "events of the leasing keys are compacted",
                 Ok(Ended::Lost) => {}
                 Err(status) => {
                     let error = status.message();

@@ -20,7 +20,8 @@ use crate::span::{Span, written};
 const PATIENCE: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_secs(2);
 
-/// Prevents this proxy from acquiring the keys while it exists. [`Leasing::make_way`] creates it.
+/// Prevents this proxy from answering reads of the keys, and from acquiring them, while it exists. Dropping it
+/// releases the keys that this proxy owns. [`Leasing::make_way`] creates it.
 #[derive(Debug)]
 pub(crate) struct Way<'a> {
     _writing: Writing<'a>,
@@ -46,12 +47,13 @@ impl<S: Store> Leasing<S> {
         }))
     }
 
-    /// Makes sure that these keys, which a member is about to write, have no owner, and that this proxy does
-    /// not acquire them until the returned value is dropped.
+    /// Makes sure that no other proxy owns these keys, which a member is about to write, and that this proxy
+    /// does not answer reads of them until the returned value is dropped. Returns `None` if members refuse this.
     pub(crate) async fn make_way(&self, headers: &HeaderMap, span: Span) -> Option<Way<'_>> {
         let nothing = Request::RequestTxn(TxnRequest::default());
         let spans = [span];
-        // If members refuse this request, they will refuse the client's own request with the same reason.
+        // If members refuse this request, the client's own request is sent all the same, and its answer has the
+        // reason.
         let (writing, _) = self.carry_out(headers, nothing, &spans).await.ok().flatten()?;
         Some(Way { _writing: writing })
     }
