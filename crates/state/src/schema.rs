@@ -1,4 +1,5 @@
-//! Buckets, keys and encodings of the backend file. No other module knows them.
+//! The names of buckets and of fixed keys in the backend file, and the encoding of revisions. No
+//! other module knows them.
 //!
 //! The file is etcd's, so every name and byte here is fixed by what etcd reads and writes. A
 //! revision is stored as `main` in eight big-endian bytes, `_`, and `sub` in eight big-endian
@@ -11,7 +12,8 @@
 //!
 //! # Not here
 //!
-//! Writing the file (`backend`), interpreting the records (`mvcc`).
+//! Writing the file (`backend`), interpreting the records (`mvcc`), the rows of leases, users,
+//! roles and members (`lease`, `auth`, `members`).
 
 use std::fmt;
 
