@@ -165,7 +165,7 @@ pub struct Config {
     pub grpc_keepalive_timeout: SignedDuration,
     /// Whether listeners set `SO_REUSEPORT`.
     pub socket_reuse_port: bool,
-    /// Whether listeners set `SO_REUSEADDR`.
+    /// Without effect: listeners always set `SO_REUSEADDR`.
     pub socket_reuse_address: bool,
     /// The timeout of a read from a peer.
     pub raft_read_timeout: SignedDuration,

@@ -195,7 +195,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "socket-reuse-address",
         Bool(|d| &mut d.config.socket_reuse_address),
-        "Listen on addresses still in TIME_WAIT (SO_REUSEADDR).",
+        "Without effect: listeners always set SO_REUSEADDR.",
     )
     .file_key("socket-options.reuse-address"),
     flag(

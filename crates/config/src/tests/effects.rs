@@ -139,7 +139,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("compaction-batch-limit", Test("tests/tests/blackbox/flag_effects.rs", "compactions_take_steps_and_pause")),
     ("compaction-sleep-interval", Test("tests/tests/blackbox/flag_effects.rs", "compactions_take_steps_and_pause")),
     ("unsafe-no-fsync", Test("tests/tests/blackbox/flag_effects.rs", "nothing_is_synced_with_unsafe_no_fsync")),
-    ("socket-reuse-address", Nothing("every listener of ours may take an address that has just been given up, as every one of Go's")),
+    ("socket-reuse-address", Nothing("all listeners set SO_REUSEADDR, as in Go")),
     ("client-cert-file", Nothing("nobody here dials this member as a client; the gateway of etcd does")),
     ("client-key-file", Nothing("the same")),
     ("version", Test("tests/tests/blackbox/flags.rs", "the_version_is_printed")),

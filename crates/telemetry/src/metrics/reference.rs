@@ -8,15 +8,16 @@ use super::{Metrics, MetricsLevel};
 const HEAD: &str = "\
 # Series of a member
 
-Made from the declarations of the series (`telemetry::metrics`); a test compares it. A member tells them at `/metrics`, as text, OpenMetrics or
-protobuf. A series with labels appears with its first value. `grpc_server_handling_seconds` is there with `--metrics=extensive` alone.
+Generated from the declarations of the series (`telemetry::metrics`); a test compares it. A member serves them at `/metrics`, as text,
+OpenMetrics or protobuf. A series with labels appears with its first value. `grpc_server_handling_seconds` exists only with
+`--metrics=extensive`.
 ";
 
 /// The section of a metric, by the prefix of its name.
 const SECTIONS: [(&str, &str); 4] = [
-    ("etcd_", "Those of etcd"),
+    ("etcd_", "Series of etcd"),
     ("grpc_server_", "Calls"),
-    ("quorate_", "Our own"),
+    ("quorate_", "Series of Quorate"),
     ("", "The process"),
 ];
 

@@ -100,13 +100,13 @@ sample! {
     Counter client_connections_waited: "quorate_client_connections_waited_total",
         "Client connections that had to wait for the connection limit.";
     Counter client_connections_given_up: "quorate_client_connections_given_up_total",
-        "Idle client connections that were closed because others waited.";
+        "Idle client connections that were asked to close because others waited.";
     Gauge peer_connections: "quorate_peer_connections",
         "Connections on the peer listeners.";
     Counter peer_connections_waited: "quorate_peer_connections_waited_total",
         "Peer connections that had to wait for the connection limit.";
     Counter peer_connections_given_up: "quorate_peer_connections_given_up_total",
-        "Idle peer connections that were closed because others waited.";
+        "Idle peer connections that were asked to close because others waited.";
     Gauge peer_waiting_bytes: "quorate_peer_waiting_bytes",
         "Bytes received from peers that consensus has not processed yet.";
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
