@@ -83,7 +83,7 @@ impl Identity {
     }
 }
 
-/// What the flags say about a start.
+/// The flags that affect a start.
 #[derive(Clone, Debug)]
 pub struct Flags {
     /// `--name`.
@@ -100,7 +100,7 @@ pub struct Flags {
     pub held_version: Option<Version>,
 }
 
-/// The members that the flags, or the DNS records that they name, list.
+/// The members listed by the flags, or by the DNS records that the flags name.
 #[derive(Clone, Debug, Default)]
 pub struct InitialCluster {
     /// Names and peer URLs, each list sorted.
@@ -240,16 +240,16 @@ pub enum Refusal {
     Incompatible,
 }
 
-/// What the flags are asked for.
+/// The purpose of a question about the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To found a cluster.
     Found,
-    /// To join one.
+    /// To join a cluster.
     Join,
     /// To finish a founding that a crash has cut short.
     FoundAgain,
-    /// To find other members. Flags that are gone, or wrong, do no harm.
+    /// To find other members. Missing or wrong flags are ignored.
     Learn,
 }
 
@@ -258,11 +258,11 @@ pub enum Purpose {
 pub struct AskInitial {
     flags: Flags,
     purpose: Purpose,
-    /// Whose log it is, if there is one.
+    /// The identity in the log, if there is a log.
     identity: Option<Identity>,
 }
 
-/// What a start does next.
+/// The next step of a start.
 #[derive(Debug)]
 pub enum Step {
     /// Which members do the flags name?
@@ -275,7 +275,7 @@ pub enum Step {
     SameUrls(AskSameUrls),
     /// Do the versions of these members allow this one to join?
     Versions(AskVersions),
-    /// There is nothing more to ask.
+    /// The decision; no question is left.
     Decided(Decision),
 }
 
@@ -358,7 +358,7 @@ impl Flags {
 }
 
 impl AskInitial {
-    /// What for, which decides what the flags are checked for.
+    /// The purpose, which determines how the flags are checked.
     #[must_use]
     pub const fn purpose(&self) -> Purpose {
         self.purpose

@@ -1,4 +1,4 @@
-//! What a member accepts from other members: their messages, and snapshots with their images.
+//! The messages and snapshots that a member accepts from other members.
 //!
 //! A snapshot arrives as a message, followed by its image, the backend file. The message is checked before the image is
 //! stored, so a message of an unknown sender, or one that is no valid snapshot for this member, costs no disk space. An

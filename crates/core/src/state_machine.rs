@@ -71,7 +71,7 @@ pub enum Job<T> {
     Stop,
 }
 
-/// What the caller may do after a job.
+/// The next action of the caller after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Hand in the next job.

@@ -1,5 +1,5 @@
-//! A member without threads: the four machines over a disk that may lose its power at any operation, with the values
-//! between them travelling in an order that a seed draws, which may be any that threads could come to.
+//! A member without threads: the four machines over a disk that may lose power at any operation. A seed draws the order
+//! in which values pass between the machines, and it may be any order that threads could produce.
 
 mod alone;
 mod client;

@@ -70,7 +70,7 @@ impl AskMembers {
     }
 }
 
-/// Whether a log, read from this mark, and a state that has applied so much are what a crash leaves between the
+/// Whether a log read from this mark, and a state with this applied index, are what remains after a crash between the
 /// creation of the log and its first entries.
 #[must_use]
 pub fn is_blank(contents: &wal::Contents, mark: &SnapshotMark, applied: LogIndex) -> bool {

@@ -1,4 +1,4 @@
-//! Who may send what, and how many images arrive.
+//! Accepted senders of messages and snapshots, and the bound on incoming images.
 
 use quorate_storage::disk::RealDisk;
 
@@ -64,15 +64,15 @@ fn images_beyond_the_bound_are_refused_until_one_has_arrived_or_is_given_up() {
     let depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
     let begin = || {
         let admitted = Snapshot::admit(1, Some(2), Sender::Member, snapshot_message());
-        depot.begin(admitted.expect("it is admitted"))
+        depot.begin(admitted.expect("a member's snapshot is admitted"))
     };
     let mut arriving: Vec<_> = (0..INCOMING_MAX).map(|_| begin().unwrap()).collect();
     assert!(matches!(begin(), Err(Refused::TooMany)));
     arriving.pop().unwrap().discard().unwrap();
     arriving.push(begin().unwrap());
-    // It has no bytes, which makes it no image.
+    // An empty file is not a valid image.
     assert!(matches!(arriving.pop().unwrap().finish(), Err(Refused::Image(_))));
     assert!(begin().unwrap().discard().is_ok());
     let left = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(left, arriving.len(), "what was refused has left no file");
+    assert_eq!(left, arriving.len(), "a refused image leaves no file");
 }

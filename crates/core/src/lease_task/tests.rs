@@ -1,4 +1,4 @@
-//! Questions about leases, and the look after them, at a leader whose confirmation, clock and term are set by hand.
+//! Requests about leases and the care of leases, at a leader whose confirmation, clock and term are set by the test.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ const TERM: Term = Term(3);
 const RENEWED: LeaseStep = LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs: 60 });
 const GONE: LeaseStep = LeaseStep::Answer(LeaseAnswer::Gone);
 
-/// A leader with one lease of a minute.
+/// A leader with one lease, whose TTL is one minute.
 struct Member {
     lessor: Lessor,
     leases: Leases,
@@ -52,7 +52,7 @@ impl Member {
         Self::with(LessorOptions::default(), 0)
     }
 
-    /// Lets it become so late, with a confirmation of then.
+    /// Sets the clock, and the time of the last confirmation.
     fn at(&self, now: u64, confirmed_at: u64) {
         self.now.set(Millis(now));
         self.state.set(LeadershipState { confirmed_at: Millis(confirmed_at), ..self.state.get() });
@@ -68,7 +68,7 @@ impl Member {
         self.state.set(LeadershipState { leadership, ..self.state.get() });
     }
 
-    /// A renewal that has come to where the lease is renewed, and what that step names.
+    /// A renewal that has reached the step of the renewal itself, and this step.
     fn renewal(&self, id: LeaseId) -> (LeaseTask, LeaseStep) {
         let mut task = LeaseTask::renew(id, false);
         assert_eq!(task.step(true, self), LeaseStep::AwaitApplied);
@@ -85,13 +85,13 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
     member.at(5_000, 0);
     let (mut task, step) = member.renewal(ID);
     assert_eq!(step, LeaseStep::AskQuorum);
-    // The quorum has taken longer than an election timeout.
+    // The answer of the quorum took longer than an election timeout.
     member.at(9_000, 5_000);
     assert_eq!(task.step(true, &member), LeaseStep::AskQuorum);
     member.at(10_000, 9_500);
     assert_eq!(task.step(true, &member), RENEWED);
     let left = member.leases.time_to_live(ID, Millis(10_000)).unwrap().remaining_secs;
-    assert_eq!(left, Some(60), "from the answer on, not from the question on");
+    assert_eq!(left, Some(60), "counted from the answer, not from the request");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_member_that_does_not_lead_checks_the_client_and_asks_the_leader() {
         assert_eq!(task.step(true, &member), LeaseStep::AskLeader);
     }
     assert_eq!(LeaseTask::time_to_live(ID, true).step(true, &member), LeaseStep::AskLeader);
-    // The clocks were stopped while it still seemed to lead.
+    // The lease deadlines were stopped while the member still believed that it led.
     let member = Member::new();
     member.leases.demote();
     let (mut task, step) = member.renewal(ID);

@@ -1,5 +1,5 @@
-//! One member that is the whole cluster. The power goes at every operation of its disk, and whatever of the unsynced
-//! writes has arrived, it goes on with everything that it had acknowledged.
+//! A cluster of one member. The power of its disk fails at every operation. Whichever of the unsynced writes survive,
+//! the member restarts with everything that it had acknowledged.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use super::{Client, Folder, Member};
 
 const WRITES: u64 = 24;
 
-/// Enough to come to rest.
+/// The maximum number of turns until the member is idle.
 const TURNS_MAX: u64 = 100_000;
 
-/// Asks, and lets the machines take turns, until all that was asked for is acknowledged and at rest.
+/// Makes this many writes and runs the machines in turns, until all writes are acknowledged and the member is idle.
 fn live(member: &mut Member, client: &mut Client, writes: u64, draw: &mut SplitMix64) -> Outcome {
     let until = client.asked + writes;
     let mut waiting = writes;
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "never at rest: {client:?}");
+        assert!(turn < TURNS_MAX, "never idle: {client:?}");
         if waiting > 0 && draw.below(4) == 0 {
             waiting -= 1;
             member.inputs.push_back(Input::Ask);
@@ -39,7 +39,7 @@ fn live(member: &mut Member, client: &mut Client, writes: u64, draw: &mut SplitM
     unreachable!("the turns are counted")
 }
 
-/// Lets the machines take turns until all that is in the log is carried out.
+/// Runs the machines in turns until all entries of the log are applied.
 fn settle(member: &mut Member, client: &mut Client, draw: &mut SplitMix64) -> Outcome {
     for _ in 0..TURNS_MAX {
         member.take_turn(TURNS[draw.position(TURNS.len())], client, draw)?;
@@ -47,7 +47,7 @@ fn settle(member: &mut Member, client: &mut Client, draw: &mut SplitMix64) -> Ou
             return Ok(());
         }
     }
-    panic!("never at rest: {client:?}");
+    panic!("never idle: {client:?}");
 }
 
 fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
@@ -58,8 +58,8 @@ fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
     (disk.clone(), Member::start(1, folder, disk, small_segments()))
 }
 
-/// Founds a member and lets it live until the power goes. Returns its folder and disk, what was asked of it and what
-/// it had promised of snapshots.
+/// Founds a member and runs it until the power fails. Returns its folder and disk, the client, and the newest snapshot
+/// mark that the member had promised.
 fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
     let folder = Folder::new();
     folder.found(&[1], small_segments());
@@ -69,7 +69,7 @@ fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) 
     let lived = live(&mut member, &mut client, WRITES, &mut draw);
     let mark = member.promised.mark;
     let ended = lived.and_then(|()| {
-        assert!(member.reads_done() > 0, "readers are let through");
+        assert!(member.reads_done() > 0, "reads are answered");
         client.check(member.machine.state(), "at the end");
         member.stop()
     });
@@ -77,7 +77,7 @@ fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) 
     (folder, disk, client, mark)
 }
 
-/// What a crash has left must be a prefix of the log, as far as it had been applied.
+/// Checks that the backend file after a crash contains a prefix of the log.
 fn check_backend(folder: &Folder, client: &Client, what: &str) {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let mut options = bolt_options();
@@ -105,7 +105,7 @@ fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// Starts from what the disk holds after a power cut, and goes on.
+/// Starts the member from the disk after a power cut, and writes again.
 fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: LogIndex, what: &str) {
     let folder = Folder::new();
     disk.crash(image_seed, folder.path()).unwrap();
@@ -115,7 +115,7 @@ fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: LogIndex,
     let (_, started) = begin(&folder, None);
     let mut member = started.unwrap_or_else(|error| panic!("{what}: {error}"));
     let mut draw = SplitMix64::new(image_seed);
-    // What was asked for and not acknowledged may be in the log, or not.
+    // Unacknowledged writes may be in the log or not.
     settle(&mut member, &mut client, &mut draw).unwrap();
     let written = client.check(member.machine.state(), what);
     assert!(written >= client.acknowledged, "{what}: {written} of {}", client.acknowledged);

@@ -1,4 +1,4 @@
-//! What is asked of a member, and what must have come of it.
+//! The writes that a client makes, and the check of a state against them.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use quorate_raft::LogIndex;
 use quorate_state::apply::{Command, Request, State};
 use quorate_state::mvcc::{RangeQuery, SortOrder, SortTarget};
 
-/// Keys that are written in turn.
+/// The number of keys, which are written in turn.
 const KEYS: u64 = 5;
 
-/// Every so many writes the history is compacted.
+/// The number of writes after which the history is compacted.
 const COMPACT_EVERY: u64 = 6;
 
-/// Writes numbers to keys, in order: so the revision says which are there.
+/// Writes consecutive numbers to keys in turn. So the revision of a state determines its keys and values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
-    /// Writes asked for, of which the log may lose the last ones.
+    /// Writes that were proposed. A crash may lose the last of them.
     pub(super) asked: u64,
     /// Writes that were acknowledged.
     pub(super) acknowledged: u64,
-    /// Writes in the entries up to each index, of all that was ever committed.
+    /// The number of writes in the entries up to each index, for all entries that were ever committed.
     pub(super) committed: BTreeMap<LogIndex, u64>,
 }
 
 impl Client {
-    /// The next things to ask for.
+    /// The next proposals: a write, and sometimes a compaction.
     pub(super) fn ask(&mut self) -> Vec<Proposal> {
         self.asked += 1;
         let mut proposals = vec![proposal(self.asked)];
@@ -40,27 +40,27 @@ impl Client {
         proposals
     }
 
-    /// So many writes, and nothing else.
+    /// This many writes, without compactions.
     pub(super) fn ask_for(&mut self, count: u64) -> Vec<Proposal> {
         let first = self.asked + 1;
         self.asked += count;
         (first..).take(usize::try_from(count).unwrap()).map(proposal).collect()
     }
 
-    /// An entry is to be carried out.
+    /// Records an entry that is about to be applied.
     pub(super) fn note_committed(&mut self, index: LogIndex, data: &Bytes) {
         let before = self.committed.range(..index).next_back().map_or(0, |(_, count)| *count);
         let count = before + u64::from(is_write(data));
         let known = *self.committed.entry(index).or_insert(count);
-        assert_eq!(known, count, "members carry out the same at index {index}");
+        assert_eq!(known, count, "members apply the same entry at index {index}");
     }
 
-    /// Writes that a state which has applied `index` holds.
+    /// The number of writes in a state that has applied `index`.
     pub(super) fn written_at(&self, index: LogIndex) -> u64 {
         self.committed.range(..=index).next_back().map_or(0, |(_, count)| *count)
     }
 
-    /// Makes sure that the state is what its index says, and returns how many writes it holds.
+    /// Checks that the state contains exactly the writes up to its applied index, and returns their number.
     pub(super) fn check(&self, state: &State, what: &str) -> u64 {
         let written = u64::try_from(state.store().current_revision()).unwrap() - 1;
         assert_eq!(
@@ -99,7 +99,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("k{}", number % KEYS).into_bytes()
 }
 
-/// Now and then one that takes several pages.
+/// Every fourth value takes several pages.
 fn value(number: u64) -> Vec<u8> {
     let filler = if number.is_multiple_of(4) { 5000 } else { 50 };
     format!("{number:0filler$}").into_bytes()
@@ -117,7 +117,7 @@ pub(super) fn proposal(number: u64) -> Proposal {
 pub(super) fn compaction(number: u64) -> Proposal {
     let revision = i64::try_from(number).unwrap() - 3;
     let compaction = Some(CompactionRequest { revision, physical: false });
-    // Of a name that no write has.
+    // No write has a request id this large.
     let request = InternalRaftRequest { compaction, ..InternalRaftRequest::default() };
     encoded(number + (1 << 32), request)
 }

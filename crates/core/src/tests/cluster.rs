@@ -1,6 +1,6 @@
-//! Three members and the network between them, which loses what is sent to one that is cut off.
+//! Three members and their network, which loses the messages from and to a member that is cut off.
 //!
-//! The first member's clock goes faster than the others', so it leads as long as it lives.
+//! The clock of the first member is faster than the others', so it leads while it runs.
 
 use quorate_raft::{ConfChange, ConfChangeKind, SnapshotOutcome};
 use quorate_seeded_random::SplitMix64;
@@ -13,16 +13,16 @@ use super::{Client, Folder, Member};
 
 pub(super) const COUNT: usize = 3;
 
-/// The first leads.
+/// The first member, which leads.
 pub(super) const LEADER: usize = 0;
 
-/// The one whose disk loses its power.
+/// The member whose disk loses power.
 pub(super) const VICTIM: usize = 2;
 
-/// A member that never lives.
+/// A member that never starts.
 const LEARNER: u64 = 9;
 
-/// Enough to come to rest.
+/// The maximum number of turns until a condition is met.
 const TURNS_MAX: u64 = 200_000;
 
 pub(super) struct Cluster {
@@ -31,11 +31,11 @@ pub(super) struct Cluster {
     pub(super) is_cut_off: bool,
     pub(super) client: Client,
     draw: SplitMix64,
-    /// Snapshots that have reached the victim.
+    /// The number of snapshots that the victim has received.
     pub(super) snapshots: u64,
 }
 
-/// The power of the victim's disk has gone.
+/// The victim's disk has lost power.
 #[derive(Debug)]
 pub(super) struct PowerCut;
 
@@ -74,21 +74,21 @@ impl Cluster {
     }
 
     pub(super) fn member(&mut self, at: usize) -> &mut Member {
-        self.members[at].as_mut().expect("it lives")
+        self.members[at].as_mut().expect("the member runs")
     }
 
-    /// Takes the victim away, whose power has gone.
+    /// Removes the victim, which has lost power.
     pub(super) fn take_victim(&mut self) -> Option<Member> {
         self.members[VICTIM].take()
     }
 
-    /// The backend file of a member, as it was committed last.
+    /// The backend file of a member, as last committed.
     pub(super) fn backend_file(&self, at: usize) -> Vec<u8> {
-        let disk = &self.members[at].as_ref().expect("it lives").disk;
+        let disk = &self.members[at].as_ref().expect("the member runs").disk;
         super::member::read_file(disk, &self.folders[at].dirs().backend())
     }
 
-    /// Has the victim back, from this folder.
+    /// Starts the victim again, from this folder.
     pub(super) fn bring_back(&mut self, folder: Folder, what: &str) {
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let member = Member::start(VICTIM as u64 + 1, &folder, disk, small_segments());
@@ -96,7 +96,7 @@ impl Cluster {
         self.folders[VICTIM] = folder;
     }
 
-    /// Has so much written.
+    /// Makes this many writes and waits until they are acknowledged.
     pub(super) fn write(&mut self, count: u64) -> Result<(), PowerCut> {
         let until = self.client.acknowledged + count;
         for _ in 0..count {
@@ -108,7 +108,7 @@ impl Cluster {
         self.run_until("everything is acknowledged", |cluster| cluster.client.acknowledged >= until)
     }
 
-    /// Proposes that a learner joins, or leaves.
+    /// Proposes to add or to remove a learner.
     pub(super) fn change_members(&mut self, kind: ConfChangeKind) {
         let row = Row {
             is_learner: true,
@@ -119,14 +119,14 @@ impl Cluster {
         self.member(LEADER).inputs.push_back(Input::Change(change));
     }
 
-    /// Lets the cluster go on until the first member leads.
+    /// Runs the cluster until the first member leads.
     pub(super) fn elect(&mut self) -> Result<(), PowerCut> {
         self.run_until("the first leads", |cluster| cluster.member(LEADER).leads())
     }
 
-    /// Lets the cluster go on until all members that are not cut off have carried out the same and are at rest.
+    /// Runs the cluster until all connected members have applied the same entries and are idle.
     pub(super) fn settle(&mut self) -> Result<(), PowerCut> {
-        self.run_until("all are at rest", |cluster| {
+        self.run_until("all are idle", |cluster| {
             let count = if cluster.is_cut_off { VICTIM } else { COUNT };
             let applied = cluster.member(LEADER).applied();
             (0..count).all(|at| {
@@ -148,17 +148,21 @@ impl Cluster {
             self.take_turn()?;
         }
         let applied = [0, 1, 2].map(|at| self.members[at].as_ref().map(Member::applied));
-        panic!("waited in vain until {what}: {applied:?}, {} acked", self.client.acknowledged);
+        panic!(
+            "never reached: {what}; applied {applied:?}, {} writes acknowledged",
+            self.client.acknowledged
+        );
     }
 
     fn take_turn(&mut self) -> Result<(), PowerCut> {
         let at = self.draw.position(COUNT);
         let turn = TURNS[self.draw.position(TURNS.len())];
-        // A leader whose clock ran ahead of the others' answers would step down.
+        // A leader steps down if its clock runs ahead of the answers of the others.
         if turn == Turn::Time && self.draw.below(10) != 0 {
             return Ok(());
         }
-        // Others do not stand before it, and hear of it before they would.
+        // The other members get no ticks before the first leads, so that they do not start an election. Afterwards the
+        // leader's heartbeats arrive before their election timeout.
         let leads = self.member(LEADER).leads() && !self.is_cut_off;
         let ticks = at == LEADER || leads && self.draw.below(4) == 0;
         let Some(member) = &mut self.members[at] else { return Ok(()) };
@@ -173,7 +177,7 @@ impl Cluster {
         self.carry_messages(at)
     }
 
-    /// Delivers what a member has sent.
+    /// Delivers the messages and snapshots that a member has sent.
     fn carry_messages(&mut self, from: usize) -> Result<(), PowerCut> {
         let member = self.member(from);
         let (sent, images) = (std::mem::take(&mut member.sent), std::mem::take(&mut member.images));
@@ -198,7 +202,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whom a message reaches.
+    /// The index of the member that receives a message, unless the message is lost.
     fn receiver(&self, from: usize, to: u64) -> Option<usize> {
         let at = usize::try_from(to).unwrap() - 1;
         let is_lost = self.is_cut_off && (from == VICTIM || at == VICTIM);

@@ -1,5 +1,5 @@
-//! A follower that is fed by a leader: with entries, and, when it was cut off for too long, with snapshots. Its power
-//! goes at every operation of its disk, and whatever has arrived of the unsynced writes, it keeps what it had
+//! A follower that receives entries from a leader and, after it was cut off for too long, snapshots. The power of its
+//! disk fails at every operation. Whichever of the unsynced writes survive, the follower keeps everything that it had
 //! acknowledged, and catches up.
 
 use quorate_raft::{ConfChangeKind, LogIndex, Term};
@@ -10,7 +10,8 @@ use super::Folder;
 use super::cluster::{COUNT, Cluster, PowerCut, VICTIM};
 use super::member::Promised;
 
-/// What the cluster goes through.
+/// Makes writes, cuts the follower off twice during a membership change and further writes, and lets it catch up each
+/// time.
 fn live(cluster: &mut Cluster) -> Result<(), PowerCut> {
     cluster.elect()?;
     cluster.write(6)?;
@@ -47,7 +48,7 @@ fn a_power_cut_at_any_operation_of_a_follower_takes_back_nothing_that_it_has_ack
         for stop in (seed..total).step_by(3) {
             let (mut cluster, disk, started) = Cluster::found(seed, Some(stop));
             let lived = started.and_then(|()| live(&mut cluster));
-            assert!(lived.is_err(), "the power goes at {stop}");
+            assert!(lived.is_err(), "the power fails at {stop}");
             let image = [0, 1, stop][usize::try_from(stop / 3 % 3).unwrap()];
             let what = format!("seed {seed}, stop {stop} of {total}, image {image}");
             go_on(&mut cluster, &disk, image, &what);
@@ -55,7 +56,7 @@ fn a_power_cut_at_any_operation_of_a_follower_takes_back_nothing_that_it_has_ack
     }
 }
 
-/// The follower comes back from what its disk holds, and catches up with the others, which have lived on.
+/// Starts the follower from its disk after a power cut, and lets it catch up with the others, which have continued.
 fn go_on(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
     let folder = Folder::new();

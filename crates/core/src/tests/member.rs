@@ -1,4 +1,4 @@
-//! One member: its machines, the queues between them, and its disk.
+//! A member: its machines, the queues between them, and its disk.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -34,7 +34,7 @@ use crate::{
 
 pub(super) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// A directory that a member's disk is made of.
+/// The directory that contains a member's disk.
 #[derive(Debug)]
 pub(super) struct Folder(tempfile::TempDir);
 
@@ -51,9 +51,9 @@ impl Folder {
         DataDir::new(&self.path().join("data"), None)
     }
 
-    /// Writes what a founder of a cluster of these members begins with.
+    /// Creates the directory of a founding member of a cluster with these voters.
     pub(super) fn found(&self, voters: &[u64], options: wal::Options) {
-        // What is there before the tale begins need not survive this machine's own power cut.
+        // The tests fail the power of the simulated disk only, so these first files need no sync.
         let options = wal::Options { sync: false, ..options };
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let dirs = self.dirs();
@@ -79,7 +79,7 @@ impl Folder {
     }
 }
 
-/// Every few entries begin a segment.
+/// Segments that contain only a few entries.
 pub(super) fn small_segments() -> wal::Options {
     wal::Options {
         segment_bytes: 2000,
@@ -89,7 +89,7 @@ pub(super) fn small_segments() -> wal::Options {
     }
 }
 
-/// What consensus is to hear, from the other machines and from outside.
+/// An input of consensus, from the other machines or from outside.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
@@ -99,25 +99,25 @@ pub(super) enum Input {
     Mark(SnapshotMark),
 }
 
-/// What the log is to do, where it is not consensus that does it.
+/// A task for the log machine that consensus has not done itself.
 #[derive(Debug)]
 enum LogOrder {
     Append(Persist),
     Mark(SnapshotMark),
 }
 
-/// What the state machine has said.
+/// The outputs of the state machine that the other machines have not taken yet, and the outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     inputs: VecDeque<Input>,
     orders: VecDeque<Order<u64, u64>>,
-    /// Outcomes of writes, to be told when they are published.
+    /// Writes that are applied, and acknowledged when they are published.
     outcomes: Vec<u64>,
     acknowledged: u64,
     published: LogIndex,
     leads_in: Option<Term>,
     pub(super) told: Vec<u64>,
-    /// Asked to raise the alarm.
+    /// How often consensus asked for the alarm of a full disk.
     pub(super) alarms: u64,
 }
 
@@ -150,7 +150,7 @@ impl Outlet for Said {
                 self.inputs.push_back(Input::Event(event));
             }
             Output::Published { index, .. } | Output::Installed { index, .. } => {
-                assert!(index >= self.published, "what was published stays");
+                assert!(index >= self.published, "the published index never decreases");
                 self.published = index;
                 let newest = self.outcomes.drain(..).max();
                 self.acknowledged = self.acknowledged.max(newest.unwrap_or(0));
@@ -180,18 +180,18 @@ pub(super) fn read_file(disk: &FaultyDisk, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What a member has promised to others, and must keep after a crash.
+/// The promises of a member to other members, which it must keep after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Promised {
-    /// The last entry that it has acknowledged to a leader.
+    /// The last entry that the member has acknowledged to a leader.
     pub(super) log: LogIndex,
-    /// The last term in which it has voted, or acknowledged anything.
+    /// The last term in which the member has voted or acknowledged anything.
     pub(super) term: Term,
-    /// The newest snapshot of its own that consensus relies on.
+    /// The newest snapshot of the member itself on which consensus relies.
     pub(super) mark: LogIndex,
 }
 
-/// The machines that one thread of production each calls.
+/// The steps of a member. In production, each of the four machines runs on a thread of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Consensus,
@@ -205,7 +205,7 @@ pub(super) enum Turn {
 pub(super) const TURNS: [Turn; 6] =
     [Turn::Consensus, Turn::Log, Turn::StateMachine, Turn::Backend, Turn::Time, Turn::Purge];
 
-/// See the module.
+/// A member without threads, and the state that tests observe.
 pub(super) struct Member {
     pub(super) disk: FaultyDisk,
     shared: Arc<dyn Disk>,
@@ -218,16 +218,16 @@ pub(super) struct Member {
     log_orders: VecDeque<LogOrder>,
     pub(super) jobs: VecDeque<Job<u64>>,
     pub(super) said: Said,
-    /// The newest snapshot that is to be installed.
+    /// The index of the newest snapshot that consensus has ordered to install.
     installs: LogIndex,
     is_installing: bool,
     is_installed: bool,
-    /// Readers that wait for this index, with the writes they must see.
+    /// Reads that wait for this index, with the number of writes that they must see.
     readers: Vec<(LogIndex, u64)>,
     reads_done: u64,
-    /// On their way to peers.
+    /// Messages that are not delivered yet.
     pub(super) sent: Vec<Message>,
-    /// Snapshots on their way to peers, with their images.
+    /// Snapshots that are not delivered yet, with their images.
     pub(super) images: Vec<(Message, Vec<u8>)>,
     image_count: u64,
     purger: Purger,
@@ -237,7 +237,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts a member from what its folder holds. Its disk may be told to fail before it does.
+    /// Starts a member from its folder. The disk may be set to fail during the start.
     pub(super) fn start(
         id: u64,
         folder: &Folder,
@@ -296,7 +296,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Whether it leads, and has applied the first entry of its reign.
+    /// Whether the member leads and has applied the first entry of its term.
     pub(super) fn leads(&self) -> bool {
         self.consensus.leadership().leads_in(Term(self.machine.state().applied().1))
     }
@@ -309,7 +309,7 @@ impl Member {
         self.reads_done
     }
 
-    /// Lets one machine do something.
+    /// Runs one machine.
     pub(super) fn take_turn(
         &mut self,
         turn: Turn,
@@ -335,7 +335,7 @@ impl Member {
         Ok(())
     }
 
-    /// Whether everything has come to rest.
+    /// Whether no machine has work left.
     pub(super) fn is_idle(&self) -> bool {
         let is_tick = |input: &Input| matches!(input, Input::Event(Event::Tick));
         self.inputs.iter().all(is_tick)
@@ -416,15 +416,15 @@ impl Member {
             }
             Effect::BarrierFailed { .. } => self.consensus.readers().clear(),
             Effect::ProposalFailed { request_id, failure } => {
-                panic!("proposal {request_id} is lost: {failure:?}");
+                panic!("proposal {request_id} has failed: {failure:?}");
             }
             Effect::RefuseWrites(refuses) => self.said.alarms += u64::from(refuses),
-            Effect::Stop(fault) => panic!("a sound log is doubted: {fault}"),
+            Effect::Stop(fault) => panic!("an intact log is reported as faulty: {fault}"),
         }
         Ok(())
     }
 
-    /// Pre-votes speak of terms to come, which nobody has entered.
+    /// Records what a message promises. A pre-vote promises nothing, because its term is not entered.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
@@ -453,7 +453,7 @@ impl Member {
         Ok(())
     }
 
-    /// Does some of what is queued, with one sync for all of it.
+    /// Processes some of the queued tasks, with one sync for all of them.
     fn run_log(&mut self, draw: &mut SplitMix64) -> Outcome {
         let count = draw.position(self.log_orders.len() + 1).max(1);
         for _ in 0..count.min(self.log_orders.len()) {
@@ -489,7 +489,7 @@ impl Member {
             match self.machine.take(job, now, &mut self.said)? {
                 Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.said),
                 Next::AwaitInstall => self.is_installing = true,
-                Next::End => panic!("nobody has told it to end"),
+                Next::End => panic!("no test stops the machine in a turn"),
             }
         } else {
             self.machine.compact(now.instant, &mut self.said);
@@ -550,19 +550,19 @@ impl Member {
         self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
     }
 
-    /// Lets time pass for batches, and not for elections.
+    /// Advances the clock of batches and compactions, without a tick of consensus.
     pub(super) fn let_time_pass(&mut self) {
         self.elapsed += Duration::from_millis(40);
     }
 
-    /// A message has come.
+    /// Receives a message.
     pub(super) fn receive(&mut self, message: Message) {
         self.inputs.push_back(Input::Event(Event::Received(vec![message])));
     }
 
-    /// Takes in a snapshot's image, and then its message.
+    /// Receives a snapshot: first its image, then its message.
     pub(super) fn receive_snapshot(&mut self, message: Message, image: &[u8]) -> Outcome {
-        let index = message.snapshot.as_ref().expect("it is one").metadata.index;
+        let index = message.snapshot.as_ref().expect("the message is a snapshot").metadata.index;
         self.image_count += 1;
         let disk = Arc::clone(&self.shared);
         let mut file = IncomingDatabase::create(disk, &self.dirs.snap(), self.image_count)?;
@@ -572,17 +572,17 @@ impl Member {
         Ok(())
     }
 
-    /// A message to this peer was lost.
+    /// Reports that a message to this peer was lost.
     pub(super) fn note_lost(&mut self, peer: u64) {
         self.inputs.push_back(Input::Event(Event::Unreachable(peer)));
     }
 
-    /// A snapshot has reached a peer, or has not.
+    /// Reports whether a snapshot has reached a peer.
     pub(super) fn note_snapshot(&mut self, to: u64, outcome: SnapshotOutcome) {
         self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
     }
 
-    /// Ends in order.
+    /// Stops the member in order.
     pub(super) fn stop(mut self) -> Outcome {
         let hard_state: Option<HardState> = self.consensus.unwritten_hard_state();
         self.machine.take(Job::Stop, self.now(), &mut self.said)?;
@@ -602,7 +602,7 @@ pub(super) fn bolt_options() -> bolt::Options {
 }
 
 pub(super) fn state_options() -> StateOptions {
-    // What the file has is read from there.
+    // No records are cached, so that reads use the file.
     let store = StoreOptions { window_bytes_max: 0, recovered_bytes_max: 0 };
     StateOptions { store, learner_count_max: 1, ..StateOptions::default() }
 }
@@ -627,7 +627,7 @@ fn node_config(id: u64, start: Start) -> Config {
         first_read_request_id: id << 48,
         proposal_ticks_max: 1 << 40,
         fences_stalled_disk: false,
-        // Small enough for several snapshots, and for a follower to need one.
+        // Small limits, so that several snapshots are taken and a follower needs one.
         snapshot_policy: SnapshotPolicy {
             entry_count: 8,
             catch_up_count: 4,

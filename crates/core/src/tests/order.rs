@@ -1,4 +1,4 @@
-//! What must not overtake what: each rule by a scenario of its own, where the others are found by chance.
+//! The required order of steps. Each rule has a scenario of its own; the other tests meet the rules by chance only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::{
     BackendError, BackendWriter, InstallError, Job, Log, Order, Purger, Report, SnapshotOrder, Then,
 };
 
-/// A log of many segments, of which the last acknowledged entry is this one.
+/// The last acknowledged entry of the log with many segments.
 const LAST: u64 = 12;
 
 fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
@@ -52,7 +52,7 @@ fn log_of_many_segments(folder: &Folder) -> (FaultyDisk, Log, Purger) {
     (disk, log, purger)
 }
 
-/// The newest mark that counts after a power cut, and where the log ends that is read from there.
+/// The newest valid mark after a power cut, and the last index of the log that is read from this mark.
 fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
     let folder = Folder::new();
     disk.crash(seed, folder.path()).unwrap();
@@ -73,7 +73,7 @@ fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() 
     let hard_state = Some(HardState { term: Term(2), vote: 0, commit: LogIndex(40) });
     let persist = Persist { token: 40, snapshot, hard_state, ..Persist::default() };
     log.append(&persist).unwrap();
-    purger.run(|path| panic!("{} is gone too early", path.display())).unwrap();
+    purger.run(|path| panic!("{} is removed too early", path.display())).unwrap();
     for seed in 0..20 {
         let found = after_crash(&disk, seed);
         assert!([(0, LAST), (40, 40)].contains(&found), "{found:?}");
@@ -91,7 +91,7 @@ fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() 
 fn the_mark_of_an_own_snapshot_counts_when_it_is_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
-    // An entry that is not synced yet goes first; the log knows of no commit beyond the founding.
+    // An unsynced entry is written first. The commit index on disk is that of the founding.
     let entry = Entry { term: Term(1), index: LogIndex(LAST + 1), ..Entry::default() };
     log.append(&Persist { token: 99, entries: vec![entry], ..Persist::default() }).unwrap();
     let mark = SnapshotMark { index: 10, term: 1, conf_state: Some(Bytes::new()) };
@@ -101,13 +101,13 @@ fn the_mark_of_an_own_snapshot_counts_when_it_is_reported() {
     for seed in 0..20 {
         assert_eq!(after_crash(&disk, seed), (10, LAST + 1));
     }
-    // One that is ready only now changes nothing: a start goes by the last mark.
+    // A mark for an older snapshot changes nothing: a start uses the last mark.
     let late = SnapshotMark { index: 8, term: 1, conf_state: Some(Bytes::new()) };
     assert_eq!(log.mark(&late).unwrap().synced, None);
     assert_eq!(after_crash(&disk, 1), (10, LAST + 1));
 }
 
-/// The third of three members, which the first leads; the machines are called one by one.
+/// The third of three members; the first leads. The test calls each machine explicitly.
 struct Scripted {
     member: Member,
     client: Client,
@@ -121,7 +121,7 @@ impl Scripted {
         let disk = FaultyDisk::new(folder.path()).unwrap();
         let member = Member::start(3, &folder, disk, small_segments()).unwrap();
         let mut scripted = Self { member, client: Client::default(), _folder: folder };
-        // The founders.
+        // The machines process the membership changes of the founders.
         scripted.run(&[Turn::Consensus, Turn::StateMachine, Turn::Consensus]);
         scripted
     }
@@ -129,7 +129,7 @@ impl Scripted {
     fn run(&mut self, turns: &[Turn]) {
         for turn in turns {
             let draw = &mut SplitMix64::new(0);
-            // All that is queued, however the draw would have it.
+            // Repeated, so that the whole queue is processed whatever the seed draws.
             for _ in 0..10 {
                 self.member.take_turn(*turn, &mut self.client, draw).unwrap();
             }
@@ -166,7 +166,7 @@ fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
     assert!(
         matches!(last, Some(Job::Apply(entries)) if entries.last().unwrap().index == LogIndex(5))
     );
-    // Meanwhile the second was added again, and a snapshot says so.
+    // A snapshot arrives in which the second member has been added again.
     third.receive(MessageKind::Snapshot, |message| {
         let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
         let metadata = SnapshotMetadata { conf_state, index: LogIndex(40), term: Term(2) };
@@ -175,7 +175,7 @@ fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
     third.run(&[Turn::Consensus]);
     assert_eq!(third.voters(), everybody);
     third.run(&[Turn::StateMachine, Turn::Consensus]);
-    assert_eq!(third.voters(), everybody, "the verdict is of before the snapshot");
+    assert_eq!(third.voters(), everybody, "the verdict is older than the snapshot");
     third.run(&[Turn::Log, Turn::Consensus]);
     assert_eq!(third.voters(), everybody);
     assert!(matches!(third.member.jobs.back(), Some(Job::InstallSnapshot(_))));
@@ -197,16 +197,12 @@ fn consensus_hears_of_a_verdict_before_it_hears_that_the_change_is_applied() {
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
     assert_eq!(third.member.applied(), LogIndex(5));
     third.member.consensus.notice_applied(LogIndex(5));
-    assert_eq!(
-        third.member.consensus.status().applied,
-        LogIndex(3),
-        "the verdict is still on its way"
-    );
+    assert_eq!(third.member.consensus.status().applied, LogIndex(3), "the verdict has not arrived");
     third.run(&[Turn::Consensus]);
     assert_eq!(third.member.consensus.status().applied, LogIndex(5));
 }
 
-/// A leader's snapshot at `index`, with its image, in which these writes and no others are.
+/// A leader's snapshot at `index` and its image, which contains only these writes.
 fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -233,7 +229,7 @@ fn what_went_to_a_file_that_was_replaced_is_no_news() {
         append.entries = vec![Entry { term: Term(2), index: LogIndex(4), ..Entry::default() }];
     });
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine]);
-    // The batch with that entry is on its way to the backend when the snapshot comes.
+    // The batch with that entry is queued for the backend when the snapshot arrives.
     (0..10).for_each(|_| third.member.let_time_pass());
     third.run(&[Turn::StateMachine]);
     let (snapshot, image) = snapshot_at(40, 4, &mut third.client);
@@ -246,13 +242,13 @@ fn what_went_to_a_file_that_was_replaced_is_no_news() {
     third.member.receive_snapshot(message, &image).unwrap();
     third.run(&[Turn::Consensus, Turn::Log, Turn::Consensus, Turn::StateMachine, Turn::Backend]);
     let is_commit = |job: &Job<u64>| matches!(job, Job::Committed { generation: 0, .. });
-    assert!(third.member.jobs.iter().any(is_commit), "of the file that is gone");
+    assert!(third.member.jobs.iter().any(is_commit), "a commit to the replaced file is reported");
     third.run(&[Turn::StateMachine]);
     assert_eq!(third.member.applied(), LogIndex(40));
     assert_eq!(third.client.check(third.member.machine.state(), "after the install"), 4);
 }
 
-/// A backend file that has applied everything up to `index`.
+/// A backend file with this consistent index.
 pub(super) fn image_at(index: u64) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("db");
@@ -329,7 +325,7 @@ fn an_image_waits_until_the_backend_file_contains_it() {
     files.order(Order::Commit { batch, then: vec![Then::Snapshot(own)] }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (10, vec![20, 40]));
     files.order(Order::Install { index: LogIndex(20), told: () }).unwrap();
-    assert_eq!((files.applied(), files.waiting()), (20, vec![40]), "the second waits its turn");
+    assert_eq!((files.applied(), files.waiting()), (20, vec![40]), "the second image waits");
     files.order(Order::Install { index: LogIndex(40), told: () }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (40, vec![]));
 }
@@ -340,7 +336,7 @@ fn an_image_that_is_not_the_snapshots_replaces_nothing() {
         (vec![7; 20_000], "not a valid backend file"),
         (image_at(19), "does not match with snapshot"),
         (image_at(21), "does not match with snapshot"),
-        // It names no index at all.
+        // The image has no consistent index.
         (image_at(0), "does not match with snapshot"),
     ] {
         let mut files = Files::new();
@@ -385,7 +381,7 @@ fn a_report_of_the_log_is_no_sooner_than_its_sync() {
         let is_ack = |message: &&Message| message.kind == MessageKind::AppendResponse;
         third.member.sent.iter().filter(is_ack).map(|ack| ack.index.get()).collect::<Vec<_>>()
     };
-    assert_eq!(acks(&third), [0; 0], "nothing is acknowledged that is not on disk");
+    assert_eq!(acks(&third), [0; 0], "an entry is acknowledged only when it is on disk");
     third.run(&[Turn::Log]);
     third.member.consensus.handle(Event::Tick);
     assert_eq!(after_crash(&third.member.disk, 0), (0, 4));

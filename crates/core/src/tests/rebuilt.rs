@@ -1,6 +1,6 @@
-//! A follower whose backend file is bad takes over the state of another, which it has asked for, and keeps its log. Its
-//! power goes at every operation on the way; asked for once more, the state is in place, nothing is lost that the
-//! follower had acknowledged, and it catches up.
+//! A follower with a corrupt backend file takes over the state of another member and keeps its log. Its power fails at
+//! every operation of this. A second attempt then installs the state, everything that the follower had acknowledged is
+//! kept, and the follower catches up.
 
 use std::sync::Arc;
 
@@ -17,15 +17,14 @@ use super::member::{Outcome, Promised, bolt_options, small_segments, state_optio
 use crate::SnapshotOrder;
 use crate::start;
 
-/// What the follower missed, if it was away.
+/// The writes that the follower missed while it was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missed {
     Nothing,
     Writes,
 }
 
-/// A cluster in which the follower has stopped, what it has promised, and its directory, without a backend file that
-/// could be read.
+/// A cluster whose follower has stopped, the follower's promises, and its directory with an unreadable backend file.
 fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
     let (mut cluster, disk, started) = Cluster::found(7, None);
     started.and_then(|()| cluster.elect()).unwrap();
@@ -41,7 +40,7 @@ fn stopped(missed: Missed) -> (Cluster, Promised, Folder) {
     (cluster, promised, folder)
 }
 
-/// Puts the bytes of another member's file in place of the directory's.
+/// Replaces the backend file of the directory by that of another member.
 fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<LogIndex> {
     let dirs = folder.dirs();
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
@@ -62,7 +61,7 @@ fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<Log
     Ok(index)
 }
 
-/// The follower comes back, with all that it had promised, and catches up with the others.
+/// Starts the follower, checks that it has kept its promises, and lets it catch up with the others.
 fn go_on(mut cluster: Cluster, promised: Promised, folder: Folder, index: LogIndex, what: &str) {
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
     let mark = marks.last().cloned().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! A disk without room for the backend file: it is waited for, and the log has what the file lacks.
+//! A full disk for the backend file: the writer waits for space, and the log keeps the changes that are not in the
+//! file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::{Begun, Job, Now, Order, Outlet, Output, Report, StateMachine, Then};
 const NO_SPACE: i32 = 28;
 const IO_ERROR: i32 = 5;
 
-/// Room in the log for everything below.
+/// Segments with space for all entries of these tests.
 fn large_segments() -> wal::Options {
     wal::Options { segment_bytes: 4 << 20, ..wal::Options::default() }
 }
@@ -54,7 +55,7 @@ impl Life {
             let turn = TURNS[self.draw.position(TURNS.len())];
             self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
         }
-        panic!("waited in vain");
+        panic!("the condition is never met");
     }
 
     fn write(&mut self, count: u64) {
@@ -67,11 +68,11 @@ impl Life {
             let turn = TURNS[self.draw.position(TURNS.len())];
             self.member.take_turn(turn, &mut self.client, &mut self.draw).unwrap();
         }
-        panic!("a full disk holds up no write that the log has room for");
+        panic!("a full disk delays a write for which the log has space");
     }
 }
 
-/// Up to where the backend file reaches.
+/// The index up to which the backend file contains the entries.
 fn committed(member: &Member) -> LogIndex {
     LogIndex(member.writer.backend().read().consistent_index().unwrap().0)
 }
@@ -86,8 +87,8 @@ fn a_full_disk_holds_up_the_backend_file_and_no_write() {
     let stuck_at = committed(&life.member);
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
-    assert_eq!(life.member.said.alarms, 1, "told once");
-    // The power goes: the log has everything.
+    assert_eq!(life.member.said.alarms, 1, "requested once");
+    // After a power cut, the log has all entries.
     let folder = Folder::new();
     life.disk.crash(0, folder.path()).unwrap();
     let disk = FaultyDisk::new(folder.path()).unwrap();
@@ -96,7 +97,7 @@ fn a_full_disk_holds_up_the_backend_file_and_no_write() {
     let mut other = Life { folder, disk, member, client, draw: SplitMix64::new(8) };
     other.run_until(|member| member.leads() && member.is_idle());
     assert_eq!(other.client.check(other.member.machine.state(), "after the power cut"), 31);
-    // Room is made: everything goes on.
+    // With free space again, the backend file catches up and writes continue.
     life.disk.limit_growth(None);
     life.run_until(|member| committed(member) == member.applied() && member.is_idle());
     assert!(!life.member.writer.lacks_room());
@@ -113,7 +114,7 @@ fn a_snapshot_that_finds_no_room_is_taken_later() {
     life.run_until(|member| member.writer.lacks_room());
     assert_eq!(life.member.promised.mark, LogIndex::ZERO);
     let snaps = || life.disk.read_dir(&life.folder.dirs().snap()).unwrap().len();
-    assert_eq!(snaps(), 1, "the backend file alone");
+    assert_eq!(snaps(), 1, "only the backend file");
     life.run_until(|member| member.promised.mark > LogIndex::ZERO);
     assert!(!life.member.writer.lacks_room());
 }
@@ -149,7 +150,7 @@ fn an_end_does_not_wait_for_room() {
     assert!(matches!(writer.step().unwrap(), Some(Report::Ended)));
 }
 
-/// An order to write a batch that brings the file to `index`, and to tell when that is done.
+/// An order to write a batch that brings the file to `index`, and to report when it is written.
 fn large_batch(index: u64) -> Order<(), ()> {
     let mut batch = Batch::new();
     batch.put(Bucket::Lease, index.to_be_bytes().to_vec(), vec![7; 200_000]);
@@ -170,9 +171,9 @@ fn a_leaders_snapshot_replaces_batches_that_find_no_room() {
         matches!(files.writer.step().unwrap(), Some(Report::Superseded))
             && files.writer.step().unwrap().is_none()
     };
-    assert!(is_dropped(&mut files), "and the caller waits for the image");
+    assert!(is_dropped(&mut files), "the batch is dropped, and the caller waits for the image");
     assert!(!files.writer.lacks_room());
-    // There is room again, which is too late: a batch is missing.
+    // There is space again, but a batch before these was dropped.
     files.faulty.limit_growth(None);
     for index in [15, 30] {
         files.writer.take(large_batch(index), Instant::now());
@@ -194,7 +195,7 @@ fn a_leaders_snapshot_replaces_batches_that_find_no_room() {
     assert!(files.writer.step().unwrap().is_none());
     files.writer.take(large_batch(50), Instant::now());
     assert!(matches!(files.writer.step().unwrap(), Some(Report::Committed { .. })));
-    assert_eq!(files.applied(), 50, "what comes after the snapshot is written");
+    assert_eq!(files.applied(), 50, "batches after the snapshot are written");
 }
 
 #[test]
@@ -211,12 +212,12 @@ fn a_snapshot_that_the_file_contains_already_replaces_nothing() {
     assert_eq!(files.applied(), 20);
 }
 
-/// A backend that is behind until it is said to be there again: until then whoever hands a batch over waits.
+/// An outlet whose backend accepts no batch while `is_behind` is set: handing over a batch would block.
 struct Stuck {
     is_behind: bool,
     published: LogIndex,
     told: Vec<u64>,
-    /// The compaction whose hash was taken when it was accepted.
+    /// The revision of the compaction that was hashed when it was accepted.
     hashed: Option<i64>,
 }
 
@@ -229,7 +230,7 @@ impl Outlet for Stuck {
     }
 
     fn finish(&mut self, (): (), _: &Entry, outcome: Option<Result<Response, Refusal>>) {
-        assert!(matches!(outcome, Some(Ok(_))), "everything asked for can be done");
+        assert!(matches!(outcome, Some(Ok(_))), "every request is valid");
     }
 
     fn leads_in(&self, _: Term) -> bool {
@@ -243,7 +244,7 @@ impl Outlet for Stuck {
     fn put(&mut self, output: Output<u64>) {
         match output {
             Output::Commit { then, .. } => {
-                assert!(!self.is_behind, "nobody is to wait for the backend");
+                assert!(!self.is_behind, "no caller may wait for the backend");
                 self.told.extend(then.into_iter().filter_map(|then| match then {
                     Then::Tell(told) => Some(told),
                     Then::Snapshot(_) | Then::Send(_) | Then::Compacted(_) => None,
@@ -254,7 +255,7 @@ impl Outlet for Stuck {
                 let hash = view.hash_compaction(&compaction).unwrap();
                 self.hashed = hash.map(|hash| hash.hash_revision);
             }
-            other => panic!("nothing else was asked for: {other:?}"),
+            other => panic!("unexpected output: {other:?}"),
         }
     }
 }
@@ -279,14 +280,19 @@ fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_
         machine.take(job, at, &mut outlet).unwrap();
         machine.hand_over_if_due(at.instant, &mut outlet);
     }
-    assert_eq!((outlet.published, &*outlet.told), (last, &[][..]), "read, though not in the file");
+    assert_eq!(
+        (outlet.published, &*outlet.told),
+        (last, &[][..]),
+        "applied, although not in the file"
+    );
     outlet.is_behind = false;
     while outlet.told.len() < 2 {
-        at.instant = machine.wake_at().expect("it is still waited for") + Duration::from_millis(1);
+        at.instant = machine.wake_at().expect("a compaction or a commit is still pending")
+            + Duration::from_millis(1);
         machine.compact(at.instant, &mut outlet);
         machine.hand_over_if_due(at.instant, &mut outlet);
     }
     outlet.told.sort_unstable();
     assert_eq!(outlet.told, [7, 8]);
-    assert_eq!(outlet.hashed, Some(2), "nothing of it was gone yet");
+    assert_eq!(outlet.hashed, Some(2), "hashed before records were removed");
 }
