@@ -11,22 +11,22 @@ pub mod first {
     pub const TEXT: u8 = 0x81;
     /// The first fragment of a text message.
     pub const TEXT_BEGINS: u8 = 0x01;
-    /// Its last fragment.
+    /// The last fragment of a text message.
     pub const ENDS: u8 = 0x80;
     /// A ping.
     pub const PING: u8 = 0x89;
-    /// Close.
+    /// A close frame.
     pub const CLOSE: u8 = 0x88;
 }
 
-/// What a server sends.
+/// A message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A text message.
     Text(String),
     /// A pong.
     Pong(Vec<u8>),
-    /// Close, with a code if there was one.
+    /// A close frame, with its code if it has one.
     Closed(Option<u16>),
 }
 

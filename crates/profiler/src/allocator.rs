@@ -36,7 +36,8 @@ static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 static FILTER: [AtomicU16; FILTER_PLACES] = [const { AtomicU16::new(0) }; FILTER_PLACES];
 const FILTER_PLACES: usize = 1 << 16;
 // All samples may map to one slot.
-const _: () = assert!(heap::LIVE_MAX <= u16::MAX as usize, "a place counts all samples");
+const _: () =
+    assert!(heap::LIVE_MAX <= u16::MAX as usize, "a slot of the filter can count all samples");
 
 /// The state of a thread. It has no destructor, so it is available until the thread ends.
 struct Local {
@@ -97,12 +98,11 @@ fn unnoted<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came, and its answer back as it is. What is done
-// besides touches none of the memory, and unwinds nowhere: a panic within the noting ends the process, as one within
-// an allocator must.
+// SAFETY: every call is passed to the system allocator unchanged, and its result is returned unchanged. Sampling does
+// not access the memory and does not unwind: a panic during sampling ends the process, as a panic in an allocator must.
 unsafe impl GlobalAlloc for SamplingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that the system's asks for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is also the contract of the system allocator.
         let memory = unsafe { System.alloc(layout) };
         note_allocation(memory, layout.size());
         memory
@@ -206,7 +206,7 @@ fn draw(local: &Local) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is between zero and 37 times the mean"
+        reason = "the distance is between zero and 37 times the mean"
     )]
     let whole = distance as u64;
     whole + 1
@@ -234,9 +234,9 @@ fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
     const END: c_int = 5;
 
     extern "C-unwind" fn visit(context: *mut c_void, argument: *mut c_void) -> c_int {
-        // SAFETY: it is the walk below, which nobody else touches while the stack is walked.
+        // SAFETY: `argument` points to the `Walk` below, which no other code accesses while the stack is walked.
         let walk = unsafe { &mut *argument.cast::<Walk<'_>>() };
-        // SAFETY: the context is that of the frame that this is called for.
+        // SAFETY: the unwinder passes the context of the current frame.
         let address = unsafe { _Unwind_GetIP(context) };
         if walk.count == walk.frames.len() || address == 0 {
             return END;
@@ -248,8 +248,8 @@ fn walk(frames: &mut [u64; STACK_FRAMES_MAX]) -> usize {
     }
 
     let mut walk = Walk { frames, count: 0 };
-    // SAFETY: the function takes what it is given here, and does not unwind. The walker takes no lock that an
-    // allocation of this language's code could be within, and allocates nothing by it.
+    // SAFETY: `visit` has the signature that the unwinder expects, and does not unwind. The unwinder neither allocates
+    // with this allocator, nor takes a lock that Rust code may hold during an allocation.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
     walk.count
 }

@@ -35,12 +35,12 @@ pub(crate) fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| {
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_signal;
-        // SAFETY: `sigaction` is a plain structure, for which zeroes are a value: no flags, an empty mask.
+        // SAFETY: `sigaction` is a plain structure, and all zeroes are a valid value: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
         action.sa_sigaction = handler as libc::sighandler_t;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        // SAFETY: the structure is whole and the handler has the form that SA_SIGINFO promises; nobody else of this
-        // process handles this signal.
+        // SAFETY: the structure is complete, and the handler has the signature that SA_SIGINFO requires. No other code
+        // of this process handles this signal.
         let outcome =
             unsafe { libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut()) };
         if outcome == 0 { Ok(()) } else { Err(last_errno()) }
@@ -57,13 +57,14 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     if !TRAY.is_open() || context.is_null() {
         return;
     }
-    // SAFETY: the thread's own `errno`, which is there as long as the thread can be interrupted.
+    // SAFETY: the `errno` of this thread exists as long as the thread can be interrupted.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above; the interrupted code must find it as it was.
+    // SAFETY: as above. The value is restored at the end, because the interrupted code may still need it.
     let before = unsafe { *errno };
-    // SAFETY: with SA_SIGINFO the third argument of a handler is a `ucontext_t`, for as long as the handler runs.
+    // SAFETY: with SA_SIGINFO, the third argument of a handler points to a `ucontext_t`, which is valid while the
+    // handler runs.
     let registers = registers(unsafe { &*context.cast::<libc::ucontext_t>() });
-    // SAFETY: without arguments, and cannot fail.
+    // SAFETY: `gettid` has no arguments and cannot fail.
     let thread = unsafe { libc::gettid() };
     let from = registers.stack.wrapping_sub(BELOW_STACK_BYTES);
     TRAY.put(thread.unsigned_abs(), registers, |file, place| copy_stack(from, file, place));
@@ -71,14 +72,14 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     unsafe { *errno = before };
 }
 
-/// Lets the kernel copy a stack; returns how many bytes were copied.
+/// Lets the kernel copy a stack, and returns the number of copied bytes.
 fn copy_stack(from: u64, file: c_int, place: u64) -> u32 {
     let (Ok(place), Ok(from)) = (libc::off_t::try_from(place), usize::try_from(from)) else {
         return 0;
     };
     let from = std::ptr::without_provenance::<c_void>(from);
-    // SAFETY: the kernel reads the memory, if it is there to be read, and writes it to a file that nobody sees but the
-    // tray; nothing is read by way of the pointer here.
+    // SAFETY: the kernel checks that the memory is readable, and writes it to a file that only the tray reads. This
+    // code does not dereference the pointer.
     let copied = unsafe { libc::pwrite(file, from, STACK_BYTES, place) };
     u32::try_from(copied).unwrap_or(0)
 }
@@ -168,20 +169,20 @@ impl Drop for Timers {
 
 /// The clock of a thread's CPU time, in Linux's numbering.
 const fn cpu_clock(thread: c_int) -> libc::clockid_t {
-    /// The time that the scheduler counts, of one thread.
+    /// The CPU time of one thread, as counted by the scheduler.
     const SCHEDULED_OF_THREAD: c_int = 0b110;
     (!thread << 3) | SCHEDULED_OF_THREAD
 }
 
 fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
     let thread = c_int::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: `sigevent` is a plain structure, for which zeroes are a value.
+    // SAFETY: `sigevent` is a plain structure, and all zeroes are a valid value.
     let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
     event.sigev_notify = libc::SIGEV_THREAD_ID;
     event.sigev_signo = libc::SIGPROF;
     event.sigev_notify_thread_id = thread;
     let mut timer: libc::timer_t = std::ptr::null_mut();
-    // SAFETY: both structures are there and whole; the kernel checks clock and thread.
+    // SAFETY: both structures are initialized; the kernel checks the clock and the thread.
     let made = unsafe { libc::timer_create(cpu_clock(thread), &raw mut event, &raw mut timer) };
     if made != 0 {
         return Err(io::Error::last_os_error());
@@ -191,7 +192,7 @@ fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
         tv_nsec: period.subsec_nanos().into(),
     };
     let setting = libc::itimerspec { it_interval: interval, it_value: interval };
-    // SAFETY: the timer was made above, and the setting is whole.
+    // SAFETY: the timer was created above, and the setting is initialized.
     let set = unsafe { libc::timer_settime(timer, 0, &raw const setting, std::ptr::null_mut()) };
     if set != 0 {
         let error = io::Error::last_os_error();
@@ -202,7 +203,8 @@ fn start(thread: u32, period: Duration) -> io::Result<libc::timer_t> {
 }
 
 fn delete(timer: libc::timer_t) {
-    // SAFETY: each timer is deleted once, by whoever takes it from the table. A late signal finds its handler.
+    // SAFETY: each timer is deleted once: by `start` before it is in the table, or when its entry or the whole table is
+    // removed. The handler remains installed for a late signal.
     let _gone = unsafe { libc::timer_delete(timer) };
 }
 
@@ -214,7 +216,7 @@ mod tests {
     fn threads_beyond_the_timer_limit_are_not_sampled() {
         let mut timers = Timers::new(Duration::from_secs(3600), 1);
         let own = crate::threads::own_id();
-        // Of a thread that is gone there is no clock, which is no failure.
+        // A thread that has ended has no clock; this is not an error.
         timers.cover(&[(1 << 22) + 1]).unwrap();
         assert_eq!(timers.count(), 0);
         let threads = crate::threads::ids();

@@ -207,10 +207,10 @@ mod tests {
             seen.push(sample.registers.code);
         });
         assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
-        tray.take_all(|_| panic!("they were taken"));
+        tray.take_all(|_| panic!("a sample was taken twice"));
         // Samples that were not taken are dropped when the tray is opened again.
         tray.put(7, Registers::default(), |_, _| 0);
         tray.open().unwrap();
-        tray.take_all(|_| panic!("it is of another recording"));
+        tray.take_all(|_| panic!("a sample of another recording was kept"));
     }
 }

@@ -24,7 +24,7 @@
 //! In both cases, when a write is reported, the storage that the core reads must contain its data.
 //! It may contain the data earlier.
 //!
-//! # What is checked here
+//! # Checks of messages
 //!
 //! Messages come from other machines. A message that a correct member would never send is refused
 //! with a [`StepError`] before it changes any state; it never causes a panic.

@@ -1,4 +1,5 @@
-//! A leader's progress of one follower: what its log has, and what may be sent next.
+//! The progress of one follower, as its leader records it: which entries the follower has, and
+//! which may be sent next.
 //!
 //! ```text
 //!            acknowledged an append              needs entries we have dropped
@@ -27,10 +28,10 @@ use std::fmt;
 use crate::inflights::Inflights;
 use crate::log_index::LogIndex;
 
-/// How a leader sends to a follower; see the module's documentation.
+/// The way in which a leader sends entries to a follower, as described in the header of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressState {
-    /// Finds out where the logs agree.
+    /// Finds the last index at which the logs agree.
     #[default]
     Probe,
     /// Streams entries.

@@ -1,4 +1,5 @@
-//! Majority quorums: what a set of voters has agreed on, given what each has acknowledged.
+//! Majority quorums: the agreement of a set of voters, computed from the acknowledgement of each
+//! voter.
 //!
 //! Every decision of the core is one of two questions. Replication asks which log index a majority
 //! has, and linearizable reads ask how many reads a majority has confirmed. Elections and the

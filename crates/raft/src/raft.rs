@@ -434,7 +434,7 @@ impl<S: Storage> Raft<S> {
                     message.from,
                 );
             }
-            // There is no leader to forward a request to, and this member leads nobody.
+            // A candidate knows no leader to forward these to, and no member follows it.
             MessageKind::Hup
             | MessageKind::Beat
             | MessageKind::AppendResponse

@@ -1,5 +1,5 @@
-//! Members embedded in this program: what the host receives from them, what remains under its control, and
-//! that nothing of them remains afterwards.
+//! Members embedded in this program: the values that the host receives from them, the parts that remain under its
+//! control, and the removal of everything when they end.
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[path = "../examples/embedded.rs"]

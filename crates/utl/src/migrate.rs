@@ -106,7 +106,7 @@ fn target(text: &str) -> Result<Version, Failure> {
         return Err(Failure::arguments(text));
     };
     let unparsed = |reason| Failure::arguments(format!("failed to parse target version: {reason}"));
-    // A sign makes the text invalid: what is left of it has fewer than three numbers.
+    // etcdutl parses the text followed by `.0`. A sign starts a suffix, so fewer than three numbers remain before it.
     if let Some(end) = text.find(['+', '-']) {
         return Err(unparsed(format!("{} is not in dotted-tri format", &text[..end])));
     }

@@ -102,14 +102,14 @@ fn overlapping_operations_go_either_way() {
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(1))]);
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(2))]);
     good(&[wrote(0, 0, 10, 1), read(1, 1, 2, None), read(1, 3, 4, Some(1))]);
-    // What ends at the moment when another begins overlaps it.
+    // An operation that ends at the moment when another begins overlaps it.
     good(&[wrote(0, 0, 5, 1), read(1, 5, 6, None)]);
 }
 
 #[test]
 fn a_stale_read_is_found() {
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))]);
-    // Once somebody has seen the new value, nobody sees the old one.
+    // After a read of the new value, no later read may return the old one.
     bad(&[wrote(0, 0, 1, 1), wrote(0, 2, 20, 2), read(1, 3, 4, Some(2)), read(2, 5, 6, Some(1))]);
 }
 
@@ -134,9 +134,9 @@ fn an_unknown_write_may_surface_late_or_never() {
         read(1, 3, 4, Some(2)),
         read(1, 5, 6, Some(1)),
     ]);
-    // Not before it was called.
+    // A read before the call must not see its write.
     bad(&[read(1, 0, 1, Some(1)), maybe_wrote(0, 2, 1)]);
-    // A deletion that nobody confirmed explains one absence, not two.
+    // An unconfirmed deletion explains one absence, not two.
     let maybe_deleted = operation(0, 0, Action::Delete, None);
     good(&[maybe_deleted.clone(), wrote(1, 1, 2, 1), read(1, 3, 4, None)]);
     bad(&[

@@ -41,7 +41,7 @@ fn run(files: &Files, server: &Server, tool: Tool, certificate: &str, line: &str
     }
 }
 
-/// Creates ann, who may read and write the prefix `a` and has no password, and root, and enables authentication.
+/// Creates root and ann, and enables authentication. Ann can read and write the prefix `a`, and has no password.
 async fn guarded(kind: Kind, files: &Files, flags: &[&str]) -> Option<Server> {
     for (file, name) in [("ann", "ann"), ("root", "root"), ("other", "nobody knows"), ("none", "")]
     {

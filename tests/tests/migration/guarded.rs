@@ -12,7 +12,7 @@ const PASSWORD: &str = "a password of the reader";
 /// The keys that the reader may read.
 const SHELF: &str = "shelf/";
 
-/// Creates a user in addition to root, who may read a part of the keys.
+/// Creates a user besides root that can read a part of the keys.
 pub(crate) async fn prepare(cluster: &Cluster) {
     let client = cluster.client(0);
     client.write(format!("{SHELF}book"), "text").await;

@@ -121,7 +121,7 @@ fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
     assert!(member.sent.iter().any(is_ack));
 }
 
-/// What a leader has sent to member 2 since it was looked at last, appends alone.
+/// The appends that a leader has sent to member 2 since the last call.
 fn appends_to_two(leader: &mut Member) -> Vec<Message> {
     let mut sent = std::mem::take(&mut leader.sent);
     sent.retain(|message| message.to == 2 && message.kind == MessageKind::Append);

@@ -75,7 +75,7 @@ impl Group {
                 let to = 1 + random.below(3);
                 member.handle(Event::TransferLeadership(to));
             }
-            // True or not.
+            // Reports that the process of a peer has ended, whether this is true or not.
             _ => {
                 let peer = 1 + random.below(3);
                 member.handle(Event::Gone(peer));

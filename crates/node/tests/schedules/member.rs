@@ -176,12 +176,15 @@ impl Member {
                 Effect::InstallSnapshot(snapshot) => self.work.push_back(Work::Install(snapshot)),
                 Effect::BarrierPassed { round, index } => self.passed.push((round, index)),
                 Effect::TakeSnapshot => {
-                    // What is marked is committed before.
+                    // The state at the index of a snapshot is on disk before the snapshot counts as
+                    // taken.
                     self.disk.image = self.image.clone();
                     let index = self.image.index;
                     node.handle(Event::SnapshotTaken { index });
                 }
-                Effect::Stop(fault) => panic!("nobody loses anything here: {fault}"),
+                Effect::Stop(fault) => {
+                    panic!("no disk of these schedules loses synced data: {fault}")
+                }
                 Effect::Leadership(_)
                 | Effect::BarrierFailed { .. }
                 | Effect::ProposalFailed { .. }

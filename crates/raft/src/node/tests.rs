@@ -353,12 +353,13 @@ fn leader_without_what_is_committed_here_is_refused() {
         Message { snapshot: Some(Box::new(snapshot)), ..from_peer(MessageKind::Snapshot) }
     };
     for (message, index, term, own_index) in [
-        // Another entry where one is committed, the same before it or not.
+        // An entry that conflicts with a committed one, with and without the same entry before it.
         (append(11, 2, vec![entry(5, 12)]), 12, 5, 12),
         (append(12, 2, vec![entry(5, 13)]), 12, 2, 12),
-        // From before the log begins, with a later term than at its beginning.
+        // An entry before the start of the log, with a later term than that of the start.
         (append(8, 1, vec![entry(5, 9)]), 9, 5, 10),
-        // At its end, or beyond, with an earlier one than what is committed.
+        // An entry at the end of the log or beyond, with an earlier term than the last committed
+        // entry.
         (append(14, 3, vec![entry(5, 15)]), 14, 3, 13),
         (append(20, 3, Vec::new()), 20, 3, 13),
         (snapshot(LogIndex(12), Term(5)), 12, 5, 12),
@@ -378,10 +379,10 @@ fn leader_without_what_is_committed_here_is_refused() {
         assert_eq!(
             (node.commit_index(), node.last_index()),
             (LogIndex(13), LogIndex(14)),
-            "nothing is given up"
+            "no entry is lost"
         );
     }
-    // What is not committed may be replaced, and what is may be repeated.
+    // Uncommitted entries may be replaced, and committed entries may be sent again.
     for message in [
         append(8, 1, vec![entry(1, 9), entry(1, 10), entry(2, 11), entry(4, 12)]),
         append(0, 0, Vec::new()),
