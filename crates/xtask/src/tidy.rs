@@ -1,34 +1,33 @@
-//! The rules of this repository that no lint knows.
+//! Rules of this repository that no lint checks.
 //!
-//! * Dependencies between our crates follow the arrows of the architecture, and no others.
-//! * What a manifest declares is used, by production code where it is no dev-dependency.
-//! * No file of a crate imports another in a circle.
-//! * Where the modules of a crate form layers, imports point to lower layers only.
-//! * Public items of library crates are used by more than tests.
-//! * Every Rust file opens with a header that says what it is for.
-//! * No Rust file grows over [`LINES_MAX`] lines. The files that once did are listed in [`LONG_FILES`];
-//!   the list may only shrink.
+//! * Each crate depends only on the crates that the architecture allows.
+//! * Every declared dependency is used, and every dependency outside `dev-dependencies` is used by production code.
+//! * The files and modules of a crate have no import cycles.
+//! * In a crate with layers, modules import from lower layers only.
+//! * Production code uses every public item of the library crates.
+//! * Every Rust file opens with a header that states its purpose.
+//! * No Rust file has more than [`LINES_MAX`] lines, except for those in [`LONG_FILES`], which may only shrink.
 //! * Rings 0 and 1 have no clock, thread, environment or ambient randomness: time and seeds are arguments.
-//! * The crates of these rings have one `clippy.toml`: the root's with bans added. Clippy takes the nearest
-//!   file alone, so each has a copy.
-//! * Every name in the tables of `docs/bounds.md` is that of something, and each bound has a series and a test.
-//! * Every crate is drawn in `ARCHITECTURE.md`, and has what is named as its own there.
-//! * The simulator leaves the decisions of a member to production, and has no copy of them.
-//! * Every planted defect (`crates/sim/plants`) still applies to the code that it spoils.
-//! * The crates that hold a member's data and decide for it do not lose asserts.
-//! * Stilted sentences and headings that are sentences do not get more.
-//! * Nothing is left unfinished, and no file names a path of somebody's machine.
+//! * The crates of these rings have the same `clippy.toml`: the one at the root, followed by bans. Each crate has a
+//!   copy, because clippy reads only the nearest file.
+//! * Every name in the tables of `docs/bounds.md` is declared, and each bound has a metric and a test.
+//! * The drawing in `ARCHITECTURE.md` contains every crate, and every name on the page is declared.
+//! * The simulator calls production code for the decisions of a member, and has no copy of it.
+//! * The patch of every plant (`crates/sim/plants`) applies.
+//! * The number of asserts in the crates that store and decide does not fall.
+//! * The number of stilted sentences, and of headings that are sentences, does not rise.
+//! * No file contains unfinished work, or a path of one machine.
 //!
-//! Tests of the pure crates are free to use the environment; what counts as a test is said at
-//! [`production`]. The rules also run as a test of this crate.
+//! The tests of the pure crates may use the environment; [`production`] defines which lines are tests. The rules also
+//! run as a test of this crate.
 
+mod architecture;
 mod asserts;
 mod bounds;
-mod circles;
+mod cycles;
 mod decisions;
 mod layers;
 mod manifest;
-mod map;
 mod modules;
 mod prose;
 mod source;
@@ -39,28 +38,28 @@ mod unused;
 
 use crate::workspace::root;
 use crate::{Outcome, plants, say};
+use architecture::check_architecture;
 use asserts::check_asserts;
 use bounds::check_bounds;
-use circles::check_circles;
+use cycles::check_cycles;
 use decisions::check_decisions;
 use layers::check_layers;
 use manifest::{check_arrows, check_used};
-use map::check_map;
 use prose::check_prose;
 use source::{Source, is_letter, is_test_file, production, read_all};
 use unused::check_unused;
 
-/// Lines that a Rust file may have.
+/// The maximum number of lines of a Rust file.
 const LINES_MAX: usize = 800;
 
-/// Files that are longer, with the length they may not exceed.
+/// Longer files, each with its own maximum.
 const LONG_FILES: &[(&str, usize)] = &[];
 
-/// Each package and those of ours it may depend on. Arrows point down only.
+/// Each package of the workspace, and the other packages of the workspace that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-protobuf", &[]),
     ("quorate-api", &["quorate-protobuf", "quorate-test-support"]),
-    // A dev-dependency everywhere: scenario files, and inputs that are changed at random.
+    // Always a dev-dependency: scenario files, and inputs with random changes.
     ("quorate-test-support", &["quorate-seeded-random"]),
     ("quorate-raft", &["quorate-protobuf", "quorate-seeded-random", "quorate-test-support"]),
     ("quorate-node", &["quorate-raft", "quorate-seeded-random"]),
@@ -125,7 +124,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quorate-history-checker", &["quorate-seeded-random"]),
     ("quorate-tls", &["quorate-gotext", "quorate-telemetry"]),
     ("quorate-net", &["quorate-telemetry", "quorate-test-support", "quorate-tls"]),
-    // Answers and debug pages that a member and a proxy share, so that a proxy needs nothing of a member's.
+    // HTTP answers and debug pages for a member and a proxy, so that the proxy does not depend on a member's crates.
     (
         "quorate-http-pages",
         &["quorate-net", "quorate-profiler", "quorate-version", "quorate-telemetry"],
@@ -145,7 +144,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "quorate-peer",
         &[
             "quorate-api",
-            // What is accepted from other members is decided there, so that the simulator decides the same.
+            // Decides which messages and snapshots to accept; the simulator uses the same code.
             "quorate-core",
             "quorate-gotext",
             "quorate-net",
@@ -232,7 +231,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "quorate-storage",
         ],
     ),
-    // What ctl and its live view both stand on, so that the two are built side by side.
+    // The common base of ctl and its live view, so that both are compiled in parallel.
     ("quorate-client", &["quorate-api", "quorate-grpc", "quorate-tls"]),
     ("quorate-top", &["quorate-api", "quorate-cli", "quorate-client", "quorate-tls"]),
     (
@@ -305,7 +304,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Folders of the crates that get time and chance as arguments.
+/// Folders of the crates that receive time and seeds as arguments.
 const PURE: [&str; 9] = [
     "crates/protobuf/",
     "crates/seeded_random/",
@@ -318,21 +317,21 @@ const PURE: [&str; 9] = [
     "crates/sim/",
 ];
 
-/// Programs in front of a pure crate. They have a clock and threads, and pass both on as arguments.
+/// Programs of pure crates. They have a clock and threads.
 const PROGRAMS: [&str; 1] = ["crates/sim/src/bin/simulate.rs"];
 
-/// What the pure crates do without.
+/// Names that must not occur in the pure crates.
 const AMBIENT: [&str; 6] =
     ["Instant::now", "SystemTime::now", "thread::", "std::env", "rand::", "env::var"];
 
-/// What marks unfinished work. Spelled in halves, because this file is checked too.
+/// Macros that mark unfinished work. They are written in two parts, because this file is checked as well.
 const UNFINISHED: [&str; 2] = [concat!("to", "do!("), concat!("unimple", "mented!(")];
 
-/// Paths that exist on one machine only.
+/// Beginnings of paths that exist on one machine only.
 const LOCAL_PATHS: [&str; 1] = [concat!("/wo", "rk/")];
 
-/// Prints every broken rule, and fails when there is one. `--lower` writes the table of [`prose`] instead, and `--prose`
-/// prints what it counts.
+/// Prints every violation, and fails if there are any. `--lower` writes the table of [`prose`] instead, and `--prose`
+/// prints the counted sentences.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let sources = read_all(&root())?;
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -380,16 +379,16 @@ fn check(sources: &[Source]) -> Vec<String> {
     }
     check_bans(sources, &mut complaints);
     check_used(sources, &mut complaints);
-    check_circles(sources, &mut complaints);
+    check_cycles(sources, &mut complaints);
     check_layers(sources, &mut complaints);
     check_unused(sources, &mut complaints);
     check_bounds(sources, &mut complaints);
     check_decisions(sources, &mut complaints);
-    check_map(sources, &mut complaints);
+    check_architecture(sources, &mut complaints);
     check_prose(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
-            complaints.push(format!("{path}: on the list of long files, but gone"));
+            complaints.push(format!("{path}: in LONG_FILES, but the file does not exist"));
         }
     }
     complaints
@@ -397,7 +396,7 @@ fn check(sources: &[Source]) -> Vec<String> {
 
 fn check_header(source: &Source, complaints: &mut Vec<String>) {
     if !source.text.starts_with("//!") {
-        complaints.push(format!("{}: does not open with a `//!` header", source.path));
+        complaints.push(format!("{}: must begin with a `//!` header", source.path));
     }
 }
 
@@ -407,9 +406,9 @@ fn check_length(source: &Source, complaints: &mut Vec<String>) {
     let listed = LONG_FILES.iter().find(|(listed, _)| listed == path);
     let bound = listed.map_or(LINES_MAX, |(_, bound)| *bound);
     if lines > bound {
-        complaints.push(format!("{path}: {lines} lines, at most {bound}"));
+        complaints.push(format!("{path}: {lines} lines, but the maximum is {bound}"));
     } else if listed.is_some() && lines <= LINES_MAX {
-        complaints.push(format!("{path}: no longer long, take it off the list"));
+        complaints.push(format!("{path}: no longer too long, remove it from LONG_FILES"));
     }
 }
 
@@ -427,12 +426,13 @@ fn check_pure(source: &Source, complaints: &mut Vec<String>) {
     }
     for (number, line) in production(&source.text) {
         if let Some(word) = AMBIENT.iter().find(|word| mentions(line, word)) {
-            complaints.push(format!("{}:{number}: {word} in a pure crate", source.path));
+            complaints
+                .push(format!("{}:{number}: {word} is not allowed in a pure crate", source.path));
         }
     }
 }
 
-/// Complains about pure crates whose `clippy.toml` is not the one that all of them have.
+/// Reports pure crates whose `clippy.toml` differs from that of the others.
 fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     let text = |path: &str| sources.iter().find(|source| source.path == path).map(|s| &s.text[..]);
     let Some(root) = text("clippy.toml") else { return };
@@ -440,19 +440,23 @@ fn check_bans(sources: &[Source], complaints: &mut Vec<String>) {
     let common = of(PURE[0]);
     for folder in PURE {
         match of(folder) {
-            None => complaints.push(format!("{folder}: has no clippy.toml with the bans")),
+            None => complaints
+                .push(format!("{folder}: has no clippy.toml with the bans of pure crates")),
             Some(bans) if !bans.starts_with(root) => {
-                complaints.push(format!("{folder}clippy.toml: does not begin as the root's"));
+                complaints.push(format!(
+                    "{folder}clippy.toml: does not begin with the text of the root's clippy.toml"
+                ));
             }
             found if found != common => {
-                complaints.push(format!("{folder}clippy.toml: not that of {}", PURE[0]));
+                complaints
+                    .push(format!("{folder}clippy.toml: differs from {}clippy.toml", PURE[0]));
             }
             Some(_) => {}
         }
     }
 }
 
-/// True when the word stands in the line and is not the end of a longer one.
+/// Whether the line contains the word, and not only as the end of a longer word.
 fn mentions(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| !line[..at].ends_with(is_letter))
 }

@@ -1,12 +1,12 @@
-//! The number of asserts in the crates that hold a member's data and decide for it. It may only rise.
+//! The number of asserts in the crates that store a member's data and make its decisions. It may only rise.
 //!
-//! An assert states an invariant and is on in release: a member that finds it broken stops, and restarts from its
-//! files, instead of acknowledging a write that it may lose. `debug_assert!` does not count, and asserts of tests do
-//! not either.
+//! An assert states an invariant, and also runs in release builds: a member with a violated invariant stops and
+//! restarts from its files instead of acknowledging a write that it may lose. `debug_assert!` and asserts in tests do
+//! not count.
 
 use super::source::{Source, folder, is_letter, is_test_file, production};
 
-/// The crates, with the number of asserts that each has at least.
+/// The crates, each with its minimum number of asserts.
 pub(super) const ASSERTS: [(&str, usize); 5] = [
     ("crates/raft/src/", 47),
     ("crates/node/src/", 17),
@@ -15,25 +15,26 @@ pub(super) const ASSERTS: [(&str, usize); 5] = [
     ("crates/state/src/", 42),
 ];
 
-/// Asserts that each of these crates has at least for 1,000 lines of production code.
+/// The minimum number of asserts in 1,000 lines of production code.
 const PER_THOUSAND: usize = 4;
 
-/// Complains about each crate that has fewer asserts than before, or too few for its size.
+/// Reports crates that have fewer asserts than before, or too few for their size.
 pub(super) fn check_asserts(sources: &[Source], complaints: &mut Vec<String>) {
     for (crate_folder, floor) in ASSERTS {
         let (lines, asserts) = count(sources, crate_folder);
         if lines > 0 && asserts < floor {
-            complaints.push(format!("{crate_folder}: {asserts} asserts, {floor} before"));
+            complaints
+                .push(format!("{crate_folder}: {asserts} asserts, but the minimum is {floor}"));
         }
         if asserts * 1000 < lines * PER_THOUSAND {
             complaints.push(format!(
-                "{crate_folder}: {asserts} asserts in {lines} lines, fewer than {PER_THOUSAND} in 1,000"
+                "{crate_folder}: {asserts} asserts in {lines} lines, but the minimum is {PER_THOUSAND} in 1,000"
             ));
         }
     }
 }
 
-/// The lines of production code below a folder that are not blank, and the asserts in them.
+/// Counts the lines of production code below a folder, without blank lines, and the asserts in them.
 fn count(sources: &[Source], crate_folder: &str) -> (usize, usize) {
     let sources: Vec<_> = sources
         .iter()
@@ -50,7 +51,7 @@ fn count(sources: &[Source], crate_folder: &str) -> (usize, usize) {
     })
 }
 
-/// The files of modules that a file declares for tests only.
+/// The files of the test modules that a file declares.
 fn test_modules(source: &Source) -> Vec<String> {
     let lines: Vec<_> = source.text.lines().map(str::trim).collect();
     let marked = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
@@ -59,7 +60,7 @@ fn test_modules(source: &Source) -> Vec<String> {
     names.map(|name| format!("{}{name}.rs", folder(&source.path))).collect()
 }
 
-/// Whether a line begins an assert that is on in release.
+/// Whether a line contains an assert that runs in release builds.
 fn has_assert(line: &str) -> bool {
     ["assert!(", "assert_eq!(", "assert_ne!("]
         .iter()

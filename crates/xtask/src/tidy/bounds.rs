@@ -1,31 +1,31 @@
-//! The page of bounds says what is there.
+//! The names in the tables of `docs/bounds.md`.
 //!
-//! What stands between backticks in a table of [`PAGE`] is a name: of a constant or a type, of a series, of a test, a
-//! field of limits, a flag. Each has to be declared somewhere. A bound has something in each of the columns [`FILLED`].
+//! A word in backticks is the name of a constant, a type, a metric, a test, a field of limits or a flag. Each name must
+//! be declared in a Rust file. The columns of [`FILLED`] have no empty cells.
 
 use super::source::Source;
 
 /// The page.
 const PAGE: &str = "docs/bounds.md";
 
-/// Columns without empty cells.
+/// The columns without empty cells.
 const FILLED: [&str; 2] = ["series", "reached by"];
 
-/// Complains of names in the page's tables that nothing has, and of bounds about which too little is said.
+/// Reports undeclared names and empty cells in the tables of the page.
 pub(super) fn check_bounds(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(page) = sources.iter().find(|source| source.path == PAGE) else { return };
     for (number, line) in (1..).zip(page.text.lines()).filter(|(_, line)| line.starts_with('|')) {
         for name in line.split('`').skip(1).step_by(2) {
             let is_there = sources.iter().any(|source| declares(source, name));
             if !is_there {
-                complaints.push(format!("{PAGE}:{number}: there is no {name}"));
+                complaints.push(format!("{PAGE}:{number}: {name} is not declared"));
             }
         }
     }
     check_cells(page, complaints);
 }
 
-/// Complains of empty cells, and of tables without the columns.
+/// Reports empty cells, and tables without the required columns.
 fn check_cells(page: &Source, complaints: &mut Vec<String>) {
     let mut heads: Vec<&str> = Vec::new();
     for (number, line) in (1..).zip(page.text.lines()) {
@@ -37,7 +37,7 @@ fn check_cells(page: &Source, complaints: &mut Vec<String>) {
         if heads.is_empty() {
             heads = cells;
             let missing = FILLED.iter().filter(|column| !heads.contains(column));
-            let missing = missing.map(|column| format!("{PAGE}:{number}: no column: {column}"));
+            let missing = missing.map(|column| format!("{PAGE}:{number}: no column {column}"));
             complaints.extend(missing);
         } else {
             let is_empty = |column: &&&str| {
@@ -45,7 +45,9 @@ fn check_cells(page: &Source, complaints: &mut Vec<String>) {
                 at.is_some_and(|at| cells.get(at).is_none_or(|cell| cell.is_empty()))
             };
             let empty = FILLED.iter().filter(is_empty);
-            complaints.extend(empty.map(|column| format!("{PAGE}:{number}: nothing in: {column}")));
+            complaints.extend(
+                empty.map(|column| format!("{PAGE}:{number}: empty cell in column {column}")),
+            );
         }
     }
 }
@@ -73,11 +75,11 @@ fn declares(source: &Source, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What is complained of a table with this head and row.
-    fn complaints_of(head: &str, row: &str) -> Vec<String> {
+    /// The complaints about a table with this header and row.
+    fn complaints_of(header: &str, row: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let code = "const MOST: u64 = 1;\nfn most_is_most() {}\nlet x = \"quorate_most_bytes\";\n";
-        let page = format!("`NOT_IN_A_TABLE`\n\n{head}\n|---|---|---|---|\n{row}\n");
+        let page = format!("`NOT_IN_A_TABLE`\n\n{header}\n|---|---|---|---|\n{row}\n");
         let mut complaints = Vec::new();
         check_bounds(&[file(PAGE, &page), file("crates/x/src/x.rs", code)], &mut complaints);
         complaints
@@ -86,28 +88,28 @@ mod tests {
     const HEAD: &str = "| bound | series | reached by | from outside by |";
 
     #[test]
-    fn a_name_that_nothing_has_is_noticed() {
+    fn an_undeclared_name_is_reported() {
         let of = |row| complaints_of(HEAD, row).len();
         assert_eq!(of("| `MOST` | `quorate_most_bytes` | `most_is_most` | |"), 0);
         assert_eq!(of("| `MOST_OF_ALL` | `quorate_most` | `most_is` | `--most` |"), 4);
     }
 
     #[test]
-    fn a_bound_without_a_series_or_a_test_is_noticed() {
+    fn a_bound_without_a_metric_or_a_test_is_reported() {
         let of = |row| complaints_of(HEAD, row);
         assert_eq!(of("| `MOST` | none: why | `most_is_most` | |"), [""; 0]);
         assert_eq!(
             of("| `MOST` | | `most_is_most` | |"),
-            [format!("{PAGE}:5: nothing in: series")]
+            [format!("{PAGE}:5: empty cell in column series")]
         );
         assert_eq!(
             of("| `MOST` | `quorate_most_bytes` |  |"),
-            [format!("{PAGE}:5: nothing in: reached by")]
+            [format!("{PAGE}:5: empty cell in column reached by")]
         );
         assert_eq!(of("| `MOST` |").len(), 2);
         assert_eq!(
             complaints_of("| bound | series |", "| `MOST` | none: why |"),
-            [format!("{PAGE}:3: no column: reached by")]
+            [format!("{PAGE}:3: no column reached by")]
         );
     }
 }

@@ -1,14 +1,14 @@
-//! A decision of a member stands once: the simulator calls the code that decides, and has no copy of it.
+//! The decisions of a member that the simulator takes from production code.
 //!
-//! Each entry of [`DECISIONS`] is a function or a type of production. It has to be declared where the entry says, the
-//! simulator has to name it, and must not declare anything of this name itself.
+//! Each decision is implemented once. An entry of [`DECISIONS`] is a function or a type of production. The file in the
+//! entry must declare it, and the simulator must use it and must not declare the same name.
 
 use super::source::{Source, is_test_file, production, words};
 
 /// The simulator's sources.
 const SIMULATOR: &str = "crates/sim/src/";
 
-/// What decides, and the file that declares it.
+/// Functions and types that decide, each with the file that declares it.
 pub(super) const DECISIONS: &[(&str, &str)] = &[
     // The start of a member.
     ("judge_directory", "crates/core/src/bootstrap.rs"),
@@ -19,7 +19,7 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("create_log", "crates/core/src/bootstrap/found.rs"),
     ("Identity", "crates/core/src/bootstrap.rs"),
     ("Refusal", "crates/core/src/bootstrap.rs"),
-    // What is accepted from other members.
+    // Messages and snapshots from other members.
     ("Sender", "crates/core/src/incoming.rs"),
     ("Snapshot", "crates/core/src/incoming.rs"),
     ("Depot", "crates/core/src/incoming.rs"),
@@ -43,10 +43,10 @@ pub(super) const DECISIONS: &[(&str, &str)] = &[
     ("extension_millis", "crates/core/src/lease_rules.rs"),
 ];
 
-/// What stands before a name that is declared.
+/// Keywords in front of a declared name.
 const DECLARING: [&str; 5] = ["fn", "struct", "enum", "trait", "type"];
 
-/// Complains of decisions that the simulator makes itself, or does not leave to production.
+/// Reports decisions that the simulator copies or does not use.
 pub(super) fn check_decisions(sources: &[Source], complaints: &mut Vec<String>) {
     let simulator: Vec<&Source> = sources
         .iter()
@@ -58,13 +58,16 @@ pub(super) fn check_decisions(sources: &[Source], complaints: &mut Vec<String>) 
     for (name, path) in DECISIONS {
         let owner = sources.iter().find(|source| source.path == *path);
         if !owner.is_some_and(|owner| declares(owner, name)) {
-            complaints.push(format!("{path}: does not declare {name}, a decision of a member"));
+            complaints.push(format!("{path}: {name}, a decision of a member, is not declared"));
         }
         for source in simulator.iter().filter(|source| declares(source, name)) {
-            complaints.push(format!("{}: {name} is production's decision ({path})", source.path));
+            complaints.push(format!(
+                "{}: {name} is a copy of a production decision ({path})",
+                source.path
+            ));
         }
         if !simulator.iter().any(|source| names(source, name)) {
-            complaints.push(format!("{SIMULATOR}: does not leave {name} to production ({path})"));
+            complaints.push(format!("{SIMULATOR}: the simulator does not use {name} ({path})"));
         }
     }
 }

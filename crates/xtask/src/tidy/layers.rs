@@ -1,7 +1,8 @@
-//! The layers of modules inside a crate: a layer imports from the layers below it, and never from those above.
+//! Layers of modules inside a crate: a layer imports only from the layers below it.
 //!
-//! Every file of such a crate lies in a layer, apart from the few at its top that tie the layers together. An import of
-//! a file at the top is followed to the file that defines the name, so a re-export opens no way around the rule.
+//! Every file of such a crate belongs to a layer, except for the few modules at the top that connect the layers. An
+//! import from one of these modules is followed to the file that defines the name, so a re-export cannot bypass the
+//! rule.
 
 use super::modules::{Modules, module_of};
 use super::source::Source;
@@ -13,9 +14,9 @@ mod tests;
 struct Layers {
     /// The folder of its sources.
     src: &'static str,
-    /// The layers, the uppermost first.
+    /// The layers, the highest first.
     layers: &'static [&'static str],
-    /// The modules beside the layers.
+    /// The modules that belong to no layer.
     top: &'static [&'static str],
 }
 
@@ -26,7 +27,7 @@ const LAYERS: &[Layers] = &[Layers {
     top: &["error", "handles", "start"],
 }];
 
-/// Complains about imports from a lower layer to a higher one, and about files outside the layers.
+/// Reports imports of a lower layer from a higher one, and files outside the layers.
 pub(super) fn check_layers(sources: &[Source], complaints: &mut Vec<String>) {
     for crate_layers in LAYERS {
         check_crate(crate_layers, sources, complaints);
@@ -52,7 +53,7 @@ fn check_crate(
             && !top.contains(&first)
         {
             complaints.push(format!(
-                "{}: lies outside the layers of its crate ({})",
+                "{}: belongs to no layer of its crate ({})",
                 source.path,
                 layers.join(", ")
             ));
@@ -63,7 +64,7 @@ fn check_crate(
         if upper > lower {
             let names: Vec<_> = names.into_iter().collect();
             complaints.push(format!(
-                "{from}: `{}` imports {} from {to}, but `{}` is the higher layer",
+                "{from}: `{}` imports {} from {to}, but `{}` is a higher layer",
                 layers[upper],
                 names.join(", "),
                 layers[lower]

@@ -1,29 +1,29 @@
-//! What the manifests declare: the arrows between our crates, and dependencies that nobody uses.
+//! Dependencies in the manifests: forbidden ones between our crates, and unused ones.
 //!
-//! A dependency is used when a path begins with its name: `bytes::Bytes`, `use bytes as`. One of the
-//! ordinary kind has to be used by production code (tests alone make it a dev-dependency), one of the
-//! workspace's table by some manifest.
+//! A dependency is used if a path begins with its name: `bytes::Bytes`, `use bytes as`. Production code must use the
+//! entries of `[dependencies]`; a dependency of tests alone is a dev-dependency. A manifest must use each entry of
+//! `[workspace.dependencies]`.
 
 use super::source::{Source, folder, is_test_file, production, words};
 
 #[cfg(test)]
 mod tests;
 
-/// Dependencies whose name stands in no source, with the reason why they are there all the same.
+/// Needed dependencies whose names occur in no source: package, dependency, and reason.
 const UNNAMED: &[(&str, &str, &str)] =
-    &[("quorate-api", "tonic-prost", "named by the generated stubs, which are no source")];
+    &[("quorate-api", "tonic-prost", "used by the generated stubs, which tidy does not read")];
 
-/// The kinds of dependencies, by where they may be used.
+/// The kind of a dependency: the code that may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Production,
     Tests,
     Build,
-    /// The table that manifests of the workspace take their versions from.
+    /// `[workspace.dependencies]`, from which the manifests take versions.
     Workspace,
 }
 
-/// A declared dependency and the line it stands in.
+/// A declared dependency, and its line in the manifest.
 #[derive(Debug)]
 struct Dependency<'a> {
     line: usize,
@@ -31,7 +31,7 @@ struct Dependency<'a> {
     name: &'a str,
 }
 
-/// Complains about dependencies between our crates that `arrows` does not allow.
+/// Reports dependencies between our crates that are not in `arrows`.
 pub(super) fn check_arrows(
     source: &Source,
     arrows: &[(&str, &[&str])],
@@ -39,7 +39,7 @@ pub(super) fn check_arrows(
 ) {
     let Some(package) = package(&source.text) else { return };
     let Some((_, allowed)) = arrows.iter().find(|(name, _)| *name == package) else {
-        complaints.push(format!("{}: package {package} has no place in the arrows", source.path));
+        complaints.push(format!("{}: package {package} has no entry in ARROWS", source.path));
         return;
     };
     for Dependency { line, name, .. } in dependencies(&source.text) {
@@ -51,7 +51,7 @@ pub(super) fn check_arrows(
     }
 }
 
-/// Complains about dependencies that are declared and not used.
+/// Reports unused dependencies.
 pub(super) fn check_used(sources: &[Source], complaints: &mut Vec<String>) {
     let manifests = || sources.iter().filter(|source| source.path.ends_with("Cargo.toml"));
     for manifest in manifests() {
@@ -67,7 +67,7 @@ pub(super) fn check_used(sources: &[Source], complaints: &mut Vec<String>) {
             };
             if !used {
                 let place = &manifest.path;
-                complaints.push(format!("{place}:{line}: {name} is declared and not used"));
+                complaints.push(format!("{place}:{line}: {name} is not used"));
             }
         }
     }
@@ -101,7 +101,7 @@ fn is_used(sources: &[Source], folder: &str, kind: Kind, dependency: &str) -> bo
         })
 }
 
-/// True when the line has a path that begins with the name: `name::..`, `use name;`, `use name as`.
+/// Whether a path in the line begins with the name: `name::..`, `use name;`, `use name as`.
 fn begins_a_path(line: &str, name: &str) -> bool {
     words(line).any(|(at, word)| {
         let (before, after) = (&line[..at], &line[at + word.len()..]);
@@ -117,7 +117,7 @@ fn package(manifest: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-/// A manifest's dependencies of every kind.
+/// All dependencies of a manifest.
 fn dependencies(manifest: &str) -> Vec<Dependency<'_>> {
     let mut found = Vec::new();
     let mut inside = None;

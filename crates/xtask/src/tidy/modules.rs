@@ -1,21 +1,21 @@
-//! The modules of a crate, and which of them name which others.
+//! The modules of a crate, and the imports between them.
 //!
-//! A path is followed to the file that defines its last name, through what modules re-export, so that
-//! `use crate::Thing` is an import from where `Thing` is written. Paths that begin with a module brought
-//! in by `use` are followed as well. What only method calls need is not seen.
+//! A path is followed through re-exports to the file that defines its last name, so that `use crate::Thing` is an import
+//! from the file that defines `Thing`. Paths that begin with an imported module are followed as well. Method calls are
+//! not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, is_test_file};
 use super::tokens::{tokens, without_tests};
 
-/// Re-exports of re-exports, more than which nobody writes.
+/// The maximum length of a chain of re-exports that is followed.
 const REEXPORTS_MAX: usize = 8;
 
-/// A module by its names from the crate's root.
+/// A module, as the names on its path from the crate's root.
 pub(super) type Module<'a> = Vec<&'a str>;
 
-/// The modules of one crate that have a file of their own.
+/// The modules of one crate, each with its file.
 #[derive(Debug, Default)]
 pub(super) struct Modules<'a> {
     files: BTreeMap<Module<'a>, File<'a>>,
@@ -24,13 +24,13 @@ pub(super) struct Modules<'a> {
 #[derive(Debug)]
 struct File<'a> {
     path: &'a str,
-    /// What its paths are, from the crate's root.
+    /// The paths in it, from the crate's root.
     paths: Vec<Vec<&'a str>>,
-    /// What its `use`s bring in, by name.
+    /// The names that it imports, with their paths.
     names: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// Who imports whom, and which names: paths of files.
+/// Imports: the importing file, the file that it imports from, and the names.
 pub(super) type Imports<'a> = BTreeMap<(&'a str, &'a str), BTreeSet<&'a str>>;
 
 impl<'a> Modules<'a> {
@@ -55,7 +55,7 @@ impl<'a> Modules<'a> {
         modules
     }
 
-    /// Who imports whom. A module's imports from those it lies in are left out: it is a part of them.
+    /// All imports, except for those of a module from its parents.
     pub(super) fn imports(&self) -> Imports<'a> {
         let mut imports = Imports::new();
         for (module, file) in &self.files {
@@ -70,7 +70,7 @@ impl<'a> Modules<'a> {
         imports
     }
 
-    /// The module whose file defines what the path names, and the name it has there.
+    /// The module whose file defines the last name of the path, and that name.
     fn resolve<'b>(&'b self, path: &[&'a str], hops: usize) -> (&'b [&'a str], &'a str) {
         let module = (0..=path.len())
             .rev()
@@ -88,7 +88,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// The module that a file below `src/` holds.
+/// The module in a file below `src/`.
 pub(super) fn module_of(path: &str) -> Option<Module<'_>> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
@@ -102,7 +102,7 @@ fn read_paths<'a>(tokens: &[&'a str], module: &[&'a str], file: &mut File<'a>) {
     let mut at = 0;
     while at < tokens.len() {
         let before = at.checked_sub(1).map_or("", |before| tokens[before]);
-        // `impl Trait + use<'_>` brings in nothing.
+        // `impl Trait + use<'_>` is no import.
         if tokens[at] == "use" && tokens.get(at + 1) != Some(&"<") {
             at = read_use(tokens, at + 1, &Path::start(module), file);
         } else if before != "::" && before != "in" && tokens.get(at + 1) == Some(&"::") {
@@ -120,7 +120,7 @@ fn read_paths<'a>(tokens: &[&'a str], module: &[&'a str], file: &mut File<'a>) {
     }
 }
 
-/// A path as far as it has been read.
+/// A path of which the first segments have been read.
 #[derive(Clone, Debug)]
 struct Path<'a> {
     module: Vec<&'a str>,
@@ -148,7 +148,7 @@ impl<'a> Path<'a> {
                 if let Some(known) = file.names.get(name) {
                     self.names.clone_from(known);
                 } else {
-                    // A child of this module; or another crate, which then reads as a name in this file.
+                    // A child of this module, or another crate; another crate is treated as a name in this file.
                     self.names = [&self.module[..], &[name]].concat();
                 }
             }
@@ -158,7 +158,7 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Reads one tree of a `use` and returns where it ends.
+/// Reads one tree of a `use`, and returns the position of its end.
 fn read_use<'a>(tokens: &[&'a str], mut at: usize, path: &Path<'a>, file: &mut File<'a>) -> usize {
     let mut path = path.clone();
     let mut last = "";
@@ -172,7 +172,7 @@ fn read_use<'a>(tokens: &[&'a str], mut at: usize, path: &Path<'a>, file: &mut F
                     match tokens.get(at) {
                         Some(&",") => at += 1,
                         Some(&"}") => {}
-                        // No tree after all.
+                        // Not a tree.
                         _ => return at,
                     }
                 }

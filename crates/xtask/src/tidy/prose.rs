@@ -1,15 +1,16 @@
-//! Plain words: stilted sentences and headings are counted, and the counts may only fall.
+//! Plain language: the numbers of stilted sentences and of headings that are sentences may only fall.
 //!
-//! A sentence is stilted when it has one of the [`PHRASES`], or a clause of it begins with one of the [`OPENINGS`]. A
-//! heading is a sentence when it has more than [`HEADING_WORDS_MAX`] words, a verb of [`VERBS`], a question word in
-//! front, or a full stop at its end. A third count is of doc comments that only say "See the module."
+//! A sentence is stilted if it contains one of the [`PHRASES`], or if one of its clauses begins with one of the
+//! [`OPENINGS`]. A heading is a sentence if it has more than [`HEADING_WORDS_MAX`] words, contains one of the [`VERBS`],
+//! begins with a question word, or ends with a full stop. Doc comments that only refer to the module are counted as
+//! well.
 //!
-//! Sentences are those of Markdown pages and of Rust comments. Code, tables and words between backticks do not count.
-//! [`TABLE`] has the count of each group: a crate, a folder, or a Markdown page. A group that is not in the table has
-//! none. Tidy fails when a count rises; `cargo xtask tidy --lower` writes counts that have fallen into the table, and
+//! The sentences are those of Markdown pages and of Rust comments. Code, tables and words in backticks are ignored.
+//! [`TABLE`] has the count of each group: a crate, a folder, or a Markdown page. The count of a group that is not in the
+//! table is 0. Tidy fails if a count rises. `cargo xtask tidy --lower` writes lower counts to the table, and
 //! `cargo xtask tidy --prose [GROUP]` prints the counts, or the sentences of a group.
 //!
-//! The list of phrases is a signal: text without any of them is not yet plain.
+//! The list of phrases is incomplete: a text without any of them may still be hard to read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,15 +24,15 @@ mod tests;
 
 use text::{headings, sentences};
 
-/// The file with the counts that are allowed.
+/// The file with the maximum counts.
 pub(super) const TABLE: &str = "crates/xtask/prose.toml";
 
-/// Words that a heading may have.
+/// The maximum number of words of a heading.
 const HEADING_WORDS_MAX: usize = 8;
 
-/// Turns of phrase that a plain text has no need of.
+/// Phrases of stilted sentences. The comments name plain replacements.
 const PHRASES: &[&str] = &[
-    // Verbs of speech for programs: log, report, return, print, receive, notify.
+    // log, report, return, print, receive, notify
     "tell of",
     "tells of",
     "told of",
@@ -44,7 +45,7 @@ const PHRASES: &[&str] = &[
     "is said of",
     "is said when",
     "stays unsaid",
-    // Pronouns for things that have a name: the client, the caller, the member.
+    // the client, the caller, the member
     "whoever",
     "whomever",
     "nobody",
@@ -52,7 +53,7 @@ const PHRASES: &[&str] = &[
     "such a one",
     "the like",
     "the same for",
-    // Padding: continues, again, automatically, yields.
+    // continue, again, automatically, yield
     "anew",
     "by itself",
     "by themselves",
@@ -67,7 +68,7 @@ const PHRASES: &[&str] = &[
     "has come",
     "have come",
     "as far as is known",
-    // Twisted statements: invalid, missing, available, considered, instead of, compared with.
+    // invalid, missing, available, considered, instead of, compared with
     "that is none",
     "that are none",
     "is to be had",
@@ -83,7 +84,7 @@ const PHRASES: &[&str] = &[
     "see the module",
 ];
 
-/// Beginnings of a clause that stand for a noun.
+/// Beginnings of clauses that replace a noun: a word, and the words that may follow it.
 const OPENINGS: &[(&str, &[&str])] = &[
     (
         "what",
@@ -101,18 +102,18 @@ const OPENINGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Finite verbs by which a heading is a sentence.
+/// Verbs that make a heading a sentence.
 const VERBS: &[&str] = &[
     "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "may", "must",
     "will", "shall", "should", "gets", "goes", "comes", "stays", "stands", "takes", "makes",
     "needs", "holds", "keeps", "leaves", "differs", "costs", "brings", "asks", "says", "carries",
 ];
 
-/// Words in front of a heading that make it a question.
+/// First words that make a heading a question.
 const QUESTIONS: &[&str] =
     &["what", "who", "whose", "when", "where", "why", "which", "how", "whether"];
 
-/// What is counted, in the order of the table.
+/// The kinds of counts, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Stilted,
@@ -132,17 +133,17 @@ impl Kind {
     }
 }
 
-/// Counts by kind and group. Zero has no entry.
+/// Counts by kind and group, without zeros.
 type Counts = BTreeMap<(Kind, String), usize>;
 
-/// Where something was found, and its text.
+/// A counted text, and its file.
 struct Finding<'a> {
     kind: Kind,
     path: &'a str,
     text: String,
 }
 
-/// Complains of counts above those of the table. Does nothing where there is no table.
+/// Reports counts above those of the table, if there is a table.
 pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(table) = sources.iter().find(|source| source.path == TABLE) else { return };
     let allowed = match parse(&table.text) {
@@ -155,13 +156,13 @@ pub(super) fn check_prose(sources: &[Source], complaints: &mut Vec<String>) {
         if count > most {
             let section = kind.section();
             complaints.push(format!(
-                "{group}: {count} in {section}, at most {most} ({TABLE}; `cargo xtask tidy --prose {group}` has them)"
+                "{group}: {count} in {section}, but the maximum is {most} ({TABLE}; `cargo xtask tidy --prose {group}` lists them)"
             ));
         }
     }
 }
 
-/// Says which counts have fallen below the table.
+/// A note about counts below those of the table.
 pub(super) fn fallen(sources: &[Source]) -> Option<String> {
     let allowed = parse(&sources.iter().find(|source| source.path == TABLE)?.text).ok()?;
     let counts = counts(&findings(sources));
@@ -171,7 +172,7 @@ pub(super) fn fallen(sources: &[Source]) -> Option<String> {
         .then(|| format!("tidy: {fallen} counts are below {TABLE}: run `cargo xtask tidy --lower`"))
 }
 
-/// Writes the counts that have fallen into the table. A count that has risen stays as it is.
+/// Writes lower counts to the table. Higher counts are not written.
 pub(super) fn lower(root: &Path, sources: &[Source]) -> Result<(), String> {
     let old = match sources.iter().find(|source| source.path == TABLE) {
         Some(table) => Some(parse(&table.text)?),
@@ -182,7 +183,7 @@ pub(super) fn lower(root: &Path, sources: &[Source]) -> Result<(), String> {
     std::fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The table with each count at most the old one. Without an old table, the counts as they are.
+/// The table of the new counts, each at most the old one. Without an old table there is no limit.
 fn lowered(old: Option<&Counts>, new: Counts) -> String {
     let limit = |key: &(Kind, String), count| match old {
         Some(old) => old.get(key).copied().unwrap_or(0).min(count),
@@ -201,7 +202,7 @@ fn lowered(old: Option<&Counts>, new: Counts) -> String {
     text
 }
 
-/// A report of all groups, or of what was found in one.
+/// The counts of all groups, or the texts of one group.
 pub(super) fn report(sources: &[Source], group: Option<&str>) -> String {
     let findings = findings(sources);
     if let Some(group) = group {
@@ -301,7 +302,7 @@ fn findings(sources: &[Source]) -> Vec<Finding<'_>> {
     findings
 }
 
-/// True when the sentence has a phrase or an opening of the lists.
+/// Whether the sentence contains a listed phrase or opening.
 fn is_stilted(sentence: &str) -> bool {
     let text = plain(sentence).to_lowercase();
     let begins = text.char_indices().filter(|(at, letter)| {
@@ -319,23 +320,23 @@ fn is_stilted(sentence: &str) -> bool {
     })
 }
 
-/// True when the text begins with the phrase, and the phrase ends at the end of a word.
+/// Whether the text begins with the phrase, which must end at the end of a word.
 fn begins_with(text: &str, phrase: &str) -> bool {
     text.strip_prefix(phrase).is_some_and(|rest| !rest.starts_with(is_letter))
 }
 
-/// True when a clause begins behind this text.
+/// Whether a clause begins after this text.
 fn begins_a_clause(before: &str) -> bool {
     before.is_empty() || [". ", "; ", ": ", ", "].iter().any(|end| before.ends_with(end))
 }
 
-/// The text with one word for each span of code.
+/// The text, with a word in place of each span of code.
 fn plain(text: &str) -> String {
     let spans = text.split('`').enumerate();
     spans.map(|(number, part)| if number % 2 == 0 { part } else { "Code" }).collect()
 }
 
-/// True when a heading is not a noun phrase that people can search for.
+/// Whether a heading is a sentence or a question rather than a noun phrase.
 fn is_sentence(heading: &str) -> bool {
     let text = plain(heading).to_lowercase();
     let words: Vec<&str> = text

@@ -1,18 +1,18 @@
-//! The files of the repository, and which of their lines are production.
+//! The files of the repository, and their lines of production code.
 
 use std::path::Path;
 
-/// Files worth reading, by extension; those without one are read too when they are text.
+/// Extensions of the files to read. Files without an extension are read in `.ci` only.
 const TEXT: [&str; 8] = ["rs", "toml", "md", "proto", "sh", "yml", "yaml", "json"];
 
-/// A file of the repository: its path from the root, with `/`, and its text.
+/// A file of the repository: its path from the root, separated by `/`, and its text.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// Every text file below the root, build products and repository metadata aside.
+/// Reads every text file below the root, except for build products, generated code and repository metadata.
 pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -26,7 +26,7 @@ pub(super) fn read_all(root: &Path) -> Result<Vec<Source>, String> {
                     folders.push(path);
                 }
             } else if is_text(&path) {
-                // Anything that is not UTF-8 is data.
+                // A file that is not UTF-8 is no text.
                 if let Ok(text) = std::fs::read_to_string(&path) {
                     let path = path.strip_prefix(root).expect("found below the root");
                     sources.push(Source { path: path.to_string_lossy().replace('\\', "/"), text });
@@ -46,13 +46,13 @@ fn is_text(path: &Path) -> bool {
 }
 
 pub(super) fn is_test_file(path: &str) -> bool {
-    // Targets of the fuzzer are compiled for it and for tests alone.
+    // Fuzz targets are compiled for the fuzzer and for tests only.
     let is_fuzz = path.ends_with("/fuzz.rs") || path.contains("/fuzz/");
     is_fuzz || path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }
 
-/// The numbered lines of code that are no comment and no test. A test module is one that is marked
-/// `#[cfg(test)]` and written out in the file; it stands last, so the rest of the file is a test.
+/// The numbered lines of production code, without comments. An inline module with `#[cfg(test)]` ends the production
+/// code of a file, because test modules come last.
 pub(super) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut marked = false;
     (1..)
@@ -66,7 +66,7 @@ pub(super) fn production(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-/// The identifiers and keywords of a line, each with where it begins.
+/// The identifiers and keywords of a line, each with its position.
 pub(super) fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -79,12 +79,12 @@ pub(super) fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// True for what identifiers are made of.
+/// Whether a character may be part of an identifier.
 pub(super) fn is_letter(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// The folder of a path, with the last `/`.
+/// The folder of a path, with a `/` at its end.
 pub(super) fn folder(path: &str) -> &str {
     path.rfind('/').map_or("", |at| &path[..=at])
 }

@@ -1,4 +1,4 @@
-//! The repository keeps its own rules, and each rule can be broken.
+//! The repository passes all checks, and a violation of each rule is reported.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn the_repository_is_tidy() {
 }
 
 #[test]
-fn an_assert_that_is_gone_is_noticed() {
+fn a_removed_assert_is_reported() {
     let (folder, floor) = asserts::ASSERTS[0];
     let with = |asserts: usize, rest: &str| {
         let text =
@@ -32,25 +32,25 @@ fn an_assert_that_is_gone_is_noticed() {
     assert_eq!(
         with(floor, &"let x = 1;\n".repeat(1000 * floor / 4)),
         1,
-        "too few for so many lines"
+        "too few asserts for the number of lines"
     );
 }
 
 #[test]
-fn a_file_without_a_header_is_noticed() {
+fn a_file_without_a_header_is_reported() {
     assert_eq!(complaints("crates/api/src/x.rs", "fn f() {}\n").len(), 1);
-    assert!(complaints("crates/api/src/x.rs", "//! What it is.\n\nfn f() {}\n").is_empty());
+    assert!(complaints("crates/api/src/x.rs", "//! Purpose.\n\nfn f() {}\n").is_empty());
 }
 
 #[test]
-fn a_file_that_is_too_long_is_noticed() {
+fn a_file_that_is_too_long_is_reported() {
     let text = |lines: usize| format!("//! Long.\n{}", "\n".repeat(lines - 1));
     assert!(complaints("crates/api/src/x.rs", &text(LINES_MAX)).is_empty());
     assert_eq!(complaints("crates/api/src/x.rs", &text(LINES_MAX + 1)).len(), 1);
 }
 
 #[test]
-fn a_clock_in_a_pure_crate_is_noticed_outside_tests_and_comments() {
+fn a_clock_in_a_pure_crate_is_reported_outside_tests_and_comments() {
     let header = "//! Pure.\n";
     let clock = "let now = Instant::now();\n";
     let pure = "crates/raft/src/raft.rs";
@@ -67,7 +67,7 @@ fn a_clock_in_a_pure_crate_is_noticed_outside_tests_and_comments() {
 }
 
 #[test]
-fn a_pure_crate_without_the_bans_of_the_others_is_noticed() {
+fn a_pure_crate_without_the_common_bans_is_reported() {
     let file = |path: String, text: &str| Source { path, text: text.to_owned() };
     let with = |last: Option<&str>| {
         let mut sources = vec![file("clippy.toml".to_owned(), "a = 1\n")];
@@ -85,7 +85,7 @@ fn a_pure_crate_without_the_bans_of_the_others_is_noticed() {
 }
 
 #[test]
-fn unfinished_work_and_local_paths_are_noticed() {
+fn unfinished_work_and_local_paths_are_reported() {
     let unfinished = format!("//! X.\n{})\n", UNFINISHED[0]);
     assert_eq!(complaints("crates/api/src/x.rs", &unfinished).len(), 1);
     let local = format!("See {}notes.\n", LOCAL_PATHS[0]);
@@ -93,14 +93,14 @@ fn unfinished_work_and_local_paths_are_noticed() {
 }
 
 #[test]
-fn packages_have_symbols_without_debug_sections_and_the_profiling_build_is_the_same_code() {
+fn the_profiling_build_differs_from_packages_only_in_its_symbols() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let settings = |profile: &str| -> Vec<String> {
         let (_, rest) = manifest.split_once(&format!("[profile.{profile}]\n")).unwrap();
         let lines = rest.split("\n[").next().unwrap().lines();
         lines.filter(|line| line.contains('=')).map(ToOwned::to_owned).collect()
     };
-    // Symbols stay: crash reports and profiles need them.
+    // Crash reports and profiles need the symbols.
     assert!(settings("release").contains(&"strip = \"debuginfo\"".to_owned()));
     assert_eq!(settings("dist"), ["inherits = \"release\"", "lto = \"fat\""]);
     let only = ["inherits = \"dist\"", "debug = \"line-tables-only\"", "strip = false"];
@@ -108,7 +108,7 @@ fn packages_have_symbols_without_debug_sections_and_the_profiling_build_is_the_s
 }
 
 #[test]
-fn a_decision_that_the_simulator_makes_itself_is_noticed() {
+fn a_copy_of_a_decision_in_the_simulator_is_reported() {
     let with = |simulator: &str| {
         let mut texts = std::collections::BTreeMap::<&str, String>::new();
         let mut used = "//! Simulates.\n".to_owned();

@@ -1,8 +1,8 @@
-//! The words and marks of a Rust source, without comments, texts and tests.
+//! The tokens of a Rust source, without comments, string literals and tests.
 
 use super::source::is_letter;
 
-/// Splits a source into identifiers (lifetimes lose their mark), `::`, and single marks.
+/// Splits a source into identifiers, `::` and single punctuation marks. The quote of a lifetime is a token of its own.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -30,7 +30,7 @@ pub(super) fn tokens(text: &str) -> Vec<&str> {
     found
 }
 
-/// The length of the text or character that stands first, if one does.
+/// The length of the string or character literal at the beginning, if there is one.
 fn text_len(rest: &str) -> Option<usize> {
     let body = rest.strip_prefix('b').unwrap_or(rest);
     let prefix = rest.len() - body.len();
@@ -51,7 +51,7 @@ fn text_len(rest: &str) -> Option<usize> {
     is_character.then(|| prefix + 1 + quoted_len(inner, '\''))
 }
 
-/// How far a text goes whose first mark is taken, the last one included.
+/// The length of the rest of a literal after its first quote, including the last quote.
 fn quoted_len(rest: &str, end: char) -> usize {
     let mut is_escaped = false;
     for (at, letter) in rest.char_indices() {
@@ -63,7 +63,7 @@ fn quoted_len(rest: &str, end: char) -> usize {
     rest.len()
 }
 
-/// Takes out what is marked `#[cfg(test)]`, and returns the names of the modules in other files that were.
+/// Removes the items with `#[cfg(test)]`. Also returns the names of the removed modules that have their own files.
 pub(super) fn without_tests<'a>(tokens: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
     const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let (mut kept, mut modules) = (Vec::with_capacity(tokens.len()), Vec::new());
@@ -85,7 +85,7 @@ pub(super) fn without_tests<'a>(tokens: &[&'a str]) -> (Vec<&'a str>, Vec<&'a st
     (kept, modules)
 }
 
-/// How many tokens belong to the item that stands first: up to its `;` or the end of its block.
+/// The number of tokens of the first item: up to its `;` or the end of its block.
 fn item_len(tokens: &[&str]) -> usize {
     let is_use = tokens.iter().take_while(|token| **token != ";").any(|token| *token == "use");
     let mut depth = 0_usize;
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_texts_are_no_tokens() {
+    fn comments_and_literals_are_no_tokens() {
         let text = "use a::b; // c::d\n/* e */ let x: &'a u8 = \"f \\\" g\"; r#\"h\"#; b'\\''; 'i'";
         let expected =
             ["use", "a", "::", "b", ";", "let", "x", ":", "&", "'", "a", "u8", "=", ";", ";", ";"];
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_taken_out() {
+    fn tests_are_removed() {
         let text = "use a; #[cfg(test)] use b::{c, d}; #[cfg(test)] #[x] mod e { f } \
                     #[cfg(test)] mod g; fn h() {}";
         let tokens = tokens(text);

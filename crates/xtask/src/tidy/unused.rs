@@ -1,51 +1,47 @@
-//! No public item of a library crate is there for tests alone, or for nobody.
+//! Public items of library crates that no production code uses.
 //!
-//! The compiler says nothing of what is `pub`, since others might use it; here all others are known. An item
-//! counts as used when its name stands in production code of any crate; that of a crate that is there for tests
-//! ([`FOR_TESTS`]) also when it stands in tests of others. Bringing it in by `use` is no use of it, nor is another
-//! item of the same name. So what shares its name with something that is used is not found, and nothing is found
-//! that is used.
+//! The compiler does not report unused `pub` items, because other crates may use them. In this repository all crates
+//! are known. An item is used if its name occurs in the production code of any crate. For crates that exist for tests
+//! ([`FOR_TESTS`]), occurrences in the tests of other crates also count. Imports (`use`) and definitions do not count.
+//! An unused item that shares its name with a used one is not found; a used item is never reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, is_letter, is_test_file};
 use super::tokens::{tokens, without_tests};
 
-/// What defines an item, before its name.
+/// Keywords in front of the name of an item.
 const DEFINING: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
 
-/// Items that are there for nobody else, and why.
+/// Items that only tests use, with the reason.
 const EXEMPT: &[(&str, &str)] = &[
-    ("override_election_timeout", "scenarios of etcd's raft say who campaigns first"),
+    ("override_election_timeout", "the scenarios of etcd's raft choose the first candidate"),
     (
         "set_hard_state",
-        "the synchronous way to write, which scenarios of etcd's raft take and `node` does not",
+        "synchronous writes, which the scenarios of etcd's raft use and `node` does not",
     ),
-    (
-        "clear_bucket",
-        "an operation that files of bbolt have been through, so tests of the engine do it",
-    ),
-    ("inject", "a disk that fails is a double for tests of whoever writes"),
-    ("limit_growth", "the same, of a disk that is full"),
-    ("crash", "the same, of a disk that loses its power"),
-    ("stop_at", "the same, of a disk that loses its power at an operation"),
+    ("clear_bucket", "bbolt has the operation, so tests of the engine read files that it changed"),
+    ("inject", "a simulated disk with failing operations, for tests"),
+    ("limit_growth", "a simulated full disk, for tests"),
+    ("crash", "a simulated disk that loses power, for tests"),
+    ("stop_at", "a simulated disk that loses power at one operation, for tests"),
 ];
 
-/// Crates whose only users are tests.
+/// Crates that only tests use.
 const FOR_TESTS: [&str; 2] = ["crates/history_checker/", "crates/test_support/"];
 
 /// The sources of one crate: production code, and tests.
 #[derive(Default)]
 struct Code<'a> {
-    /// With the path of each file.
+    /// The tokens of each file, with its path.
     production: Vec<(&'a str, Vec<&'a str>)>,
     tests: Vec<Vec<&'a str>>,
 }
 
-/// How often each name is used, of those that are looked for.
+/// The number of uses of each public name.
 type Uses<'a> = BTreeMap<&'a str, usize>;
 
-/// Complains about public items that nothing uses but tests.
+/// Reports public items that production code does not use.
 pub(super) fn check_unused(sources: &[Source], complaints: &mut Vec<String>) {
     let crates = read(sources);
     let is_library = |folder: &str| {
@@ -82,16 +78,17 @@ pub(super) fn check_unused(sources: &[Source], complaints: &mut Vec<String>) {
                 || in_tests_of_others.get(name).is_some_and(|uses| *uses > 0);
             match (!is_used, is_exempt) {
                 (true, false) => complaints
-                    .push(format!("{path}: `pub` {name} is used by nothing but tests, if at all")),
-                (false, true) => complaints
-                    .push(format!("{path}: {name} is used, take it off the list of exemptions")),
+                    .push(format!("{path}: production code does not use the public item {name}")),
+                (false, true) => {
+                    complaints.push(format!("{path}: {name} is used, remove it from EXEMPT"));
+                }
                 (true, true) | (false, false) => {}
             }
         }
     }
 }
 
-/// The crates by their folders, as tokens.
+/// Splits the sources of each crate into tokens. The keys are the folders of the crates.
 fn read(sources: &[Source]) -> BTreeMap<&str, Code<'_>> {
     let mut crates: BTreeMap<&str, Code<'_>> = BTreeMap::new();
     let mut test_modules = Vec::new();
@@ -129,7 +126,7 @@ fn read(sources: &[Source]) -> BTreeMap<&str, Code<'_>> {
     crates
 }
 
-/// Where a module of this file lies, without the end of its path.
+/// The path of a submodule of this file, without its extension.
 fn module_path(path: &str, name: &str) -> String {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));
@@ -139,11 +136,11 @@ fn module_path(path: &str, name: &str) -> String {
     }
 }
 
-/// The tokens that are not among those kept, which are the others in their order.
+/// The tokens that are missing in `kept`, which is a subsequence of `tokens`.
 fn left_out<'a>(tokens: &[&'a str], kept: &[&'a str]) -> Vec<&'a str> {
     let mut kept = kept.iter().peekable();
     let is_kept = |token: &&&str| {
-        // The same place in the text, not only the same word.
+        // Compared by position in the text, not by content.
         let is_next = kept.peek().is_some_and(|next| std::ptr::eq(**next, **token));
         if is_next {
             kept.next();
@@ -164,8 +161,7 @@ fn public_items<'a>(files: &[(&'a str, Vec<&'a str>)]) -> Vec<(&'a str, &'a str)
     files.iter().flat_map(in_file).collect()
 }
 
-/// The name of the item that stands first, if it is one that is looked for. What is public in part, as by
-/// `pub(crate)`, is the compiler's affair.
+/// The name of the first item, if its kind is checked. Items with `pub(crate)` are not: the compiler checks them.
 fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     let mut rest = tokens.iter();
     let mut is_defined = false;
@@ -178,12 +174,12 @@ fn item_name<'a>(tokens: &[&'a str]) -> Option<&'a str> {
     }
 }
 
-/// The words of a source that use something: no imports, and no names where they are defined.
+/// The words of a source without imports and without the names of defined items.
 fn used<'a>(tokens: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let mut is_import = false;
     let mut before = "";
     tokens.iter().enumerate().filter_map(move |(at, token)| {
-        // `impl Trait + use<'_>` brings in nothing.
+        // `impl Trait + use<'_>` is no import.
         is_import = match *token {
             "use" => tokens.get(at + 1) != Some(&"<"),
             ";" => false,
@@ -215,16 +211,20 @@ mod tests {
                            pub(crate) fn own() {}";
 
     #[test]
-    fn what_nobody_uses_is_found() {
+    fn an_unused_item_is_reported() {
         let found = complaints(&[("crates/a/src/lib.rs", LIBRARY)]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("crates/a/src/lib.rs: `pub` make is"), "{found:?}");
+        assert!(
+            found[0]
+                .contains("crates/a/src/lib.rs: production code does not use the public item make"),
+            "{found:?}"
+        );
         let other = ("crates/b/src/main.rs", "fn main() { let _ = a::Used::make(); }");
         assert!(complaints(&[("crates/a/src/lib.rs", LIBRARY), other]).is_empty());
     }
 
     #[test]
-    fn tests_are_no_use_but_of_what_is_there_for_them() {
+    fn uses_in_tests_count_only_for_crates_that_exist_for_tests() {
         let text = format!("{LIBRARY} #[cfg(test)] mod tests {{ fn t() {{ Used::make(); }} }}");
         assert_eq!(complaints(&[("crates/a/src/lib.rs", &text)]).len(), 1);
         let marked = format!("{LIBRARY} #[cfg(test)] mod harness;");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_and_namesakes_are_no_use() {
+    fn imports_and_definitions_do_not_count_as_uses() {
         let import = ("crates/b/src/main.rs", "pub use a::{x, make}; fn make() {}");
         assert_eq!(complaints(&[("crates/a/src/lib.rs", LIBRARY), import]).len(), 1);
         let captures = ("crates/b/src/main.rs", "fn f() -> impl Sized + use<> { make }");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exemption_that_is_not_needed_is_found() {
+    fn an_exemption_that_is_not_needed_is_reported() {
         let text = "pub fn clear_bucket() {}";
         assert!(complaints(&[("crates/a/src/lib.rs", text)]).is_empty());
         let text = "pub fn clear_bucket() {} pub(crate) fn f() { clear_bucket() }";
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_have_what_it_likes() {
+    fn public_items_of_programs_are_not_checked() {
         assert!(complaints(&[("crates/a/src/main.rs", LIBRARY)]).is_empty());
     }
 }

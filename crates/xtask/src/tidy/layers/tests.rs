@@ -29,7 +29,7 @@ fn an_upper_layer_imports_from_a_lower_one() {
 }
 
 #[test]
-fn an_import_from_a_higher_layer_is_noticed_through_a_re_export_too() {
+fn an_import_from_a_higher_layer_is_reported_also_through_a_re_export() {
     for import in ["use crate::upper::a::Alpha;", "use crate::Alpha;"] {
         let found = complaints(&[
             ("lib.rs", "mod lower; mod upper; pub use upper::a::Alpha;"),
@@ -44,10 +44,7 @@ fn an_import_from_a_higher_layer_is_noticed_through_a_re_export_too() {
 }
 
 #[test]
-fn a_file_outside_the_layers_is_noticed() {
+fn a_file_outside_the_layers_is_reported() {
     let found = complaints(&[("lib.rs", "mod stray;"), ("stray.rs", "")]);
-    assert_eq!(
-        found,
-        ["crates/x/src/stray.rs: lies outside the layers of its crate (upper, lower)"]
-    );
+    assert_eq!(found, ["crates/x/src/stray.rs: belongs to no layer of its crate (upper, lower)"]);
 }

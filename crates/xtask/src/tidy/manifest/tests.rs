@@ -1,4 +1,4 @@
-//! Arrows that point up, and dependencies that nobody uses.
+//! Forbidden and unused dependencies.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn source(path: &str, text: &str) -> Source {
 }
 
 #[test]
-fn an_arrow_that_points_up_is_noticed() {
+fn a_forbidden_dependency_is_reported() {
     let complaints = |dependency: &str| {
         let text =
             format!("[package]\nname = \"low\"\n\n[dependencies]\nbytes = \"1\"\n{dependency}\n");
@@ -32,14 +32,14 @@ fn an_arrow_that_points_up_is_noticed() {
 }
 
 #[test]
-fn an_unknown_package_is_noticed() {
+fn an_unknown_package_is_reported() {
     let mut found = Vec::new();
     let manifest = source("crates/new/Cargo.toml", "[package]\nname = \"new\"\n");
     check_arrows(&manifest, ARROWS, &mut found);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// What is said of a crate that declares `http-body` in that section and has that source.
+/// The complaints about a crate that declares `http-body` in a section and has one source file.
 fn unused(section: &str, path: &str, text: &str) -> Vec<String> {
     let manifest = format!("[package]\nname = \"low\"\n[{section}]\nhttp-body.workspace = true\n");
     let mut complaints = Vec::new();
@@ -49,7 +49,7 @@ fn unused(section: &str, path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_dependency_that_nobody_uses_is_noticed() {
+fn an_unused_dependency_is_reported() {
     let lib = "crates/low/src/lib.rs";
     for text in ["use http_body::Body;", "use http_body;", "use http_body as body;"] {
         assert!(unused("dependencies", lib, text).is_empty(), "{text}");
@@ -68,7 +68,7 @@ fn a_dependency_that_nobody_uses_is_noticed() {
 }
 
 #[test]
-fn what_only_tests_use_is_no_ordinary_dependency() {
+fn a_dependency_of_tests_alone_must_be_a_dev_dependency() {
     let (text, tests) = ("use http_body::Body;", "crates/low/src/x/tests.rs");
     assert_eq!(unused("dependencies", tests, text).len(), 1);
     assert_eq!(unused("dependencies", "crates/low/tests/all.rs", text).len(), 1);
@@ -79,9 +79,9 @@ fn what_only_tests_use_is_no_ordinary_dependency() {
 }
 
 #[test]
-fn a_version_that_no_manifest_takes_is_noticed() {
+fn an_unused_dependency_of_the_workspace_is_reported() {
     let table = source("Cargo.toml", "[workspace.dependencies]\nhttp-body = \"1\"\n");
     let mut found = Vec::new();
     check_used(&[table], &mut found);
-    assert_eq!(found, ["Cargo.toml:2: http-body is declared and not used"]);
+    assert_eq!(found, ["Cargo.toml:2: http-body is not used"]);
 }

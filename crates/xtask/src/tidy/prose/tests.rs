@@ -1,4 +1,4 @@
-//! Which sentences and headings are counted, and what the table does.
+//! Counted sentences and headings, and the table.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn a_heading_with_a_verb_a_question_or_many_words_is_a_sentence() {
     );
 }
 
-/// What is complained of this text with this table.
+/// The number of complaints about a text with this table.
 fn complaints(table: &str, text: &str) -> usize {
     let mut complaints = Vec::new();
     check_prose(&[file(TABLE, table), file("crates/log/src/log.rs", text)], &mut complaints);
@@ -55,7 +55,7 @@ fn complaints(table: &str, text: &str) -> usize {
 }
 
 #[test]
-fn a_count_above_the_table_is_noticed() {
+fn a_count_above_the_table_is_reported() {
     let stilted = "//! Nobody reads the log.\n//!\n//! Somebody writes the log.\n";
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 2\n", stilted), 0);
     assert_eq!(complaints("[stilted-sentences]\n\"crates/log\" = 3\n", stilted), 0);
@@ -67,7 +67,7 @@ fn a_count_above_the_table_is_noticed() {
 }
 
 #[test]
-fn the_table_only_goes_down() {
+fn counts_in_the_table_only_fall() {
     let key = |group: &str| (Kind::Stilted, group.to_owned());
     let old = Counts::from([(key("a"), 5), (key("b"), 2), (key("c"), 1)]);
     let new = Counts::from([(key("a"), 3), (key("b"), 4), (key("d"), 7)]);

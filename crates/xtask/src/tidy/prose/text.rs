@@ -1,8 +1,8 @@
-//! Sentences and headings, of a Markdown page or of the comments of a Rust file.
+//! The sentences and headings of a Markdown page, or of the comments of a Rust file.
 
 use super::super::source::Source;
 
-/// Words below which a text is no sentence.
+/// The minimum number of words of a sentence.
 const WORDS_MIN: usize = 4;
 
 /// The sentences of a file.
@@ -17,7 +17,7 @@ pub(super) fn sentences(source: &Source) -> Vec<String> {
     paragraphs.iter().flat_map(|paragraph| split(paragraph)).collect()
 }
 
-/// The headings of a Markdown page, without marks and without the number of a decision.
+/// The headings of a Markdown page, without the `#` marks and without the number of a decision record.
 pub(super) fn headings(source: &Source) -> Vec<String> {
     if !source.path.ends_with(".md") {
         return Vec::new();
@@ -42,7 +42,7 @@ fn comment(line: &str) -> Option<&str> {
     Some(text.strip_prefix(' ').unwrap_or(text).trim_end())
 }
 
-/// Joins lines to paragraphs. Blank lines, list items, headings, tables, code and lines without text end one.
+/// Joins lines to paragraphs. Blank lines, list items, headings, tables, code and lines without text end a paragraph.
 fn paragraphs<'a>(lines: impl Iterator<Item = Option<&'a str>>, is_page: bool) -> Vec<String> {
     let mut done = Vec::new();
     let mut open = String::new();
@@ -87,7 +87,7 @@ fn without_mark(text: &str) -> Option<&str> {
     mark.filter(|rest| rest.starts_with(' ')).map(str::trim_start)
 }
 
-/// Splits a paragraph where a sentence ends and the next one begins with a capital, a name or a link.
+/// Splits a paragraph into sentences. The next sentence begins with a capital letter, code, a link or emphasis.
 fn split(paragraph: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut open: Vec<&str> = Vec::new();

@@ -1,32 +1,32 @@
-//! Circles in small crates.
+//! Import cycles in small crates.
 
 use super::*;
 
-/// What is said of a crate with these files below `src/`.
+/// The complaints about a crate with these files below `src/`.
 fn complaints(files: &[(&str, &str)]) -> Vec<String> {
     let source = |path: String, text: &str| Source { path, text: text.to_owned() };
     let mut sources = vec![source("crates/x/Cargo.toml".to_owned(), "")];
     sources.extend(files.iter().map(|(path, text)| source(format!("crates/x/src/{path}"), text)));
     let mut complaints = Vec::new();
-    check_circles(&sources, &mut complaints);
+    check_cycles(&sources, &mut complaints);
     complaints
 }
 
 #[test]
-fn two_files_that_import_each_other_are_noticed() {
+fn two_files_that_import_each_other_are_reported() {
     let found = complaints(&[
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "use crate::b::{self, Beta};"),
         ("b.rs", "fn f(alpha: super::a::Alpha) {}"),
     ]);
     let [found] = &found[..] else { panic!("{found:?}") };
-    assert!(found.starts_with("2 files"), "{found}");
+    assert!(found.starts_with("import cycle of 2 files"), "{found}");
     assert!(found.contains("crates/x/src/a.rs -> crates/x/src/b.rs: Beta, self"), "{found}");
     assert!(found.contains("crates/x/src/b.rs -> crates/x/src/a.rs: Alpha"), "{found}");
 }
 
 #[test]
-fn layers_are_no_circle() {
+fn layers_are_no_cycle() {
     let files = [
         ("lib.rs", "mod a; mod b; mod c; pub use a::Alpha;"),
         ("a.rs", "use crate::b::Beta; use crate::c::Gamma;"),
@@ -40,14 +40,14 @@ fn layers_are_no_circle() {
 }
 
 #[test]
-fn a_module_and_those_it_lies_in_are_one() {
+fn a_module_may_import_from_its_parents() {
     let files = [
         ("lib.rs", "mod a; pub struct Root; use a::Alpha;"),
         ("a/mod.rs", "mod b; use b::Beta; pub struct Alpha;"),
         ("a/b.rs", "use super::Alpha; use crate::Root;"),
     ];
     assert_eq!(complaints(&files), [""; 0]);
-    // But not where the way back leads outside.
+    // A cycle through a file outside the parent is reported.
     let files = [
         ("lib.rs", "mod a; mod c;"),
         ("a.rs", "mod b; use b::Beta; pub struct Alpha;"),
@@ -56,11 +56,11 @@ fn a_module_and_those_it_lies_in_are_one() {
     ];
     let found = complaints(&files);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("3 files"), "{found:?}");
+    assert!(found[0].starts_with("import cycle of 3 files"), "{found:?}");
 }
 
 #[test]
-fn names_are_followed_to_where_they_are_defined() {
+fn names_are_followed_to_their_definitions() {
     let files = [
         ("lib.rs", "mod a; mod b; pub use b::Beta;"),
         ("a.rs", "use crate::Beta; pub struct Alpha;"),
@@ -69,7 +69,7 @@ fn names_are_followed_to_where_they_are_defined() {
     let found = complaints(&files);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("a.rs -> crates/x/src/b.rs: Beta"), "{found:?}");
-    // Through a module that was imported, to one inside it.
+    // Through an imported module to its submodule.
     let files = [
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "use crate::b; fn f() { b::c::gamma() }"),
@@ -82,7 +82,7 @@ fn names_are_followed_to_where_they_are_defined() {
 }
 
 #[test]
-fn tests_may_import_what_they_like() {
+fn imports_of_tests_are_ignored() {
     let files = [
         ("lib.rs", "mod a; mod b; #[cfg(test)] mod fixture;"),
         ("a.rs", "use crate::b::Beta; #[cfg(test)] mod tests;"),
@@ -97,8 +97,8 @@ fn tests_may_import_what_they_like() {
 }
 
 #[test]
-fn folders_that_import_each_other_are_noticed() {
-    // No file leads back to itself: what is inside may import from what it lies in.
+fn modules_whose_submodules_import_each_other_are_reported() {
+    // There is no cycle of files, because a submodule may import from its parent.
     let files = [
         ("lib.rs", "mod a; mod b;"),
         ("a/mod.rs", "mod deep; use deep::Deep; use crate::b::Beta; pub struct Alpha;"),
@@ -108,9 +108,9 @@ fn folders_that_import_each_other_are_noticed() {
     ];
     let found = complaints(&files);
     let [found] = &found[..] else { panic!("{found:?}") };
-    assert!(found.starts_with("modules import each other in a circle: a, b"), "{found}");
+    assert!(found.starts_with("import cycle of modules: a, b"), "{found}");
     assert!(found.contains("crates/x/src/b/low.rs -> crates/x/src/a/deep.rs"), "{found}");
-    // Within a folder the same holds.
+    // The rule also holds for siblings below the root.
     let files = [
         ("lib.rs", "mod top;"),
         ("top.rs", "mod a; mod b;"),
@@ -119,5 +119,5 @@ fn folders_that_import_each_other_are_noticed() {
         ("top/b.rs", "use super::a::deep::Deep; pub struct Beta;"),
     ];
     let found = complaints(&files);
-    assert!(found[0].contains("circle: top::a, top::b"), "{found:?}");
+    assert!(found[0].contains("modules: top::a, top::b"), "{found:?}");
 }

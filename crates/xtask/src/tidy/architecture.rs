@@ -1,11 +1,11 @@
-//! The map of the architecture shows what is there.
+//! The names in `ARCHITECTURE.md`.
 //!
-//! In [`PAGE`], the drawing has every crate, and every crate has a heading of the third level, alone or with others. A
-//! name such as `storage::wal` between backticks is a file, a module or a declared item of that crate. So is every plain
-//! name between backticks below the heading of a crate; other crates may be named there, too.
+//! The drawing contains every crate, and every crate is named in a heading of the third level. A path in backticks, such
+//! as `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single
+//! name in backticks does too, or it is the name of another crate.
 //!
-//! A row of the table of terms that ends with a type, such as `raft::Term`, reserves its name: no other crate declares a
-//! type of this name.
+//! In the table of terms, a row that ends with a type, such as `raft::Term`, reserves this name: no other crate declares
+//! a type with it.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use super::tokens::tokens;
 /// The page.
 const PAGE: &str = "ARCHITECTURE.md";
 
-/// What a name may stand behind where it is declared.
+/// Keywords in front of a declared name.
 const DECLARING: [&str; 7] = ["fn", "struct", "enum", "trait", "const", "mod", "type"];
 
-/// What declares a type.
+/// Keywords in front of the name of a type.
 const TYPES: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// The names that each crate has, by its folder's name.
+/// The declared names of each crate, by the name of its folder.
 type Crates<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
-/// Complains of crates that the page does not have, and of names in it that nothing has.
-pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
+/// Reports crates that are missing on the page, and undeclared names on it.
+pub(super) fn check_architecture(sources: &[Source], complaints: &mut Vec<String>) {
     let Some(page) = sources.iter().find(|source| source.path == PAGE) else { return };
     let crates = read(sources);
     let drawing = page.text.split("```").nth(1).unwrap_or_default();
     let drawn: Vec<&str> = drawing.split(|letter| !is_letter(letter)).collect();
     let missing = crates.keys().filter(|name| !drawn.contains(name));
-    complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not drawn")));
+    complaints.extend(missing.map(|name| format!("{PAGE}: {name} is not in the drawing")));
     let headings = page.text.lines().filter_map(|line| line.strip_prefix("### "));
     let headed: Vec<&str> =
         headings.flat_map(|heading| heading.split('`').skip(1).step_by(2)).collect();
@@ -51,14 +51,15 @@ pub(super) fn check_map(sources: &[Source], complaints: &mut Vec<String>) {
         if !is_drawing {
             let unknown = line.split('`').skip(1).step_by(2).filter_map(|name| {
                 let owners = owners(name, &entry, &crates)?;
-                segments(name).find(|segment| !is_of_one(segment, &owners, &crates))
+                segments(name).find(|segment| !is_declared(segment, &owners, &crates))
             });
-            complaints.extend(unknown.map(|name| format!("{PAGE}:{number}: there is no {name}")));
+            complaints
+                .extend(unknown.map(|name| format!("{PAGE}:{number}: {name} is not declared")));
         }
     }
 }
 
-/// Complains of types that have the name of a term in another crate than its own.
+/// Reports types that have the name of a term of another crate.
 fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
     let (_, terms) = page.split_once("\n## Terms\n").unwrap_or_default();
     let terms = terms.lines().take_while(|line| !line.starts_with("## "));
@@ -76,13 +77,16 @@ fn check_terms(page: &str, sources: &[Source], complaints: &mut Vec<String>) {
                 && source.text.contains(term)
                 && tokens(&source.text).windows(2).any(declares)
             {
-                complaints.push(format!("{}: {term} is a term of {owner} ({PAGE})", source.path));
+                complaints.push(format!(
+                    "{}: the name {term} is reserved for {owner} ({PAGE})",
+                    source.path
+                ));
             }
         }
     }
 }
 
-/// The crates of which one has to have what is named, if that is to be looked up.
+/// The crates of which one must declare the name; `None` if the name is not checked.
 fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<Vec<&'a str>> {
     match name.split_once("::") {
         Some((owner, _)) => crates.contains_key(owner).then(|| vec![owner]),
@@ -91,19 +95,19 @@ fn owners<'a>(name: &'a str, entry: &[&'a str], crates: &Crates<'_>) -> Option<V
     }
 }
 
-/// The names that a path or a list of paths is made of.
+/// The names in a path or in a list of paths.
 fn segments(name: &str) -> impl Iterator<Item = &str> {
     name.split(|letter| !is_letter(letter)).filter(|segment| !segment.is_empty())
 }
 
-fn is_of_one(name: &str, owners: &[&str], crates: &Crates<'_>) -> bool {
+fn is_declared(name: &str, owners: &[&str], crates: &Crates<'_>) -> bool {
     crates.contains_key(name)
         || owners
             .iter()
             .any(|owner| crates.get(owner).is_some_and(|names| names.binary_search(&name).is_ok()))
 }
 
-/// Reads what each crate has: files and folders of its sources, and what they declare. The names are in order.
+/// Collects the names of each crate: its files, its folders and its declared items. The names are sorted.
 fn read(sources: &[Source]) -> Crates<'_> {
     let mut crates = Crates::new();
     for source in sources.iter().filter(|source| source.path.ends_with(".rs")) {
@@ -129,7 +133,7 @@ fn read(sources: &[Source]) -> Crates<'_> {
 mod tests {
     use super::*;
 
-    /// What is complained of a page with this drawing and these lines, beside the crates `log` and `core`.
+    /// The complaints about a page with this drawing and these lines, in a repository with the crates `log` and `core`.
     fn complaints(drawing: &str, lines: &str) -> Vec<String> {
         let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
         let page = format!("# Map\n\n```text\n{drawing}\n```\n\n{lines}\n");
@@ -140,47 +144,48 @@ mod tests {
             file("crates/log/src/record.rs", log),
             file("crates/core/src/lib.rs", "mod step {}"),
         ];
-        check_map(&sources, &mut complaints);
+        check_architecture(&sources, &mut complaints);
         complaints
     }
 
     const DRAWING: &str = "core -> log";
 
     #[test]
-    fn a_crate_that_is_not_drawn_is_noticed() {
+    fn a_crate_that_is_missing_in_the_drawing_is_reported() {
         assert_eq!(complaints(DRAWING, ""), [""; 0]);
-        assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not drawn")]);
+        assert_eq!(complaints("core", ""), [format!("{PAGE}: log is not in the drawing")]);
     }
 
     #[test]
-    fn a_path_to_nothing_is_noticed() {
+    fn a_path_with_an_undeclared_name_is_reported() {
         let good =
             "`log::record`, `core::{step}`, `log::record::Frame::put`, `other::thing`, `thing`";
         assert_eq!(complaints(DRAWING, good), [""; 0]);
         assert_eq!(
-            complaints(DRAWING, "as `log::step` has it"),
-            [format!("{PAGE}:7: there is no step")]
+            complaints(DRAWING, "as in `log::step`"),
+            [format!("{PAGE}:7: step is not declared")]
         );
     }
 
     #[test]
-    fn a_type_with_the_name_of_a_term_of_another_crate_is_noticed() {
+    fn a_type_with_the_name_of_a_term_of_another_crate_is_reported() {
         let row = |owner: &str| {
             format!("### `core`, `log`\n\n## Terms\n\n| frame | a frame | `{owner}::Frame` |")
         };
         assert_eq!(complaints(DRAWING, &row("log")), [""; 0]);
-        let taken = format!("crates/log/src/record.rs: Frame is a term of core ({PAGE})");
+        let taken =
+            format!("crates/log/src/record.rs: the name Frame is reserved for core ({PAGE})");
         assert!(complaints(DRAWING, &row("core")).contains(&taken));
     }
 
     #[test]
-    fn an_entry_names_what_its_crates_have() {
+    fn names_below_a_heading_are_declared_by_its_crates() {
         let good = "### `core`, `log`\n`step` and `Frame`,\nwith `put`, for `core`; `--flag`\n\n## Other\n`thing`";
         assert_eq!(complaints(DRAWING, good), [""; 0]);
         let bad = "### `core`\n`step` and `Frame`";
         assert_eq!(
             complaints(DRAWING, bad),
-            [format!("{PAGE}: log has no heading"), format!("{PAGE}:8: there is no Frame")]
+            [format!("{PAGE}: log has no heading"), format!("{PAGE}:8: Frame is not declared")]
         );
     }
 }
