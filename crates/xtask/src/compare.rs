@@ -44,10 +44,10 @@ usage: cargo xtask compare [--etcd FOLDER]... [--only NAME,NAME] [--quick] [--pa
   --etcd     compare with the etcd in this folder; may be repeated, for a table for each version. Without it ETCD_BIN_DIR
              names the folder, and without that Debian's etcd is fetched
   --only     run these cases; --list names them
-  --quick    a fifth of the work and one pair: shows that it runs, not how fast
+  --quick    a fifth of the work and one pair: a test of the cases, not a measurement
   --pairs    pairs of measurements for each case, 3 by default
   --quorate  compare this binary instead of building one
-  --noise    etcd on both sides: what the machine makes of equal servers
+  --noise    etcd on both sides: measures the noise of the machine
   --write    put the tables of each version between its markers in this file, which are added where they are missing
 ";
 
@@ -95,11 +95,11 @@ impl Options {
             }
         }
         if options.noise && options.write.is_some() {
-            return Err("--noise compares nothing of ours, so there is nothing to write".to_owned());
+            return Err("--noise measures only etcd, so there is nothing to write".to_owned());
         }
         let known = names();
         if let Some(unknown) = options.only.iter().find(|name| !known.contains(&name.as_str())) {
-            return Err(format!("unknown case {unknown}; there are: {}", known.join(", ")));
+            return Err(format!("unknown case {unknown}; the cases are: {}", known.join(", ")));
         }
         Ok(options)
     }
@@ -125,7 +125,7 @@ fn names() -> Vec<&'static str> {
 }
 
 /// Runs the cases and prints the table.
-#[expect(clippy::print_stdout, reason = "the table is the chore's answer")]
+#[expect(clippy::print_stdout, reason = "the table is the output of the command")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args)?;
     if options.list {
@@ -179,7 +179,7 @@ fn folders(options: &Options) -> Result<Vec<PathBuf>, String> {
     Ok(vec![match std::env::var_os("ETCD_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => provision::etcd(provision::DEFAULT_SUITE)
-            .map_err(|why| format!("compare needs a real etcd, and there is none: {why}"))?,
+            .map_err(|why| format!("compare needs etcd, which is not available: {why}"))?,
     }])
 }
 
@@ -188,7 +188,7 @@ fn tools(options: &Options) -> Result<Tools, String> {
     let quorate = match &options.quorate {
         Some(file) => file.clone(),
         None => {
-            say("compare: building the server as it is released");
+            say("compare: building the server as in a release");
             status(&mut cargo(&["build", "--profile", "dist", "--package", "quorate"]))?;
             target()?.join("dist").join("quorate")
         }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_arguments_are_reported() {
         assert!(parse("--only nonsense").unwrap_err().contains("put-100"));
         assert!(parse("--pairs").unwrap_err().contains("needs a value"));
         assert!(parse("--noise --write f").unwrap_err().contains("nothing to write"));

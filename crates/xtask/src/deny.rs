@@ -25,10 +25,7 @@ pub(crate) fn run() -> Outcome {
     if !complaints.is_empty() {
         return Err(complaints.join("\n"));
     }
-    say(&format!(
-        "deny: {} packages, all from crates.io and under licences that are allowed",
-        all.len()
-    ));
+    say(&format!("deny: {} packages, all from crates.io and under allowed licences", all.len()));
     let mut installed = Command::new("cargo-deny");
     installed.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     let is_installed = installed.status().is_ok_and(|status| status.success());
@@ -43,11 +40,11 @@ pub(crate) fn run() -> Outcome {
         Lookup::Fetched => status(&mut cargo(&["deny", "check"])),
         Lookup::Local => status(&mut cargo(&["deny", "check", "--disable-fetch"])),
         Lookup::Nothing if is_installed => {
-            say("deny: the advisory database cannot be fetched: no advisories were looked up");
+            say("deny: advisories were not checked, because the database cannot be fetched");
             status(&mut cargo(&["deny", "check", "bans", "licenses", "sources"]))
         }
         Lookup::Nothing => {
-            say("deny: cargo-deny is not installed: no advisories were looked up");
+            say("deny: advisories were not checked, because cargo-deny is not installed");
             Ok(())
         }
     }
@@ -87,13 +84,13 @@ impl Advisories {
             (true, true, _) => Ok(Lookup::Fetched),
             (true, false, true) => Ok(Lookup::Local),
             (true, false, false) if is_required => {
-                Err("advisories are required, and their database cannot be fetched".to_owned())
+                Err("advisories are required, but their database cannot be fetched".to_owned())
             }
-            (false, _, true) => Err("the advisory database is here, and cargo-deny is not \
+            (false, _, true) => Err("the advisory database exists, but cargo-deny is not \
                  installed: cargo install --locked cargo-deny"
                 .to_owned()),
             (false, _, false) if is_required => {
-                Err("advisories are required, and cargo-deny is not installed".to_owned())
+                Err("advisories are required, but cargo-deny is not installed".to_owned())
             }
             (_, _, false) => Ok(Lookup::Nothing),
         }

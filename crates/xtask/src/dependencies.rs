@@ -37,7 +37,7 @@ pub(crate) fn all() -> Result<Dependencies, String> {
     let lock = root().join("Cargo.lock");
     let lock =
         std::fs::read_to_string(&lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    read(&metadata, &checksums(&lock)).ok_or_else(|| "cargo metadata: not as expected".to_owned())
+    read(&metadata, &checksums(&lock)).ok_or_else(|| "cargo metadata: unexpected output".to_owned())
 }
 
 /// The dependencies of one program of the workspace, without those of only tests and build scripts.

@@ -2,7 +2,7 @@
 //!
 //! Each starts with the samples in `fuzz/seeds/<target>`, which tests wrote and also run
 //! (`test_support::mutate`). New inputs are kept in `fuzz/corpus`, which is local to the machine. An input that
-//! fails is stored in `fuzz/artifacts`; once the defect is fixed, it belongs into the samples.
+//! fails is stored in `fuzz/artifacts`; once the defect is fixed, add it to the samples.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Repository tasks: `cargo xtask <task>`.
+//! The commands of the repository: `cargo xtask <command>`.
 //!
-//! Everything that continuous integration runs can be run locally, with only the Rust toolchain. Each task has
+//! Everything that continuous integration runs can be run locally, with only the Rust toolchain. Each command has
 //! its own module; this one dispatches. Called under the name `protoc`, the program is the protocol buffer
 //! compiler that `etcd-client` needs at build time (see [`protoc`]).
 
@@ -22,39 +22,39 @@ mod workspace;
 
 use std::process::ExitCode;
 
-/// The result of a task; the error is a message for the user.
+/// The result of a command; the error is a message for the user.
 pub(crate) type Outcome = Result<(), String>;
 
 const USAGE: &str = "\
-usage: cargo xtask <chore>
+usage: cargo xtask <command>
 
-  test [--long] [ARGS]  build the server and run every test; ARGS go to the black-box tests
-  ci [ARGS]             formatting, tidy, lints, and then test with ARGS
-  tidy                  check the rules that no lint knows
-  tidy --lower          write the counts of stilted sentences that have fallen into crates/xtask/prose.toml
-  tidy --prose [GROUP]  print how many sentences of each crate and page are stilted, or those of one
-  sim [ARGS]            break whole clusters in virtual time, from seeds; `--help` tells more
-  provision [SUITE]     fetch Debian's etcd for the interop tests and print where it is
+  test [--long] [ARGS]  build the server and run all tests; ARGS are passed to the black-box tests
+  ci [ARGS]             check formatting, tidy and lints, then run `test` with ARGS
+  tidy                  check the rules of the repository that no lint checks
+  tidy --lower          write lower counts of stilted sentences to crates/xtask/prose.toml
+  tidy --prose [GROUP]  print the counts of stilted sentences, or the sentences of one crate or page
+  sim [ARGS]            simulate clusters with faults in virtual time, from seeds (see `sim --help`)
+  provision [SUITE]     download Debian's etcd for the interoperability tests and print its directory
                         (suites: trixie, the default; bookworm; sid)
   package [--binary PATH] [--into FOLDER]
-                        build the release and pack it: packages for Debian, a container image and its
-                        root file system, with their sums (target/package)
+                        build the release and pack it: Debian packages, a container image, its root
+                        file system, and checksums (target/package)
   picture [--binary PATH]
                         run `quorate ctl top` on a cluster under load and write its screen as an image
                         (docs/top.svg)
-  deny                  check where dependencies come from, and their licences
+  deny                  check the sources and licences of all dependencies
   release prepare VERSION
-                        write the version and its section of the changelog
+                        set the version and create its section in the changelog
   release [--binary PATH] [--into FOLDER]
-                        make what is published of this commit: packages, a bill of materials, the
-                        text of the tag, and the sums (target/release-files)
+                        build the files of a release from this commit: packages, a bill of materials,
+                        the text of the tag, and checksums (target/release-files)
   fuzz [TARGET] [--seconds N]
-                        run the fuzzer's targets, all or one, for so long each (60)
-  plants [NAME…] [--minutes N] [--first SEED]
-                        plant the defects of crates/sim/plants, one at a time, and print after how many
-                        seeds the simulator finds each (10 minutes at most)
-  generate              write the code that is generated from the .proto files
-  compare [ARGS]        race the server against Debian's etcd and print the ratios
+                        run one fuzz target or all, each for N seconds (60 by default)
+  plants [NAME…] [--minutes N] [--first SEED] [--threads N] [--theme NAME]
+                        apply the defects of crates/sim/plants one at a time, and print the number of
+                        seeds after which the simulator finds each (N minutes at most, 10 by default)
+  generate              generate code from the .proto files
+  compare [ARGS]        compare the speed of the server with Debian's etcd and print the ratios
 ";
 
 fn main() -> ExitCode {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
         protoc::run(&args)
     } else {
         match args.split_first() {
-            Some((chore, rest)) => run(chore, rest),
+            Some((command, rest)) => run(command, rest),
             None => Err(USAGE.to_owned()),
         }
     };
@@ -78,8 +78,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(chore: &str, args: &[String]) -> Outcome {
-    match chore {
+fn run(command: &str, args: &[String]) -> Outcome {
+    match command {
         "test" => test::run(args),
         "ci" => test::ci(args),
         "tidy" => tidy::run(args),
@@ -95,7 +95,7 @@ fn run(chore: &str, args: &[String]) -> Outcome {
         "generate" => {
             workspace::status(&mut workspace::cargo(&["run", "--package", "quorate-codegen"]))
         }
-        _ => Err(format!("unknown chore {chore}\n\n{USAGE}")),
+        _ => Err(format!("unknown command {command}\n\n{USAGE}")),
     }
 }
 

@@ -30,7 +30,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time that `ctl top` runs. Members time the round trips to their peers every 30 seconds.
 const WATCHED_SECS: u64 = 45;
 
-/// What `quorate bench` is called with.
+/// The arguments of `quorate bench`, one line for each process.
 const LOADS: [&str; 2] = [
     "kubernetes --keys 3000 --rate 300 --prefix /registry/",
     "put --keys 2000 --rate 150 --prefix /jobs/queue/",
@@ -38,7 +38,7 @@ const LOADS: [&str; 2] = [
 
 const MEMBERS: [&str; 3] = ["amsterdam", "berlin", "cordoba"];
 
-/// Processes that end with the chore.
+/// Processes that are killed when the command ends.
 struct Processes(Vec<Child>);
 
 impl Drop for Processes {
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     std::fs::create_dir_all(&folder).map_err(failed)?;
     let (mut processes, endpoints) = cluster(&program, &folder)?;
     wait_for_health(&program, &endpoints)?;
-    say("picture: the members serve");
+    say("picture: the members are ready");
     for load in LOADS {
         let mut command = Command::new(&program);
         command.arg("bench").args(load.split(' ')).args(["--duration", "120s"]);
@@ -137,7 +137,7 @@ fn wait_for_health(program: &Path, endpoints: &str) -> Outcome {
             return Ok(());
         };
         if begin.elapsed() > START_LIMIT {
-            return Err(format!("the members do not serve: {problem}"));
+            return Err(format!("the members are not healthy: {problem}"));
         }
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -1,13 +1,13 @@
-//! `plants`: the simulator is proven by what it catches.
+//! `plants` checks that the simulator finds planted defects.
 //!
-//! `crates/sim/plants` holds defects: each a patch against production code, with a header that says which
-//! invariant it breaks, and who relies on it. This chore plants them one at a time in a copy of the tree,
-//! builds the simulator there, and runs seeds until one fails or the time is up. A defect in code that the simulator
-//! does not run (ports, the proxy, tokens) names the tests that find it in a line `Found by: cargo test ...`, and those are run
-//! instead. The outcome of each is a row of the table in `docs/testing.md`, which is written there at once.
+//! `crates/sim/plants` contains the defects: patches against production code, whose headers name the violated invariant
+//! and the code that relies on it. This command applies one at a time to a copy of the source tree, builds the simulator
+//! there, and runs seeds until one fails or the time is up. The patch of a defect in code that the simulator does not
+//! run (ports, the proxy, tokens) has a line `Found by: cargo test ...`; these tests are then run instead. Each result
+//! is written to the table in `docs/testing.md` at once.
 //!
-//! The copy and what is built from it stay in the target folder, so that a plant costs the crates that it
-//! touches and those above, not the whole build.
+//! The copy and its build products stay in the target folder, so that the next plant recompiles only the crates that it
+//! changes and their dependents.
 
 mod copy;
 mod table;
@@ -23,67 +23,67 @@ use crate::sim::{PROFILE, PROGRAM};
 use crate::workspace::{output, root, target};
 use crate::{Outcome, say};
 
-/// Where the patches are, from the root.
+/// The folder of the patches, from the root of the repository.
 const FOLDER: &str = "crates/sim/plants";
 
-/// How long seeds are drawn for one plant, unless the command says otherwise.
+/// The default maximum time for one plant.
 const MINUTES: u64 = 10;
 
-/// More seeds than can be run in any time.
+/// More seeds than any run completes.
 const SEEDS: &str = "1000000000";
 
-/// How a line begins that tells of a seed which failed.
+/// The two fixed parts of a line that reports a failed seed.
 const FAILED: (&str, &str) = ("seed ", " fails: ");
 
-/// Where the table is, from the root.
+/// The page with the table, from the root of the repository.
 const TABLE: &str = "docs/testing.md";
 
-/// A defect to be planted.
+/// A planted defect.
 #[derive(Debug)]
 struct Plant {
     name: String,
     path: PathBuf,
     breaks: String,
-    /// The arguments of `cargo test` that select the tests which find the defect. Without them, the simulator finds it.
+    /// The arguments of `cargo test` that select the tests for this defect; `None` if the simulator finds it.
     tests: Option<Vec<String>>,
 }
 
-/// How a defect was found.
+/// A defect that was found.
 struct Found {
-    /// The seed of the simulator that failed. A defect that tests find has none.
+    /// The failed seed of the simulator; `None` if a test found the defect.
     seed: Option<u64>,
-    /// The failure that was reported, or the name of the test that failed.
-    said: String,
-    /// How long it took.
+    /// The reported failure, or the name of the failed test.
+    failure: String,
+    /// The time until the failure.
     time: Duration,
 }
 
-/// What the command asks for.
-struct Wanted {
+/// The options of the command.
+struct Options {
     names: Vec<String>,
     limit: Duration,
     first: u64,
     threads: String,
-    /// The only theme whose seeds are run, if any.
+    /// The theme to which seeds are restricted, if any.
     theme: Option<String>,
 }
 
-/// Plants all defects, or those that are named, and prints what the simulator says of each.
+/// Tries all plants, or the named ones, and prints a row for each.
 pub(crate) fn run(args: &[String]) -> Outcome {
-    let wanted = read(args)?;
+    let options = read(args)?;
     let mut plants = all(&root())?;
     let names: BTreeSet<String> = plants.iter().map(|plant| plant.name.clone()).collect();
-    if let Some(unknown) = wanted.names.iter().find(|name| plants.iter().all(|p| p.name != **name))
+    if let Some(unknown) = options.names.iter().find(|name| plants.iter().all(|p| p.name != **name))
     {
-        return Err(format!("there is no plant {unknown} in {FOLDER}"));
+        return Err(format!("unknown plant {unknown}: no such patch in {FOLDER}"));
     }
-    plants.retain(|plant| wanted.names.is_empty() || wanted.names.contains(&plant.name));
+    plants.retain(|plant| options.names.is_empty() || options.names.contains(&plant.name));
     let folder = target()?.join("plants");
     let mut missed = Vec::new();
     print(table::HEADER);
     for plant in &plants {
-        let found = try_plant(plant, &folder, &wanted)?;
-        let row = table::row(&plant.name, wanted.first, wanted.theme.as_deref(), found.as_ref());
+        let found = try_plant(plant, &folder, &options)?;
+        let row = table::row(&plant.name, options.first, options.theme.as_deref(), found.as_ref());
         print(&row);
         table::write(&root().join(TABLE), &names, &plant.name, &row)?;
         if found.is_none() {
@@ -99,34 +99,34 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-fn read(args: &[String]) -> Result<Wanted, String> {
+fn read(args: &[String]) -> Result<Options, String> {
     let limit = Duration::from_secs(60 * MINUTES);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut wanted =
-        Wanted { names: Vec::new(), limit, first: 1, threads: cores.to_string(), theme: None };
+    let mut options =
+        Options { names: Vec::new(), limit, first: 1, threads: cores.to_string(), theme: None };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         if arg == "--theme" {
-            wanted.theme = Some(args.next().ok_or("--theme needs a name")?.clone());
+            options.theme = Some(args.next().ok_or("--theme needs a name")?.clone());
             continue;
         }
         let mut number = || {
             let value = args.next().ok_or(format!("{arg} needs a number"))?;
-            value.parse::<u64>().map_err(|_| format!("{arg}: {value} is no number"))
+            value.parse::<u64>().map_err(|_| format!("{arg}: {value} is not a number"))
         };
         match arg.as_str() {
-            "--minutes" => wanted.limit = Duration::from_secs(60 * number()?),
-            "--first" => wanted.first = number()?,
-            "--threads" => wanted.threads = number()?.to_string(),
+            "--minutes" => options.limit = Duration::from_secs(60 * number()?),
+            "--first" => options.first = number()?,
+            "--threads" => options.threads = number()?.to_string(),
             name if name.starts_with('-') => return Err(format!("plants: unknown option {name}")),
-            name => wanted.names.push(name.to_owned()),
+            name => options.names.push(name.to_owned()),
         }
     }
-    Ok(wanted)
+    Ok(options)
 }
 
-/// Builds the simulator with the defect and runs it.
-fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Found>, String> {
+/// Applies the patch, and runs the simulator or the tests.
+fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<Found>, String> {
     let (tree, build) = (folder.join("tree"), folder.join("build"));
     copy::refresh(&root(), &tree)?;
     apply(&tree, &plant.path)?;
@@ -136,13 +136,13 @@ fn try_plant(plant: &Plant, folder: &Path, wanted: &Wanted) -> Result<Option<Fou
     }
     let mut command = cargo(&tree, &build);
     command.args(["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM]);
-    // Quietly: a defect may leave something unused.
+    // Warnings are not printed: a defect may leave code unused.
     output(&mut command).map_err(|why| format!("{}: {why}", plant.name))?;
     let mut simulator = Command::new(build.join(PROFILE).join(PROGRAM));
-    simulator.args(["--first", &wanted.first.to_string(), "--seeds", SEEDS]);
-    simulator.args(["--threads", &wanted.threads]);
-    simulator.args(wanted.theme.iter().flat_map(|theme| ["--theme", theme]));
-    run_until_failure(&mut simulator, wanted.limit)
+    simulator.args(["--first", &options.first.to_string(), "--seeds", SEEDS]);
+    simulator.args(["--threads", &options.threads]);
+    simulator.args(options.theme.iter().flat_map(|theme| ["--theme", theme]));
+    run_until_failure(&mut simulator, options.limit)
 }
 
 fn cargo(tree: &Path, build: &Path) -> Command {
@@ -152,8 +152,8 @@ fn cargo(tree: &Path, build: &Path) -> Command {
     command
 }
 
-/// Builds the server and the tests with the defect, and runs the tests that find it. They must run, and one must fail:
-/// a filter that selects no test is an error, as is code that does not compile.
+/// Builds the server and the tests with the defect, and runs the selected tests. Returns `None` if none of them fails.
+/// It is an error if the filter selects no test, or if the code does not compile.
 fn run_tests(
     name: &str,
     tests: &[String],
@@ -166,61 +166,63 @@ fn run_tests(
     let run = cargo(tree, build).env("QUORATE_BIN", server).arg("test").args(tests).output();
     let run = run.map_err(|error| failed(error.to_string()))?;
     let text = String::from_utf8_lossy(&run.stdout);
-    let Some(said) = read_failed_test(&text) else {
+    let Some(failure) = read_failed_test(&text) else {
         let ran = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok"));
         return match ran.count() {
             0 => Err(failed(format!("cargo test {} ran no test", tests.join(" ")))),
             _ => Ok(None),
         };
     };
-    Ok(Some(Found { seed: None, said, time: start.elapsed() }))
+    Ok(Some(Found { seed: None, failure, time: start.elapsed() }))
 }
 
-/// Returns the name of the first test that failed, from what `cargo test` prints.
+/// Returns the name of the first failed test in the output of `cargo test`.
 fn read_failed_test(text: &str) -> Option<String> {
     let mut failed = text.lines().filter_map(|line| line.strip_suffix(" ... FAILED"));
     failed.find_map(|line| line.strip_prefix("test ")).map(str::to_owned)
 }
 
-/// Runs the simulator until it tells of a seed that failed, or the time is up.
+/// Runs the simulator until it reports a failed seed, or the time is up.
 fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<Found>, String> {
     let failed = |error: std::io::Error| format!("{PROGRAM}: {error}");
     simulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = simulator.spawn().map_err(failed)?;
-    let stdout = process.stdout.take().expect("it is piped");
+    let stdout = process.stdout.take().expect("standard output is piped");
     let start = Instant::now();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
         let found = lines.filter_map(|line| read_failure(&line)).next();
-        // Nobody listens any more once the time is up.
-        drop(tell.send(found));
+        // The receiver is gone if the time is up.
+        drop(sender.send(found));
     });
-    let found = told.recv_timeout(limit);
+    let found = receiver.recv_timeout(limit);
     drop(process.kill());
     process.wait().map_err(failed)?;
     match found {
-        Ok(Some((seed, said))) => Ok(Some(Found { seed: Some(seed), said, time: start.elapsed() })),
-        Ok(None) => Err(format!("{PROGRAM} ended early and reported no seed that fails")),
+        Ok(Some((seed, failure))) => {
+            Ok(Some(Found { seed: Some(seed), failure, time: start.elapsed() }))
+        }
+        Ok(None) => Err(format!("{PROGRAM} ended early and reported no failed seed")),
         Err(_) => Ok(None),
     }
 }
 
-/// Reads a line that tells of a seed which failed.
+/// Parses a line that reports a failed seed.
 fn read_failure(line: &str) -> Option<(u64, String)> {
-    let (seed, said) = line.strip_prefix(FAILED.0)?.split_once(FAILED.1)?;
-    Some((seed.parse().ok()?, said.to_owned()))
+    let (seed, failure) = line.strip_prefix(FAILED.0)?.split_once(FAILED.1)?;
+    Some((seed.parse().ok()?, failure.to_owned()))
 }
 
-/// Changes the copy. It lies in a folder of a repository, of which `git` is to know nothing.
+/// Applies a patch to the copy. The copy may lie inside a repository, which `git` must not find.
 fn apply(tree: &Path, patch: &Path) -> Outcome {
-    let ceiling = tree.parent().expect("the copy lies in a folder");
+    let ceiling = tree.parent().expect("the copy has a parent folder");
     let mut git = Command::new("git");
     git.current_dir(tree).env("GIT_CEILING_DIRECTORIES", ceiling).arg("apply").arg(patch);
     output(&mut git).map(drop)
 }
 
-/// All plants, by name.
+/// Reads all plants, sorted by name.
 fn all(root: &Path) -> Result<Vec<Plant>, String> {
     let folder = root.join(FOLDER);
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -242,8 +244,9 @@ fn plant(path: PathBuf) -> Result<Plant, String> {
         let mut line = text.lines().take_while(|line| !line.starts_with("--- "));
         line.find_map(|line| line.strip_prefix(key)).map(str::to_owned)
     };
-    let required =
-        |key: &str| header(key).ok_or(format!("{FOLDER}/{name}.patch: no line begins `{key}`"));
+    let required = |key: &str| {
+        header(key).ok_or(format!("{FOLDER}/{name}.patch: no line begins with `{key}`"))
+    };
     let breaks = required("Breaks: ")?;
     required("Relied on by: ")?;
     let tests = header("Found by: cargo test ");
@@ -251,7 +254,7 @@ fn plant(path: PathBuf) -> Result<Plant, String> {
     Ok(Plant { name, path, breaks, tests })
 }
 
-/// Says which plants are no longer fit to be planted: they have to follow the code.
+/// Reports plants whose patch does not apply, and differences between the table and the patches.
 pub(crate) fn check(root: &Path) -> Vec<String> {
     let plants = match all(root) {
         Ok(plants) => plants,
@@ -260,19 +263,22 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     let mut complaints = Vec::new();
     let text = std::fs::read_to_string(root.join(TABLE)).unwrap_or_default();
     if !table::names(&text).iter().eq(plants.iter().map(|plant| &plant.name)) {
-        complaints.push(format!("{TABLE}: the table of plants is not of those in {FOLDER}"));
+        complaints.push(format!(
+            "{TABLE}: the table of plants does not have exactly one row for each patch in {FOLDER}"
+        ));
     }
     for plant in plants {
         let mut git = Command::new("git");
         git.current_dir(root).args(["apply", "--check"]).arg(&plant.path);
         if let Err(why) = output(&mut git) {
-            complaints.push(format!("{FOLDER}/{}.patch: does not apply: {why}", plant.name));
+            complaints
+                .push(format!("{FOLDER}/{}.patch: the patch does not apply: {why}", plant.name));
         }
     }
     complaints
 }
 
-#[expect(clippy::print_stdout, reason = "the table is the chore's answer")]
+#[expect(clippy::print_stdout, reason = "the table is the output of the command")]
 fn print(line: &str) {
     println!("{line}");
 }
@@ -282,13 +288,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plant_applies_says_what_it_breaks_and_has_its_row() {
+    fn every_plant_applies_and_has_a_header_and_a_row() {
         assert_eq!(check(&root()), Vec::<String>::new());
-        assert!(all(&root()).unwrap().len() >= 31, "one for each invariant, and six of old");
+        assert!(
+            all(&root()).unwrap().len() >= 31,
+            "there is a plant for each invariant, and there are six older ones"
+        );
     }
 
     #[test]
-    fn a_seed_that_failed_is_read_from_its_line() {
+    fn a_failed_seed_is_parsed() {
         let found = read_failure("seed 17 fails: RealTime: a|b").unwrap();
         assert_eq!(found, (17, "RealTime: a|b".to_owned()));
         assert!(read_failure("17 seeds, 0.1 cluster-hours, 0 failures").is_none());
@@ -296,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_test_is_read_from_the_output_of_cargo_test() {
+    fn a_failed_test_is_parsed_from_the_output_of_cargo_test() {
         let text = "running 2 tests\ntest a::good ... ok\ntest b::bad ... FAILED\n";
         assert_eq!(read_failed_test(text), Some("b::bad".to_owned()));
         assert_eq!(read_failed_test("test a::good ... ok\n"), None);
     }
 
     #[test]
-    fn the_simulator_is_stopped_when_it_has_failed_or_its_time_is_up() {
+    fn the_simulator_is_stopped_after_a_failure_or_when_the_time_is_up() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -318,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read() {
+    fn options_are_parsed() {
         let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>();
         let given =
             args(&["a", "--minutes", "3", "--first", "9", "--threads", "1", "--theme", "Leases"]);
-        let wanted = read(&given).unwrap();
-        assert_eq!(wanted.names, ["a"]);
-        assert_eq!((wanted.limit.as_secs(), wanted.first, &wanted.threads[..]), (180, 9, "1"));
-        assert_eq!(wanted.theme.as_deref(), Some("Leases"));
+        let options = read(&given).unwrap();
+        assert_eq!(options.names, ["a"]);
+        assert_eq!((options.limit.as_secs(), options.first, &options.threads[..]), (180, 9, "1"));
+        assert_eq!(options.theme.as_deref(), Some("Leases"));
         assert!(read(&args(&["--minutes"])).is_err());
         assert!(read(&args(&["--hours", "1"])).is_err());
     }

@@ -48,7 +48,7 @@ const KEYRINGS: [&str; 2] = [
 ];
 
 /// Prints the directory with the suite's binaries, or the reason why there is none.
-#[expect(clippy::print_stdout, reason = "the directory is the chore's answer")]
+#[expect(clippy::print_stdout, reason = "the directory is the output of the command")]
 pub(crate) fn run(args: &[String]) -> Outcome {
     let suite = args.first().map_or(DEFAULT_SUITE, String::as_str);
     if suite == "patroni" {
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// The notice about skipped tests.
 pub(crate) fn skipped(why: &str) -> String {
-    format!("provision: no real etcd here, interop tests are skipped: {why}")
+    format!("provision: etcd is not available, the interoperability tests are skipped: {why}")
 }
 
 /// The directory with `etcd`, `etcdctl` and `etcdutl` of a Debian suite. It is downloaded if it does not exist.

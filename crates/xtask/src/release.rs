@@ -39,7 +39,7 @@ fn prepare(version: &str) -> Outcome {
     check_unchanged()?;
     let present = env!("CARGO_PKG_VERSION");
     if numbers(version)? < numbers(present)? || is_tagged(version)? {
-        return Err(format!("{version} is not newer than {present}, or there is a tag of it"));
+        return Err(format!("{version} is not newer than {present}, or it has a tag already"));
     }
     let date = output(Command::new("date").args(["-u", "+%F"]))?;
     edit("CHANGELOG.md", |text| changelog::release(text, version, date.trim()))?;
@@ -50,8 +50,8 @@ fn prepare(version: &str) -> Outcome {
     // The lock file contains the versions of the workspace's packages.
     status(&mut cargo(&["update", "--workspace", "--offline"]))?;
     say(&format!(
-        "read the changelog once more, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
-         Then `cargo xtask release` makes what is published."
+        "read the changelog again, run `cargo xtask ci`, and commit this as `Release {version}`.\n\
+         Then `cargo xtask release` builds the files to publish."
     ));
     Ok(())
 }
@@ -69,7 +69,7 @@ fn make(args: &[String]) -> Outcome {
     let changelog = fs::read_to_string(&changelog)
         .map_err(|error| format!("{}: {error}", changelog.display()))?;
     let section = changelog::section(&changelog, version).ok_or_else(|| {
-        format!("CHANGELOG.md has no section of {version}: `cargo xtask release prepare {version}` first")
+        format!("CHANGELOG.md has no section for {version}: run `cargo xtask release prepare {version}` first")
     })?;
     deny::run()?;
     let all = dependencies::all()?;
@@ -81,7 +81,7 @@ fn make(args: &[String]) -> Outcome {
     package::write(&folder, &package::with_sums(files))?;
     let shown = folder.display();
     say(&format!(
-        "{summary}made in {shown}. To publish it:\n  \
+        "{summary}built in {shown}. To publish:\n  \
          git tag --sign v{version} --file {shown}/quorate-{version}.tag.txt\n  git push origin v{version}"
     ));
     Ok(())
@@ -91,7 +91,9 @@ fn make(args: &[String]) -> Outcome {
 fn numbers(version: &str) -> Result<[u64; 3], String> {
     let parts: Vec<_> =
         version.split('.').map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
-    parts.try_into().map_err(|_| format!("{version}: a version is three numbers, like 1.2.3"))
+    parts
+        .try_into()
+        .map_err(|_| format!("{version}: a version must be three numbers, such as 1.2.3"))
 }
 
 fn git(args: &[&str]) -> Result<String, String> {
@@ -103,7 +105,7 @@ fn check_unchanged() -> Outcome {
     if changes.is_empty() {
         return Ok(());
     }
-    Err(format!("there are changes that are not committed:\n{}", changes.trim_end()))
+    Err(format!("there are uncommitted changes:\n{}", changes.trim_end()))
 }
 
 fn is_tagged(version: &str) -> Result<bool, String> {

@@ -11,7 +11,7 @@ pub(crate) const PROFILE: &str = "sim";
 /// The simulator, a binary of `quorate-sim`.
 pub(crate) const PROGRAM: &str = "quorate-simulate";
 
-/// How many minutes `test` runs seeds: always the same ones, from the first on, as many as the machine
+/// The time limit of `test`, in minutes. It always runs the same seeds, from the first on, as many as the machine
 /// completes.
 const TEST_MINUTES: &str = "2";
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 }
 
 /// Runs seeds within the time limit of `test`.
-pub(crate) fn run_for_a_while() -> Outcome {
+pub(crate) fn run_limited() -> Outcome {
     let limits = ["--minutes", TEST_MINUTES, "--seeds", TEST_SEEDS, "--until-failure"];
     status(simulator()?.args(limits))
 }

@@ -35,11 +35,11 @@ struct Reading {
 
 impl Tally {
     /// Runs `cargo test` with arguments for the tests, and counts the results.
-    #[expect(clippy::print_stdout, reason = "what the tests say goes on to whoever asked for them")]
+    #[expect(clippy::print_stdout, reason = "the output of the tests is passed on to the user")]
     pub(crate) fn run(&mut self, command: &mut Command, args: &[&str]) -> Outcome {
         command.arg("--").arg("--show-output").args(args).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        let output = process.stdout.take().expect("standard output was asked for");
+        let output = process.stdout.take().expect("standard output is piped");
         let (mut reading, mut results) = (Reading::default(), 0);
         for line in BufReader::new(output).split(b'\n') {
             let line = line.map_err(|error| format!("{command:?}: {error}"))?;
@@ -123,7 +123,7 @@ successes:
 failures:
 
 ---- c stdout ----
-skipped: what a failing test says is no skip
+skipped: this line of a failing test does not count
 
 failures:
     c

@@ -34,7 +34,7 @@ const MATERIAL: [(&str, &str); 4] = [
 const ETCD: &str = "etcd";
 const PROMTOOL: &str = "promtool";
 
-/// The place of tests whose clients use a proxy.
+/// The value of `QUORATE_CLUSTER` for tests whose clients use a proxy.
 const PROXY: &str = "proxy";
 
 /// The tests of the short form: those in which the proxy does more than forward. Run all with
@@ -52,7 +52,7 @@ const BY_PROXY: [&str; 9] = [
     "::etcd",
 ];
 
-/// The place of tests whose connections go through a gateway.
+/// The value of `QUORATE_CLUSTER` for tests whose connections go through a gateway.
 const GATEWAY: &str = "gateway";
 
 /// The tests of the short form: long streams, connections that end in different ways, and large amounts of
@@ -60,12 +60,12 @@ const GATEWAY: &str = "gateway";
 const BY_GATEWAY: [&str; 7] =
     ["watch_flow::", "http::", "websocket::", "grpc_edge::", "lease::", "--skip", "::etcd"];
 
-/// The heading for a repeated run.
-fn told(place: &str) -> String {
+/// The heading of a repeated run.
+fn heading(place: &str) -> String {
     match place {
-        PROXY => "the black-box tests again, by way of a proxy".to_owned(),
-        GATEWAY => "the black-box tests again, by way of a gateway".to_owned(),
-        _ => format!("the black-box tests again, at the {place} of three"),
+        PROXY => "the black-box tests again, through a proxy".to_owned(),
+        GATEWAY => "the black-box tests again, through a gateway".to_owned(),
+        _ => format!("the black-box tests again, at the {place} of three members"),
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let mut tally = Tally::default();
     // All packages run, even if an early one fails.
     let mut outcome = tally.run(
-        &mut material.given_to(cargo(&[
+        &mut material.passed_to(cargo(&[
             "test",
             "--workspace",
             "--exclude",
@@ -91,16 +91,16 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         &[],
     );
 
-    outcome = outcome.and(sim::run_for_a_while());
+    outcome = outcome.and(sim::run_limited());
 
     let mut black_box = |args: &[&str], place: Option<&str>, is_secured: bool, filters: &[&str]| {
         let args = [&["test", "--package", BLACK_BOX, "--no-fail-fast"], args].concat();
-        let mut command = material.given_to(cargo(&args));
+        let mut command = material.passed_to(cargo(&args));
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             command.env("RUST_TEST_THREADS", BLACK_BOX_THREADS);
         }
         if let Some(place) = place {
-            say(&told(place));
+            say(&heading(place));
             command.env("QUORATE_CLUSTER", place);
         }
         if is_secured {
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         tally.run(&mut command, filters)
     };
     outcome = outcome.and(black_box(&["--tests"], None, false, &filters));
-    // To a client a cluster looks like one store. The long form verifies this with etcd as well.
+    // To a client, a cluster must look like a single member. The long form verifies this with etcd as well.
     let ours = ["quorate", "--skip", "_to_etcd"];
     let filters = if filters.is_empty() && !long { &ours[..] } else { &filters };
     let part = |of_short: &'static [&'static str]| if filters == ours { of_short } else { filters };
@@ -154,13 +154,13 @@ impl Material {
         let server = target()?.join("blackbox").join("quorate");
         let etcd = etcd(required.contains(&ETCD))?;
         let patroni = provision::patroni().inspect_err(|why| {
-            say(&format!("provision: no Patroni here, its test is skipped: {why}"));
+            say(&format!("provision: Patroni is not available, its test is skipped: {why}"));
         });
         let promtool = promtool(required.contains(&PROMTOOL))?;
         Ok(Self { protoc, server, etcd, patroni: patroni.ok(), promtool, is_long })
     }
 
-    fn given_to(&self, mut command: Command) -> Command {
+    fn passed_to(&self, mut command: Command) -> Command {
         command.env("PROTOC", &self.protoc).env("QUORATE_BIN", &self.server);
         if let Some(folder) = &self.etcd {
             command.env("ETCD_BIN_DIR", folder);
@@ -179,7 +179,7 @@ impl Material {
 }
 
 /// Prints the skipped tests as the last lines, after success and failure alike.
-#[expect(clippy::print_stdout, reason = "the summary is the chore's answer")]
+#[expect(clippy::print_stdout, reason = "the summary is the output of the command")]
 fn conclude(has_passed: bool, summary: String) -> Outcome {
     if !has_passed {
         return Err(summary);
@@ -192,7 +192,9 @@ fn conclude(has_passed: bool, summary: String) -> Outcome {
 fn required(list: &str) -> Result<Vec<&'static str>, String> {
     let named = |name: &str| {
         let mut known = MATERIAL.iter().map(|(known, _)| *known).chain([deny::ADVISORIES]);
-        known.find(|known| *known == name).ok_or(format!("QUORATE_REQUIRE: there is no {name}"))
+        known
+            .find(|known| *known == name)
+            .ok_or(format!("QUORATE_REQUIRE: unknown material {name}"))
     };
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(named).collect()
 }
@@ -205,7 +207,7 @@ fn check_material(required: &[&str]) -> Outcome {
         let is_fetched = [ETCD, PROMTOOL].contains(&name) && path.is_none();
         if required.contains(&name) && !is_there && !is_fetched {
             return Err(format!(
-                "{name} is required (QUORATE_REQUIRE), and {variable} names no such file or folder"
+                "{name} is required (QUORATE_REQUIRE), but {variable} is not the path of an existing file or folder"
             ));
         }
     }
@@ -240,7 +242,7 @@ fn promtool(is_required: bool) -> Result<Option<PathBuf>, String> {
         Err(why) if is_required => Err(format!("promtool is required (QUORATE_REQUIRE): {why}")),
         Err(why) => {
             say(&format!(
-                "provision: no promtool here, the test of the alert rules is skipped: {why}"
+                "provision: promtool is not available, the test of the alert rules is skipped: {why}"
             ));
             Ok(None)
         }
@@ -271,9 +273,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_required_is_known_by_name() {
+    fn required_material_is_parsed() {
         assert_eq!(required("golden, etcd").unwrap(), ["golden", "etcd"]);
         assert_eq!(required("").unwrap(), Vec::<&str>::new());
-        assert!(required("gold").unwrap_err().contains("there is no gold"));
+        assert!(required("gold").unwrap_err().contains("unknown material gold"));
     }
 }

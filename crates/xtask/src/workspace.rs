@@ -1,4 +1,4 @@
-//! Where things are, and how chores run other programs.
+//! Paths of the repository, and the execution of other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub(crate) fn root() -> PathBuf {
     manifest.ancestors().nth(2).expect("xtask lives in crates/xtask").to_owned()
 }
 
-/// The directory that cargo builds into, which is also where chores keep what they fetch.
+/// The build directory of cargo, which also contains the files that commands download.
 pub(crate) fn target() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     // `<target>/<profile>/xtask`
@@ -17,14 +17,14 @@ pub(crate) fn target() -> Result<PathBuf, String> {
     Ok(target.to_owned())
 }
 
-/// The cargo that started this program.
+/// The cargo that started this program, with arguments.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(args);
     command
 }
 
-/// Runs a program with the terminal as its own; anything but success is an error that names it.
+/// Runs a program in the terminal of this one. If it fails, the error contains its command line.
 pub(crate) fn status(command: &mut Command) -> Result<(), String> {
     let line = shown(command);
     match command.status() {
@@ -34,12 +34,12 @@ pub(crate) fn status(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs a program quietly and returns what it printed; its complaints become the error.
+/// Runs a program, and returns its standard output. If it fails, the error contains its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     output_bytes(command).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The same, of a program that need not print text.
+/// Like [`output`], for a program whose output may be binary.
 pub(crate) fn output_bytes(command: &mut Command) -> Result<Vec<u8>, String> {
     let line = shown(command);
     match command.output() {

@@ -11,8 +11,8 @@ use super::server::{Programs, Proxy, Server, Side};
 use super::service::{Service, USER, number, user_name};
 
 /// The timeout for electing a leader, and for a member to catch up.
-const PATIENCE: Duration = Duration::from_secs(300);
-const LOOK: Duration = Duration::from_millis(50);
+const TIMEOUT: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Running members.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Cluster {
     /// Waits for a leader, and returns it.
     pub(super) fn leader(&self) -> Result<Position, String> {
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             for (position, member) in self.members.iter().enumerate() {
                 // A stopped member is no leader, and a member that does not answer is asked again.
                 if member.pid().is_some()
@@ -86,9 +86,9 @@ impl Cluster {
                     return Ok(position);
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("no member leads after {} s", PATIENCE.as_secs()))
+        Err(format!("no member leads after {} s", TIMEOUT.as_secs()))
     }
 
     /// A running follower.
@@ -124,10 +124,10 @@ impl Cluster {
     }
 
     /// Waits until a member has applied what the leader had applied at the time of the call.
-    pub(super) fn wait_until_in_step(&self, position: Position) -> Result<(), String> {
+    pub(super) fn wait_until_caught_up(&self, position: Position) -> Result<(), String> {
         let applied = |status: &Value| number(status, "/raftAppliedIndex");
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             // A client would wait for seconds for a member that does not listen.
             if self.members[position].listens() {
                 let leader = self.members[self.leader()?].service().status()?;
@@ -136,9 +136,9 @@ impl Cluster {
                     return Ok(());
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
-        Err(format!("the member is not in step after {} s", PATIENCE.as_secs()))
+        Err(format!("the member has not caught up after {} s", TIMEOUT.as_secs()))
     }
 }
 

@@ -81,7 +81,7 @@ fn kill_leader(cluster: &mut Cluster) -> Result<f64, String> {
         return Err(format!("the longest silence began {:.3} s after the kill", began - killed_at));
     }
     cluster.member(leader).run()?;
-    cluster.wait_until_in_step(leader)?;
+    cluster.wait_until_caught_up(leader)?;
     Ok(ended - killed_at)
 }
 
@@ -142,7 +142,7 @@ fn catch_up(programs: &Programs, options: &Options) -> Result<[Row; 2], String> 
             )
         },
         Row::of_pairs(
-            "from its start until it is in step",
+            "from its start until it has caught up",
             "s",
             &figures(|back| back.seconds),
             None,
@@ -192,7 +192,7 @@ fn come_back(
     let puts = service.bench_in_background(&[probe, &["--duration", "600s"]].concat())?;
     let start = Instant::now();
     cluster.member(away).spawn()?;
-    cluster.wait_until_in_step(away)?;
+    cluster.wait_until_caught_up(away)?;
     let seconds = start.elapsed().as_secs_f64();
     Ok((seconds, checked(puts.finish()?)?))
 }

@@ -24,7 +24,7 @@ const PROBE: [&str; 5] = ["put", "--clients", "10", "--rate", "200"];
 
 /// The figures of one sequence.
 #[derive(Clone, Copy, Debug, Default)]
-struct Life {
+struct Figures {
     loaded_bytes: f64,
     overwritten_bytes: f64,
     restarted_bytes: f64,
@@ -44,45 +44,45 @@ pub(super) fn run(programs: &Programs, options: &Options) -> Result<Vec<Row>, St
     if !NAMES.iter().any(|name| options.wants(name)) {
         return Ok(Vec::new());
     }
-    let mut lives = Vec::new();
+    let mut sequences = Vec::new();
     for pair in 1..=options.pairs {
-        say(&format!("compare: life {pair} of {}", options.pairs));
+        say(&format!("compare: sequence {pair} of {}", options.pairs));
         let [etcd, quorate] = &programs.sides;
-        lives.push([
-            live(Server::start(etcd, programs)?, options)?,
-            live(Server::start(quorate, programs)?, options)?,
+        sequences.push([
+            run_sequence(Server::start(etcd, programs)?, options)?,
+            run_sequence(Server::start(quorate, programs)?, options)?,
         ]);
     }
-    Ok(rows(&lives, options))
+    Ok(rows(&sequences, options))
 }
 
-fn live(mut server: Server, options: &Options) -> Result<Life, String> {
-    let mut life = Life::default();
+fn run_sequence(mut server: Server, options: &Options) -> Result<Figures, String> {
+    let mut figures = Figures::default();
     let keys = options.amount(KEYS).to_string();
     let fill = ["fill", "--order", "random", "--keys", &keys, "--clients", "1000"];
     checked(server.service().bench(&fill)?)?;
-    life.loaded_bytes = server.resident_bytes()?;
+    figures.loaded_bytes = server.resident_bytes()?;
     if options.wants("memory") || options.wants("compaction") || options.wants("defrag") {
         let again = [&fill[..], &["--seed", "2"]].concat();
         checked(server.service().bench(&again)?)?;
-        life.overwritten_bytes = server.resident_bytes()?;
+        figures.overwritten_bytes = server.resident_bytes()?;
     }
     if options.wants("memory") || options.wants("restart") {
         server.stop()?;
-        life.restart_seconds = server.run()?.as_secs_f64();
-        life.restarted_bytes = server.resident_bytes()?;
+        figures.restart_seconds = server.run()?.as_secs_f64();
+        figures.restarted_bytes = server.resident_bytes()?;
     }
     if options.wants("walk") {
-        (life.first_page_us, life.last_page_us) = walk(&server.service(), options)?;
+        (figures.first_page_us, figures.last_page_us) = walk(&server.service(), options)?;
     }
     if options.wants("compaction") || options.wants("defrag") {
-        compact(&server.service(), &keys, &mut life)?;
+        compact(&server.service(), &keys, &mut figures)?;
     }
     if options.wants("defrag") {
-        defragment(&server.service(), &keys, &mut life)?;
+        defragment(&server.service(), &keys, &mut figures)?;
     }
     server.stop()?;
-    Ok(life)
+    Ok(figures)
 }
 
 /// The cost of a page at the beginning of a walk and at its end.
@@ -101,24 +101,24 @@ fn walk(service: &Service, options: &Options) -> Result<(f64, f64), String> {
 }
 
 /// Compacts all superseded revisions during puts.
-fn compact(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
+fn compact(service: &Service, keys: &str, figures: &mut Figures) -> Result<(), String> {
     let probe = [&PROBE[..], &["--keys", keys]].concat();
     let idle = checked(service.bench(&[&probe[..], &["--duration", "10s"]].concat())?)?;
-    life.idle_p99_ms = number(&idle, "/latency_us/p99") / 1e3;
+    figures.idle_p99_ms = number(&idle, "/latency_us/p99") / 1e3;
     let put_cpu_us = number(&idle, "/servers/0/cpu_us_per_operation");
     let revision = number(&service.status()?, "/header/revision").to_string();
     let meanwhile = [&probe[..], &["--duration", "600s"]].concat();
     let puts = service.bench_in_background(&meanwhile)?;
     service.ctl(&["compaction", &revision, "--physical"])?;
     let puts = checked(puts.finish()?)?;
-    life.compaction_p99_ms = number(&puts, "/latency_us/p99") / 1e3;
+    figures.compaction_p99_ms = number(&puts, "/latency_us/p99") / 1e3;
     let of_puts = put_cpu_us * number(&puts, "/count") / 1e6;
-    life.compaction_cpu_seconds = number(&puts, "/servers/0/cpu_seconds") - of_puts;
+    figures.compaction_cpu_seconds = number(&puts, "/servers/0/cpu_seconds") - of_puts;
     Ok(())
 }
 
 /// Defragments during puts.
-fn defragment(service: &Service, keys: &str, life: &mut Life) -> Result<(), String> {
+fn defragment(service: &Service, keys: &str, figures: &mut Figures) -> Result<(), String> {
     let before = number(&service.status()?, "/dbSize") / 1e6;
     let meanwhile = [&PROBE[..], &["--keys", keys, "--duration", "600s"]].concat();
     let puts = service.bench_in_background(&meanwhile)?;
@@ -126,22 +126,22 @@ fn defragment(service: &Service, keys: &str, life: &mut Life) -> Result<(), Stri
     service.ctl(&["defrag"])?;
     let took = start.elapsed().as_secs_f64();
     let puts = checked(puts.finish()?)?;
-    life.defrag_longest_put_ms = number(&puts, "/latency_us/max") / 1e3;
+    figures.defrag_longest_put_ms = number(&puts, "/latency_us/max") / 1e3;
     let status = service.status()?;
     let (after, used) = (number(&status, "/dbSize") / 1e6, number(&status, "/dbSizeInUse") / 1e6);
-    life.file_slack = after / used;
+    figures.file_slack = after / used;
     say(&format!(
         "compare: defragmented in {took:.2} s, from {before:.0} MB to {after:.0}, {used:.0} in use"
     ));
     Ok(())
 }
 
-fn rows(lives: &[[Life; 2]], options: &Options) -> Vec<Row> {
-    let pairs = |figure: fn(&Life) -> f64| -> Vec<(f64, f64)> {
-        lives.iter().map(|[etcd, quorate]| (figure(etcd), figure(quorate))).collect()
+fn rows(sequences: &[[Figures; 2]], options: &Options) -> Vec<Row> {
+    let pairs = |figure: fn(&Figures) -> f64| -> Vec<(f64, f64)> {
+        sequences.iter().map(|[etcd, quorate]| (figure(etcd), figure(quorate))).collect()
     };
-    let ours = |figure: fn(&Life) -> f64| {
-        median(lives.iter().map(|[_, quorate]| figure(quorate)).collect())
+    let ours = |figure: fn(&Figures) -> f64| {
+        median(sequences.iter().map(|[_, quorate]| figure(quorate)).collect())
     };
     let keys = if options.quick { "200k keys" } else { "1 M keys" };
     let mut rows = Vec::new();
@@ -149,16 +149,16 @@ fn rows(lives: &[[Life; 2]], options: &Options) -> Vec<Row> {
         let memory = |when: &str, figure| {
             Row::of_pairs(format!("memory, {keys}, {when}"), "MB", &pairs(figure), 0.5)
         };
-        rows.push(memory("loaded", |life| life.loaded_bytes / 1e6));
-        rows.push(memory("all overwritten", |life| life.overwritten_bytes / 1e6));
-        rows.push(memory("after a restart", |life| life.restarted_bytes / 1e6));
+        rows.push(memory("loaded", |figures| figures.loaded_bytes / 1e6));
+        rows.push(memory("all overwritten", |figures| figures.overwritten_bytes / 1e6));
+        rows.push(memory("after a restart", |figures| figures.restarted_bytes / 1e6));
     }
     if options.wants("restart") {
         let work = format!("restart to serving, {keys}");
-        rows.push(Row::of_pairs(work, "s", &pairs(|life| life.restart_seconds), 0.25));
+        rows.push(Row::of_pairs(work, "s", &pairs(|figures| figures.restart_seconds), 0.25));
     }
     if options.wants("walk") {
-        let growth = |life: &Life| life.last_page_us / life.first_page_us;
+        let growth = |figures: &Figures| figures.last_page_us / figures.first_page_us;
         rows.push(Row {
             measured: ours(growth),
             target: Some(1.1),
@@ -171,9 +171,9 @@ fn rows(lives: &[[Life; 2]], options: &Options) -> Vec<Row> {
         });
     }
     if options.wants("compaction") {
-        let cpu = pairs(|life| life.compaction_cpu_seconds);
+        let cpu = pairs(|figures| figures.compaction_cpu_seconds);
         rows.push(Row::of_pairs(format!("compaction, {keys} superseded, CPU"), "s", &cpu, 0.15));
-        let slowdown = |life: &Life| life.compaction_p99_ms / life.idle_p99_ms;
+        let slowdown = |figures: &Figures| figures.compaction_p99_ms / figures.idle_p99_ms;
         rows.push(Row {
             measured: ours(slowdown),
             target: Some(2.0),
@@ -181,14 +181,14 @@ fn rows(lives: &[[Life; 2]], options: &Options) -> Vec<Row> {
         });
     }
     if options.wants("defrag") {
-        let longest = |life: &Life| life.defrag_longest_put_ms;
+        let longest = |figures: &Figures| figures.defrag_longest_put_ms;
         rows.push(Row {
             measured: ours(longest),
             target: Some(50.0),
             is_ratio: false,
             ..Row::of_pairs("longest put during defragmentation", "ms", &pairs(longest), 0.0)
         });
-        let slack = |life: &Life| life.file_slack;
+        let slack = |figures: &Figures| figures.file_slack;
         rows.push(Row {
             measured: ours(slack),
             target: Some(1.1),

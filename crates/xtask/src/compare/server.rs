@@ -19,11 +19,11 @@ use crate::workspace::{output, target};
 /// A quota large enough for every case.
 const QUOTA_BYTES: &str = "8589934592";
 /// The timeout for starting to serve, and for stopping.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// The range of ports for servers.
 const PORTS: Range<u16> = 20_000..30_000;
 const PORTS_COUNT: u16 = PORTS.end - PORTS.start;
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One of the two compared programs.
 #[derive(Clone, Debug)]
@@ -129,7 +129,8 @@ impl Server {
 
     /// Makes it require client certificates from its next start on.
     pub(super) fn secure(&mut self) -> Result<(), String> {
-        let folder = self.tools.certificates.clone().ok_or("no certificates have been made")?;
+        let folder =
+            self.tools.certificates.clone().ok_or("no certificates have been generated")?;
         self.secured = Some((folder, free_address()?));
         Ok(())
     }
@@ -194,10 +195,10 @@ impl Server {
             if let Ok(Some(status)) = process.try_wait() {
                 return Err(format!("{name} ended before it served: {status}"));
             }
-            if start.elapsed() > PATIENCE {
-                return Err(format!("{name} does not serve after {} s", PATIENCE.as_secs()));
+            if start.elapsed() > TIMEOUT {
+                return Err(format!("{name} does not serve after {} s", TIMEOUT.as_secs()));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
@@ -219,11 +220,11 @@ impl Server {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         output(Command::new("kill").arg(process.id().to_string()))?;
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < TIMEOUT {
             if process.try_wait().map_err(|error| error.to_string())?.is_some() {
                 return Ok(());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         // It has not ended within the timeout.
         drop(process.kill());
@@ -278,10 +279,10 @@ impl Proxy {
         let proxy = Self { tools: server.tools.clone(), address, process };
         let start = Instant::now();
         while proxy.service().ctl(&["get", "a"]).is_err() {
-            if start.elapsed() > PATIENCE {
-                return Err(format!("the proxy does not serve after {} s", PATIENCE.as_secs()));
+            if start.elapsed() > TIMEOUT {
+                return Err(format!("the proxy does not serve after {} s", TIMEOUT.as_secs()));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(proxy)
     }

@@ -391,7 +391,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-put-100",
-        work: "put by way of a proxy, 100 clients",
+        work: "put through a proxy, 100 clients",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: true,
@@ -401,7 +401,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-get-100",
-        work: "get, linearizable, by way of a proxy, 100 clients",
+        work: "get, linearizable, through a proxy, 100 clients",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: true,
@@ -411,7 +411,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-get-serializable-100",
-        work: "get, serializable, by way of a proxy, 100 clients, 1,000 keys",
+        work: "get, serializable, through a proxy, 100 clients, 1,000 keys",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: true,
@@ -421,7 +421,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-list-1000",
-        work: "list of exactly 1,000 keys by way of a proxy",
+        work: "list of exactly 1,000 keys through a proxy",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: true,
@@ -431,7 +431,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-watch",
-        work: "watch by way of a proxy, 1,000 watchers of one key, 50 puts/s, per event",
+        work: "watch through a proxy, 1,000 watchers of one key, 50 puts/s, per event",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: false,
@@ -441,7 +441,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "proxy-watch-keys",
-        work: "watch by way of a proxy, 10,000 keys with a watcher each, 1,000 puts/s, per event",
+        work: "watch through a proxy, 10,000 keys with a watcher each, 1,000 puts/s, per event",
         place: Place::Proxy,
         by: Generator::Bench,
         is_filled: false,

@@ -38,7 +38,7 @@ pub(super) fn needs(bytes: &[u8]) -> Result<Needs, String> {
     let architecture = match file.u16(18, 0)? {
         62 => "amd64",
         183 => "arm64",
-        other => return Err(format!("architecture {other} is none that is packed")),
+        other => return Err(format!("architecture {other} is not supported")),
     };
     let (start, count) = (file.u64(32, 0)?, u64::from(file.u16(56, 0)?));
     let mut interpreter = None;
@@ -148,7 +148,7 @@ impl File<'_> {
     fn text(&self, base: u64, offset: u64) -> Result<String, String> {
         let tail = self.tail(base, offset)?;
         let text = tail.split(|byte| *byte == 0).next().unwrap_or_default();
-        String::from_utf8(text.to_vec()).map_err(|_| "a name is no text".to_owned())
+        String::from_utf8(text.to_vec()).map_err(|_| "a name is not valid UTF-8".to_owned())
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
         for length in 0..2000 {
             drop(needs(&program[..length]));
         }
-        // Each byte of the headers and of what they refer to is inverted once.
+        // Each byte of the headers and of their targets is inverted once.
         for place in 0..2000 {
             let mut broken = program[..program.len().min(1 << 20)].to_vec();
             broken[place] ^= 0xff;

@@ -1,5 +1,4 @@
-//! A copy of the tree, as it is now, in which only what differs is written: what was built from the rest
-//! stays good.
+//! A copy of the source tree. Only files that differ are written, so that the build products of the others stay valid.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,21 +7,21 @@ use std::process::Command;
 use crate::Outcome;
 use crate::workspace::output;
 
-/// Brings a copy up to the tree at `root`, uncommitted changes included.
+/// Updates the copy to the tree at `root`, including uncommitted changes.
 pub(super) fn refresh(root: &Path, copy: &Path) -> Outcome {
     let mut git = Command::new("git");
     git.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let listed = output(&mut git)?;
     let names = listed.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    // What was removed and not committed is still listed.
+    // Files that were removed without a commit are still listed.
     let names: BTreeSet<PathBuf> = names.filter(|name| root.join(name).is_file()).collect();
     for name in &names {
-        write_if_other(&root.join(name), &copy.join(name))?;
+        write_if_different(&root.join(name), &copy.join(name))?;
     }
     remove_others(copy, copy, &names)
 }
 
-fn write_if_other(from: &Path, to: &Path) -> Outcome {
+fn write_if_different(from: &Path, to: &Path) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", to.display());
     let wanted = std::fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     if std::fs::read(to).is_ok_and(|there| there == wanted) {

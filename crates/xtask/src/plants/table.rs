@@ -1,4 +1,4 @@
-//! The table of plants in the documentation: a row for each, in the order of their names.
+//! The table of plants in the documentation: one row for each plant, sorted by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,32 +6,32 @@ use std::path::Path;
 use super::Found;
 use crate::Outcome;
 
-/// How the table begins.
-pub(super) const HEADER: &str = "| plant | seeds | time | what was said |\n|---|---|---|---|";
+/// The beginning of the table.
+pub(super) const HEADER: &str = "| plant | seeds | time | failure |\n|---|---|---|---|";
 
-/// Characters of what the checker said that the table shows.
-const SAID_MAX: usize = 110;
+/// The maximum length of a failure in the table, in characters.
+const FAILURE_CHARS_MAX: usize = 110;
 
-/// What is in the place of a plant that was not tried yet.
-const NEVER_TRIED: &str = "not tried | | |";
+/// The cells of a plant that has not been tried.
+const NOT_TRIED: &str = "not tried | | |";
 
-/// What was found of a plant, in so many seeds.
+/// The row of a plant.
 pub(super) fn row(name: &str, first: u64, theme: Option<&str>, found: Option<&Found>) -> String {
     let Some(found) = found else { return format!("| `{name}` | not found | | |") };
-    let said: String = found.said.chars().take(SAID_MAX).collect();
-    // What would end a cell.
-    let said = said.replace('|', "/");
+    let failure: String = found.failure.chars().take(FAILURE_CHARS_MAX).collect();
+    // A vertical bar would end the cell.
+    let failure = failure.replace('|', "/");
     let time = found.time.as_secs().max(1);
     let seeds = match (found.seed, theme) {
         (None, _) => "a test".to_owned(),
         (Some(seed), None) => (seed - first + 1).to_string(),
-        // Only some of these seeds are of the theme, so the count says less than the seed.
+        // Only some of the seeds have the theme, so the seed is more useful than a count.
         (Some(seed), Some(theme)) => format!("{seed}, {theme}"),
     };
-    format!("| `{name}` | {seeds} | {time} s | {} |", said.trim())
+    format!("| `{name}` | {seeds} | {time} s | {} |", failure.trim())
 }
 
-/// Writes a row to the table, which has a row for each of these names.
+/// Writes a row to the table. Afterwards the table has a row for each of `names`, and no others.
 pub(super) fn write(path: &Path, names: &BTreeSet<String>, name: &str, row: &str) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -51,7 +51,7 @@ fn with_row(text: &str, names: &BTreeSet<String>, name: &str, row: &str) -> Opti
         match known {
             _ if one == name => text.push_str(row),
             Some(known) => text.push_str(known),
-            None => text.push_str(&format!("| `{one}` | {NEVER_TRIED}")),
+            None => text.push_str(&format!("| `{one}` | {NOT_TRIED}")),
         }
         text.push('\n');
     }
@@ -60,7 +60,7 @@ fn with_row(text: &str, names: &BTreeSet<String>, name: &str, row: &str) -> Opti
     Some(text)
 }
 
-/// The plants that the table in this text tells of.
+/// The names of the plants in the table of this text.
 pub(super) fn names(text: &str) -> BTreeSet<String> {
     let rows = text.split_once(HEADER).and_then(|(_, table)| table.split_once("\n\n"));
     let names = rows.map(|(rows, _)| rows.lines().filter_map(name_of).map(str::to_owned));
@@ -78,10 +78,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_takes_the_place_of_the_one_before() {
+    fn a_row_replaces_the_older_row_of_its_plant() {
         let names: BTreeSet<String> = ["a", "b", "c"].map(str::to_owned).into();
         let found =
-            Found { seed: Some(12), said: "x | y".to_owned(), time: Duration::from_millis(10) };
+            Found { seed: Some(12), failure: "x | y".to_owned(), time: Duration::from_millis(10) };
         let found = row("b", 3, None, Some(&found));
         assert_eq!(found, "| `b` | 10 | 1 s | x / y |");
         let old = format!(

@@ -4,10 +4,11 @@ const UNRELEASED: &str = "## Unreleased\n";
 
 /// Converts the unreleased changes into the section of a release, and starts a new unreleased section.
 pub(super) fn release(text: &str, version: &str, date: &str) -> Result<String, String> {
-    let (before, rest) = text.split_once(UNRELEASED).ok_or("there is no section `Unreleased`")?;
+    let (before, rest) =
+        text.split_once(UNRELEASED).ok_or("the section `Unreleased` is missing")?;
     let end = rest.find("\n## ").unwrap_or(rest.len());
     if rest[..end].trim().is_empty() {
-        return Err("nothing has happened since the last release".to_owned());
+        return Err("there are no changes since the last release".to_owned());
     }
     Ok(format!("{before}{UNRELEASED}\n## {version} ({date})\n{rest}"))
 }
