@@ -177,7 +177,7 @@ mod tests {
             "{text}"
         );
         let (checked, end) = origin(None, false).note(1, &headers("a1"), 3);
-        assert_eq!((checked, end), (Err(Mismatch::Origin), None), "the other member goes on");
+        assert_eq!((checked, end), (Err(Mismatch::Origin), None), "this member continues");
     }
 
     #[test]

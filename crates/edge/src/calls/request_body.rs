@@ -340,9 +340,9 @@ mod tests {
                 let (passed, becomes) = (compressed.passed as u64, compressed.held_bytes(u64::MAX));
                 assert_eq!(becomes, if compressed.passed < 11 { passed } else { 10_000 });
             }
-            assert_eq!(compressed.held_bytes(100), 100, "more is not taken in");
+            assert_eq!(compressed.held_bytes(100), 100, "a longer message is refused");
             assert!(!compressed.pass(&[9; 5]));
-            assert_eq!(compressed.held_bytes(u64::MAX), 10_000, "what follows says nothing");
+            assert_eq!(compressed.held_bytes(u64::MAX), 10_000, "bytes after the end do not count");
         }
         let mut empty = Message::default();
         empty.pass(&[1, 0, 0, 0, 0]);
@@ -431,7 +431,7 @@ mod tests {
         let bomb = pass(compressed(1_100, 1 << 20)).await.unwrap();
         assert_eq!(calls.request_bytes.used(), 100 + (1 << 20));
         let beyond = pass(compressed(4_000, u32::MAX)).await.unwrap();
-        assert_eq!(calls.request_bytes.used(), 200 + (3 << 20), "no more than is taken in");
+        assert_eq!(calls.request_bytes.used(), 200 + (3 << 20), "at most the longest message");
         drop((puts, bomb, beyond));
         assert_eq!(calls.request_bytes.used(), 0);
     }
@@ -456,14 +456,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_holds_nothing_of_whole_messages() {
+    async fn a_stream_holds_no_bytes_of_complete_messages() {
         let calls = Arc::new(Calls::new(10, 1, 100_000));
         let permit = permit(&calls);
         permit.hold(50_000).unwrap();
         let body = Full::new(part(40_000, 40_000));
         let mut body = RequestBody::new(body, counted(Kind::BidiStream), permit, 50_000, 2 << 20);
         body.frame().await.unwrap().unwrap();
-        assert_eq!(calls.request_bytes.used(), 0, "nor of the head");
+        assert_eq!(calls.request_bytes.used(), 0, "the headers are not held either");
     }
 
     #[tokio::test]
@@ -538,7 +538,10 @@ mod tests {
             let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
             assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");
             assert!(ending(kind, 100_000, 1).await.is_some(), "{kind:?}");
-            assert!(ending(kind, 100_000, 4_000).await.is_none(), "{kind:?}: slow, but it comes");
+            assert!(
+                ending(kind, 100_000, 4_000).await.is_none(),
+                "{kind:?}: 4,000 bytes a second are enough"
+            );
             // So few bytes are not counted. A stream may be silent; a call that takes one message may not.
             for first in [0, 1_000] {
                 let ended = ending(kind, first, 0).await.is_some();

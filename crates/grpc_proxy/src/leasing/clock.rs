@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on() {
+    fn the_clock_does_not_go_back() {
         let before = now();
         assert!(before > Duration::ZERO);
         assert!(now() >= before);

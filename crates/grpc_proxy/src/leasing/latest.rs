@@ -89,6 +89,6 @@ mod tests {
         }
         assert!(latest.see_frame(&frame));
         assert_eq!(latest.header().revision, i64::MAX);
-        assert!(latest.see_frame(b"\0\0\0\0\x01x"), "no header will come");
+        assert!(latest.see_frame(b"\0\0\0\0\x01x"), "the message has no header");
     }
 }

@@ -141,8 +141,11 @@ impl Proxy {
 
     fn check(&self, key: &Bytes, known: &Known, (from, revision, told): (i64, i64, i64)) {
         let now = self.model.revision();
-        assert!(revision <= now, "{revision} is not yet, at {now}");
-        assert!(revision >= told, "{revision} goes back behind {told}");
+        assert!(revision <= now, "revision {revision} is in the future, at {now}");
+        assert!(
+            revision >= told,
+            "revision {revision} is older than {told}, which a client has seen"
+        );
         assert!(self.model.was(key, known, revision), "{key:?} was not {known:?} at {revision}");
         let was = (from..=now).any(|moment| self.model.was(key, known, moment));
         assert!(was, "{key:?} was not {known:?} from {from} to {now}");

@@ -114,7 +114,7 @@ mod tests {
         assert!(take("2001:db8::2").is_none());
         let neighbour = take("2001:db8:0:1::1").unwrap();
         drop((second, third, other, of_network, neighbour));
-        assert!(limit.state.lock().held.is_empty(), "nobody is remembered who is gone");
+        assert!(limit.state.lock().held.is_empty(), "addresses without connections are forgotten");
         assert_eq!(limit.refused.value(), 3);
     }
 }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_else_passes_as_it_is() {
+    async fn other_data_passes_unchanged() {
         let good = connection(b"localhost:2379");
         check(&good, &good).await;
         let cut = &connection(b"#")[..PREFACE.len() + 15 + 12];
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_left_out_makes_the_frame_shorter() {
+    async fn a_removed_field_makes_the_frame_shorter() {
         let with = frame(HEADERS, 4, b"\x83\x81\x86");
         let without = frame(HEADERS, 4, b"\x83\x86");
         check(&[PREFACE, &with].concat(), &[PREFACE, &without].concat()).await;

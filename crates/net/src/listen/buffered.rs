@@ -235,7 +235,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn bytes_arrive_in_order_however_they_were_written() {
+    async fn bytes_arrive_in_the_order_of_their_writes() {
         let (near, mut far) = tokio::io::duplex(1000);
         let sent: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
         let expected = sent.clone();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_that_is_broken_ends_the_connection() {
+    async fn a_broken_socket_ends_the_connection() {
         let (near, far) = tokio::io::duplex(1000);
         drop(far);
         let (mut io, outlet) = wrap(near, Vec::new());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_before_is_read_again() {
+    async fn the_prefix_is_read_first() {
         let (near, mut far) = tokio::io::duplex(1000);
         far.write_all(b"cd").await.unwrap();
         let (mut io, _outlet) = wrap(near, b"ab".to_vec());

@@ -218,12 +218,12 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_read() {
+    fn huffman_codes_are_decoded() {
         assert_eq!(decode(AUTHORITY_CODED).unwrap(), AUTHORITY);
         let list = b"\xff\xa3\x54\x64\x98\x74\x51\xea\x0f\xfd\xce\x94\xd7\x71\x86\x02\x27\x57\x02\xe0\x5c\x37\x04\xcb\xaf\xff\xf3";
         assert_eq!(decode(list).unwrap(), LIST);
-        assert_eq!(decode(b"\x1f\xff"), None, "eleven bits of a code");
-        assert_eq!(decode(b"\xff\xff\xff\xff"), None, "the end is no byte");
+        assert_eq!(decode(b"\x1f\xff"), None, "eleven bits of an incomplete code");
+        assert_eq!(decode(b"\xff\xff\xff\xff"), None, "the end marker represents no byte");
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn in_code_too() {
+    fn a_huffman_coded_authority_is_replaced() {
         // The text "a:b:c".
         let coded = b"\x41\x84\x1d\xc8\xee\x13";
         assert_eq!(decode(&coded[2..]).unwrap(), b"a:b:c");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_too() {
+    fn long_authorities_are_replaced() {
         for length in [126, 127, 128, 254, 255, 300, 5000] {
             let odd = line(b"\x41", &vec![b'#'; length]);
             assert_eq!(mended(&odd), Some(line(b"\x41", &vec![b'x'; length])));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_alone() {
+    fn valid_authorities_and_other_fields_stay_unchanged() {
         for good in [
             &b"localhost:2379"[..],
             b"[::1]:2379",

@@ -15,10 +15,10 @@ pub fn field_section(data: &[u8]) {
     // Each round replaces one field.
     for _ in 0..=data.len() {
         let Some((place, line)) = field_section::mend(&section) else { return };
-        assert!(place.start < place.end, "a line is some bytes");
+        assert!(place.start < place.end, "a replaced field has at least one byte");
         section.splice(place, line);
     }
-    panic!("mending comes to an end");
+    panic!("each round replaces a field, so the rounds are at most as many as the bytes");
 }
 
 /// Passes arbitrary bytes through a connection and checks that the output does not depend on how they are
@@ -59,7 +59,7 @@ fn pass(bytes: &[u8], piece: usize, room: usize) -> Vec<u8> {
         let mut buf = ReadBuf::new(&mut read);
         let cx = &mut Context::from_waker(Waker::noop());
         let Poll::Ready(Ok(())) = Pin::new(&mut connection).poll_read(cx, &mut buf) else {
-            panic!("a socket that has bytes, or none any more, is read");
+            panic!("a read of a socket with data, or at its end, completes without an error");
         };
         if buf.filled().is_empty() {
             return passed;
@@ -83,13 +83,13 @@ mod tests {
     }
 
     #[test]
-    fn any_section_is_mended_or_left_alone() {
+    fn any_section_has_a_last_replacement() {
         let samples = [("plain", SECTION.to_vec()), ("coded", CODED.to_vec())];
         bounded("net_field_section", &samples, 20_000, super::field_section);
     }
 
     #[test]
-    fn any_connection_comes_out_the_same() {
+    fn the_output_does_not_depend_on_how_bytes_are_split() {
         let padded = [&b"\x03\0\0\0\0\x10"[..], SECTION, b"\0\0\0"].concat();
         let connection = [
             b"\x05\x07".to_vec(),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_found_however_the_bytes_come() {
+    fn frame_headers_are_found_regardless_of_splits() {
         let mut bytes = b"preface".to_vec();
         bytes.extend(frame(HEADERS, 4, 3, b"block"));
         bytes.extend(frame(DATA, 1, 3, &[7; 300]));

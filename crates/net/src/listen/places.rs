@@ -246,7 +246,7 @@ mod tests {
             // The order in which they are checked.
             biased;
             () = slow => {}
-            _ = places.is_wanted_from(Activity::default) => panic!("one place was enough"),
+            _ = places.is_wanted_from(Activity::default) => panic!("one closing connection is enough"),
             _ = places.take() => {}
         }
         assert_eq!((places.load().waited, places.load().given_up), (1, 1));
