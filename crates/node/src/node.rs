@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfState, ConfigError, Entry, HardState, LogIndex, MemberId, MemoryStorage,
-    Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind, Snapshot,
-    SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
+    ConfChange, ConfState, ConfigError, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex,
+    MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind,
+    Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
 
@@ -607,9 +607,9 @@ impl Node {
         }
     }
 
-    fn carry_out(&mut self, message: Message) {
-        match message.kind {
-            MessageKind::StorageAppend => match self.persistence.order_write(message) {
+    fn carry_out(&mut self, mut message: Message) {
+        match message.to {
+            LOCAL_APPEND => match self.persistence.order_write(message) {
                 Ok(persist) => {
                     if let Some(snapshot) = &persist.snapshot {
                         // The core uses the members of the snapshot from now on, before the
@@ -620,39 +620,24 @@ impl Node {
                 }
                 Err(responses) => self.deliver(responses),
             },
-            MessageKind::StorageApply => {
+            LOCAL_APPLY => {
                 if let Some(applying) = self.persistence.order_application(message) {
                     self.effects.push_back(Effect::Apply(applying));
                 }
             }
-            MessageKind::Snapshot => self.effects.push_back(Effect::SendSnapshot(message)),
-            // Heartbeats would keep the others from electing a leader that can write.
-            MessageKind::Heartbeat if self.heir.is_some() => {}
-            MessageKind::Heartbeat => {
-                let mut heartbeat = message;
-                self.confirmation.stamp(&mut heartbeat);
-                self.effects.push_back(Effect::Send(heartbeat));
+            _ if message.kind == MessageKind::Snapshot => {
+                self.effects.push_back(Effect::SendSnapshot(message));
             }
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::Propose
-            | MessageKind::Append
-            | MessageKind::AppendResponse
-            | MessageKind::Vote
-            | MessageKind::VoteResponse
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndex
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVote
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => self.effects.push_back(Effect::Send(message)),
+            _ => {
+                if message.kind == MessageKind::Heartbeat {
+                    // Heartbeats would keep the others from electing a leader that can write.
+                    if self.heir.is_some() {
+                        return;
+                    }
+                    self.confirmation.stamp(&mut message);
+                }
+                self.effects.push_back(Effect::Send(message));
+            }
         }
     }
 

@@ -15,20 +15,18 @@
 //! A learner that is asked for its vote grants it. It may have been promoted without knowing yet,
 //! and the group may need its vote to elect the leader that would inform it.
 
-use crate::entry::{EntryId, MemberId, NONE};
+use crate::entry::{MemberId, NONE};
 use crate::log_index::LogIndex;
-use crate::message::{Message, MessageKind};
+use crate::message::Message;
 use crate::note::note;
 use crate::pending_reads::PendingReads;
 use crate::positions::TERM_END;
 use crate::quorum::VoteResult;
 use crate::raft::Raft;
+use crate::received::{Round, TRANSFER_CONTEXT, Vote, VoteRequest};
 use crate::state::Role;
 use crate::storage::Storage;
 use crate::term::Term;
-
-/// The context of a vote request after a leader transfer, which overrides leases.
-const TRANSFER_CONTEXT: &[u8] = b"CampaignTransfer";
 
 /// The kind of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +170,7 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Stops following the leader, so that this member may vote for another at once.
-    pub(crate) fn handle_forget_leader(&mut self) {
+    pub(crate) fn forget_leader(&mut self) {
         if self.config.read_only == crate::ReadOnlyOption::LeaseBased {
             // The leader's reads require that no member helps to elect another leader.
             note!(self, Error, "ignoring MsgForgetLeader due to ReadOnlyLeaseBased");
@@ -229,18 +227,19 @@ impl<S: Storage> Raft<S> {
     }
 
     fn campaign(&mut self, campaign: Campaign) {
-        let (request, response, term) = if campaign == Campaign::PreElection {
+        let (round, term) = if campaign == Campaign::PreElection {
             self.become_pre_candidate();
-            (MessageKind::PreVote, MessageKind::PreVoteResponse, self.term.next())
+            (Round::PreVote, self.term.next())
         } else {
             self.become_candidate();
-            (MessageKind::Vote, MessageKind::VoteResponse, self.term)
+            (Round::Vote, self.term)
         };
+        let (request, response) = (round.request(), round.response());
         let last = self.log.last_id();
         for voter in self.tracker.config.voters.ids() {
             if voter == self.config.id {
                 // The member's own vote counts when it is durable, like any other vote.
-                self.send(Message { term, ..Message::new(response, voter) });
+                self.send_in_term(term, Message::new(response, voter));
                 continue;
             }
             note!(
@@ -253,23 +252,22 @@ impl<S: Storage> Raft<S> {
                 self.term,
             );
             let mut message = Message::new(request, voter);
-            message.term = term;
             message.log_term = last.term;
             message.index = last.index;
             if campaign == Campaign::Transfer {
                 message.context = bytes::Bytes::from_static(TRANSFER_CONTEXT);
             }
-            self.send(message);
+            self.send_in_term(term, message);
         }
     }
 
     /// Whether to ignore a candidate of a later term because this member has recently received a
     /// message from a leader, unless that leader requested the election.
-    pub(crate) fn is_leader_lease_held(&mut self, request: &Message) -> bool {
+    pub(crate) fn is_leader_lease_held(&mut self, request: &VoteRequest) -> bool {
         let is_held = self.config.check_quorum
             && self.leader != NONE
             && self.election_elapsed < self.config.election_tick
-            && request.context != TRANSFER_CONTEXT;
+            && !request.is_transfer;
         if is_held {
             let remaining = self.config.election_tick - self.election_elapsed;
             let why = format!(": lease is not expired (remaining ticks: {remaining})");
@@ -278,41 +276,38 @@ impl<S: Storage> Raft<S> {
         is_held
     }
 
-    pub(crate) fn handle_vote_request(&mut self, request: &Message) {
-        let is_pre_vote_ahead = request.kind == MessageKind::PreVote && request.term > self.term;
-        let is_vote_free = self.vote == request.from
+    pub(crate) fn handle_vote_request(&mut self, request: &VoteRequest) {
+        let VoteRequest { round, candidate, term, last, .. } = *request;
+        let is_pre_vote_ahead = round == Round::PreVote && term > self.term;
+        let is_vote_free = self.vote == candidate
             || (self.vote == NONE && self.leader == NONE)
             || is_pre_vote_ahead;
-        let candidate = EntryId { term: request.log_term, index: request.index };
-        if !is_vote_free || !self.log.is_up_to_date(candidate) {
+        if !is_vote_free || !self.log.is_up_to_date(last) {
             self.reject_vote(request);
             return;
         }
         self.note_vote(request, "cast", "for", "");
         // The response has the term of the request, which for a pre-vote is not the own term: a
         // member that lags behind would drop a response with a lower term.
-        let mut response = Message::new(vote_response(request.kind), request.from);
-        response.term = request.term;
-        self.send(response);
-        if request.kind == MessageKind::Vote {
+        self.send_in_term(term, Message::new(round.response(), candidate));
+        if round == Round::Vote {
             assert!(
-                self.vote == NONE || self.vote == request.from,
+                self.vote == NONE || self.vote == candidate,
                 "a member votes once in a term: two votes could elect two leaders"
             );
             self.election_elapsed = 0;
-            self.vote = request.from;
+            self.vote = candidate;
         }
     }
 
-    pub(crate) fn reject_vote(&mut self, request: &Message) {
+    pub(crate) fn reject_vote(&mut self, request: &VoteRequest) {
         self.note_vote(request, "rejected", "from", "");
-        let mut response = Message::new(vote_response(request.kind), request.from);
-        response.term = self.term;
+        let mut response = Message::new(request.round.response(), request.candidate);
         response.reject = true;
         self.send(response);
     }
 
-    fn note_vote(&mut self, request: &Message, verb: &str, preposition: &str, why: &str) {
+    fn note_vote(&mut self, request: &VoteRequest, verb: &str, preposition: &str, why: &str) {
         let last = self.log.last_id();
         note!(
             self,
@@ -323,42 +318,40 @@ impl<S: Storage> Raft<S> {
             last.term,
             last.index,
             self.vote,
-            request.kind,
-            request.from,
-            request.log_term,
-            request.index,
+            request.round.request(),
+            request.candidate,
+            request.last.term,
+            request.last.index,
             self.term,
         );
     }
 
-    pub(crate) fn handle_vote_response(&mut self, response: &Message) {
-        let awaited = if self.role == Role::PreCandidate {
-            MessageKind::PreVoteResponse
-        } else {
-            MessageKind::VoteResponse
-        };
-        if response.kind != awaited {
-            return;
+    /// Whether this member campaigns in this round of an election.
+    pub(crate) fn awaits_votes_of(&self, round: Round) -> bool {
+        match round {
+            Round::PreVote => self.role == Role::PreCandidate,
+            Round::Vote => self.role == Role::Candidate,
         }
-        let rejection = if response.reject { " rejection" } else { "" };
+    }
+
+    pub(crate) fn handle_vote(&mut self, from: MemberId, vote: Vote) {
+        let response = vote.round.response();
+        let rejection = if vote.is_granted { "" } else { " rejection" };
         note!(
             self,
             Info,
-            "{:x} received {}{rejection} from {:x} at term {}",
+            "{:x} received {response}{rejection} from {from:x} at term {}",
             self.config.id,
-            response.kind,
-            response.from,
             self.term
         );
-        self.tracker.record_vote(response.from, !response.reject);
+        self.tracker.record_vote(from, vote.is_granted);
         let tally = self.tracker.tally();
         note!(
             self,
             Info,
-            "{:x} has received {} {} votes and {} vote rejections",
+            "{:x} has received {} {response} votes and {} vote rejections",
             self.config.id,
             tally.granted,
-            response.kind,
             tally.rejected
         );
         match tally.result {
@@ -370,13 +363,5 @@ impl<S: Storage> Raft<S> {
             VoteResult::Lost => self.become_follower(self.term, NONE),
             VoteResult::Pending => {}
         }
-    }
-}
-
-fn vote_response(request: MessageKind) -> MessageKind {
-    if request == MessageKind::PreVote {
-        MessageKind::PreVoteResponse
-    } else {
-        MessageKind::VoteResponse
     }
 }

@@ -45,6 +45,7 @@
 //! | `log`, `unstable`, `storage` | the whole log; its end that is not written yet; its written part |
 //! | `tracker`, `progress`, `inflights`, `pending_reads` | the members; the leader's progress of each member and its pending reads |
 //! | [`quorum`], [`joint`], [`confchange`] | quorum decisions and membership changes |
+//! | `received` | a message by the role of its sender, with only the fields of its kind |
 //! | `message`, `entry`, `term`, `log_index`, `state` | plain data, with the fields and numbers of the wire protocol |
 //! | `config`, `error`, `note`, `positions`, `status` | settings, refusals, log lines, credible terms, introspection |
 //!
@@ -128,6 +129,7 @@ pub mod quorum;
 mod raft;
 mod read_index;
 mod ready;
+mod received;
 mod replication;
 mod snapshot;
 mod state;

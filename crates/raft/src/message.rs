@@ -153,17 +153,8 @@ impl MessageKind {
     /// Whether the kind is a response, which only a member of the group has reason to send.
     #[must_use]
     pub fn is_response(self) -> bool {
-        matches!(
-            self,
-            Self::AppendResponse
-                | Self::VoteResponse
-                | Self::HeartbeatResponse
-                | Self::Unreachable
-                | Self::ReadIndexResponse
-                | Self::PreVoteResponse
-                | Self::StorageAppendResponse
-                | Self::StorageApplyResponse
-        )
+        self.attests_durability()
+            || matches!(self, Self::HeartbeatResponse | Self::ReadIndexResponse)
     }
 
     /// Whether the kind is meaningful only with the term in which it was sent. Requests that

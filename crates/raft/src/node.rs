@@ -41,6 +41,7 @@ use crate::message::{LOCAL_APPEND, LOCAL_APPLY, Message, MessageKind, is_local_t
 use crate::note::Note;
 use crate::positions::{POSITION_MAX, believed_commit_max, believed_term_max};
 use crate::raft::Raft;
+use crate::received::{Received, Request};
 use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::{MemoryStorage, Storage, StorageError};
@@ -98,7 +99,9 @@ impl<S: Storage> Node<S> {
     /// Stops following the leader, so that this member may vote for another at once. Has an effect
     /// only on a follower with [`ReadOnlyOption::Safe`](crate::ReadOnlyOption::Safe).
     pub fn forget_leader(&mut self) {
-        self.step_own(Message::new(MessageKind::ForgetLeader, NONE));
+        if self.raft.role == Role::Follower {
+            self.raft.forget_leader();
+        }
     }
 
     /// Replaces the jittered election timeout, in ticks, until the next change of role or term.
@@ -131,9 +134,7 @@ impl<S: Storage> Node<S> {
         if entries.is_empty() {
             return Err(StepError::EmptyProposal);
         }
-        let from = self.raft.config.id;
-        let kind = MessageKind::Propose;
-        self.raft.step(Message { from, entries, ..Message::new(kind, NONE) })
+        self.request(Request::Propose(entries))
     }
 
     /// Proposes a membership change. A leader appends an empty entry instead if the change is
@@ -142,9 +143,7 @@ impl<S: Storage> Node<S> {
         &mut self,
         change: impl Into<AnyConfChange>,
     ) -> Result<(), StepError> {
-        let entries = vec![change.into().into_entry()];
-        let kind = MessageKind::Propose;
-        self.raft.step(Message { entries, ..Message::new(kind, NONE) })
+        self.request(Request::Propose(vec![change.into().into_entry()]))
     }
 
     /// Puts a committed membership change into force. The application calls it when it applies the
@@ -161,35 +160,33 @@ impl<S: Storage> Node<S> {
     /// dropped if there is no leader, and its messages may be lost. `context` must differ from that
     /// of every other request of any member.
     pub fn read_index(&mut self, context: Bytes) {
-        let entries = vec![Entry::proposal(EntryKind::Normal, context)];
-        let kind = MessageKind::ReadIndex;
-        self.step_own(Message { entries, ..Message::new(kind, NONE) });
+        let requested = self.request(Request::ReadIndex(context));
+        assert_eq!(requested, Ok(()), "a read request is never refused");
     }
 
     /// Requests that the leader transfer leadership to `to`. A failure is not reported.
     pub fn transfer_leader(&mut self, to: MemberId) {
-        self.step_about(MessageKind::TransferLeader, to, false);
+        let requested = self.raft.step_request(to, Term::ZERO, Request::TransferLeader);
+        assert_eq!(requested, Ok(()), "a request for a transfer is never refused");
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), StepError> {
+        self.raft.step_request(self.raft.config.id, Term::ZERO, request)
     }
 
     /// Reports that a message to a member could not be delivered.
     pub fn report_unreachable(&mut self, id: MemberId) {
-        self.step_about(MessageKind::Unreachable, id, false);
+        if self.is_leader() {
+            self.raft.handle_unreachable(id);
+        }
     }
 
     /// Reports how the transfer of a snapshot to a member ended. Every snapshot message requires a
     /// report; without it, the member receives nothing else until it acknowledges.
     pub fn report_snapshot(&mut self, id: MemberId, outcome: SnapshotOutcome) {
-        let is_failed = outcome == SnapshotOutcome::Failed;
-        self.step_about(MessageKind::SnapshotStatus, id, is_failed);
-    }
-
-    fn step_about(&mut self, kind: MessageKind, member: MemberId, reject: bool) {
-        self.step_own(Message { from: member, reject, ..Message::new(kind, NONE) });
-    }
-
-    fn step_own(&mut self, message: Message) {
-        let stepped = self.raft.step(message);
-        assert_eq!(stepped, Ok(()), "a request of this kind is never refused");
+        if self.is_leader() {
+            self.raft.handle_snapshot_status(id, outcome == SnapshotOutcome::Failed);
+        }
     }
 }
 
@@ -198,11 +195,11 @@ impl<S: Storage> Node<S> {
     /// Processes a message from another member.
     pub fn step(&mut self, mut message: Message) -> Result<(), StepError> {
         self.check_foreign(&message)?;
-        if matches!(message.kind, MessageKind::Propose | MessageKind::ReadIndex) {
-            // A message that is forwarded to a leader has no term.
-            message.term = Term::ZERO;
+        if message.from == NONE {
+            // A request without a sender counts as a request of this member.
+            message.from = self.raft.config.id;
         }
-        self.raft.step(message)
+        self.raft.step(Received::try_from(message)?)
     }
 
     /// Processes a response from one of this member's storage threads.
@@ -223,7 +220,19 @@ impl<S: Storage> Node<S> {
         if message.from == id && !self.is_member(id) {
             return Err(StepError::PeerNotFound);
         }
-        self.raft.step(message)
+        self.step_own(message)
+    }
+
+    /// Processes the report of a storage thread, or what this member attests to itself.
+    pub(crate) fn step_own(&mut self, message: Message) -> Result<(), StepError> {
+        if message.kind == MessageKind::StorageAppendResponse {
+            self.raft.handle_append_written(message);
+        } else if message.kind == MessageKind::StorageApplyResponse {
+            self.raft.handle_entries_applied(&message.entries);
+        } else {
+            self.raft.step(Received::try_from(message)?)?;
+        }
+        Ok(())
     }
 
     fn is_member(&self, id: MemberId) -> bool {
@@ -257,14 +266,6 @@ impl<S: Storage> Node<S> {
             || message.commit > believed_commit_max(self.last_index());
         if is_ahead || is_beyond_any {
             return Err(StepError::OutOfRange { kind, from });
-        }
-        let entry_count = message.entries.len();
-        if kind == MessageKind::Propose && entry_count == 0 {
-            return Err(StepError::EmptyProposal);
-        }
-        let is_read = matches!(kind, MessageKind::ReadIndex | MessageKind::ReadIndexResponse);
-        if is_read && entry_count != 1 {
-            return Err(StepError::ReadContexts(entry_count));
         }
         Ok(())
     }

@@ -15,13 +15,21 @@ use bytes::Bytes;
 use crate::entry::MemberId;
 use crate::joint::JointConfig;
 use crate::log_index::LogIndex;
-use crate::message::Message;
+
+/// The request of a member for an index from which on a read is linearizable.
+#[derive(Debug)]
+pub(crate) struct ReadRequest {
+    /// The member that receives the answer.
+    pub(crate) from: MemberId,
+    /// Bytes that identify the request.
+    pub(crate) context: Bytes,
+}
 
 /// Read requests that wait until the leader's leadership is confirmed.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReads {
     /// The requests, oldest first, each with the commit index at its arrival.
-    unconfirmed: VecDeque<(Message, LogIndex)>,
+    unconfirmed: VecDeque<(ReadRequest, LogIndex)>,
     /// The number of reads that were confirmed and removed from the front of `unconfirmed`.
     confirmed_count: u64,
     /// The number of the newest read that each member has confirmed.
@@ -29,7 +37,7 @@ pub(crate) struct PendingReads {
 }
 
 impl PendingReads {
-    pub(crate) fn push(&mut self, request: Message, commit: LogIndex) {
+    pub(crate) fn push(&mut self, request: ReadRequest, commit: LogIndex) {
         self.unconfirmed.push_back((request, commit));
     }
 
@@ -58,7 +66,7 @@ impl PendingReads {
     }
 
     /// The next read that a quorum has confirmed.
-    pub(crate) fn pop_confirmed(&mut self, confirmed: u64) -> Option<(Message, LogIndex)> {
+    pub(crate) fn pop_confirmed(&mut self, confirmed: u64) -> Option<(ReadRequest, LogIndex)> {
         if self.confirmed_count >= confirmed {
             return None;
         }

@@ -5,7 +5,7 @@
 //! joint configuration must be left before the next change.
 
 use crate::confchange::{AnyConfChange, ConfChangeV2};
-use crate::entry::{Entry, NONE, payload_bytes};
+use crate::entry::{Entry, MemberId, NONE, payload_bytes};
 use crate::error::StepError;
 use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
@@ -15,11 +15,8 @@ use crate::state::Role;
 use crate::storage::Storage;
 
 impl<S: Storage> Raft<S> {
-    pub(crate) fn handle_proposal(&mut self, message: Message) -> Result<(), StepError> {
-        let mut entries = message.entries;
-        if entries.is_empty() {
-            return Err(StepError::EmptyProposal);
-        }
+    /// Appends entries to the log and replicates them.
+    pub(crate) fn handle_proposal(&mut self, mut entries: Vec<Entry>) -> Result<(), StepError> {
         // A leader that was removed continues to replicate its log but accepts no new entries.
         if !self.tracker.progress.contains_key(&self.config.id) {
             return Err(StepError::ProposalDropped);
@@ -137,7 +134,11 @@ impl<S: Storage> Raft<S> {
     }
 
     /// Forwards proposals to the leader.
-    pub(crate) fn forward_proposal(&mut self, mut message: Message) -> Result<(), StepError> {
+    pub(crate) fn forward_proposal(
+        &mut self,
+        from: MemberId,
+        entries: Vec<Entry>,
+    ) -> Result<(), StepError> {
         let (id, term, leader) = (self.config.id, self.term, self.leader);
         if leader == NONE {
             note!(self, Info, "{id:x} no leader at term {term}; dropping proposal");
@@ -151,8 +152,9 @@ impl<S: Storage> Raft<S> {
             );
             return Err(StepError::ProposalDropped);
         }
-        message.to = leader;
-        self.send(message);
+        let mut message = Message::new(MessageKind::Propose, leader);
+        message.entries = entries;
+        self.forward(from, message);
         Ok(())
     }
 
@@ -165,9 +167,8 @@ impl<S: Storage> Raft<S> {
         if !is_due {
             return;
         }
-        let mut proposal = Message::new(MessageKind::Propose, NONE);
-        proposal.entries.push(AnyConfChange::V2(ConfChangeV2::default()).into_entry());
-        match self.handle_proposal(proposal) {
+        let leave = AnyConfChange::V2(ConfChangeV2::default()).into_entry();
+        match self.handle_proposal(vec![leave]) {
             Ok(()) => {
                 note!(
                     self,

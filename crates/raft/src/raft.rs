@@ -10,8 +10,8 @@
 //! * The term never decreases; within a term there is at most one vote.
 //! * A message that [attests](crate::MessageKind::attests_durability) state leaves only after that
 //!   state is durable: it waits in `messages_after_append`.
-//! * All input passes through [`Raft::step`], including local events, so that a member's behaviour
-//!   is a function of its configuration and the sequence of messages and ticks.
+//! * A member's behaviour is a function of its configuration and the sequence of messages, requests,
+//!   reports and ticks.
 
 use std::cmp::Ordering;
 
@@ -19,14 +19,17 @@ use quorate_seeded_random::SplitMix64;
 
 use crate::confchange;
 use crate::config::Config;
-use crate::entry::{EntryId, MemberId, NONE};
+use crate::entry::{Entry, EntryId, MemberId, NONE, encoded_bytes, payload_bytes};
 use crate::error::{ConfigError, StepError};
 use crate::log::RaftLog;
 use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::{Notes, note};
-use crate::pending_reads::PendingReads;
+use crate::pending_reads::{PendingReads, ReadRequest};
 use crate::positions::TERM_END;
+use crate::received::{
+    Acknowledgement, Body, Received, Replication, Request, Round, Vote, VoteRequest,
+};
 use crate::state::{HardState, ReadState, Role, SoftState};
 use crate::storage::Storage;
 use crate::term::Term;
@@ -53,7 +56,7 @@ pub(crate) struct Raft<S> {
 
     pub(crate) reads: PendingReads,
     /// Read requests that arrived before the leader committed an entry in its term.
-    pub(crate) parked_reads: Vec<Message>,
+    pub(crate) parked_reads: Vec<ReadRequest>,
     /// The member to which this leader is transferring leadership.
     pub(crate) transferee: MemberId,
     /// The last membership change in the log is at or before this index. Until it is applied, no
@@ -177,14 +180,14 @@ impl<S: Storage> Raft<S> {
             Role::Leader => self.tick_leader(),
             Role::Follower | Role::PreCandidate | Role::Candidate => {
                 if self.election_comes_due() {
-                    self.handle_forget_leader();
+                    self.forget_leader();
                 }
             }
         }
     }
 
-    /// Processes a message. `Node` has checked that it is well-formed.
-    pub(crate) fn step(&mut self, message: Message) -> Result<(), StepError> {
+    /// Processes a message, whose positions `Node` has checked.
+    pub(crate) fn step(&mut self, message: Received) -> Result<(), StepError> {
         if message.term != Term::ZERO {
             match message.term.cmp(&self.term) {
                 Ordering::Greater => {
@@ -193,78 +196,50 @@ impl<S: Storage> Raft<S> {
                     }
                 }
                 Ordering::Less => {
-                    self.answer_lower_term(message);
+                    self.answer_lower_term(&message);
                     return Ok(());
                 }
                 Ordering::Equal => {}
             }
         }
-        match message.kind {
-            MessageKind::Hup => self.handle_hup(),
-            MessageKind::StorageAppendResponse => self.handle_append_written(message),
-            MessageKind::StorageApplyResponse => self.handle_entries_applied(message),
-            MessageKind::Vote | MessageKind::PreVote => self.handle_vote_request(&message),
-            MessageKind::Beat
-            | MessageKind::Propose
-            | MessageKind::Append
-            | MessageKind::AppendResponse
-            | MessageKind::VoteResponse
-            | MessageKind::Snapshot
-            | MessageKind::Heartbeat
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndex
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageApply
-            | MessageKind::ForgetLeader => match self.role {
-                Role::Follower => return self.step_follower(message),
-                Role::PreCandidate | Role::Candidate => return self.step_candidate(message),
-                Role::Leader => return self.step_leader(message),
-            },
+        let Received { from, term, body, .. } = message;
+        match body {
+            Body::Request(request) => return self.step_request(from, term, request),
+            Body::Replication(replication) => {
+                return self.step_replication(from, term, replication);
+            }
+            Body::Acknowledgement(acknowledgement) if self.role == Role::Leader => {
+                return self.step_acknowledgement(from, acknowledgement);
+            }
+            Body::VoteRequest(request) => self.handle_vote_request(&request),
+            Body::Vote(vote) if self.awaits_votes_of(vote.round) => self.handle_vote(from, vote),
+            Body::TimeoutNow => self.handle_timeout_now(from),
+            Body::ReadAnswer(answer) if self.role == Role::Follower => {
+                self.read_states.push(answer);
+            }
+            // Answers to requests of an earlier role.
+            Body::Acknowledgement(_) | Body::Vote(_) | Body::ReadAnswer(_) => {}
         }
         Ok(())
     }
 
     /// Enters the term of a message if that message ends the current term. Returns whether the
     /// message must be processed.
-    fn enter_higher_term(&mut self, message: &Message) -> bool {
-        match message.kind {
-            MessageKind::Vote | MessageKind::PreVote if self.is_leader_lease_held(message) => {
-                return false;
-            }
+    fn enter_higher_term(&mut self, message: &Received) -> bool {
+        let mut leader = NONE;
+        match &message.body {
+            Body::VoteRequest(request) if self.is_leader_lease_held(request) => return false,
             // A pre-vote and its approval have a term that no member has entered. A refusal has the
             // term of a voter that is further ahead.
-            MessageKind::PreVote => return true,
-            MessageKind::PreVoteResponse if !message.reject => return true,
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::Propose
-            | MessageKind::Append
-            | MessageKind::AppendResponse
-            | MessageKind::Vote
-            | MessageKind::VoteResponse
-            | MessageKind::Snapshot
-            | MessageKind::Heartbeat
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndex
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => {}
+            Body::VoteRequest(VoteRequest { round: Round::PreVote, .. })
+            | Body::Vote(Vote { round: Round::PreVote, is_granted: true }) => return true,
+            Body::Replication(_) => leader = message.from,
+            Body::Request(_)
+            | Body::Acknowledgement(_)
+            | Body::VoteRequest(_)
+            | Body::Vote(_)
+            | Body::TimeoutNow
+            | Body::ReadAnswer(_) => {}
         }
         note!(
             self,
@@ -276,66 +251,32 @@ impl<S: Storage> Raft<S> {
             message.from,
             message.term,
         );
-        let is_from_leader = matches!(
-            message.kind,
-            MessageKind::Append | MessageKind::Heartbeat | MessageKind::Snapshot
-        );
-        self.become_follower(message.term, if is_from_leader { message.from } else { NONE });
+        self.become_follower(message.term, leader);
         true
     }
 
     /// A message of a lower term is dropped, but some senders need an answer.
-    fn answer_lower_term(&mut self, message: Message) {
+    fn answer_lower_term(&mut self, message: &Received) {
         let knows_leases = self.config.check_quorum || self.config.pre_vote;
-        match message.kind {
+        match &message.body {
             // This response gives a former leader the current term. With leases or pre-votes it
             // might never receive the term otherwise, because other members would ignore this
             // member's campaigns.
-            MessageKind::Append | MessageKind::Heartbeat if knows_leases => {
+            Body::Replication(Replication::Append(_) | Replication::Heartbeat(_))
+                if knows_leases =>
+            {
                 self.send(Message::new(MessageKind::AppendResponse, message.from));
             }
             // A candidate with a lower term also needs the term. If it uses no pre-vote, members
             // that do not know it as a member would never send it a term, and it would reach theirs
             // only by chance.
-            MessageKind::PreVote | MessageKind::Vote => self.reject_vote(&message),
-            MessageKind::StorageAppendResponse => {
-                // Entries may have been replaced since the term ended, and the new ones may be on
-                // their way to storage; a later report covers them. A snapshot is final.
-                if message.index != LogIndex::ZERO {
-                    note!(
-                        self,
-                        Info,
-                        "{:x} [term: {}] ignored entry appends from a {} message with lower term \
-                         [term: {}]",
-                        self.config.id,
-                        self.term,
-                        message.kind,
-                        message.term,
-                    );
-                }
-                self.handle_snapshot_installed(message);
-            }
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::Propose
-            | MessageKind::Append
-            | MessageKind::AppendResponse
-            | MessageKind::VoteResponse
-            | MessageKind::Snapshot
-            | MessageKind::Heartbeat
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndex
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => {
+            Body::VoteRequest(request) => self.reject_vote(request),
+            Body::Request(_)
+            | Body::Replication(_)
+            | Body::Acknowledgement(_)
+            | Body::Vote(_)
+            | Body::TimeoutNow
+            | Body::ReadAnswer(_) => {
                 note!(
                     self,
                     Info,
@@ -350,152 +291,102 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    fn step_follower(&mut self, message: Message) -> Result<(), StepError> {
-        match message.kind {
-            MessageKind::Propose => return self.forward_proposal(message),
-            MessageKind::Append => {
-                self.hear_from_leader(message.from);
-                return self.handle_append(message);
+    /// Processes a request for the leader, which is of this member if `from` is its id.
+    pub(crate) fn step_request(
+        &mut self,
+        from: MemberId,
+        term: Term,
+        request: Request,
+    ) -> Result<(), StepError> {
+        match (request, self.role) {
+            (Request::Propose(entries), Role::Leader) => return self.handle_proposal(entries),
+            (Request::Propose(entries), Role::Follower) => {
+                return self.forward_proposal(from, entries);
             }
-            MessageKind::Heartbeat => {
-                self.hear_from_leader(message.from);
-                return self.handle_heartbeat(message);
-            }
-            MessageKind::Snapshot => {
-                self.hear_from_leader(message.from);
-                return self.handle_snapshot(message);
-            }
-            MessageKind::TransferLeader => self.forward_transfer(message),
-            MessageKind::ForgetLeader => self.handle_forget_leader(),
-            MessageKind::TimeoutNow => self.handle_timeout_now(&message),
-            MessageKind::ReadIndex => self.forward_read_index(message),
-            MessageKind::ReadIndexResponse => self.handle_read_index_response(message),
-            // Responses to requests from an earlier role, and messages for other roles.
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::AppendResponse
-            | MessageKind::Vote
-            | MessageKind::VoteResponse
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::PreVote
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse => {}
-        }
-        Ok(())
-    }
-
-    fn hear_from_leader(&mut self, leader: MemberId) {
-        self.election_elapsed = 0;
-        self.leader = leader;
-    }
-
-    fn step_candidate(&mut self, message: Message) -> Result<(), StepError> {
-        match message.kind {
-            MessageKind::Propose => {
-                note!(
-                    self,
-                    Info,
-                    "{:x} no leader at term {}; dropping proposal",
-                    self.config.id,
-                    self.term
-                );
+            (Request::Propose(_), Role::PreCandidate | Role::Candidate) => {
+                let (id, term) = (self.config.id, self.term);
+                note!(self, Info, "{id:x} no leader at term {term}; dropping proposal");
                 return Err(StepError::ProposalDropped);
             }
+            (Request::ReadIndex(context), Role::Leader) => {
+                self.handle_read_index(ReadRequest { from, context });
+            }
+            (Request::ReadIndex(context), Role::Follower) => {
+                self.forward_read_index(ReadRequest { from, context });
+            }
+            (Request::TransferLeader, Role::Leader) => self.handle_transfer_leader(from),
+            (Request::TransferLeader, Role::Follower) => self.forward_transfer(from, term),
+            // There is no leader to forward the request to.
+            (
+                Request::ReadIndex(_) | Request::TransferLeader,
+                Role::PreCandidate | Role::Candidate,
+            ) => {}
+        }
+        Ok(())
+    }
+
+    fn step_replication(
+        &mut self,
+        from: MemberId,
+        term: Term,
+        replication: Replication,
+    ) -> Result<(), StepError> {
+        match self.role {
+            // No other member leads in this term.
+            Role::Leader => return Ok(()),
             // Another member has won the election of this term.
-            MessageKind::Append => {
-                self.become_follower(message.term, message.from);
-                return self.handle_append(message);
+            Role::PreCandidate | Role::Candidate => self.become_follower(term, from),
+            Role::Follower => {
+                self.election_elapsed = 0;
+                self.leader = from;
             }
-            MessageKind::Heartbeat => {
-                self.become_follower(message.term, message.from);
-                return self.handle_heartbeat(message);
-            }
-            MessageKind::Snapshot => {
-                self.become_follower(message.term, message.from);
-                return self.handle_snapshot(message);
-            }
-            MessageKind::VoteResponse | MessageKind::PreVoteResponse => {
-                self.handle_vote_response(&message);
-            }
-            MessageKind::TimeoutNow => {
-                note!(
-                    self,
-                    Debug,
-                    "{:x} [term {} state State{:?}] ignored MsgTimeoutNow from {:x}",
-                    self.config.id,
-                    self.term,
-                    self.role,
-                    message.from,
-                );
-            }
-            // A candidate knows no leader to forward these to, and no member follows it.
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::AppendResponse
-            | MessageKind::Vote
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::ReadIndex
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVote
-            | MessageKind::StorageAppend
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => {}
+        }
+        match replication {
+            Replication::Append(append) => self.handle_append(from, term, append),
+            Replication::Heartbeat(heartbeat) => self.handle_heartbeat(from, heartbeat),
+            Replication::Snapshot(snapshot) => self.handle_snapshot(from, *snapshot),
+        }
+    }
+
+    fn step_acknowledgement(
+        &mut self,
+        from: MemberId,
+        acknowledgement: Acknowledgement,
+    ) -> Result<(), StepError> {
+        match acknowledgement {
+            Acknowledgement::Appended(index) => self.handle_append_accepted(from, index)?,
+            Acknowledgement::AppendRefused(refused) => self.handle_append_refused(from, refused),
+            Acknowledgement::Heartbeat(context) => self.handle_heartbeat_response(from, &context),
         }
         Ok(())
     }
 
-    fn step_leader(&mut self, message: Message) -> Result<(), StepError> {
-        match message.kind {
-            MessageKind::Beat => self.broadcast_heartbeat(),
-            MessageKind::CheckQuorum => self.handle_check_quorum(),
-            MessageKind::Propose => return self.handle_proposal(message),
-            MessageKind::ReadIndex => self.handle_read_index(message),
-            MessageKind::AppendResponse => return self.handle_append_response(&message),
-            MessageKind::HeartbeatResponse => self.handle_heartbeat_response(&message),
-            MessageKind::SnapshotStatus => self.handle_snapshot_status(&message),
-            MessageKind::Unreachable => self.handle_unreachable(&message),
-            MessageKind::TransferLeader => self.handle_transfer_leader(&message),
-            // No other member leads in this term, and the remaining votes have no effect.
-            MessageKind::Hup
-            | MessageKind::Append
-            | MessageKind::Vote
-            | MessageKind::VoteResponse
-            | MessageKind::Snapshot
-            | MessageKind::Heartbeat
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndexResponse
-            | MessageKind::PreVote
-            | MessageKind::PreVoteResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => {}
-        }
-        Ok(())
-    }
-
-    /// The log is durable up to an index, or a snapshot is installed.
-    fn handle_append_written(&mut self, message: Message) {
-        let id = EntryId { term: message.log_term, index: message.index };
-        if id.index != LogIndex::ZERO
-            && let Err(stale) = self.log.unstable.stable_to(id)
-        {
+    /// The log is durable up to an index, or a snapshot is installed. The report is of the member's
+    /// own log thread.
+    pub(crate) fn handle_append_written(&mut self, report: Message) {
+        let id = EntryId { term: report.log_term, index: report.index };
+        if id.index == LogIndex::ZERO {
+            // The report is of a snapshot only.
+        } else if report.term < self.term {
+            // Entries may have been replaced since the term ended, and the new ones may be on their
+            // way to storage; a later report covers them. A snapshot is final.
+            note!(
+                self,
+                Info,
+                "{:x} [term: {}] ignored entry appends from a {} message with lower term [term: {}]",
+                self.config.id,
+                self.term,
+                report.kind,
+                report.term,
+            );
+        } else if let Err(stale) = self.log.unstable.stable_to(id) {
             self.note_stale_report(id, stale);
         }
-        self.handle_snapshot_installed(message);
+        if let Some(snapshot) = report.snapshot {
+            let index = snapshot.metadata.index;
+            self.log.unstable.stable_snapshot_to(index);
+            self.applied_to(index, 0);
+        }
     }
 
     fn note_stale_report(&mut self, id: EntryId, stale: StaleReport) {
@@ -518,18 +409,10 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    fn handle_snapshot_installed(&mut self, message: Message) {
-        if let Some(snapshot) = message.snapshot {
-            let index = snapshot.metadata.index;
-            self.log.unstable.stable_snapshot_to(index);
-            self.applied_to(index, 0);
-        }
-    }
-
-    fn handle_entries_applied(&mut self, message: Message) {
-        if let Some(last) = message.entries.last() {
-            let encoded = crate::entry::encoded_bytes(&message.entries);
-            let payload = crate::entry::payload_bytes(&message.entries);
+    /// Records the report of the thread that applies entries.
+    pub(crate) fn handle_entries_applied(&mut self, entries: &[Entry]) {
+        if let Some(last) = entries.last() {
+            let (encoded, payload) = (encoded_bytes(entries), payload_bytes(entries));
             self.entries_applied(last.index, encoded, payload);
         }
     }
@@ -546,39 +429,25 @@ impl<S: Storage> Raft<S> {
         self.leave_joint_if_due();
     }
 
-    /// Schedules a message, giving it sender and term.
-    pub(crate) fn send(&mut self, mut message: Message) {
-        if message.from == NONE {
-            message.from = self.config.id;
-        }
-        match message.kind {
-            MessageKind::Vote
-            | MessageKind::VoteResponse
-            | MessageKind::PreVote
-            | MessageKind::PreVoteResponse => {
-                assert!(message.term != Term::ZERO, "a campaign names the term it is about");
-            }
-            // A forwarded message is not a statement of this member.
-            MessageKind::Propose | MessageKind::ReadIndex => message.term = Term::ZERO,
-            MessageKind::Hup
-            | MessageKind::Beat
-            | MessageKind::Append
-            | MessageKind::AppendResponse
-            | MessageKind::Snapshot
-            | MessageKind::Heartbeat
-            | MessageKind::HeartbeatResponse
-            | MessageKind::Unreachable
-            | MessageKind::SnapshotStatus
-            | MessageKind::CheckQuorum
-            | MessageKind::TransferLeader
-            | MessageKind::TimeoutNow
-            | MessageKind::ReadIndexResponse
-            | MessageKind::StorageAppend
-            | MessageKind::StorageAppendResponse
-            | MessageKind::StorageApply
-            | MessageKind::StorageApplyResponse
-            | MessageKind::ForgetLeader => message.term = self.term,
-        }
+    /// Sends a message of this member in its term.
+    pub(crate) fn send(&mut self, message: Message) {
+        self.send_in_term(self.term, message);
+    }
+
+    /// Sends a message of this member about another term, as a pre-vote is.
+    pub(crate) fn send_in_term(&mut self, term: Term, message: Message) {
+        assert!(term != Term::ZERO, "a statement of a member names its term");
+        self.schedule(Message { from: self.config.id, term, ..message });
+    }
+
+    /// Forwards the request of a member to the leader. It is no statement of this member, and so
+    /// has no term.
+    pub(crate) fn forward(&mut self, from: MemberId, request: Message) {
+        self.schedule(Message { from, to: self.leader, term: Term::ZERO, ..request });
+    }
+
+    /// Queues a message. One that attests something durable waits until that is written.
+    pub(crate) fn schedule(&mut self, message: Message) {
         if message.kind.attests_durability() {
             self.messages_after_append.push(message);
         } else {

@@ -11,12 +11,14 @@ use crate::entry::{EntryId, MemberId, NONE};
 use crate::log_index::LogIndex;
 use crate::message::{Message, MessageKind};
 use crate::note::note;
+use crate::pending_reads::ReadRequest;
 use crate::raft::Raft;
+use crate::received::read_entries;
 use crate::state::ReadState;
 use crate::storage::Storage;
 
 impl<S: Storage> Raft<S> {
-    pub(crate) fn handle_read_index(&mut self, request: Message) {
+    pub(crate) fn handle_read_index(&mut self, request: ReadRequest) {
         if self.has_committed_in_term() {
             self.confirm_leadership_for(request);
         } else {
@@ -32,7 +34,7 @@ impl<S: Storage> Raft<S> {
         self.log.contains(EntryId { term: self.term, index: self.log.committed() })
     }
 
-    fn confirm_leadership_for(&mut self, request: Message) {
+    fn confirm_leadership_for(&mut self, request: ReadRequest) {
         assert!(
             self.has_committed_in_term(),
             "a leader answers reads only after a commit in its term: before that, its commit index may be stale"
@@ -94,26 +96,20 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    fn answer_read(&mut self, request: Message, index: LogIndex) {
-        if request.from == NONE || request.from == self.config.id {
-            self.push_read_state(index, request);
+    fn answer_read(&mut self, request: ReadRequest, index: LogIndex) {
+        let ReadRequest { from, context } = request;
+        if from == self.config.id {
+            self.read_states.push(ReadState { index, context });
             return;
         }
-        let mut response = Message::new(MessageKind::ReadIndexResponse, request.from);
+        let mut response = Message::new(MessageKind::ReadIndexResponse, from);
         response.index = index;
-        response.entries = request.entries;
+        response.entries = read_entries(context);
         self.send(response);
     }
 
-    fn push_read_state(&mut self, index: LogIndex, mut message: Message) {
-        // `Node` has checked that there is exactly one.
-        if let Some(entry) = message.entries.pop() {
-            self.read_states.push(ReadState { index, context: entry.data });
-        }
-    }
-
     /// Forwards a read request to the leader.
-    pub(crate) fn forward_read_index(&mut self, mut request: Message) {
+    pub(crate) fn forward_read_index(&mut self, request: ReadRequest) {
         if self.leader == NONE {
             note!(
                 self,
@@ -124,11 +120,8 @@ impl<S: Storage> Raft<S> {
             );
             return;
         }
-        request.to = self.leader;
-        self.send(request);
-    }
-
-    pub(crate) fn handle_read_index_response(&mut self, response: Message) {
-        self.push_read_state(response.index, response);
+        let mut message = Message::new(MessageKind::ReadIndex, NONE);
+        message.entries = read_entries(request.context);
+        self.forward(request.from, message);
     }
 }

@@ -108,7 +108,7 @@ impl<S: Storage> Node<S> {
         let done = std::mem::take(&mut self.on_advance);
         assert!(done.is_awaited, "advance follows a Ready");
         for message in done.messages {
-            let stepped = self.raft.step(message);
+            let stepped = self.step_own(message);
             assert_eq!(stepped, Ok(()), "a report of this member's own writes is never refused");
         }
         if let Some(applied) = done.applied {

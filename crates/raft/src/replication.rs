@@ -21,6 +21,7 @@ use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::progress::{Progress, ProgressState};
 use crate::raft::Raft;
+use crate::received::{Append, AppendRefused, Heartbeat};
 use crate::storage::Storage;
 use crate::term::Term;
 use crate::unstable::Appended;
@@ -100,45 +101,29 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    pub(crate) fn handle_append_response(&mut self, response: &Message) -> Result<(), StepError> {
-        let from = response.from;
-        let last_index = self.log.last_index();
-        let Some(progress) = self.tracker.progress.get_mut(&from) else {
-            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
-            return Ok(());
-        };
-        if !response.reject && response.index > last_index {
-            let index = response.index;
-            return Err(StepError::AcknowledgedBeyondLog { from, index, last_index });
-        }
+    pub(crate) fn handle_append_refused(&mut self, from: MemberId, refused: AppendRefused) {
+        let AppendRefused { rejected, hint } = refused;
+        let Some(progress) = self.heard_from(from) else { return };
         progress.is_recently_active = true;
-        if response.reject {
-            self.handle_append_refused(response);
-        } else {
-            self.handle_append_accepted(from, response.index);
-        }
-        Ok(())
-    }
-
-    fn handle_append_refused(&mut self, response: &Message) {
-        let Message { from, index: rejected, log_term, reject_hint, .. } = *response;
         note!(
             self,
             Debug,
-            "{:x} received MsgAppResp(rejected, hint: (index {reject_hint}, term {log_term})) from \
-             {from:x} for index {rejected}",
-            self.config.id
+            "{:x} received MsgAppResp(rejected, hint: (index {}, term {})) from {from:x} for index \
+             {rejected}",
+            self.config.id,
+            hint.index,
+            hint.term,
         );
         // Entries after the hint cannot match, and the entry at the hint matches only if this log's
         // term there is at most the follower's. Without a term, the follower's log is empty or its
         // software is very old.
-        let hint = if log_term > Term::ZERO {
-            self.log.last_possible_match(reject_hint, log_term).0
+        let possible = if hint.term > Term::ZERO {
+            self.log.last_possible_match(hint.index, hint.term).0
         } else {
-            reject_hint
+            hint.index
         };
         let Some(progress) = self.tracker.progress.get_mut(&from) else { return };
-        if !progress.step_back(rejected, hint) {
+        if !progress.step_back(rejected, possible) {
             return;
         }
         note!(self, Debug, "{:x} decreased progress of {from:x} to [{progress}]", self.config.id);
@@ -148,9 +133,19 @@ impl<S: Storage> Raft<S> {
         self.send_append(from, WhenEmpty::Send);
     }
 
-    fn handle_append_accepted(&mut self, from: MemberId, index: LogIndex) {
+    pub(crate) fn handle_append_accepted(
+        &mut self,
+        from: MemberId,
+        index: LogIndex,
+    ) -> Result<(), StepError> {
+        let last_index = self.log.last_index();
+        let Some(progress) = self.heard_from(from) else { return Ok(()) };
+        if index > last_index {
+            return Err(StepError::AcknowledgedBeyondLog { from, index, last_index });
+        }
+        progress.is_recently_active = true;
         if !self.record_acknowledgement(from, index) {
-            return;
+            return Ok(());
         }
         let is_self = from == self.config.id;
         if self.advance_commit() {
@@ -161,7 +156,7 @@ impl<S: Storage> Raft<S> {
             self.send_append(from, WhenEmpty::Send);
         }
         if is_self {
-            return;
+            return Ok(());
         }
         // The window may have space for several more appends.
         while self.send_append(from, WhenEmpty::Skip) {}
@@ -176,6 +171,15 @@ impl<S: Storage> Raft<S> {
             );
             self.send_timeout_now(from);
         }
+        Ok(())
+    }
+
+    /// The progress of a member that has sent a message. It has none after it was removed.
+    fn heard_from(&mut self, from: MemberId) -> Option<&mut Progress> {
+        if !self.tracker.progress.contains_key(&from) {
+            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
+        }
+        self.tracker.progress.get_mut(&from)
     }
 
     /// Records an acknowledgement. Returns whether it changed anything.
@@ -222,13 +226,9 @@ impl<S: Storage> Raft<S> {
         self.log.try_commit(EntryId { term: self.term, index })
     }
 
-    pub(crate) fn handle_heartbeat_response(&mut self, response: &Message) {
-        let from = response.from;
+    pub(crate) fn handle_heartbeat_response(&mut self, from: MemberId, context: &[u8]) {
         let last_index = self.log.last_index();
-        let Some(progress) = self.tracker.progress.get_mut(&from) else {
-            note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
-            return;
-        };
+        let Some(progress) = self.heard_from(from) else { return };
         progress.is_recently_active = true;
         progress.is_flow_paused = false;
         // A probed follower that lacks no entries must still be probed before it can be streamed to
@@ -236,12 +236,11 @@ impl<S: Storage> Raft<S> {
         if progress.match_index < last_index || progress.state == ProgressState::Probe {
             self.send_append(from, WhenEmpty::Send);
         }
-        self.confirm_reads(from, &response.context);
+        self.confirm_reads(from, context);
     }
 
     /// The application could not deliver a message: the appends in flight are probably lost.
-    pub(crate) fn handle_unreachable(&mut self, report: &Message) {
-        let from = report.from;
+    pub(crate) fn handle_unreachable(&mut self, from: MemberId) {
         let Some(progress) = self.tracker.progress.get_mut(&from) else {
             note!(self, Debug, "{:x} no progress available for {from:x}", self.config.id);
             return;
@@ -260,26 +259,31 @@ impl<S: Storage> Raft<S> {
 
 /// The follower.
 impl<S: Storage> Raft<S> {
-    pub(crate) fn handle_append(&mut self, message: Message) -> Result<(), StepError> {
-        let previous = EntryId { term: message.log_term, index: message.index };
-        let mut response = Message::new(MessageKind::AppendResponse, message.from);
+    pub(crate) fn handle_append(
+        &mut self,
+        leader: MemberId,
+        term: Term,
+        append: Append,
+    ) -> Result<(), StepError> {
+        let previous = append.previous;
+        let mut response = Message::new(MessageKind::AppendResponse, leader);
         if previous.index < self.log.committed() {
-            check_consistent(&message)?;
-            self.check_agrees(message.from, previous)?;
-            let entries = message.entries.iter().map(Entry::id);
+            check_consistent(&append, term)?;
+            self.check_agrees(leader, previous)?;
+            let entries = append.entries.iter().map(Entry::id);
             for id in entries.take_while(|id| id.index <= self.log.committed()) {
-                self.check_agrees(message.from, id)?;
+                self.check_agrees(leader, id)?;
             }
             // The append is outdated: committed entries agree with any leader's log.
             response.index = self.log.committed();
         } else if self.log.contains(previous) {
-            check_consistent(&message)?;
-            let last_new = previous.index + message.entries.len() as u64;
-            self.append_new(message.entries);
-            self.log.commit_to(self.log.committed().max(message.commit.min(last_new)));
+            check_consistent(&append, term)?;
+            let last_new = previous.index + append.entries.len() as u64;
+            self.append_new(append.entries);
+            self.log.commit_to(self.log.committed().max(append.commit.min(last_new)));
             response.index = last_new;
         } else {
-            self.check_agrees(message.from, previous)?;
+            self.check_agrees(leader, previous)?;
             note!(
                 self,
                 Debug,
@@ -289,7 +293,7 @@ impl<S: Storage> Raft<S> {
                 previous.index,
                 previous.term,
                 previous.index,
-                message.from
+                leader
             );
             let end = previous.index.min(self.log.last_index());
             let (hint, hint_term) = self.log.last_possible_match(end, previous.term);
@@ -341,27 +345,31 @@ impl<S: Storage> Raft<S> {
         }
     }
 
-    pub(crate) fn handle_heartbeat(&mut self, message: Message) -> Result<(), StepError> {
-        let (commit, last_index) = (message.commit, self.log.last_index());
+    pub(crate) fn handle_heartbeat(
+        &mut self,
+        leader: MemberId,
+        heartbeat: Heartbeat,
+    ) -> Result<(), StepError> {
+        let (commit, last_index) = (heartbeat.commit, self.log.last_index());
         if commit > last_index {
-            return Err(StepError::CommitBeyondLog { leader: message.from, commit, last_index });
+            return Err(StepError::CommitBeyondLog { leader, commit, last_index });
         }
         self.log.commit_to(commit);
-        let mut response = Message::new(MessageKind::HeartbeatResponse, message.from);
-        response.context = message.context;
+        let mut response = Message::new(MessageKind::HeartbeatResponse, leader);
+        response.context = heartbeat.context;
         self.send(response);
         Ok(())
     }
 }
 
-/// Checks that the entries of an append are consecutive, as in every log.
-fn check_consistent(message: &Message) -> Result<(), StepError> {
-    let mut previous = EntryId { term: message.log_term, index: message.index };
-    for (position, entry) in message.entries.iter().enumerate() {
+/// Checks that the entries of an append in `term` are consecutive, as in every log.
+fn check_consistent(append: &Append, term: Term) -> Result<(), StepError> {
+    let mut previous = append.previous;
+    for (position, entry) in append.entries.iter().enumerate() {
         let is_next = entry.index == previous.index + 1;
-        let is_possible = previous.term <= entry.term && entry.term <= message.term;
+        let is_possible = previous.term <= entry.term && entry.term <= term;
         if !is_next || !is_possible {
-            let prev_index = message.index;
+            let prev_index = append.previous.index;
             return Err(StepError::InconsistentEntries { prev_index, position });
         }
         previous = entry.id();

@@ -63,8 +63,8 @@ impl<S: Storage> Raft<S> {
     }
 
     /// The application reports how the transfer of a snapshot ended.
-    pub(crate) fn handle_snapshot_status(&mut self, report: &Message) {
-        let (id, from) = (self.config.id, report.from);
+    pub(crate) fn handle_snapshot_status(&mut self, from: MemberId, is_failed: bool) {
+        let id = self.config.id;
         let Some(progress) = self.tracker.progress.get_mut(&from) else {
             note!(self, Debug, "{id:x} no progress available for {from:x}");
             return;
@@ -72,8 +72,8 @@ impl<S: Storage> Raft<S> {
         if progress.state != ProgressState::Snapshot {
             return;
         }
-        let outcome = if report.reject { "failed" } else { "succeeded" };
-        if report.reject {
+        let outcome = if is_failed { "failed" } else { "succeeded" };
+        if is_failed {
             // The snapshot did not arrive: probing resumes at the same index.
             progress.pending_snapshot = LogIndex::ZERO;
         }
@@ -92,11 +92,14 @@ impl<S: Storage> Raft<S> {
 
 /// The follower.
 impl<S: Storage> Raft<S> {
-    pub(crate) fn handle_snapshot(&mut self, message: Message) -> Result<(), StepError> {
-        let snapshot = message.snapshot.map(|snapshot| *snapshot).unwrap_or_default();
+    pub(crate) fn handle_snapshot(
+        &mut self,
+        leader: MemberId,
+        snapshot: Snapshot,
+    ) -> Result<(), StepError> {
         let last = snapshot.last_id();
         if !snapshot.is_empty() {
-            self.check_agrees(message.from, last)?;
+            self.check_agrees(leader, last)?;
         }
         let is_restored = self.restore(snapshot)?;
         let (verb, index) = if is_restored {
@@ -113,7 +116,7 @@ impl<S: Storage> Raft<S> {
             last.index,
             last.term
         );
-        let mut response = Message::new(MessageKind::AppendResponse, message.from);
+        let mut response = Message::new(MessageKind::AppendResponse, leader);
         response.index = index;
         self.send(response);
         Ok(())

@@ -10,13 +10,14 @@ use crate::message::{Message, MessageKind};
 use crate::note::note;
 use crate::raft::Raft;
 use crate::replication::WhenEmpty;
+use crate::state::Role;
 use crate::storage::Storage;
 use crate::term::Term;
 
 impl<S: Storage> Raft<S> {
-    /// Processes a request to transfer leadership to the sender of the request.
-    pub(crate) fn handle_transfer_leader(&mut self, request: &Message) {
-        let (id, term, to) = (self.config.id, self.term, request.from);
+    /// Processes a request to transfer leadership to a member.
+    pub(crate) fn handle_transfer_leader(&mut self, to: MemberId) {
+        let (id, term) = (self.config.id, self.term);
         let Some(progress) = self.tracker.progress.get(&to) else {
             note!(self, Debug, "{id:x} no progress available for {to:x}");
             return;
@@ -69,10 +70,10 @@ impl<S: Storage> Raft<S> {
         self.send(Message::new(MessageKind::TimeoutNow, to));
     }
 
-    /// Forwards the request to the leader. A request that a former leader has already forwarded is
-    /// dropped.
-    pub(crate) fn forward_transfer(&mut self, mut request: Message) {
-        if self.leader == NONE || request.term != Term::ZERO {
+    /// Forwards the request of a member for leadership to the leader. A request with a term is
+    /// dropped: a former leader has already forwarded it.
+    pub(crate) fn forward_transfer(&mut self, from: MemberId, term: Term) {
+        if self.leader == NONE || term != Term::ZERO {
             note!(
                 self,
                 Info,
@@ -82,22 +83,33 @@ impl<S: Storage> Raft<S> {
             );
             return;
         }
-        request.to = self.leader;
-        self.send(request);
+        let request = Message::new(MessageKind::TransferLeader, self.leader);
+        self.schedule(Message { from, term: self.term, ..request });
     }
 
     /// Campaigns at the leader's request, without a pre-vote: no leader needs protection from this
     /// member.
-    pub(crate) fn handle_timeout_now(&mut self, message: &Message) {
-        note!(
-            self,
-            Info,
-            "{:x} [term {}] received MsgTimeoutNow from {:x} and starts an election to get \
-             leadership.",
-            self.config.id,
-            self.term,
-            message.from
-        );
-        self.try_campaign(Campaign::Transfer);
+    pub(crate) fn handle_timeout_now(&mut self, leader: MemberId) {
+        let (id, term) = (self.config.id, self.term);
+        match self.role {
+            Role::Follower => {
+                note!(
+                    self,
+                    Info,
+                    "{id:x} [term {term}] received MsgTimeoutNow from {leader:x} and starts an \
+                     election to get leadership."
+                );
+                self.try_campaign(Campaign::Transfer);
+            }
+            Role::PreCandidate | Role::Candidate => {
+                note!(
+                    self,
+                    Debug,
+                    "{id:x} [term {term} state State{:?}] ignored MsgTimeoutNow from {leader:x}",
+                    self.role
+                );
+            }
+            Role::Leader => {}
+        }
     }
 }
