@@ -1,14 +1,14 @@
-//! Virtual time, and the clocks of the members, which are derived from it.
+//! Virtual time, and the members' clocks, which are derived from it.
 //!
-//! The world's time never decreases. A member's clock never decreases either, but it has its own origin and rate, and
-//! it never stops.
+//! Virtual time never decreases. A member's clock never decreases either. It has its own origin and rate, and it never
+//! stops.
 
 use std::time::{Duration, Instant};
 
 use quorate_core::Now;
 use quorate_state::units::Millis;
 
-/// Time of the world, or a span of it, in microseconds.
+/// A point or a duration of virtual time, in microseconds.
 pub type Micros = u64;
 
 /// One millisecond.
@@ -16,52 +16,50 @@ pub const MILLI: Micros = 1_000;
 /// One second.
 pub const SECOND: Micros = 1_000_000;
 
-const PARTS: u64 = 1_000_000;
-
-/// A process's monotonic clock.
+/// The monotonic clock of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalClock {
     origin: Instant,
     started: Micros,
-    /// How many microseconds it counts in a second of the world.
-    pace: u64,
-    /// What it has jumped ahead by.
-    ahead: Micros,
+    /// Microseconds of this clock per second of virtual time.
+    rate: u64,
+    /// The sum of all jumps.
+    jumped: Micros,
 }
 
 impl LocalClock {
-    /// A clock that starts at `started`. The origin is any instant; all of a run share it.
+    /// Creates a clock that starts at `started`. The origin is any instant; all clocks of a run share it.
     #[must_use]
-    pub const fn new(origin: Instant, started: Micros, pace: u64) -> Self {
-        Self { origin, started, pace, ahead: 0 }
+    pub const fn new(origin: Instant, started: Micros, rate: u64) -> Self {
+        Self { origin, started, rate, jumped: 0 }
     }
 
-    /// Lets the clock jump ahead, as one does when its machine has slept.
+    /// Moves the clock forward, as after a suspension of the machine.
     pub const fn jump(&mut self, by: Micros) {
-        self.ahead += by;
+        self.jumped += by;
     }
 
-    /// What it shows.
+    /// Returns the time since the start of the clock, as the clock measures it.
     #[must_use]
-    pub const fn local(&self, now: Micros) -> Micros {
-        (now - self.started) * self.pace / PARTS + self.ahead
+    pub const fn elapsed(&self, now: Micros) -> Micros {
+        (now - self.started) * self.rate / SECOND + self.jumped
     }
 
-    /// The same in the types of the machines.
+    /// Returns the time of this clock in the types that `core` expects.
     #[must_use]
     pub fn now(&self, now: Micros) -> Now {
-        let local = self.local(now);
-        let instant = self.origin + Duration::from_micros(local);
-        Now { instant, millis: Millis(local / MILLI) }
+        let elapsed = self.elapsed(now);
+        let instant = self.origin + Duration::from_micros(elapsed);
+        Now { instant, millis: Millis(elapsed / MILLI) }
     }
 
-    /// When it will show this, by the world's time; now if it does already.
+    /// Returns the virtual time at which this clock reaches the instant, or `now` if it already has.
     #[must_use]
-    pub fn when(&self, instant: Instant, now: Micros) -> Micros {
-        let shown = instant.saturating_duration_since(self.origin).as_micros();
-        let shown = u64::try_from(shown).unwrap_or(u64::MAX);
-        match shown.checked_sub(self.local(now)) {
-            Some(wait) if wait > 0 => now + wait.saturating_mul(PARTS) / self.pace + 1,
+    pub fn virtual_time(&self, instant: Instant, now: Micros) -> Micros {
+        let target = instant.saturating_duration_since(self.origin).as_micros();
+        let target = u64::try_from(target).unwrap_or(u64::MAX);
+        match target.checked_sub(self.elapsed(now)) {
+            Some(wait) if wait > 0 => now + wait.saturating_mul(SECOND) / self.rate + 1,
             Some(_) | None => now,
         }
     }
@@ -72,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_clock_is_early_and_comes_to_its_times() {
-        #[expect(clippy::disallowed_methods, reason = "an instant has no other beginning")]
+    fn a_fast_clock_is_ahead_and_reaches_a_requested_instant() {
+        #[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
         let origin = Instant::now();
         let mut clock = LocalClock::new(origin, 5 * SECOND, 1_100_000);
-        assert_eq!(clock.local(15 * SECOND), 11 * SECOND);
+        assert_eq!(clock.elapsed(15 * SECOND), 11 * SECOND);
         let at = clock.now(15 * SECOND).instant + Duration::from_millis(1_100);
-        let when = clock.when(at, 15 * SECOND);
-        assert!(clock.now(when).instant >= at && when <= 16 * SECOND + 2);
+        let virtual_time = clock.virtual_time(at, 15 * SECOND);
+        assert!(clock.now(virtual_time).instant >= at && virtual_time <= 16 * SECOND + 2);
         clock.jump(3 * SECOND);
         assert_eq!(clock.now(15 * SECOND).millis, Millis(14_000));
     }

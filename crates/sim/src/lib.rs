@@ -2,16 +2,17 @@
 //!
 //! The members run production code: consensus, log, state machine, snapshots and backend (`core` and the crates below
 //! it). Disks ([`quorate_storage::disk::FaultyDisk`]), the network ([`network`]) and clocks ([`clock`]) are simulated.
-//! They fail as real ones do, but more often. Clients send requests and record the responses; an operator changes the
-//! members and makes mistakes. A [`judge`] checks the run.
+//! They fail like real ones, but more often. Clients send requests and record the responses. An operator changes the
+//! membership and makes mistakes. A [`judge`] checks the run.
 //!
 //! The seed determines the plan of a run ([`plan`]), and the plan determines every byte of the run ([`world`]). A
-//! failing run is reduced ([`run::shrink`]). Rare states that runs should reach are counted ([`seen`]).
+//! failing run is reduced to fewer faults ([`run::shrink`]). The simulator counts the rare states that its runs reach
+//! ([`rare_states`]).
 //!
 //! # Not here
 //!
-//! Threads, sockets and the order in which the shell starts and stops its threads. `docs/testing.md` lists the parts of
-//! the shell that are imitated, and why.
+//! Threads, sockets, and the order in which the shell starts and stops its threads. `docs/testing.md` lists the parts
+//! of the shell that are imitated, and the reasons.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -21,12 +22,12 @@ pub mod member;
 pub mod network;
 pub mod plan;
 pub mod queue;
+pub mod rare_states;
 pub mod run;
-pub mod seen;
 pub mod trace;
 pub mod translate;
 pub mod world;
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "an instant has no other beginning")]
+#[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
 mod tests;

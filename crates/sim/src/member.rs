@@ -1,20 +1,21 @@
-//! One process of a member: its machines, the queues between them, and what clients have asked it for.
+//! One process of a member: its components (consensus, log, state machine, backend), the queues between them, and the
+//! pending requests of clients.
 //!
-//! It takes the part of production's threads: a turn ([`Turn`]) is what a thread does between two looks at its queue,
-//! and whoever drives this decides when which machine has its turn. So machines interleave as threads could, and in no
-//! way that they could not: each queue keeps its order, and an applier waits for a backend that is behind.
+//! It replaces the threads of production. A turn ([`Turn`]) is the work of a thread between two reads of its queue, and
+//! the caller decides when each component has its turn. So components interleave as threads can, and in no other way:
+//! each queue keeps its order, and the state machine waits for a backend that is behind.
 //!
-//! What leaves the process is an [`Out`], in order. After an error the process is at its end, whatever it has said.
+//! The process returns its outputs ([`Out`]) in order. After an error it must not be used again.
 //!
 //! # Not here
 //!
-//! When turns come, and what the disk makes of them (`world`, `disk`); what is done with messages (`network`).
+//! The times of turns and the faults of the disk (`world`, `FaultyDisk`), and the delivery of messages (`network`).
 
 pub mod boot;
+mod client_request;
 mod input;
 mod lease_holder;
 mod outlet;
-mod question;
 mod reports;
 mod requests;
 pub mod settings;
@@ -40,85 +41,85 @@ use quorate_storage::disk::Disk;
 use quorate_storage::wal::SnapshotMark;
 
 pub use self::boot::{Booted, Refused};
+pub use self::client_request::{ClientRequest, Failure, OpId, Reply};
 use self::input::{Input, LogOrder};
-use self::outlet::Said;
-pub use self::question::{Ask, Failure, OpId, Reply};
+use self::outlet::Outputs;
 pub(crate) use self::requests::ROOT;
 pub use self::settings::Settings;
-pub use self::terms::{Ends, GivenUp, Terms};
+pub use self::terms::{Dropped, LogEnds, Terms};
 use crate::clock::{LocalClock, Micros, SECOND};
 
-/// By what a caller is told that something is done: the operation, or 0 for nobody.
-pub(crate) type Told = u64;
+/// Identifies the request whose completion is reported: the operation, or 0 for none.
+pub(crate) type Completion = u64;
 
-/// Batches that may wait for the backend, as in production.
+/// The maximum number of batches that wait for the backend, as in production.
 const ORDERS_QUEUED_MAX: usize = 2;
 
-/// How soon a batch is tried again that has found no room, as in production.
-const ROOM_LOOKED_FOR: Micros = SECOND;
+/// The time until a batch is retried that found no room, as in production.
+const ROOM_RETRY_EVERY: Micros = SECOND;
 
-/// Who waits for the outcome of a proposal.
+/// The receiver of the outcome of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// A client's operation.
+    /// The operation of a client.
     Op(OpId),
-    /// A renewal that has proposed a checkpoint first.
+    /// A lease request that proposed a checkpoint first.
     Task(OpId),
-    /// Nobody outside: the member itself has proposed it.
-    Nobody,
+    /// None: the member itself made the proposal.
+    Internal,
 }
 
-/// Who waits for a read barrier, or for an index to be applied.
+/// The receiver of a notification that a read barrier has passed, or that an index is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// A client's read.
+    /// The read of a client.
     Op(OpId),
-    /// A question about a lease.
+    /// A lease request.
     Task(OpId),
-    /// The leader, before it ends these leases.
+    /// The leader, before it proposes changes of leases.
     Care(LeaseCare),
 }
 
-/// What a process has let out.
+/// An output of a process.
 #[derive(Debug)]
 pub enum Out {
-    /// To a peer.
+    /// A message to a peer.
     Send(Message),
-    /// To a peer, with the state as of the message.
+    /// A snapshot message to a peer, with the state at its index.
     Image {
         /// The message.
         message: Message,
         /// The state.
         image: ReadTx,
     },
-    /// To a client.
+    /// A reply to a client.
     Reply(OpId, Reply),
-    /// Consensus says that these are committed.
+    /// Consensus has committed these entries.
     Applying(Vec<Entry>),
-    /// Everything up to here can be read.
+    /// The state is published up to this index.
     Published(LogIndex),
-    /// A leader's state has taken the place of the member's.
+    /// The state was replaced by a leader's snapshot.
     Installed,
-    /// The members are these now.
+    /// The members have changed.
     Members(Members),
-    /// Leadership, as this member sees it.
+    /// The leadership has changed, as this member sees it.
     Leadership(Leadership),
-    /// The log holds something no more.
-    GivenUp(GivenUp),
-    /// The process ends in order: the member was removed.
+    /// The log has dropped entries.
+    Dropped(Dropped),
+    /// The member was removed, and the process ends in order.
     Removed,
-    /// The process ends, because its log and its group's contradict each other.
+    /// The process ends because its log contradicts the log of the cluster.
     Fault(LogFault),
-    /// A rare thing has happened.
-    Seen(&'static str),
+    /// A rare state was reached.
+    RareState(&'static str),
 }
 
-/// What one thread of production does at a time.
+/// The work of one thread of production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Turn {
-    /// Consensus takes its inputs.
+    /// Consensus handles its inputs.
     Consensus,
-    /// The log takes its orders in.
+    /// The log appends its queued writes.
     Append,
     /// The log is synced.
     Sync,
@@ -128,11 +129,11 @@ pub enum Turn {
     Backend,
 }
 
-/// All of them.
+/// All turns.
 pub const TURNS: [Turn; 5] =
     [Turn::Consensus, Turn::Append, Turn::Sync, Turn::Machine, Turn::Backend];
 
-/// Why a process has come to its end.
+/// The error that ended a process.
 #[derive(Debug, thiserror::Error)]
 #[error("{task}: {error}")]
 pub struct Fatal {
@@ -146,32 +147,32 @@ impl Fatal {
     }
 }
 
-/// What a member has promised to others, and must keep after a crash.
+/// The promises of a member to other members, which it must keep after a crash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Promised {
-    /// The last entry that it has acknowledged to a leader.
+    /// The last entry that it acknowledged to a leader.
     pub log: LogIndex,
-    /// The last term in which it has voted, or acknowledged anything.
+    /// The last term in which it voted or acknowledged entries.
     pub term: Term,
     /// Its last vote.
     pub vote: Vote,
 }
 
-/// Whom a member has voted for, and when.
+/// The vote of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vote {
-    /// The term.
+    /// The term of the vote.
     pub term: Term,
-    /// The candidate.
+    /// The candidate that received it.
     pub candidate: u64,
 }
 
-/// See the module.
+/// A running process of a member.
 #[derive(Debug)]
 pub struct Process {
-    /// The member's id.
+    /// The id of the member.
     pub id: u64,
-    /// Its cluster's.
+    /// The id of its cluster.
     pub cluster_id: u64,
     pub(crate) settings: Settings,
     disk: Arc<dyn Disk>,
@@ -179,49 +180,50 @@ pub struct Process {
     pub(crate) depot: Depot,
     consensus: Consensus<Vec<Reader>>,
     log: Log,
-    machine: StateMachine<Told>,
-    writer: BackendWriter<Told, Told>,
+    machine: StateMachine<Completion>,
+    writer: BackendWriter<Completion, Completion>,
     backend: Backend,
     readers: Readers,
     purger: Purger,
     inputs: VecDeque<Input>,
     log_orders: VecDeque<LogOrder>,
-    jobs: VecDeque<Job<Told>>,
-    said: Said,
+    jobs: VecDeque<Job<Completion>>,
+    outputs: Outputs,
     /// Whether consensus writes the log itself.
-    log_is_here: bool,
-    /// Appended, and not synced yet.
-    log_is_busy: bool,
+    consensus_writes_log: bool,
+    /// Whether the log has entries that are appended and not synced.
+    log_needs_sync: bool,
     is_installing: bool,
     is_installed: bool,
-    /// Leads without room for its backend file, and no other member can lead.
+    /// Whether this member refuses writes because it leads without room for its backend file, and no other member can
+    /// lead.
     refuses_writes: bool,
-    /// The newest snapshot that is to be installed, and since when.
-    installs: LogIndex,
-    installs_since: Micros,
-    /// When a backend without room tries again.
-    room_looked_for_at: Micros,
-    /// What is known to be committed, as of the last turn of consensus.
+    /// The index of the newest snapshot to be installed, and the time at which its installation began.
+    install_index: LogIndex,
+    installing_since: Micros,
+    /// The time at which the backend tries again to write a batch that found no room.
+    room_retry_at: Micros,
+    /// The commit index after the last turn of consensus.
     committed: LogIndex,
-    /// What the world was told to be published.
-    told: LogIndex,
-    waiting: AppliedWaits<Reader>,
-    /// Stores that came when the file was as large as it may be.
-    without_room: BTreeSet<OpId>,
-    /// Reads that may be carried out.
-    asked: BTreeMap<OpId, Ask>,
-    tasks: BTreeMap<OpId, lease_holder::Asked>,
-    /// Of operations in the log: the request's id.
+    /// The last published index that the process has reported.
+    reported: LogIndex,
+    applied_waits: AppliedWaits<Reader>,
+    /// Puts that arrived while the backend file had reached its maximum size.
+    puts_without_room: BTreeSet<OpId>,
+    /// Requests that wait: reads for a barrier, physical compactions for the removal of records.
+    waiting_requests: BTreeMap<OpId, ClientRequest>,
+    tasks: BTreeMap<OpId, lease_holder::PendingTask>,
+    /// The request ids of proposed operations.
     proposed: BTreeMap<OpId, u64>,
     next_request: u64,
     /// Streams of watchers.
     pub(crate) streams: BTreeMap<OpId, WatchStream>,
-    /// Whom it listens to.
+    /// Members from which it accepts messages.
     pub(crate) members: BTreeSet<u64>,
     pub(crate) removed: BTreeSet<u64>,
-    /// What it has promised.
+    /// The promises of this process to other members.
     pub promised: Promised,
-    /// Of which term its log's entries are.
+    /// The terms of the entries in the log.
     terms: Terms,
     clock: LocalClock,
     now: Micros,
@@ -229,7 +231,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Sets the machines of a member going. `life` counts the processes there were, so that ids are its own.
+    /// Starts the components of a member. `life` is the number of the process on its host; request ids contain it, so
+    /// that they are unique.
     #[must_use]
     pub fn start(booted: Booted, clock: LocalClock, now: Micros, life: u64) -> Self {
         let Booted { settings, disk, dirs, depot, wal, backend, state, node, .. } = booted;
@@ -250,7 +253,7 @@ impl Process {
         let own = quorate_state::units::MemberId(id);
         let machine =
             StateMachine::new(state, backend.clone(), own, settings.pace, clock.now(now).instant);
-        let said = Said::new(id, applied, applied_term);
+        let outputs = Outputs::new(id, applied, applied_term);
         let mut process = Self {
             depot,
             consensus: Consensus::new(node, applied, settings.election_timeout_millis()),
@@ -258,7 +261,7 @@ impl Process {
             machine,
             writer: BackendWriter::new(backend.clone(), Arc::clone(&disk), snap_dir),
             committed: applied,
-            told: applied,
+            reported: applied,
             id,
             cluster_id,
             settings,
@@ -270,21 +273,21 @@ impl Process {
             inputs: VecDeque::new(),
             log_orders: VecDeque::new(),
             jobs: VecDeque::new(),
-            said,
-            log_is_here: true,
-            log_is_busy: false,
+            outputs,
+            consensus_writes_log: true,
+            log_needs_sync: false,
             is_installing: false,
             is_installed: false,
             refuses_writes: false,
-            installs: LogIndex::ZERO,
-            installs_since: 0,
-            room_looked_for_at: 0,
-            waiting: AppliedWaits::default(),
-            without_room: BTreeSet::new(),
-            asked: BTreeMap::new(),
+            install_index: LogIndex::ZERO,
+            installing_since: 0,
+            room_retry_at: 0,
+            applied_waits: AppliedWaits::default(),
+            puts_without_room: BTreeSet::new(),
+            waiting_requests: BTreeMap::new(),
             tasks: BTreeMap::new(),
             proposed: BTreeMap::new(),
-            // As production's: the member, its life, a counter.
+            // As in production: the member, the process, a counter.
             next_request: id << 48 | (life & 0xff_ffff) << 24,
             streams: BTreeMap::new(),
             members: known,
@@ -295,74 +298,74 @@ impl Process {
             now,
             out: Vec::new(),
         };
-        process.place_log();
+        process.update_log_writer();
         process.consensus.start();
         process
     }
 
-    /// What the process has let out since the last call.
-    pub fn take_out(&mut self) -> Vec<Out> {
-        self.out.extend(self.said.seen.drain(..).map(Out::Seen));
+    /// Returns the outputs since the last call.
+    pub fn take_outputs(&mut self) -> Vec<Out> {
+        self.out.extend(self.outputs.rare_states.drain(..).map(Out::RareState));
         std::mem::take(&mut self.out)
     }
 
-    /// The state as applied.
+    /// Returns the applied state.
     #[must_use]
     pub const fn state(&self) -> &State {
         self.machine.state()
     }
 
-    /// Who leads, as far as this member knows.
+    /// Returns the leadership, as this member knows it.
     #[must_use]
     pub const fn leadership(&self) -> Leadership {
-        self.said.state.leadership
+        self.outputs.state.leadership
     }
 
-    /// What can be read here.
+    /// Returns the published index.
     #[must_use]
     pub const fn published(&self) -> LogIndex {
-        self.said.published
+        self.outputs.published
     }
 
-    /// Since when a leader's snapshot is in the log whose image is not in place yet.
+    /// Returns the time at which the installation of a snapshot began that is not finished.
     #[must_use]
-    pub fn installs_since(&self) -> Option<Micros> {
-        (self.installs > self.said.published).then_some(self.installs_since)
+    pub fn installing_since(&self) -> Option<Micros> {
+        (self.install_index > self.outputs.published).then_some(self.installing_since)
     }
 
-    /// What consensus knows to be committed.
+    /// Returns the commit index of consensus.
     #[must_use]
     pub fn committed(&self) -> LogIndex {
         self.consensus.commit_index()
     }
 
-    /// What consensus knows of the group.
+    /// Returns the status of consensus.
     #[must_use]
     pub fn status(&self) -> quorate_raft::Status {
         self.consensus.status()
     }
 
-    /// Of which term its log's entries are.
+    /// Returns the terms of the entries in the log.
     #[must_use]
     pub const fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// The vote that it knows of.
+    /// Returns the vote in its hard state.
     #[must_use]
     pub fn vote(&self) -> Vote {
         let hard_state = self.status().hard_state;
         Vote { term: hard_state.term, candidate: hard_state.vote }
     }
 
-    /// Whether nothing is on its way between its machines, so that all of them know the same.
+    /// Returns whether its queues are empty and all committed entries are published, so that all components agree.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        let is_applied = self.said.published == self.consensus.commit_index();
+        let is_applied = self.outputs.published == self.consensus.commit_index();
         self.inputs.is_empty() && self.jobs.is_empty() && !self.is_installing && is_applied
     }
 
-    /// Its files' disk.
+    /// Returns the disk with its files.
     pub(crate) const fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
@@ -371,7 +374,7 @@ impl Process {
         &self.dirs
     }
 
-    /// Handles to what is published.
+    /// Returns handles to the published state.
     #[must_use]
     pub const fn readers(&self) -> &Readers {
         &self.readers
@@ -381,34 +384,34 @@ impl Process {
         self.clock.now(self.now)
     }
 
-    /// Its clock.
+    /// Returns its clock.
     pub(crate) const fn clock_mut(&mut self) -> &mut LocalClock {
         &mut self.clock
     }
 
-    /// When this machine has something to do; `None` while it has nothing.
+    /// Returns the time at which a component has work for this turn, or `None` if it has none.
     #[must_use]
-    pub fn wants(&self, turn: Turn, now: Micros) -> Option<Micros> {
+    pub fn work_at(&self, turn: Turn, now: Micros) -> Option<Micros> {
         let due = |wanted: bool| wanted.then_some(now);
         match turn {
             Turn::Consensus => due(!self.inputs.is_empty()),
-            Turn::Append => due(!self.log_is_busy && !self.log_orders.is_empty()),
-            Turn::Sync => due(self.log_is_busy),
-            Turn::Machine if self.said.orders.len() > ORDERS_QUEUED_MAX => None,
+            Turn::Append => due(!self.log_needs_sync && !self.log_orders.is_empty()),
+            Turn::Sync => due(self.log_needs_sync),
+            Turn::Machine if self.outputs.orders.len() > ORDERS_QUEUED_MAX => None,
             Turn::Machine if self.is_installing => due(self.is_installed),
             Turn::Machine if !self.jobs.is_empty() => Some(now),
-            Turn::Machine => self.machine.wake_at().map(|at| self.clock.when(at, now)),
-            Turn::Backend if self.writer.lacks_room() => Some(self.room_looked_for_at.max(now)),
-            Turn::Backend if !self.said.orders.is_empty() => Some(now),
-            Turn::Backend => self.writer.reclaim_at().map(|at| self.clock.when(at, now)),
+            Turn::Machine => self.machine.wake_at().map(|at| self.clock.virtual_time(at, now)),
+            Turn::Backend if self.writer.lacks_room() => Some(self.room_retry_at.max(now)),
+            Turn::Backend if !self.outputs.orders.is_empty() => Some(now),
+            Turn::Backend => self.writer.reclaim_at().map(|at| self.clock.virtual_time(at, now)),
         }
     }
 
-    /// Lets a machine have its turn.
+    /// Does a turn.
     ///
     /// # Errors
     ///
-    /// The process has come to its end.
+    /// The process has ended with an error.
     pub fn take_turn(&mut self, turn: Turn, now: Micros) -> Result<(), Fatal> {
         self.now = now;
         let done = match turn {
@@ -418,64 +421,64 @@ impl Process {
             Turn::Machine => self.run_machine(),
             Turn::Backend => self.run_backend(),
         };
-        self.gather();
+        self.route_outputs();
         done
     }
 
-    /// One heartbeat interval has passed.
+    /// Handles the end of a heartbeat interval.
     ///
     /// # Errors
     ///
-    /// The process has come to its end.
+    /// The process has ended with an error.
     pub fn tick(&mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
-        self.consensus.notice_applied(self.said.published);
-        let forgotten = self.said.pending.forget_withdrawn(self.consensus.leadership().leads());
+        self.consensus.notice_applied(self.outputs.published);
+        let forgotten = self.outputs.pending.forget_withdrawn(self.consensus.leadership().leads());
         if !forgotten.is_empty() {
             self.consensus.handle(Event::Withdraw(forgotten));
         }
         self.consensus.note_time(self.clock_now().millis);
         self.consensus.handle(Event::Tick);
-        if self.log_is_here {
+        if self.consensus_writes_log {
             self.log.prepare().map_err(|error| Fatal::of("the log")(&error))?;
         }
-        let done = self.carry_out_effects();
-        self.gather();
+        let done = self.handle_effects();
+        self.route_outputs();
         done
     }
 
-    /// Removes old files.
+    /// Removes old files. Returns their number.
     ///
     /// # Errors
     ///
-    /// The process has come to its end.
+    /// The process has ended with an error.
     pub fn purge(&self) -> Result<u64, Fatal> {
         let mut removed = 0;
         self.purger.run(|_| removed += 1).map_err(|error| Fatal::of("purging")(&error))?;
         Ok(removed)
     }
 
-    /// Messages of a peer have come.
+    /// Queues a message from a peer.
     pub fn receive(&mut self, message: Message) {
         self.inputs.push_back(Input::Event(Event::Received(vec![message])));
     }
 
-    /// A message to this peer was lost.
+    /// Notes that a message to a peer was lost.
     pub fn note_lost(&mut self, peer: u64) {
         self.inputs.push_back(Input::Event(Event::Unreachable(peer)));
     }
 
-    /// Nobody listens where this peer was.
-    pub fn note_gone(&mut self, peer: u64) {
+    /// Notes that the process of a peer has ended.
+    pub fn note_peer_ended(&mut self, peer: u64) {
         self.inputs.push_back(Input::Event(Event::Gone(peer)));
     }
 
-    /// A snapshot has reached a peer, or has not.
+    /// Notes whether a snapshot has reached a peer.
     pub fn note_snapshot(&mut self, to: u64, outcome: SnapshotOutcome) {
         self.inputs.push_back(Input::Event(Event::SnapshotSent { to, outcome }));
     }
 
-    /// Has the lead handed over.
+    /// Requests a transfer of leadership.
     pub fn transfer_leadership(&mut self, to: u64) {
         self.inputs.push_back(Input::Event(Event::TransferLeadership(to)));
     }
@@ -489,7 +492,7 @@ impl Process {
                     self.consensus.handle(event);
                     if decided {
                         self.publish_leadership();
-                        self.place_log();
+                        self.update_log_writer();
                     }
                 }
                 Input::Propose(proposal) => self.consensus.propose(proposal),
@@ -501,28 +504,29 @@ impl Process {
                 }
                 Input::Barrier(reader) => self.consensus.next_readers().push(reader),
                 Input::Change(change) => {
-                    self.consensus.propose_conf_change(change, self.said.published);
+                    self.consensus.propose_conf_change(change, self.outputs.published);
                 }
                 Input::Mark(mark) => self.mark(mark)?,
                 Input::Applied => {}
             }
         }
         self.consensus.end_batch();
-        self.consensus.notice_applied(self.said.published);
-        self.carry_out_effects()
+        self.consensus.notice_applied(self.outputs.published);
+        self.handle_effects()
     }
 
-    /// Once there is somebody to talk to while the disk works, the log is not consensus' affair any more.
-    fn place_log(&mut self) {
-        self.log_is_here &= self.consensus.is_sole_voter();
+    /// With other voters, the log gets its own thread, so that consensus exchanges messages while the disk works. The
+    /// log keeps its thread from then on.
+    fn update_log_writer(&mut self) {
+        self.consensus_writes_log &= self.consensus.is_sole_voter();
     }
 
-    fn carry_out_effects(&mut self) -> Result<(), Fatal> {
+    fn handle_effects(&mut self) -> Result<(), Fatal> {
         loop {
             while let Some(effect) = self.consensus.poll_effect() {
-                self.carry_out(effect)?;
+                self.handle_effect(effect)?;
             }
-            if !self.log_is_here {
+            if !self.consensus_writes_log {
                 break;
             }
             let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
@@ -534,15 +538,15 @@ impl Process {
         Ok(())
     }
 
-    fn carry_out(&mut self, effect: Effect) -> Result<(), Fatal> {
+    fn handle_effect(&mut self, effect: Effect) -> Result<(), Fatal> {
         match effect {
             Effect::Persist(persist) => {
-                let given_up = self.terms.note(&persist);
-                self.out.extend(given_up.into_iter().map(Out::GivenUp));
+                let dropped = self.terms.note(&persist);
+                self.out.extend(dropped.into_iter().map(Out::Dropped));
                 if let Some(first) = persist.entries.first() {
                     self.promised.log = self.promised.log.min(first.index.prev());
                 }
-                if self.log_is_here {
+                if self.consensus_writes_log {
                     self.log.append(&persist).map_err(|error| Fatal::of("the log")(&error))?;
                 } else {
                     self.log_orders.push_back(LogOrder::Append(persist));
@@ -561,8 +565,8 @@ impl Process {
             Effect::InstallSnapshot(snapshot) => {
                 self.note_committed();
                 self.publish_leadership();
-                self.installs = snapshot.metadata.index;
-                self.installs_since = self.now;
+                self.install_index = snapshot.metadata.index;
+                self.installing_since = self.now;
                 self.jobs.push_back(Job::InstallSnapshot(snapshot));
             }
             Effect::TakeSnapshot => self.jobs.push_back(Job::TakeSnapshot),
@@ -570,7 +574,7 @@ impl Process {
             Effect::BarrierPassed { index, .. } => {
                 self.publish_leadership();
                 for reader in std::mem::take(self.consensus.readers()) {
-                    self.when_applied(index, reader);
+                    self.await_applied(index, reader);
                 }
             }
             Effect::BarrierFailed { .. } => {
@@ -592,21 +596,22 @@ impl Process {
     }
 
     fn publish_leadership(&mut self) {
-        self.said.state = self.consensus.leadership();
+        self.outputs.state = self.consensus.leadership();
     }
 
     fn change_leadership(&mut self, leadership: Leadership) {
         self.publish_leadership();
         if leadership.role == Role::Leader {
-            self.said.pending.begin_reign(leadership.term);
+            self.outputs.pending.begin_reign(leadership.term);
         } else {
             self.jobs.push_back(Job::LostLeadership);
         }
         self.out.push(Out::Leadership(leadership));
     }
 
-    /// Pre-votes speak of terms to come, which nobody has entered. An acknowledgement that has waited for a stalled disk
-    /// may be of entries that another leader has replaced meanwhile: the log need not have those.
+    /// Records the promises in a message. A pre-vote response promises nothing, because its term has not begun. An
+    /// acknowledgement that waited for a stalled disk may name entries that another leader has replaced since; the log
+    /// does not have to keep those.
     fn promise(&mut self, message: &Message) {
         let promised = &mut self.promised;
         let is_ack = message.kind == MessageKind::AppendResponse;
@@ -617,12 +622,12 @@ impl Process {
             promised.term = promised.term.max(message.term);
         }
         if is_ack && !message.reject {
-            promised.log = promised.log.max(self.terms.held_of(message.index));
+            promised.log = promised.log.max(self.terms.last_held(message.index));
         }
     }
 
     fn mark(&mut self, mark: SnapshotMark) -> Result<(), Fatal> {
-        if !self.log_is_here {
+        if !self.consensus_writes_log {
             self.log_orders.push_back(LogOrder::Mark(mark));
             return Ok(());
         }
@@ -651,16 +656,16 @@ impl Process {
                 }
             }
         }
-        self.log_is_busy = true;
+        self.log_needs_sync = true;
         Ok(())
     }
 
     fn sync_log(&mut self) -> Result<(), Fatal> {
-        self.log_is_busy = false;
+        self.log_needs_sync = false;
         let synced = self.log.sync().map_err(|error| Fatal::of("the log")(&error))?;
         if let Some(synced) = synced {
             if synced.shortage.is_some() {
-                self.out.push(Out::Seen("there is no room to preallocate the log"));
+                self.out.push(Out::RareState("there is no room to preallocate the log"));
             }
             self.inputs.push_back(Input::Event(Event::Persisted { token: synced.token }));
         } else {
@@ -675,13 +680,13 @@ impl Process {
         if self.is_installing {
             if std::mem::take(&mut self.is_installed) {
                 self.is_installing = false;
-                self.machine.installed(now, &mut self.said).map_err(|error| fatal(&error))?;
+                self.machine.installed(now, &mut self.outputs).map_err(|error| fatal(&error))?;
             }
             return Ok(());
         }
         if let Some(job) = self.jobs.pop_front() {
-            match self.machine.take(job, now, &mut self.said).map_err(|error| fatal(&error))? {
-                Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.said),
+            match self.machine.take(job, now, &mut self.outputs).map_err(|error| fatal(&error))? {
+                Next::GoOn => self.machine.hand_over_if_due(now.instant, &mut self.outputs),
                 Next::AwaitInstall => self.is_installing = true,
                 Next::End => {}
             }
@@ -689,8 +694,8 @@ impl Process {
                 return Ok(());
             }
         }
-        self.machine.compact(now.instant, &mut self.said);
-        self.machine.hand_over_if_due(now.instant, &mut self.said);
+        self.machine.compact(now.instant, &mut self.outputs);
+        self.machine.hand_over_if_due(now.instant, &mut self.outputs);
         Ok(())
     }
 
@@ -698,59 +703,59 @@ impl Process {
         let fatal = Fatal::of("the backend");
         let now = self.clock_now().instant;
         if self.writer.lacks_room() {
-            if self.writer.supersede(self.installs).map_err(|error| fatal(&error))? {
-                self.out.push(Out::Seen("a snapshot replaces batches that find no room"));
+            if self.writer.supersede(self.install_index).map_err(|error| fatal(&error))? {
+                self.out.push(Out::RareState("a snapshot replaces batches without room"));
             }
         } else {
-            if let Some(order) = self.said.orders.pop_front() {
+            if let Some(order) = self.outputs.orders.pop_front() {
                 self.writer.take(order, now);
             } else {
                 self.writer.reclaim(now).map_err(|error| fatal(&error))?;
             }
         }
         while let Some(report) = self.writer.step().map_err(|error| fatal(&error))? {
-            self.carry_report(report);
+            self.handle_report(report);
         }
         if self.writer.lacks_room() {
-            self.room_looked_for_at = self.now + ROOM_LOOKED_FOR;
+            self.room_retry_at = self.now + ROOM_RETRY_EVERY;
         }
         Ok(())
     }
 
-    /// Takes what a turn has left to where it belongs.
-    fn gather(&mut self) {
-        self.inputs.append(&mut self.said.inputs);
-        let published = self.said.published;
-        if let Some(members) = self.said.members.take() {
+    /// Moves the outputs of a turn to the queues of their receivers.
+    fn route_outputs(&mut self) {
+        self.inputs.append(&mut self.outputs.inputs);
+        let published = self.outputs.published;
+        if let Some(members) = self.outputs.members.take() {
             self.removed.extend(members.removed().map(|id| id.0));
             self.members.extend(members.iter().map(|member| member.id.0));
             self.out.push(Out::Members(members));
         }
-        if std::mem::take(&mut self.said.was_installed) {
+        if std::mem::take(&mut self.outputs.was_installed) {
             self.out.push(Out::Installed);
         }
-        if published > self.told {
-            self.told = published;
+        if published > self.reported {
+            self.reported = published;
             self.out.push(Out::Published(published));
         }
         self.release_readers();
-        self.tell_outcomes();
-        for request in std::mem::take(&mut self.said.proposals) {
-            self.propose(request, Waiter::Nobody, None);
+        self.deliver_outcomes();
+        for request in std::mem::take(&mut self.outputs.proposals) {
+            self.propose(request, Waiter::Internal, None);
         }
-        if std::mem::take(&mut self.said.is_removed) {
+        if std::mem::take(&mut self.outputs.is_removed) {
             self.out.push(Out::Removed);
         }
     }
 
-    /// Ends in order: what is under way is finished, as far as no disk or peer has to be waited for.
+    /// Ends the process in order: it finishes the work that waits neither for the disk nor for a peer.
     ///
     /// # Errors
     ///
-    /// The disk has failed meanwhile.
+    /// The disk has failed.
     pub fn stop(mut self, now: Micros) -> Result<(), Fatal> {
         self.now = now;
-        if self.log_is_busy {
+        if self.log_needs_sync {
             self.sync_log()?;
         }
         self.append_to_log()?;
@@ -763,16 +768,16 @@ impl Process {
         let fatal = Fatal::of("the end");
         while let Some(job) = self.jobs.pop_front() {
             if let Next::AwaitInstall =
-                self.machine.take(job, time, &mut self.said).map_err(|error| fatal(&error))?
+                self.machine.take(job, time, &mut self.outputs).map_err(|error| fatal(&error))?
             {
                 return Ok(());
             }
         }
-        self.machine.take(Job::Stop, time, &mut self.said).map_err(|error| fatal(&error))?;
+        self.machine.take(Job::Stop, time, &mut self.outputs).map_err(|error| fatal(&error))?;
         if self.writer.lacks_room() {
             self.writer.give_up();
         }
-        while let Some(order) = self.said.orders.pop_front() {
+        while let Some(order) = self.outputs.orders.pop_front() {
             self.writer.take(order, time.instant);
             while self.writer.step().map_err(|error| fatal(&error))?.is_some() {}
         }
@@ -780,7 +785,7 @@ impl Process {
     }
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
-        let Some(waiter) = self.said.pending.take(request_id) else { return };
+        let Some(waiter) = self.outputs.pending.take(request_id) else { return };
         let words = match failure {
             ProposalFailure::Dropped => "the proposal was dropped",
             ProposalFailure::QueueFull => "too many requests",
@@ -789,7 +794,7 @@ impl Process {
     }
 }
 
-/// An order that gives space back, for whoever asks for it.
-pub(crate) const fn defragment(op: OpId) -> Order<Told, Told> {
+/// A request to defragment the backend file.
+pub(crate) const fn defragment(op: OpId) -> Order<Completion, Completion> {
     Order::Defragment(op)
 }

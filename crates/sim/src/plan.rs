@@ -1,9 +1,9 @@
 //! The plan that a seed determines: the kinds of faults in a run, their frequency, the cluster and its clients.
 //!
 //! Every run has its own mix of faults ("swarm testing"). Most kinds are absent from a run, so that the others interact
-//! undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme ([`Theme`]): much of
-//! one thing, and little else. A run can be repeated without some of the kinds that its seed drew, or shorter. Nothing
-//! else changes, so that a failing run can be reduced.
+//! undisturbed, and every pair of kinds occurs together in some run. Half of all runs have a theme ([`Theme`]): many
+//! events of one kind, and few others. A run can be repeated without some of the kinds that its seed drew, or with a
+//! shorter duration. Nothing else in the plan changes, so that a failing run can be reduced.
 
 mod theme;
 
@@ -21,9 +21,9 @@ use crate::member::Settings;
 
 pub use self::theme::Theme;
 
-/// Something that a run may have or not.
+/// A kind of fault or activity that a run may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Kind {
     Kill,
     PowerCut,
@@ -54,24 +54,24 @@ pub enum Kind {
     Quota,
     LargeValues,
     Accounts,
-    /// Disk and network of a host stand still at once.
+    /// Disk and network of a host hang at the same time.
     HostHang,
-    /// A host's connections break and its port refuses new ones, while its process lives.
+    /// The connections of a host break and its port refuses new ones, while its process lives.
     Refusal,
-    /// A process is suspended for longer than most leases last.
+    /// A process is suspended for longer than the TTL of most leases.
     Suspension,
-    /// A host's connections are reset, and new ones are accepted at once.
+    /// The connections of a host are reset, and new ones are accepted at once.
     Reset,
-    /// A follower's disk is full when a snapshot has arrived.
+    /// The disk of a follower is full after a snapshot has arrived.
     FullAtSnapshot,
-    /// A host's wall clock steps back before a process starts.
+    /// The wall clock of a host steps back before a process starts.
     WallClock,
-    /// Leaders name another index for a snapshot than its image has, as leaders of etcd may.
+    /// The message of a leader's snapshot names another index than its image has, as with some leaders of etcd.
     OtherIndex,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 36] = [
         Self::Kill,
         Self::PowerCut,
@@ -111,8 +111,9 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// Those that were added when there were seeds already. They are drawn apart, so that what older seeds draw stays.
-    const LATER: [Self; 8] = [
+    /// Kinds that were added later. They are drawn from a separate generator, so that older seeds draw the same plans
+    /// as before.
+    const ADDED_LATER: [Self; 8] = [
         Self::HostHang,
         Self::Refusal,
         Self::BackendFull,
@@ -123,7 +124,7 @@ impl Kind {
         Self::OtherIndex,
     ];
 
-    /// The kind of this name.
+    /// Returns the kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.to_string() == name)
@@ -136,147 +137,148 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is left out of a run that its seed has drawn.
+/// The parts of a plan that a repeated run leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Less {
-    /// These kinds.
+pub struct Reduction {
+    /// Kinds to leave out.
     pub without: BTreeSet<Kind>,
-    /// Everything after this.
+    /// The maximum duration in seconds.
     pub seconds_max: Option<u64>,
 }
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What everything is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// What this run is about.
+    /// The theme of this run.
     pub theme: Theme,
-    /// What it has.
+    /// The kinds of faults and activities.
     pub kinds: BTreeSet<Kind>,
-    /// For how long things go wrong.
+    /// The time during which faults occur.
     pub duration: Micros,
-    /// Founders.
+    /// The number of founding members.
     pub founders: usize,
-    /// Places for members, the founders' included.
+    /// The number of hosts, including those of the founders.
     pub hosts: usize,
-    /// Between two faults, in the mean.
+    /// The mean time between two faults.
     pub fault_every: Micros,
-    /// Between two acts of the operator, in the mean.
+    /// The mean time between two actions of the operator.
     pub operate_every: Micros,
-    /// Whether a change of the members is asked for while another is under way.
+    /// Whether the operator requests a membership change while another is in progress.
     pub changes_at_once: bool,
-    /// Clients that read and write.
+    /// The number of clients that read and write.
     pub clients: usize,
-    /// Watchers.
+    /// The number of watch clients.
     pub watchers: usize,
-    /// Between two operations of a client, at most.
+    /// The maximum pause of a client between two operations.
     pub think_max: Micros,
-    /// How long a client waits for an answer.
-    pub patience: Micros,
-    /// Keys that clients share.
+    /// The time after which a client gives up a request.
+    pub client_timeout: Micros,
+    /// The number of keys that clients share.
     pub keys: u64,
-    /// How long a message takes, at least and at most.
+    /// The minimum and maximum latency of a message.
     pub delay: (Micros, Micros),
-    /// One message in so many is lost; 0 for none.
+    /// One of this many messages is lost.
     pub loss: u64,
-    /// How long a sync takes, at most.
+    /// The maximum duration of a sync of the log and of a turn of the backend.
     pub sync_max: Micros,
-    /// How long a step of a machine takes, at most.
+    /// The maximum duration of any other turn.
     pub step_max: Micros,
-    /// Between two looks for files that are not needed any more, in the mean.
+    /// The mean time between two purges of old files.
     pub purge_every: Micros,
-    /// The version that the cluster begins with.
+    /// The cluster version at the beginning.
     pub version: &'static str,
-    /// What all members are told.
+    /// The settings that all members have in common.
     pub settings: Settings,
-    /// Whether members have other sizes than their neighbours.
+    /// Whether members have different settings.
     pub flags_differ: bool,
 }
 
-/// Draws one of these.
-fn one_of<T: Copy>(draw: &mut SplitMix64, of: &[T]) -> T {
-    of[draw.position(of.len())]
+/// Draws one of the given values.
+fn one_of<T: Copy>(rng: &mut SplitMix64, of: &[T]) -> T {
+    of[rng.position(of.len())]
 }
 
 impl Plan {
-    /// What this seed draws, less what is left out.
+    /// Draws the plan of a seed, without the parts that the reduction leaves out.
     #[must_use]
-    pub fn draw(seed: u64, less: &Less) -> Self {
-        let mut draw = SplitMix64::new(seed);
-        let draw = &mut draw;
-        let theme = Theme::draw(draw);
-        // Some runs have few kinds, some have many.
-        let one_in = one_of(draw, &[2, 3, 4, 8]).max(theme.others_one_in());
-        let first = Kind::ALL.into_iter().filter(|kind| !Kind::LATER.contains(kind));
-        let mut kinds: BTreeSet<Kind> = first.filter(|_| draw.below(one_in) == 0).collect();
-        kinds.extend(theme.kinds().iter().filter(|_| draw.below(5) != 0));
+    pub fn draw(seed: u64, reduction: &Reduction) -> Self {
+        let mut rng = SplitMix64::new(seed);
+        let rng = &mut rng;
+        let theme = Theme::draw(rng);
+        // Some runs have few kinds, others have many.
+        let one_in = one_of(rng, &[2, 3, 4, 8]).max(theme.others_one_in());
+        let first = Kind::ALL.into_iter().filter(|kind| !Kind::ADDED_LATER.contains(kind));
+        let mut kinds: BTreeSet<Kind> = first.filter(|_| rng.below(one_in) == 0).collect();
+        kinds.extend(theme.kinds().iter().filter(|_| rng.below(5) != 0));
         let mut apart = SplitMix64::new(!seed);
         let odds = |apart: &mut SplitMix64, kind| match theme.later_kinds().contains(&kind) {
             true => apart.below(5) != 0,
             false => apart.below(one_in) == 0,
         };
-        kinds.extend(Kind::LATER.into_iter().filter(|kind| odds(&mut apart, *kind)));
-        let founders = one_of(draw, &[1, 2, 3, 3, 3, 3, 4, 5]);
-        let mut duration = one_of(draw, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
-        if let Some(seconds) = less.seconds_max {
+        kinds.extend(Kind::ADDED_LATER.into_iter().filter(|kind| odds(&mut apart, *kind)));
+        let founders = one_of(rng, &[1, 2, 3, 3, 3, 3, 4, 5]);
+        let mut duration = one_of(rng, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
+        if let Some(seconds) = reduction.seconds_max {
             duration = duration.min(seconds * SECOND);
         }
-        let think_max = one_of(draw, &[5, 50, 200, 1_000]) * MILLI;
+        let think_max = one_of(rng, &[5, 50, 200, 1_000]) * MILLI;
         let mut plan = Self {
             seed,
             theme,
             duration: 0,
             founders,
             hosts: 0,
-            fault_every: one_of(draw, &[300, 1_000, 2_000, 5_000]) * MILLI,
-            operate_every: one_of(draw, &[500, 2_000, 5_000]) * MILLI,
-            changes_at_once: draw.below(4) == 0,
-            clients: 1 + draw.position(6),
-            watchers: 1 + draw.position(5),
+            fault_every: one_of(rng, &[300, 1_000, 2_000, 5_000]) * MILLI,
+            operate_every: one_of(rng, &[500, 2_000, 5_000]) * MILLI,
+            changes_at_once: rng.below(4) == 0,
+            clients: 1 + rng.position(6),
+            watchers: 1 + rng.position(5),
             think_max,
-            patience: one_of(draw, &[1, 3, 7]) * SECOND,
-            keys: one_of(draw, &[1, 3, 10, 50]),
-            delay: (50, one_of(draw, &[300, 2 * MILLI, 10 * MILLI, 50 * MILLI])),
-            loss: one_of(draw, &[10, 30, 100, 1_000]),
-            sync_max: one_of(draw, &[200, 2 * MILLI, 10 * MILLI, 40 * MILLI]),
-            step_max: one_of(draw, &[50, 500, 2 * MILLI]),
-            purge_every: one_of(draw, &[500 * MILLI, 5 * SECOND]),
-            version: one_of(draw, &["3.6.0", "3.7.0"]),
-            settings: draw_settings(draw, &kinds),
-            flags_differ: draw.below(4) == 0,
+            client_timeout: one_of(rng, &[1, 3, 7]) * SECOND,
+            keys: one_of(rng, &[1, 3, 10, 50]),
+            delay: (50, one_of(rng, &[300, 2 * MILLI, 10 * MILLI, 50 * MILLI])),
+            loss: one_of(rng, &[10, 30, 100, 1_000]),
+            sync_max: one_of(rng, &[200, 2 * MILLI, 10 * MILLI, 40 * MILLI]),
+            step_max: one_of(rng, &[50, 500, 2 * MILLI]),
+            purge_every: one_of(rng, &[500 * MILLI, 5 * SECOND]),
+            version: one_of(rng, &["3.6.0", "3.7.0"]),
+            settings: draw_settings(rng, &kinds),
+            flags_differ: rng.below(4) == 0,
             kinds,
         };
-        theme.sharpen(&mut plan, draw);
+        theme.adjust(&mut plan, rng);
         plan.hosts = plan.founders + 2;
         if plan.think_max < 10 * MILLI {
-            // As many events as in a longer run.
+            // The run has as many events as a longer one.
             duration = duration.min(15 * SECOND);
         }
         plan.duration = duration;
-        // What is left out was drawn, so that everything else stays as it is.
-        plan.kinds.retain(|kind| !less.without.contains(kind));
+        // The kinds to leave out were drawn all the same, so that the rest of the plan stays the same.
+        plan.kinds.retain(|kind| !reduction.without.contains(kind));
         plan
     }
 
-    /// Whether the run has this.
+    /// Returns whether the run has this kind.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)
     }
 
-    /// What one member is told: what may differ does, in some runs.
+    /// Draws the settings of one member. In some runs they differ from those of other members where the cluster permits
+    /// it.
     #[must_use]
-    pub fn settings_of(&self, draw: &mut SplitMix64) -> Settings {
+    pub fn settings_of(&self, rng: &mut SplitMix64) -> Settings {
         let mut settings = self.settings.clone();
         if self.flags_differ {
-            let other = draw_settings(draw, &self.kinds);
+            let other = draw_settings(rng, &self.kinds);
             settings.snapshot_policy = other.snapshot_policy;
             settings.pace = other.pace;
             settings.wal = other.wal;
             settings.window_bytes = other.window_bytes;
             settings.growth_bytes = other.growth_bytes;
-            // How long an election is waited for has to be the same everywhere.
+            // All members must have the same lease extension.
             settings.pace.lease_extension_millis = self.settings.pace.lease_extension_millis;
             settings.pre_vote = other.pre_vote;
             settings.fences_stalled_disk = other.fences_stalled_disk;
@@ -289,47 +291,47 @@ impl Plan {
     }
 }
 
-fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
+fn draw_settings(rng: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
     let mut settings = Settings {
         snapshot_policy: SnapshotPolicy {
-            entry_count: one_of(draw, &[1, 10, 50, 200, 1_000]),
-            catch_up_count: one_of(draw, &[0, 5, 50, 500]),
-            catch_up_bytes: one_of(draw, &[1_000, 30_000, 1 << 20]),
-            // With less, whoever is sent a snapshot may never catch up.
+            entry_count: one_of(rng, &[1, 10, 50, 200, 1_000]),
+            catch_up_count: one_of(rng, &[0, 5, 50, 500]),
+            catch_up_bytes: one_of(rng, &[1_000, 30_000, 1 << 20]),
+            // With a lower limit, a follower that needs a snapshot might never catch up.
             transfer_bytes: 64 << 20,
         },
-        election_ticks: one_of(draw, &[5, 10, 10]),
-        pre_vote: draw.below(4) != 0,
-        initial_tick_advance: draw.below(2) == 0,
-        fences_stalled_disk: draw.below(4) != 0,
-        growth_bytes: one_of(draw, &[4 << 10, 32 << 10, 256 << 10]),
-        page_bytes: one_of(draw, &[1024, 4096]),
-        window_bytes: one_of(draw, &[0, 0, 2_000, 1 << 20]),
-        checkpoints: draw.below(3) == 0,
-        learner_max: one_of(draw, &[1, 1, 2]),
-        snapshots_max: one_of(draw, &[1, 2, 5]),
-        segments_max: one_of(draw, &[1, 2, 5]),
-        fragment_bytes_max: one_of(draw, &[200, 2_000, 1 << 20]),
+        election_ticks: one_of(rng, &[5, 10, 10]),
+        pre_vote: rng.below(4) != 0,
+        initial_tick_advance: rng.below(2) == 0,
+        fences_stalled_disk: rng.below(4) != 0,
+        growth_bytes: one_of(rng, &[4 << 10, 32 << 10, 256 << 10]),
+        page_bytes: one_of(rng, &[1024, 4096]),
+        window_bytes: one_of(rng, &[0, 0, 2_000, 1 << 20]),
+        checkpoints: rng.below(3) == 0,
+        learner_max: one_of(rng, &[1, 1, 2]),
+        snapshots_max: one_of(rng, &[1, 2, 5]),
+        segments_max: one_of(rng, &[1, 2, 5]),
+        fragment_bytes_max: one_of(rng, &[200, 2_000, 1 << 20]),
         ..Settings::default()
     };
     settings.catch_up = CatchUpLimits {
-        response_revisions_max: one_of(draw, &[1, 10, 1_000]),
-        response_bytes: one_of(draw, &[100, 2_000, 1 << 20]),
-        pass_changes: one_of(draw, &[1, 10, 50_000]),
-        locked_revisions_max: one_of(draw, &[1, 10, 64]),
-        locked_bytes_max: one_of(draw, &[100, 2_000, 1 << 20]),
+        response_revisions_max: one_of(rng, &[1, 10, 1_000]),
+        response_bytes: one_of(rng, &[100, 2_000, 1 << 20]),
+        pass_changes: one_of(rng, &[1, 10, 50_000]),
+        locked_revisions_max: one_of(rng, &[1, 10, 64]),
+        locked_bytes_max: one_of(rng, &[100, 2_000, 1 << 20]),
     };
-    settings.wal.segment_bytes = one_of(draw, &[1_000, 4_000, 32 << 10, 256 << 10]);
-    settings.wal.zero_lead_bytes = one_of(draw, &[0, 4 << 10]);
-    settings.wal.zero_step_bytes = one_of(draw, &[0, 1 << 10]);
-    settings.pace.batch_interval = Duration::from_millis(one_of(draw, &[5, 100, 100, 1_000]));
-    settings.pace.batch_ops_max = one_of(draw, &[1, 10, 1_000]);
-    settings.pace.compaction_step = one_of(draw, &[1, 5, 100]);
-    settings.pace.compaction_pause = Duration::from_millis(one_of(draw, &[1, 10, 300]));
+    settings.wal.segment_bytes = one_of(rng, &[1_000, 4_000, 32 << 10, 256 << 10]);
+    settings.wal.zero_lead_bytes = one_of(rng, &[0, 4 << 10]);
+    settings.wal.zero_step_bytes = one_of(rng, &[0, 1 << 10]);
+    settings.pace.batch_interval = Duration::from_millis(one_of(rng, &[5, 100, 100, 1_000]));
+    settings.pace.batch_ops_max = one_of(rng, &[1, 10, 1_000]);
+    settings.pace.compaction_step = one_of(rng, &[1, 5, 100]);
+    settings.pace.compaction_pause = Duration::from_millis(one_of(rng, &[1, 10, 300]));
     settings.pace.lease_extension_millis =
         lease_rules::extension_millis(settings.election_timeout_millis());
     settings.queue = one_of(
-        draw,
+        rng,
         &[
             QueueLimits { bytes_max: 200, count_max: 2 },
             QueueLimits { bytes_max: 5_000, count_max: 20 },
@@ -337,11 +339,11 @@ fn draw_settings(draw: &mut SplitMix64, kinds: &BTreeSet<Kind>) -> Settings {
         ],
     );
     if kinds.contains(&Kind::LargeValues) {
-        settings.request_bytes_max = one_of(draw, &[3_000, 20_000]);
+        settings.request_bytes_max = one_of(rng, &[3_000, 20_000]);
     }
     if kinds.contains(&Kind::Quota) {
-        settings.quota_bytes = one_of(draw, &[100_000, 300_000, 1_000_000]);
-        settings.quota_headroom_bytes = one_of(draw, &[0, 0, 20_000]);
+        settings.quota_bytes = one_of(rng, &[100_000, 300_000, 1_000_000]);
+        settings.quota_headroom_bytes = one_of(rng, &[0, 0, 20_000]);
     }
     settings
 }

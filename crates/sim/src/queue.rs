@@ -18,14 +18,14 @@ impl<E> Default for Queue<E> {
 }
 
 impl<E> Queue<E> {
-    /// Lets an event happen at a time.
-    pub fn put(&mut self, at: Micros, event: E) {
+    /// Schedules an event.
+    pub fn push(&mut self, at: Micros, event: E) {
         self.next += 1;
         self.events.insert((at, self.next), event);
     }
 
-    /// The next event, with its time.
-    pub fn take(&mut self) -> Option<(Micros, E)> {
+    /// Removes and returns the next event and its time.
+    pub fn pop(&mut self) -> Option<(Micros, E)> {
         self.events.pop_first().map(|((at, _), event)| (at, event))
     }
 }
@@ -35,12 +35,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_at_one_time_keeps_its_order() {
+    fn events_of_the_same_time_keep_their_order_of_insertion() {
         let mut queue = Queue::default();
         for (at, event) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
-            queue.put(at, event);
+            queue.push(at, event);
         }
-        let events: String = std::iter::from_fn(|| queue.take()).map(|(_, event)| event).collect();
+        let events: String = std::iter::from_fn(|| queue.pop()).map(|(_, event)| event).collect();
         assert_eq!(events, "abcd");
     }
 }

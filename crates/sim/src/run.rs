@@ -1,38 +1,43 @@
-//! Runs a seed, and reduces a failing run to the smallest one that still fails in the same way.
+//! Runs a seed, and reduces a failing run to the smallest run that still fails in the same way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crate::clock::SECOND;
-use crate::plan::{Kind, Less, Plan};
-use crate::seen::Seen;
+use crate::plan::{Kind, Plan, Reduction};
+use crate::rare_states::RareStates;
 use crate::trace::Sink;
 use crate::world::{Run, World};
 
-/// Runs a seed, less what is left out. A panic is what was wrong, as any other thing is.
+/// Runs a seed with the reduction. A panic is a failure of the run.
 #[must_use]
-pub fn run(seed: u64, less: &Less, origin: Instant, sink: Option<Sink>) -> Run {
-    let plan = Plan::draw(seed, less);
+pub fn run(seed: u64, reduction: &Reduction, origin: Instant, sink: Option<Sink>) -> Run {
+    let plan = Plan::draw(seed, reduction);
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(plan, origin, sink).run()));
     ran.unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        let wrong = format!("panic: {}", text.unwrap_or("without words"));
-        Run { lasted: 0, seen: Seen::default(), sum: 0, events: 0, wrong: Some(wrong) }
+        let failure = format!("panic: {}", text.unwrap_or("no message"));
+        Run {
+            duration: 0,
+            rare_states: RareStates::default(),
+            sum: 0,
+            events: 0,
+            failure: Some(failure),
+        }
     })
 }
 
-/// Words of what was wrong that say of which kind it is.
+/// Words at the beginning of a failure text that determine its kind.
 const KIND_WORDS: usize = 6;
 
-/// Of which kind a failure is: the first words of what was wrong, without names and numbers, which differ from run to
-/// run.
-fn kind_of(wrong: &str) -> String {
+/// Returns the kind of a failure: the first words of its text without names and numbers, which differ between runs.
+fn failure_kind(failure: &str) -> String {
     let is_word = |word: &&str| word.chars().all(|c| !c.is_ascii_digit());
-    let words = wrong.lines().next().unwrap_or_default().split_whitespace().filter(is_word);
+    let words = failure.lines().next().unwrap_or_default().split_whitespace().filter(is_word);
     let words: Vec<&str> = words.take(KIND_WORDS).collect();
     match words.first() {
-        // A property of histories says it all.
+        // The name of a violated property of histories is a kind.
         Some(property) if property.ends_with(':') && *property != "panic:" => {
             (*property).to_owned()
         }
@@ -40,34 +45,39 @@ fn kind_of(wrong: &str) -> String {
     }
 }
 
-/// Leaves out what a failure does without: kinds one by one, then time. What is left fails as the whole does, of which
-/// this was wrong. `told` hears of each run.
-pub fn shrink(seed: u64, wrong: &str, origin: Instant, mut told: impl FnMut(&Less, bool)) -> Less {
-    let mut less = Less::default();
-    let mut fails = |less: &Less| {
-        let found = run(seed, less, origin, None).wrong;
-        let fails = found.is_some_and(|found| kind_of(&found) == kind_of(wrong));
-        told(less, fails);
+/// Reduces a failing run: leaves out one kind of fault after the other, then shortens the run. The result fails with a
+/// failure of the same kind as `failure`.
+pub fn shrink(
+    seed: u64,
+    failure: &str,
+    origin: Instant,
+    mut on_run: impl FnMut(&Reduction, bool),
+) -> Reduction {
+    let mut reduction = Reduction::default();
+    let mut fails = |reduction: &Reduction| {
+        let found = run(seed, reduction, origin, None).failure;
+        let fails = found.is_some_and(|found| failure_kind(&found) == failure_kind(failure));
+        on_run(reduction, fails);
         fails
     };
-    let kinds: Vec<Kind> = Plan::draw(seed, &less).kinds.into_iter().collect();
+    let kinds: Vec<Kind> = Plan::draw(seed, &reduction).kinds.into_iter().collect();
     for kind in kinds {
-        let mut fewer = less.clone();
+        let mut fewer = reduction.clone();
         fewer.without.insert(kind);
         if fails(&fewer) {
-            less = fewer;
+            reduction = fewer;
         }
     }
-    let mut seconds = Plan::draw(seed, &less).duration / SECOND;
+    let mut seconds = Plan::draw(seed, &reduction).duration / SECOND;
     while seconds > 1 {
         let shorter = seconds * 2 / 3;
-        let fewer = Less { seconds_max: Some(shorter), ..less.clone() };
+        let fewer = Reduction { seconds_max: Some(shorter), ..reduction.clone() };
         if !fails(&fewer) {
             break;
         }
-        (less, seconds) = (fewer, shorter);
+        (reduction, seconds) = (fewer, shorter);
     }
-    less
+    reduction
 }
 
 #[cfg(test)]
@@ -75,8 +85,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_one_kind_differ_in_names_and_numbers_alone() {
-        let same = |a: &str, b: &str| kind_of(a) == kind_of(b);
+    fn failures_that_differ_in_names_and_numbers_have_the_same_kind() {
+        let same = |a: &str, b: &str| failure_kind(a) == failure_kind(b);
         assert!(same("h2 ends: the disk is full at 7", "h0 ends: the disk is full at 12"));
         assert!(same("WatchEvents: revision 9 was sent\n  #1: ..", "WatchEvents: an event again"));
         assert!(!same("WatchEvents: an event again", "RealTime: an event again"));

@@ -1,4 +1,4 @@
-//! The trace of a run: a checksum of its events, which tells two runs apart, and optional text for a reader.
+//! The trace of a run: a checksum of its events, by which two runs are compared, and optional text for a reader.
 //!
 //! Every event changes the checksum; the text does not influence it.
 
@@ -8,10 +8,10 @@ use quorate_seeded_random::mix;
 
 use crate::clock::{MILLI, Micros};
 
-/// Where the text goes, line by line, as it happens.
+/// Receives the text, one line at a time.
 pub type Sink = Box<dyn FnMut(String)>;
 
-/// The checksum of a run so far, and the sink of its text.
+/// The checksum of a run so far, and the sink for its text.
 #[derive(Default)]
 pub struct Trace {
     sum: u64,
@@ -25,25 +25,25 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// A trace, with its text if it is wanted.
+    /// Creates a trace. Without a sink no text is produced.
     #[must_use]
     pub const fn new(sink: Option<Sink>) -> Self {
         Self { sum: 0, sink }
     }
 
-    /// Something has happened that these numbers tell.
-    pub const fn count(&mut self, number: u64) {
+    /// Adds a number of an event to the checksum.
+    pub const fn add(&mut self, number: u64) {
         self.sum = mix(self.sum ^ number);
     }
 
-    /// The number of everything so far.
+    /// Returns the checksum of all events so far.
     #[must_use]
     pub const fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// Something worth a line has happened.
-    pub fn tell(&mut self, now: Micros, line: impl FnOnce() -> String) {
+    /// Writes a line to the sink, if there is one.
+    pub fn log(&mut self, now: Micros, line: impl FnOnce() -> String) {
         if let Some(sink) = &mut self.sink {
             sink(format!("{:>10}.{:03} {}", now / MILLI, now % MILLI, line()));
         }

@@ -1,4 +1,4 @@
-//! Translates between the types of histories and those of the API.
+//! Translates between the types of the history and those of the API.
 
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request as PbRequest;
@@ -14,7 +14,7 @@ use quorate_history_checker::{
     WatchMessage, WatchRequest,
 };
 
-/// A store of a value.
+/// The API request of a put.
 #[must_use]
 pub fn put(put: &Put) -> PutRequest {
     PutRequest {
@@ -27,7 +27,7 @@ pub fn put(put: &Put) -> PutRequest {
     }
 }
 
-/// A deletion.
+/// The API request of a deletion.
 #[must_use]
 pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     DeleteRangeRequest {
@@ -37,7 +37,7 @@ pub fn delete(delete: &Delete) -> DeleteRangeRequest {
     }
 }
 
-/// A read.
+/// The API request of a read.
 #[must_use]
 pub fn range(range: &Range) -> RangeRequest {
     RangeRequest {
@@ -52,7 +52,7 @@ pub fn range(range: &Range) -> RangeRequest {
     }
 }
 
-/// A transaction.
+/// The API request of a transaction.
 #[must_use]
 pub fn txn(txn: &Txn) -> TxnRequest {
     TxnRequest {
@@ -97,9 +97,9 @@ fn compare(compare: &Compare) -> PbCompare {
     }
 }
 
-/// What was read.
+/// The result of a read.
 #[must_use]
-pub fn read(response: &RangeResponse) -> KvResponse {
+pub fn range_result(response: &RangeResponse) -> KvResponse {
     let kvs = response.kvs.iter().map(record).collect();
     KvResponse::Range { kvs, count: response.count, more: response.more }
 }
@@ -116,36 +116,36 @@ fn record(kv: &quorate_api::record::KeyValue) -> KeyValue {
     }
 }
 
-/// What a transaction has come to.
+/// The result of a transaction.
 #[must_use]
-pub fn done(response: &TxnResponse) -> KvResponse {
-    let responses = response.responses.iter().filter_map(answer).collect();
+pub fn txn_result(response: &TxnResponse) -> KvResponse {
+    let responses = response.responses.iter().filter_map(operation_result).collect();
     KvResponse::Txn { succeeded: response.succeeded, responses }
 }
 
-fn answer(operation: &ResponseOp) -> Option<KvResponse> {
+fn operation_result(operation: &ResponseOp) -> Option<KvResponse> {
     Some(match operation.response.as_ref()? {
-        PbResponse::ResponseRange(response) => read(response),
-        PbResponse::ResponsePut(response) => stored(response),
-        PbResponse::ResponseDeleteRange(response) => deleted(response),
-        PbResponse::ResponseTxn(response) => done(response),
+        PbResponse::ResponseRange(response) => range_result(response),
+        PbResponse::ResponsePut(response) => put_result(response),
+        PbResponse::ResponseDeleteRange(response) => delete_result(response),
+        PbResponse::ResponseTxn(response) => txn_result(response),
     })
 }
 
-/// What a store has come to.
+/// The result of a put.
 #[must_use]
-pub fn stored(response: &quorate_api::etcdserverpb::PutResponse) -> KvResponse {
+pub fn put_result(response: &quorate_api::etcdserverpb::PutResponse) -> KvResponse {
     KvResponse::Put { previous: response.prev_kv.as_ref().map(record) }
 }
 
-/// What a deletion has come to.
+/// The result of a deletion.
 #[must_use]
-pub fn deleted(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvResponse {
+pub fn delete_result(response: &quorate_api::etcdserverpb::DeleteRangeResponse) -> KvResponse {
     let previous = response.prev_kvs.iter().map(record).collect();
     KvResponse::Delete { deleted: response.deleted, previous }
 }
 
-/// A watcher's request.
+/// The API request that creates a watcher.
 #[must_use]
 pub fn watch(request: &WatchRequest, fragment: bool, progress: bool) -> WatchCreateRequest {
     let mut filters = Vec::new();
@@ -187,7 +187,7 @@ pub fn watch_message(response: &WatchResponse) -> WatchMessage {
     WatchMessage::Events { events, is_fragment: response.fragment }
 }
 
-/// One change of one key.
+/// The change of one key.
 #[must_use]
 pub fn event(event: &mvccpb::Event) -> Event {
     Event {

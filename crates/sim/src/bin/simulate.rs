@@ -1,11 +1,11 @@
-//! The simulator as a program: it runs one seed after the other on each core, and prints the results.
+//! The simulator as a program: each thread runs one seed after the other, and the program prints the results.
 //!
-//! `cargo xtask sim` builds and starts it. For a seed that fails it prints what was wrong and the one command that runs
-//! the seed again with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
+//! `cargo xtask sim` builds and starts it. For a failing seed it prints the failure and the command that repeats the
+//! seed with as few faults as possible. The last line reads `N seeds, H cluster-hours, F failures`.
 //!
 //! # Not here
 //!
-//! Everything that a run consists of (the library). This program has a clock and threads, and no influence on runs.
+//! The runs themselves, which are in the library. This program uses a clock and threads, and cannot influence a run.
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quorate_sim::clock::SECOND;
-use quorate_sim::plan::{Kind, Less, Plan};
+use quorate_sim::plan::{Kind, Plan, Reduction};
+use quorate_sim::rare_states::RareStates;
 use quorate_sim::run::{run, shrink};
-use quorate_sim::seen::Seen;
 use quorate_sim::trace::Sink;
 
 const USAGE: &str = "\
@@ -30,25 +30,25 @@ usage: cargo xtask sim [--seeds N | --hours N | --minutes N] [--first S] [--thre
        cargo xtask sim --seed S [--trace] [--without KIND,KIND] [--seconds N]
 
   --seeds N     runs N seeds (100)
-  --hours N     runs seeds until they come to N cluster-hours
+  --hours N     runs seeds for N cluster-hours
   --minutes N   runs seeds for N minutes of real time
   --first S     begins with seed S (1)
-  --threads N   runs so many at a time (as many as there are cores)
-  --theme T     runs only those that are about this (Elections, Snapshots, ...)
+  --threads N   runs N seeds at a time (one for each core)
+  --theme T     runs only seeds with this theme (Elections, Snapshots, ...)
   --until-failure
-                ends with the first seed that fails
+                stops at the first seed that fails
   --seed S      runs one seed
-  --trace       prints everything that happens in it
-  --without K   leaves out kinds of faults and acts that it has drawn
-  --seconds N   lets nothing go wrong after N seconds
+  --trace       prints the trace of the run
+  --without K   leaves out these kinds of faults and activities
+  --seconds N   stops faults after N seconds
 ";
 
-/// Characters that are shown of what was wrong.
-const SAID_MAX: usize = 2_000;
+/// The maximum number of characters that are printed of a failure.
+const FAILURE_CHARS_MAX: usize = 2_000;
 
-/// What is asked for.
+/// The command line.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Args {
     seed: Option<u64>,
     first: u64,
     seeds: Option<u64>,
@@ -58,125 +58,124 @@ struct Wanted {
     until_failure: bool,
     theme: Option<String>,
     trace: bool,
-    less: Less,
+    reduction: Reduction,
 }
 
-impl Wanted {
-    fn read(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
+impl Args {
+    fn read(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut wanted = Self { first: 1, threads: cores, ..Self::default() };
-        while let Some(flag) = args.next() {
+        let mut args = Self { first: 1, threads: cores, ..Self::default() };
+        while let Some(flag) = words.next() {
             if flag == "--help" {
                 return Err(USAGE.to_owned());
             }
             if flag == "--trace" {
-                wanted.trace = true;
+                args.trace = true;
                 continue;
             }
             if flag == "--until-failure" {
-                wanted.until_failure = true;
+                args.until_failure = true;
                 continue;
             }
             let value =
-                args.next().ok_or_else(|| format!("{flag}: a value is missing\n\n{USAGE}"))?;
+                words.next().ok_or_else(|| format!("{flag}: a value is missing\n\n{USAGE}"))?;
             if flag == "--theme" {
-                wanted.theme = Some(value);
+                args.theme = Some(value);
                 continue;
             }
             let number =
-                || value.parse::<u64>().map_err(|_| format!("{flag}: {value} is no number"));
+                || value.parse::<u64>().map_err(|_| format!("{flag}: {value} is not a number"));
             match flag.as_str() {
-                "--seed" => wanted.seed = Some(number()?),
-                "--first" => wanted.first = number()?,
-                "--seeds" => wanted.seeds = Some(number()?),
-                "--hours" => wanted.hours = Some(number()?),
-                "--minutes" => wanted.minutes = Some(number()?),
-                "--threads" => wanted.threads = usize::try_from(number()?).unwrap_or(1).max(1),
-                "--seconds" => wanted.less.seconds_max = Some(number()?),
+                "--seed" => args.seed = Some(number()?),
+                "--first" => args.first = number()?,
+                "--seeds" => args.seeds = Some(number()?),
+                "--hours" => args.hours = Some(number()?),
+                "--minutes" => args.minutes = Some(number()?),
+                "--threads" => args.threads = usize::try_from(number()?).unwrap_or(1).max(1),
+                "--seconds" => args.reduction.seconds_max = Some(number()?),
                 "--without" => {
                     for name in value.split(',').filter(|name| !name.is_empty()) {
                         let kind =
-                            Kind::named(name).ok_or_else(|| format!("there is no {name}"))?;
-                        wanted.less.without.insert(kind);
+                            Kind::named(name).ok_or_else(|| format!("unknown kind: {name}"))?;
+                        args.reduction.without.insert(kind);
                     }
                 }
-                _ => return Err(format!("{flag} is not known\n\n{USAGE}")),
+                _ => return Err(format!("unknown option {flag}\n\n{USAGE}")),
             }
         }
-        Ok(wanted)
+        Ok(args)
     }
 }
 
-/// What has come of all runs so far.
+/// The results of all runs so far.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
     micros: u64,
     events: u64,
     failed: Vec<u64>,
-    seen: Seen,
+    rare_states: RareStates,
 }
 
 fn main() -> ExitCode {
-    let wanted = match Wanted::read(std::env::args().skip(1)) {
-        Ok(wanted) => wanted,
-        Err(words) => {
-            say(&words);
+    let args = match Args::read(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(text) => {
+            print_error(&text);
             return ExitCode::from(2);
         }
     };
-    // What a run panics of is told with the run.
+    // The panic of a run is printed with the failure of the run.
     panic::set_hook(Box::new(|_| ()));
     let origin = Instant::now();
-    match wanted.seed {
-        Some(seed) => run_one(seed, &wanted, origin),
-        None => run_many(&wanted, origin),
+    match args.seed {
+        Some(seed) => run_one(seed, &args, origin),
+        None => run_many(&args, origin),
     }
 }
 
-fn run_one(seed: u64, wanted: &Wanted, origin: Instant) -> ExitCode {
-    if wanted.trace {
-        panic::set_hook(Box::new(|info| say(&info.to_string())));
+fn run_one(seed: u64, args: &Args, origin: Instant) -> ExitCode {
+    if args.trace {
+        panic::set_hook(Box::new(|info| print_error(&info.to_string())));
     }
-    let sink: Option<Sink> = wanted.trace.then(|| Box::new(|line: String| print(&line)) as Sink);
-    let run = run(seed, &wanted.less, origin, sink);
+    let sink: Option<Sink> = args.trace.then(|| Box::new(|line: String| print(&line)) as Sink);
+    let run = run(seed, &args.reduction, origin, sink);
     print(&format!("sum {:016x}, {} events", run.sum, run.events));
-    for (what, count) in run.seen.iter() {
+    for (what, count) in run.rare_states.iter() {
         print(&format!("{count:>6} {what}"));
     }
-    if let Some(wrong) = &run.wrong {
-        print(&format!("seed {seed}: {wrong}"));
+    if let Some(failure) = &run.failure {
+        print(&format!("seed {seed}: {failure}"));
     }
-    conclude(1, run.lasted, u64::from(run.wrong.is_some()))
+    conclude(1, run.duration, u64::from(run.failure.is_some()))
 }
 
-fn run_many(wanted: &Wanted, origin: Instant) -> ExitCode {
-    let next = AtomicU64::new(wanted.first);
+fn run_many(args: &Args, origin: Instant) -> ExitCode {
+    let next = AtomicU64::new(args.first);
     let is_over = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());
-    let seeds = wanted.seeds.unwrap_or(match (wanted.hours, wanted.minutes) {
+    let seeds = args.seeds.unwrap_or(match (args.hours, args.minutes) {
         (None, None) => 100,
         _ => u64::MAX,
     });
     std::thread::scope(|scope| {
-        for _ in 0..wanted.threads {
+        for _ in 0..args.threads {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed - wanted.first >= seeds {
+                    if seed - args.first >= seeds {
                         return;
                     }
-                    let theme = Plan::draw(seed, &wanted.less).theme.to_string();
-                    if wanted.theme.as_ref().is_some_and(|wanted| *wanted != theme) {
+                    let theme = Plan::draw(seed, &args.reduction).theme.to_string();
+                    if args.theme.as_ref().is_some_and(|wanted| *wanted != theme) {
                         continue;
                     }
-                    let is_right = run_seed(seed, wanted, origin, &tally);
+                    let passed = run_seed(seed, args, origin, &tally);
                     let micros = lock(&tally).micros;
-                    let has_hours =
-                        wanted.hours.is_some_and(|hours| micros >= hours * 3600 * SECOND);
-                    let minutes = wanted.minutes.map(|minutes| Duration::from_secs(minutes * 60));
+                    let has_hours = args.hours.is_some_and(|hours| micros >= hours * 3600 * SECOND);
+                    let minutes = args.minutes.map(|minutes| Duration::from_secs(minutes * 60));
                     let has_minutes = minutes.is_some_and(|most| origin.elapsed() >= most);
-                    if has_hours || has_minutes || wanted.until_failure && !is_right {
+                    if has_hours || has_minutes || args.until_failure && !passed {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -184,10 +183,10 @@ fn run_many(wanted: &Wanted, origin: Instant) -> ExitCode {
         }
     });
     let tally = tally.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    for (what, count) in tally.seen.iter() {
+    for (what, count) in tally.rare_states.iter() {
         print(&format!("{count:>9} {what}"));
     }
-    for what in tally.seen.never() {
+    for what in tally.rare_states.unreached() {
         print(&format!("    never {what}"));
     }
     let took = origin.elapsed().as_secs_f64();
@@ -201,32 +200,32 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs a seed, and tells of it if it fails. Says whether it was right.
-fn run_seed(seed: u64, wanted: &Wanted, origin: Instant, tally: &Mutex<Tally>) -> bool {
-    let run = run(seed, &wanted.less, origin, None);
+/// Runs a seed, and prints and reduces the failure if it fails. Returns whether the run passed.
+fn run_seed(seed: u64, args: &Args, origin: Instant, tally: &Mutex<Tally>) -> bool {
+    let run = run(seed, &args.reduction, origin, None);
     {
         let mut tally = lock(tally);
         tally.seeds += 1;
-        tally.micros += run.lasted;
+        tally.micros += run.duration;
         tally.events += run.events;
-        tally.seen.merge(&run.seen);
+        tally.rare_states.merge(&run.rare_states);
     }
-    let Some(wrong) = run.wrong else { return true };
+    let Some(failure) = run.failure else { return true };
     lock(tally).failed.push(seed);
-    let words: String = wrong.chars().take(SAID_MAX).collect();
-    print(&format!("seed {seed} fails: {words}"));
-    let less = shrink(seed, &wrong, origin, |_, _| ());
+    let text: String = failure.chars().take(FAILURE_CHARS_MAX).collect();
+    print(&format!("seed {seed} fails: {text}"));
+    let reduction = shrink(seed, &failure, origin, |_, _| ());
     let mut command = format!("cargo xtask sim --seed {seed}");
-    if !less.without.is_empty() {
-        let names: Vec<String> = less.without.iter().map(ToString::to_string).collect();
+    if !reduction.without.is_empty() {
+        let names: Vec<String> = reduction.without.iter().map(ToString::to_string).collect();
         command.push_str(" --without ");
         command.push_str(&names.join(","));
     }
-    if let Some(seconds) = less.seconds_max {
+    if let Some(seconds) = reduction.seconds_max {
         command.push_str(" --seconds ");
         command.push_str(&seconds.to_string());
     }
-    print(&format!("again, with as little as it takes: {command} --trace"));
+    print(&format!("to repeat with fewer faults: {command} --trace"));
     false
 }
 
@@ -243,6 +242,6 @@ fn print(line: &str) {
 }
 
 #[expect(clippy::print_stderr, reason = "this is a command-line program")]
-fn say(line: &str) {
+fn print_error(line: &str) {
     eprintln!("{line}");
 }

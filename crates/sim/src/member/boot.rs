@@ -1,8 +1,7 @@
 //! Starts a member from its disk.
 //!
 //! Production code decides whether and how the member starts ([`quorate_core::bootstrap`]). The answers of other
-//! members ([`Others`]) are simulated, and so is the order in which the files are opened, which is that of
-//! `server::bootstrap`.
+//! members ([`OtherMembers`]) are simulated. The order in which the files are opened is that of `server::bootstrap`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,24 +22,24 @@ use quorate_storage::wal::{self, Wal, WalError};
 
 use super::{Settings, Terms};
 
-/// The members that a starting process asks.
-pub trait Others {
-    /// How each of those at these URLs that answers describes its cluster.
+/// The other members, which a starting process asks.
+pub trait OtherMembers {
+    /// Returns the cluster description of each member at these URLs that answers.
     fn clusters(&self, urls: &[String]) -> Vec<Cluster>;
 }
 
-/// What the flags say.
+/// The flags of a member.
 #[derive(Clone, Debug)]
 pub struct Flags {
-    /// This member's name.
+    /// The name of the member.
     pub name: String,
-    /// Names and peer URLs of the initial cluster.
+    /// The names and peer URLs of the initial cluster.
     pub initial: Vec<(String, String)>,
-    /// Whether the cluster is there already.
+    /// Whether the cluster exists already.
     pub joins: bool,
-    /// The cluster's token.
+    /// The token of the cluster.
     pub token: String,
-    /// The rest.
+    /// All other settings.
     pub settings: Settings,
 }
 
@@ -62,13 +61,13 @@ impl Flags {
     }
 }
 
-/// Why a process does not start.
+/// The reason why a process does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// The verdict.
+    /// Production code has decided against the start.
     #[error(transparent)]
-    Verdict(#[from] Refusal),
-    /// The files are unusable.
+    Bootstrap(#[from] Refusal),
+    /// The files are invalid or contradict each other.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The directory cannot be used.
@@ -80,7 +79,7 @@ pub enum Refused {
     /// The snapshot directory cannot be used.
     #[error(transparent)]
     Snapshot(#[from] SnapError),
-    /// The log cannot be made.
+    /// The log cannot be created.
     #[error(transparent)]
     Wal(#[from] WalError),
     /// The backend cannot be opened.
@@ -89,12 +88,12 @@ pub enum Refused {
     /// The state cannot be recovered.
     #[error(transparent)]
     State(#[from] RecoverError),
-    /// Consensus refuses.
+    /// Consensus rejects its initial state.
     #[error(transparent)]
     Node(#[from] quorate_node::StartError),
 }
 
-/// What a process begins with.
+/// A member that is ready to start.
 #[derive(Debug)]
 pub struct Booted {
     pub(super) identity: Identity,
@@ -106,56 +105,57 @@ pub struct Booted {
     pub(super) backend: Backend,
     pub(super) state: State,
     pub(super) node: Node,
-    /// Others, as far as they are known before the log tells.
+    /// The other members that are known before the log is replayed.
     pub(super) members: Vec<u64>,
-    /// Of which term its log's entries are.
+    /// The terms of the entries in the log.
     pub(super) terms: Terms,
 }
 
 impl Booted {
-    /// The state as it was recovered.
+    /// Returns the recovered state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// The member's id.
+    /// Returns the id of the member.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.identity.member_id
     }
 }
 
-/// The place of a member's files on its disk.
+/// Returns the directory of a member's files on its disk.
 #[must_use]
 pub fn dirs() -> DataDir {
     DataDir::new(Path::new("/sim/data"), None)
 }
 
-/// What a log begins with that says where it ends.
+/// The log and snapshots that a start has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Where the log ends.
+pub struct FoundLog {
+    /// The last index of the log.
     pub last_index: LogIndex,
-    /// The hard state's term.
+    /// The term of the hard state.
     pub term: Term,
-    /// The hard state's commit index.
+    /// The commit index of the hard state.
     pub commit: LogIndex,
-    /// Whether a leader's snapshot had arrived and was still to be installed.
+    /// Whether the start has installed a snapshot of a leader that had arrived before.
     pub was_installed: bool,
 }
 
-/// Starts a member from its disk. The seed is for its elections, temporary names are numbered from `first_number` on.
+/// Starts a member from its disk. The seed is for its election timeouts. The numbers of temporary files begin with
+/// `first_number`.
 ///
 /// # Errors
 ///
-/// The real program would refuse to start, or a fault of the disk has struck.
+/// The real program would refuse to start, or the disk has failed.
 pub fn boot(
     disk: &FaultyDisk,
     flags: &Flags,
-    others: &dyn Others,
+    others: &dyn OtherMembers,
     (seed, first_number): (u64, u64),
-) -> Result<(Booted, Found), Refused> {
+) -> Result<(Booted, FoundLog), Refused> {
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let dirs = dirs();
     dirs.prepare(&*shared)?;
@@ -170,11 +170,12 @@ pub fn boot(
     Ok(booted)
 }
 
-/// Where a member's files are.
-type Place<'a> = (&'a Arc<dyn Disk>, &'a DataDir, Depot);
+/// The disk and directories of a member.
+type MemberFiles<'a> = (&'a Arc<dyn Disk>, &'a DataDir, Depot);
 
-/// Answers the questions of a start until it is decided. URLs name one host each, and every version fits.
-fn decide(flags: &Flags, others: &dyn Others, mut step: Step) -> Result<Decision, Refusal> {
+/// Answers the questions of a start until it is decided. Two URLs mean the same host only if they are equal, and every
+/// version is compatible.
+fn decide(flags: &Flags, others: &dyn OtherMembers, mut step: Step) -> Result<Decision, Refusal> {
     loop {
         step = match step {
             Step::Decided(decision) => return Ok(decision),
@@ -200,11 +201,11 @@ fn decide(flags: &Flags, others: &dyn Others, mut step: Step) -> Result<Decision
 }
 
 fn restart(
-    (disk, dirs, depot): Place<'_>,
+    (disk, dirs, depot): MemberFiles<'_>,
     flags: &Flags,
-    others: &dyn Others,
+    others: &dyn OtherMembers,
     seed: u64,
-) -> Result<(Booted, Found), Refused> {
+) -> Result<(Booted, FoundLog), Refused> {
     let settings = &flags.settings;
     let open = || Backend::open(disk, &dirs.backend(), settings.bolt_options());
     let marks = wal::snapshot_marks(&**disk, dirs.wal())?;
@@ -218,19 +219,19 @@ fn restart(
     let (mut wal, contents) = start::open_log(disk, dirs, &mark, settings.wal.clone())?;
     start::check_log(&**disk, dirs, &contents, applied)?;
     let identity = Identity::from_metadata(contents.metadata.as_deref(), &flags.name)?;
-    let found = Found {
+    let found = FoundLog {
         last_index: LogIndex(contents.last_index),
         term: Term(contents.hard_state.term),
         commit: LogIndex(contents.hard_state.commit),
         was_installed: had_waited && !waits(),
     };
-    let (own, told) = (identity.clone(), flags.of_start());
+    let (own, start_flags) = (identity.clone(), flags.of_start());
     let (mut start, step) = if is_blank(&contents, &mark, applied) {
-        (Start::default(), told.begin_again(own, None)?)
+        (Start::default(), start_flags.begin_again(own, None)?)
     } else {
-        told.check_members(&own, state.members())?;
+        start_flags.check_members(&own, state.members())?;
         let start = Start::new(&state, contents, mark)?;
-        let step = told.go_on(own, &start, state.members());
+        let step = start_flags.go_on(own, &start, state.members());
         (start, step)
     };
     let others = match decide(flags, others, step)? {
@@ -252,11 +253,11 @@ fn restart(
 }
 
 fn create(
-    (disk, dirs, depot): Place<'_>,
+    (disk, dirs, depot): MemberFiles<'_>,
     flags: &Flags,
-    others: &dyn Others,
+    others: &dyn OtherMembers,
     seed: u64,
-) -> Result<(Booted, Found), Refused> {
+) -> Result<(Booted, FoundLog), Refused> {
     let settings = &flags.settings;
     let open = || Backend::open(disk, &dirs.backend(), settings.bolt_options());
     let has_backend = disk.metadata(&dirs.backend()).is_ok_and(|facts| facts.is_some());
@@ -279,7 +280,7 @@ fn create(
     let (disk, dirs) = (Arc::clone(disk), dirs.clone());
     let booted =
         Booted { identity, settings, disk, dirs, depot, wal, backend, state, node, members, terms };
-    Ok((booted, Found::default()))
+    Ok((booted, FoundLog::default()))
 }
 
 fn node_at(

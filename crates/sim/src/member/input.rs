@@ -1,4 +1,4 @@
-//! What consensus is told, and what it tells the log.
+//! The queued inputs of consensus and of the log.
 
 use quorate_node::{Event, Persist, Proposal};
 use quorate_raft::{ConfChange, Term};
@@ -6,25 +6,25 @@ use quorate_storage::wal::SnapshotMark;
 
 use super::Reader;
 
-/// What consensus is to hear, from the other machines and from outside.
+/// An input of consensus, from another component or from outside the process.
 #[derive(Debug)]
 pub(super) enum Input {
     Event(Event),
     Propose(Proposal),
-    /// The same for what only a leader may want.
+    /// A proposal that is valid only while the member leads in this term.
     ProposeAsLeader {
         term: Term,
         proposal: Proposal,
     },
     Barrier(Reader),
     Change(ConfChange),
-    /// A snapshot is on disk: mark the log with it.
+    /// A snapshot is on disk, and the log needs a record of it.
     Mark(SnapshotMark),
-    /// Something was applied that is worth waking for.
+    /// An applied entry changed the members, or a snapshot was installed.
     Applied,
 }
 
-/// What the log is to do, where it is not consensus that does it.
+/// A write of the log, while the log has its own thread.
 #[derive(Debug)]
 pub(super) enum LogOrder {
     Append(Persist),

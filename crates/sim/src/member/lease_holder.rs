@@ -1,5 +1,6 @@
-//! Questions about leases, and the leader's look after them: here it is only waited for what `core::LeaseTask` and
-//! `core::LeaseCare` name. A member that does not lead says so, and the client's side takes the question to the leader.
+//! Lease requests, and the periodic lease checks of the leader. `core::LeaseTask` and `core::LeaseCare` decide; this
+//! module carries their steps out and waits. A member that does not lead replies so, and the simulated client forwards
+//! the request to the leader.
 
 use std::task::{Context, Poll, Waker};
 
@@ -9,16 +10,16 @@ use quorate_core::{
 use quorate_state::lease::Leases;
 use quorate_state::units::Millis;
 
-use super::question::{OpId, Reply};
+use super::client_request::{OpId, Reply};
 use super::{Out, Process, Reader, Waiter};
 use crate::clock::Micros;
 
-/// A question under way.
+/// A lease request in progress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingTask {
     task: LeaseTask,
-    /// Whether it waits for an expired lease to be gone.
-    awaits_end: bool,
+    /// Whether it waits for the removal of an expired lease.
+    awaits_removal: bool,
 }
 
 impl LeaseView for Process {
@@ -31,35 +32,35 @@ impl LeaseView for Process {
     }
 
     fn leadership(&self) -> LeadershipState {
-        self.said.state
+        self.outputs.state
     }
 }
 
 impl Process {
     pub(super) fn begin_task(&mut self, op: OpId, task: LeaseTask) {
-        self.tasks.insert(op, Asked { task, awaits_end: false });
+        self.tasks.insert(op, PendingTask { task, awaits_removal: false });
         self.resume_task(op, true);
     }
 
-    /// What a question has waited for is there, or will not be.
-    pub(super) fn resume_task(&mut self, op: OpId, mut is_there: bool) {
-        let Some(Asked { mut task, .. }) = self.tasks.remove(&op) else { return };
-        let wait = |process: &mut Self, task, awaits_end| {
-            process.tasks.insert(op, Asked { task, awaits_end });
+    /// Resumes a lease request. `succeeded` tells whether the step for which it waited has succeeded.
+    pub(super) fn resume_task(&mut self, op: OpId, mut succeeded: bool) {
+        let Some(PendingTask { mut task, .. }) = self.tasks.remove(&op) else { return };
+        let wait = |process: &mut Self, task, awaits_removal| {
+            process.tasks.insert(op, PendingTask { task, awaits_removal });
         };
         loop {
-            let step = task.step(is_there, self);
-            is_there = true;
+            let step = task.step(succeeded, self);
+            succeeded = true;
             match step {
-                LeaseStep::AwaitApplied if self.said.published >= self.committed => {}
+                LeaseStep::AwaitApplied if self.outputs.published >= self.committed => {}
                 LeaseStep::AwaitApplied => {
                     wait(self, task, false);
-                    return self.when_applied(self.committed, Reader::Task(op));
+                    return self.await_applied(self.committed, Reader::Task(op));
                 }
-                // Whoever asks may.
+                // Simulated clients may use every lease.
                 LeaseStep::CheckClient => {}
                 LeaseStep::AskQuorum => {
-                    self.out.push(Out::Seen("a leader doubts that it leads"));
+                    self.out.push(Out::RareState("a leader confirms its leadership for a lease"));
                     wait(self, task, false);
                     return self.begin_barrier(Reader::Task(op));
                 }
@@ -76,44 +77,47 @@ impl Process {
         }
     }
 
-    /// Looks after leases, as the leader does every so often.
-    pub fn look_after_leases(&mut self, now: Micros) {
+    /// Checks leases, as a leader does periodically.
+    pub fn check_leases(&mut self, now: Micros) {
         self.now = now;
-        self.look_after_renewals();
+        self.resume_renewals();
         if let Some(care) = LeaseCare::look(self) {
             if care.needs_quorum() {
                 self.begin_barrier(Reader::Care(care));
             } else {
-                self.care_for_leases(care);
+                self.propose_lease_changes(care);
             }
         }
-        self.gather();
+        self.route_outputs();
     }
 
-    /// Renewals of leases that have expired go on when these are gone.
-    fn look_after_renewals(&mut self) {
+    /// Resumes the renewals of expired leases once these leases are removed.
+    fn resume_renewals(&mut self) {
         let context = Context::from_waker(Waker::noop());
-        let ending = self.tasks.iter().filter(|(_, asked)| asked.awaits_end);
+        let ending = self.tasks.iter().filter(|(_, pending)| pending.awaits_removal);
         let gone: Vec<OpId> = ending
-            .filter(|(_, asked)| {
-                matches!(self.readers.leases.poll_gone(asked.task.id(), &context), Poll::Ready(()))
+            .filter(|(_, pending)| {
+                matches!(
+                    self.readers.leases.poll_gone(pending.task.id(), &context),
+                    Poll::Ready(())
+                )
             })
             .map(|(op, _)| *op)
             .collect();
         gone.into_iter().for_each(|op| self.resume_task(op, true));
     }
 
-    /// A quorum has answered, where that was asked for.
-    pub(super) fn care_for_leases(&mut self, care: LeaseCare) {
+    /// Proposes expirations and checkpoints, after a quorum has confirmed the leader if necessary.
+    pub(super) fn propose_lease_changes(&mut self, care: LeaseCare) {
         let Some(proposals) = care.proposals(self) else { return };
         let LeaseProposals { term, ends, checkpoints } = proposals;
         for (_, request) in ends {
-            self.propose_as_leader(term, request, Waiter::Nobody);
-            self.out.push(Out::Seen("a lease expires"));
+            self.propose_as_leader(term, request, Waiter::Internal);
+            self.out.push(Out::RareState("a lease expires"));
         }
         if let Some(request) = checkpoints {
-            self.propose_as_leader(term, request, Waiter::Nobody);
-            self.out.push(Out::Seen("a lease is checkpointed"));
+            self.propose_as_leader(term, request, Waiter::Internal);
+            self.out.push(Out::RareState("a lease is checkpointed"));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What comes out of a member's state machine, on its way to the other machines and to those who wait.
+//! The outputs of a member's state machine, for the other components and for waiting clients.
 //!
-//! Outcomes are kept back until what they tell of is published, as in production.
+//! The outcome of a request is held back until the state with its change is published, as in production.
 
 use std::collections::VecDeque;
 
@@ -15,61 +15,61 @@ use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::members::{Members, MembershipRefusal};
 
 use super::input::Input;
-use super::{ORDERS_QUEUED_MAX, Told, Waiter};
+use super::{Completion, ORDERS_QUEUED_MAX, Waiter};
 
-/// What became of something that went through the log.
+/// The outcome of a request in the log.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Applied(Result<Response, Refusal>),
     Changed(Result<(), MembershipRefusal>),
 }
 
-/// See the module.
+/// The outputs of the state machine that no other component has taken yet.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct Outputs {
     pub(super) inputs: VecDeque<Input>,
-    pub(super) orders: VecDeque<Order<Told, Told>>,
-    /// Who waits for which request.
+    pub(super) orders: VecDeque<Order<Completion, Completion>>,
+    /// The waiter of each request in the log.
     pub(super) pending: Pending<Waiter>,
-    /// Of what is applied and not published yet.
+    /// Outcomes of applied entries that are not published yet.
     pub(super) held: Vec<(Waiter, Outcome)>,
-    /// To be told.
+    /// Outcomes that are ready to be delivered.
     pub(super) outcomes: Vec<(Waiter, Outcome)>,
     pub(super) published: LogIndex,
     pub(super) published_term: Term,
-    /// What consensus has told of its leadership.
+    /// The leadership, as consensus published it last.
     pub(super) state: LeadershipState,
-    pub(super) told: Vec<Told>,
+    pub(super) completed: Vec<Completion>,
     pub(super) members: Option<Members>,
     pub(super) is_removed: bool,
-    /// The state was replaced by a leader's.
+    /// Whether a leader's snapshot has replaced the state.
     pub(super) was_installed: bool,
-    /// Alarms to be raised.
+    /// Alarm requests to be proposed.
     pub(super) proposals: Vec<InternalRaftRequest>,
     pub(super) own_id: u64,
-    pub(super) seen: Vec<&'static str>,
+    pub(super) rare_states: Vec<&'static str>,
 }
 
-impl Said {
-    /// Of a member that has published what its files hold.
+impl Outputs {
+    /// Creates the outputs of a member that has published the state in its files.
     pub(super) fn new(own_id: u64, published: LogIndex, published_term: Term) -> Self {
         Self {
             inputs: VecDeque::new(),
             orders: VecDeque::new(),
-            // Nobody here asks for more than there is room for.
+            // Simulated clients send few requests, so no limit is necessary.
             pending: Pending::new(usize::MAX, usize::MAX),
             held: Vec::new(),
             outcomes: Vec::new(),
             published,
             published_term,
             state: LeadershipState::default(),
-            told: Vec::new(),
+            completed: Vec::new(),
             members: None,
             is_removed: false,
             was_installed: false,
             proposals: Vec::new(),
             own_id,
-            seen: Vec::new(),
+            rare_states: Vec::new(),
         }
     }
 
@@ -77,22 +77,22 @@ impl Said {
         self.change_no_space(AlarmAction::Activate, Cause::Other);
     }
 
-    /// Has this member's NOSPACE alarm raised or taken back.
+    /// Queues a request that raises or disarms the NOSPACE alarm of this member.
     pub(super) fn change_no_space(&mut self, action: AlarmAction, cause: Cause) {
         self.proposals.push(no_space_alarm(self.own_id, action, cause));
     }
 
     fn publish(&mut self, index: LogIndex, term: Term) {
-        assert!(index >= self.published, "what was published stays published");
+        assert!(index >= self.published, "the published index never decreases");
         self.published = index;
         self.published_term = term;
         self.outcomes.append(&mut self.held);
     }
 }
 
-impl Outlet for Said {
+impl Outlet for Outputs {
     type Ticket = Option<Waiter>;
-    type Told = Told;
+    type Told = Completion;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
         let waiter = self.pending.take(request.id);
@@ -118,13 +118,15 @@ impl Outlet for Said {
         self.orders.len() >= ORDERS_QUEUED_MAX
     }
 
-    fn put(&mut self, output: Output<Told>) {
+    fn put(&mut self, output: Output<Completion>) {
         match output {
             Output::Decided { index, change } => {
                 self.inputs.push_back(Input::Event(Event::ConfChangeDecided { index, change }));
             }
             Output::Members(members) => self.members = Some(members),
-            Output::ChangeRefused(_) => self.seen.push("a membership change is refused by the log"),
+            Output::ChangeRefused(_) => {
+                self.rare_states.push("a membership change is refused by the log");
+            }
             Output::Removed => self.is_removed = true,
             Output::ChangeAnswered { request_id, outcome } => {
                 if let Some(waiter) = self.pending.take(request_id) {
@@ -139,13 +141,15 @@ impl Outlet for Said {
             }
             Output::ClusterVersion { from, to } => {
                 if from.is_some_and(|from| to < from) {
-                    self.seen.push("the cluster version is lowered");
+                    self.rare_states.push("the cluster version is lowered");
                 }
             }
             Output::CompactionAccepted { .. }
             | Output::StorageVersion { .. }
             | Output::TakingSnapshot { .. } => {}
-            Output::StorageVersionStays(_) => self.seen.push("the storage version stays behind"),
+            Output::StorageVersionStays(_) => {
+                self.rare_states.push("the storage version stays behind");
+            }
             Output::OverQuota { .. } => self.raise_no_space(),
             Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
             Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
@@ -154,7 +158,7 @@ impl Outlet for Said {
                 self.publish(index, term);
                 self.inputs.push_back(Input::Applied);
             }
-            Output::Tell(told) => self.told.push(told),
+            Output::Tell(completed) => self.completed.push(completed),
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Sends the reports of the backend to the other machines.
+//! Sends the reports of the backend to the other components.
 
 use quorate_core::{Job, Report};
 use quorate_node::Event;
 
 use super::input::Input;
-use super::{Out, Process, Told};
+use super::{Completion, Out, Process};
 
 impl Process {
-    pub(super) fn carry_report(&mut self, report: Report<Told, Told>) {
+    pub(super) fn handle_report(&mut self, report: Report<Completion, Completion>) {
         match report {
             Report::Committed { committed, generation }
             | Report::Moved { committed, generation } => {
@@ -16,18 +16,18 @@ impl Process {
             Report::SnapshotSaved(mark) => self.inputs.push_back(Input::Mark(mark)),
             Report::Send { message, image } => self.out.push(Out::Image { message, image }),
             Report::Installed { .. } => self.is_installed = true,
-            Report::Tell(told) => self.said.told.push(told),
-            Report::Defragmented { told, .. } => self.said.told.extend(told),
-            Report::Compacted(_) => self.out.push(Out::Seen("a compaction is durable")),
+            Report::Tell(told) => self.outputs.completed.push(told),
+            Report::Defragmented { told, .. } => self.outputs.completed.extend(told),
+            Report::Compacted(_) => self.out.push(Out::RareState("a compaction is durable")),
             Report::Superseded => {}
-            Report::NoRoom(_) => self.note_room(true, "the backend file finds no room"),
+            Report::NoRoom(_) => self.note_room(true, "there is no room for the backend"),
             Report::RoomAgain => self.note_room(false, "there is room for the backend again"),
             Report::Ended => {}
         }
     }
 
-    fn note_room(&mut self, is_short: bool, seen: &'static str) {
+    fn note_room(&mut self, is_short: bool, rare_state: &'static str) {
         self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
-        self.out.push(Out::Seen(seen));
+        self.out.push(Out::RareState(rare_state));
     }
 }

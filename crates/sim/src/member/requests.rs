@@ -1,14 +1,14 @@
-//! What clients ask of a member, from the question to the answer. What is checked, and what a request waits for, says
-//! `core::request`; here that is carried out.
+//! The requests of clients, from their arrival to the reply. `core::request` decides which checks a request needs and
+//! what it waits for; this module carries that out.
 //!
 //! # Not here
 //!
-//! Questions about leases that only the leader can answer (`lease_holder`).
+//! Lease requests that only the leader can answer (`lease_holder`).
 
 use quorate_api::etcdserverpb::alarm_request::AlarmAction;
 use quorate_api::etcdserverpb::{InternalRaftRequest, RequestHeader, WatchCreateRequest};
 use quorate_core::request::{
-    Ask as Asked, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm,
+    Ask as RequestToCheck, Course, QuotaHeadroom, Ready, Step, encode, no_space_alarm,
 };
 use quorate_core::{Job, LeaseTask};
 use quorate_node::Proposal;
@@ -17,105 +17,105 @@ use quorate_state::alarm::Cause;
 use quorate_state::apply::{Refusal, Response, check_overlap, read_range, read_txn};
 use quorate_state::units::{LeaseId, MemberId};
 
+use super::client_request::{ClientRequest, Failure, OpId, Reply};
 use super::input::Input;
-use super::outlet::{Outcome, Said};
-use super::question::{Ask, Failure, OpId, Reply};
+use super::outlet::{Outcome, Outputs};
 use super::{Out, Process, Reader, Waiter};
 use crate::clock::Micros;
 
-/// Who may do everything.
+/// The user with all permissions.
 pub(crate) const ROOT: &str = "root";
 
 impl Process {
-    /// Takes a user's question. Its answer comes out as [`Out::Reply`], or never.
-    pub fn ask(&mut self, op: OpId, user: &str, ask: Ask, now: Micros) {
+    /// Accepts the request of a user. The reply follows as [`Out::Reply`], unless the process ends first.
+    pub fn handle_request(&mut self, op: OpId, user: &str, request: ClientRequest, now: Micros) {
         self.now = now;
-        if let Err(reply) = self.begin(op, user, ask) {
+        if let Err(reply) = self.start_request(op, user, request) {
             self.out.push(Out::Reply(op, reply));
         }
-        self.gather();
+        self.route_outputs();
     }
 
-    fn begin(&mut self, op: OpId, user: &str, ask: Ask) -> Result<(), Reply> {
-        self.note_lack_of_room(op, &ask);
+    fn start_request(&mut self, op: OpId, user: &str, request: ClientRequest) -> Result<(), Reply> {
+        self.note_full_file(op, &request);
         let none = InternalRaftRequest::default;
-        let request = match ask {
-            Ask::Range(range) => {
-                let ready = self.prepare(Asked::Range(&range))?;
+        let request = match request {
+            ClientRequest::Range(range) => {
+                let ready = self.prepare(RequestToCheck::Range(&range))?;
                 let needs_barrier = ready == (Ready::Read { needs_barrier: true });
-                self.begin_read(op, needs_barrier, Ask::Range(range));
+                self.begin_read(op, needs_barrier, ClientRequest::Range(range));
                 return Ok(());
             }
-            Ask::Put(put) => {
-                self.prepare(Asked::Put(&put))?;
+            ClientRequest::Put(put) => {
+                self.prepare(RequestToCheck::Put(&put))?;
                 InternalRaftRequest { put: Some(put), ..none() }
             }
-            Ask::Delete(delete) => {
-                self.prepare(Asked::DeleteRange(&delete))?;
+            ClientRequest::Delete(delete) => {
+                self.prepare(RequestToCheck::DeleteRange(&delete))?;
                 InternalRaftRequest { delete_range: Some(delete), ..none() }
             }
-            Ask::Txn(txn) => match self.prepare(Asked::Txn(&txn))? {
+            ClientRequest::Txn(txn) => match self.prepare(RequestToCheck::Txn(&txn))? {
                 Ready::Propose => InternalRaftRequest { txn: Some(txn), ..none() },
                 Ready::Read { needs_barrier } => {
-                    self.begin_read(op, needs_barrier, Ask::Txn(txn));
+                    self.begin_read(op, needs_barrier, ClientRequest::Txn(txn));
                     return Ok(());
                 }
             },
-            Ask::Compact(compaction) => {
+            ClientRequest::Compact(compaction) => {
                 if compaction.physical {
-                    self.asked.insert(op, Ask::Compact(compaction));
+                    self.waiting_requests.insert(op, ClientRequest::Compact(compaction));
                 }
                 InternalRaftRequest { compaction: Some(compaction), ..none() }
             }
-            Ask::LeaseGrant(mut grant) => {
-                self.prepare(Asked::LeaseGrant)?;
+            ClientRequest::LeaseGrant(mut grant) => {
+                self.prepare(RequestToCheck::LeaseGrant)?;
                 if grant.id == 0 {
                     grant.id = (self.next_id() & (u64::MAX >> 1)).cast_signed();
                 }
                 InternalRaftRequest { lease_grant: Some(grant), ..none() }
             }
-            Ask::LeaseRevoke(revoke) => {
+            ClientRequest::LeaseRevoke(revoke) => {
                 InternalRaftRequest { lease_revoke: Some(revoke), ..none() }
             }
-            Ask::LeaseKeepAlive(id) => {
+            ClientRequest::LeaseKeepAlive(id) => {
                 self.begin_task(op, LeaseTask::renew(LeaseId(id), false));
                 return Ok(());
             }
-            Ask::LeaseTimeToLive { id, keys } => {
+            ClientRequest::LeaseTimeToLive { id, keys } => {
                 self.begin_task(op, LeaseTask::time_to_live(LeaseId(id), keys));
                 return Ok(());
             }
-            Ask::Change(change) => {
+            ClientRequest::Change(change) => {
                 self.propose_change(op, change);
                 return Ok(());
             }
-            Ask::Defragment => {
-                self.said.orders.push_back(super::defragment(op));
+            ClientRequest::Defragment => {
+                self.outputs.orders.push_back(super::defragment(op));
                 return Ok(());
             }
-            Ask::Internal(request) => *request,
-            Ask::Watch(create) => {
+            ClientRequest::Internal(request) => *request,
+            ClientRequest::Watch(create) => {
                 self.open_stream(op, create);
                 return Ok(());
             }
         };
-        let header = Some(self.signed_by(user));
+        let header = Some(self.header_of(user));
         let request = InternalRaftRequest { header, ..request };
         self.propose(request, Waiter::Op(op), Some(op));
         Ok(())
     }
 
-    /// Takes a request through its checks.
-    fn prepare(&mut self, ask: Asked<'_>) -> Result<Ready, Reply> {
+    /// Carries out the checks of a request.
+    fn prepare(&mut self, request: RequestToCheck<'_>) -> Result<Ready, Reply> {
         let refused = |refusal| Reply::Refused(Refusal::Request(refusal));
         let mut course = Course::new(self.settings.txn_ops_max);
         loop {
-            match course.step(ask).map_err(refused)? {
-                // Everybody is somebody.
+            match course.step(request).map_err(refused)? {
+                // The simulated user is always known.
                 Step::Credentials => {}
-                Step::Quota { cost } => self.find_room(cost)?,
+                Step::Quota { cost } => self.check_quota(cost)?,
                 Step::Compare { .. } => {
-                    if let Asked::Txn(txn) = ask {
+                    if let RequestToCheck::Txn(txn) = request {
                         check_overlap(txn).map_err(refused)?;
                     }
                 }
@@ -124,34 +124,34 @@ impl Process {
         }
     }
 
-    fn room(&self) -> QuotaHeadroom {
+    fn headroom(&self) -> QuotaHeadroom {
         let headroom_bytes = self.settings.quota_headroom_bytes;
         QuotaHeadroom { quota: self.readers.quota, headroom_bytes }
     }
 
-    /// Refuses a write for which there is no room, and has everybody told.
-    fn find_room(&mut self, cost: u64) -> Result<(), Reply> {
-        if self.room().allows(self.backend.size_bytes(), cost) {
+    /// Refuses a write that exceeds the quota, and raises the NOSPACE alarm.
+    fn check_quota(&mut self, cost: u64) -> Result<(), Reply> {
+        if self.headroom().allows(self.backend.size_bytes(), cost) {
             return Ok(());
         }
-        self.out.push(Out::Seen("a write finds the quota exceeded"));
+        self.out.push(Out::RareState("a write exceeds the quota"));
         let alarm = no_space_alarm(self.id, AlarmAction::Activate, Cause::Other);
-        self.propose(alarm, Waiter::Nobody, None);
+        self.propose(alarm, Waiter::Internal, None);
         Err(Reply::Failed(Failure::Never("no space")))
     }
 
-    /// Remembers of a store that it came when the file was as large as it may be.
-    fn note_lack_of_room(&mut self, op: OpId, ask: &Ask) {
+    /// Remembers a put that arrived while the backend file had reached its maximum size.
+    fn note_full_file(&mut self, op: OpId, request: &ClientRequest) {
         let file_bytes = self.backend.size_bytes();
         let used = file_bytes.saturating_add(self.settings.quota_headroom_bytes);
         let is_full = self.readers.quota.bytes_max().is_some_and(|most| used >= most);
-        if is_full && matches!(ask, Ask::Put(_)) {
-            self.without_room.insert(op);
+        if is_full && matches!(request, ClientRequest::Put(_)) {
+            self.puts_without_room.insert(op);
         }
     }
 
-    /// Who asks, and as of which users and roles: what production reads off a token.
-    fn signed_by(&self, user: &str) -> RequestHeader {
+    /// Returns the header with the user and the revision of the users and roles, which production reads from the token.
+    fn header_of(&self, user: &str) -> RequestHeader {
         let view = self.readers.auth.view();
         match view.is_enabled() {
             true => {
@@ -166,7 +166,7 @@ impl Process {
         self.next_request
     }
 
-    /// Sends a request through the log; its outcome goes to the waiter.
+    /// Proposes a request. Its outcome goes to the waiter.
     pub(super) fn propose(
         &mut self,
         request: InternalRaftRequest,
@@ -177,7 +177,7 @@ impl Process {
         self.inputs.push_back(Input::Propose(proposal));
     }
 
-    /// The same for what only the leader of a term may want.
+    /// Proposes a request that is valid only while the member leads in this term.
     pub(super) fn propose_as_leader(
         &mut self,
         term: Term,
@@ -195,11 +195,11 @@ impl Process {
         op: Option<OpId>,
     ) -> Option<Proposal> {
         let request_id = self.next_id();
-        // What a member does by itself, it may.
-        let header = request.header.clone().unwrap_or_else(|| self.signed_by(ROOT));
+        // Requests of the member itself have all permissions.
+        let header = request.header.clone().unwrap_or_else(|| self.header_of(ROOT));
         let header = RequestHeader { id: request_id, ..header };
         let Some(proposal) = encode(header, request, self.settings.request_bytes_max) else {
-            self.fail_waiter(waiter, Failure::Never("request is too large"));
+            self.fail_waiter(waiter, Failure::Never("the request is too large"));
             return None;
         };
         self.await_outcome(request_id, waiter, proposal.data.len());
@@ -210,8 +210,8 @@ impl Process {
     }
 
     fn await_outcome(&mut self, request_id: u64, waiter: Waiter, bytes: usize) {
-        let is_taken = self.said.pending.add(request_id, waiter, bytes);
-        assert!(is_taken, "there is no bound on proposals here");
+        let is_added = self.outputs.pending.add(request_id, waiter, bytes);
+        assert!(is_added, "the number of pending proposals is not limited");
     }
 
     fn propose_change(&mut self, op: OpId, change: ConfChange) {
@@ -221,8 +221,8 @@ impl Process {
         self.inputs.push_back(Input::Change(ConfChange { id, ..change }));
     }
 
-    fn begin_read(&mut self, op: OpId, needs_barrier: bool, ask: Ask) {
-        self.asked.insert(op, ask);
+    fn begin_read(&mut self, op: OpId, needs_barrier: bool, request: ClientRequest) {
+        self.waiting_requests.insert(op, request);
         if needs_barrier {
             self.begin_barrier(Reader::Op(op));
         } else {
@@ -230,9 +230,9 @@ impl Process {
         }
     }
 
-    /// Has somebody wait until a read is not stale, which may be now.
+    /// Lets a reader wait until a read is linearizable, or resumes it at once.
     pub(super) fn begin_barrier(&mut self, reader: Reader) {
-        let Said { state, published, published_term, .. } = &self.said;
+        let Outputs { state, published, published_term, .. } = &self.outputs;
         if state.reads_need_no_barrier(*published, *published_term) {
             self.release(reader);
         } else {
@@ -240,38 +240,38 @@ impl Process {
         }
     }
 
-    /// Reads what is published now.
+    /// Answers a read from the published state.
     fn answer_read(&mut self, op: OpId) {
         let view = self.readers.view();
-        let reply = match self.asked.remove(&op) {
-            Some(Ask::Range(range)) => match read_range(&view, &range) {
+        let reply = match self.waiting_requests.remove(&op) {
+            Some(ClientRequest::Range(range)) => match read_range(&view, &range) {
                 Ok(Ok(mut response)) => {
                     let header = response.header.get_or_insert_default();
                     header.revision = view.current_revision();
                     Reply::Range(response)
                 }
                 Ok(Err(refusal)) => Reply::Refused(refusal),
-                Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
+                Err(_) => Reply::Failed(Failure::Never("the disk has failed")),
             },
-            Some(Ask::Txn(txn)) => match read_txn(&view, &txn) {
+            Some(ClientRequest::Txn(txn)) => match read_txn(&view, &txn) {
                 Ok((Ok(response), _)) => Reply::Txn(response),
                 Ok((Err(refusal), _)) => Reply::Refused(refusal),
-                Err(_) => Reply::Failed(Failure::Never("a fault of the disk")),
+                Err(_) => Reply::Failed(Failure::Never("the disk has failed")),
             },
             Some(_) | None => return,
         };
         self.out.push(Out::Reply(op, reply));
     }
 
-    pub(super) fn when_applied(&mut self, index: LogIndex, reader: Reader) {
-        if let Some(reader) = self.waiting.wait(reader, index, self.said.published) {
+    pub(super) fn await_applied(&mut self, index: LogIndex, reader: Reader) {
+        if let Some(reader) = self.applied_waits.wait(reader, index, self.outputs.published) {
             self.release(reader);
         }
     }
 
-    /// Lets those go on whose index can be read.
+    /// Resumes the readers whose index is published.
     pub(super) fn release_readers(&mut self) {
-        while let Some(readers) = self.waiting.take_released(self.said.published) {
+        while let Some(readers) = self.applied_waits.take_released(self.outputs.published) {
             readers.into_iter().for_each(|reader| self.release(reader));
         }
     }
@@ -280,14 +280,14 @@ impl Process {
         match reader {
             Reader::Op(op) => self.answer_read(op),
             Reader::Task(op) => self.resume_task(op, true),
-            Reader::Care(care) => self.care_for_leases(care),
+            Reader::Care(care) => self.propose_lease_changes(care),
         }
     }
 
     pub(super) fn fail_reader(&mut self, reader: &Reader) {
         match reader {
             Reader::Op(op) => {
-                self.asked.remove(op);
+                self.waiting_requests.remove(op);
                 let failure = Failure::Never("the leader has changed");
                 self.out.push(Out::Reply(*op, Reply::Failed(failure)));
             }
@@ -300,39 +300,41 @@ impl Process {
         match waiter {
             Waiter::Op(op) => self.out.push(Out::Reply(op, Reply::Failed(failure))),
             Waiter::Task(op) => self.resume_task(op, false),
-            Waiter::Nobody => {}
+            Waiter::Internal => {}
         }
     }
 
-    /// Hands out what is published, and what was waited for.
-    pub(super) fn tell_outcomes(&mut self) {
-        for (waiter, outcome) in std::mem::take(&mut self.said.outcomes) {
+    /// Delivers published outcomes and completed jobs.
+    pub(super) fn deliver_outcomes(&mut self) {
+        for (waiter, outcome) in std::mem::take(&mut self.outputs.outcomes) {
             match waiter {
-                Waiter::Op(op) => self.tell_outcome(op, outcome),
+                Waiter::Op(op) => self.deliver_outcome(op, outcome),
                 Waiter::Task(op) => {
                     let is_done = matches!(outcome, Outcome::Applied(Ok(_)));
                     self.resume_task(op, is_done);
                 }
-                Waiter::Nobody => {}
+                Waiter::Internal => {}
             }
         }
-        for op in std::mem::take(&mut self.said.told) {
+        for op in std::mem::take(&mut self.outputs.completed) {
             if op != 0 {
                 self.out.push(Out::Reply(op, Reply::Done(Response::Empty)));
             }
         }
     }
 
-    fn tell_outcome(&mut self, op: OpId, outcome: Outcome) {
+    fn deliver_outcome(&mut self, op: OpId, outcome: Outcome) {
         self.proposed.remove(&op);
-        let had_no_room = self.without_room.remove(&op);
+        let had_no_room = self.puts_without_room.remove(&op);
         assert!(
             !(had_no_room && matches!(outcome, Outcome::Applied(Ok(_)))),
-            "a key was stored although the file had no room left when that was asked for"
+            "a put that arrived while the backend file was full was applied"
         );
         let reply = match outcome {
-            // What is physical waits for the records to be gone.
-            Outcome::Applied(Ok(Response::Compaction(_))) if self.asked.remove(&op).is_some() => {
+            // A physical compaction is answered after the records are removed.
+            Outcome::Applied(Ok(Response::Compaction(_)))
+                if self.waiting_requests.remove(&op).is_some() =>
+            {
                 self.jobs.push_back(Job::AwaitCompactions(op));
                 return;
             }
@@ -340,19 +342,21 @@ impl Process {
             Outcome::Applied(Err(Refusal::NoSpace)) => Reply::Failed(Failure::Unknown("no space")),
             Outcome::Applied(Err(refusal)) => Reply::Refused(refusal),
             Outcome::Changed(Ok(())) => Reply::Changed,
-            Outcome::Changed(Err(_)) => Reply::Failed(Failure::Never("refused by the members")),
+            Outcome::Changed(Err(_)) => {
+                Reply::Failed(Failure::Never("the membership change was refused"))
+            }
         };
         self.out.push(Out::Reply(op, reply));
     }
 
-    /// The client waits no more.
+    /// Notes that the client has given up the request.
     pub fn give_up(&mut self, op: OpId) {
-        self.asked.remove(&op);
-        self.without_room.remove(&op);
+        self.waiting_requests.remove(&op);
+        self.puts_without_room.remove(&op);
         self.tasks.remove(&op);
         self.streams.remove(&op);
         if let Some(request) = self.proposed.remove(&op) {
-            self.said.pending.withdraw(request);
+            self.outputs.pending.withdraw(request);
         }
     }
 
@@ -362,35 +366,37 @@ impl Process {
         self.streams.insert(op, stream);
     }
 
-    /// Has writes refused, or no longer, because this member leads without room and no other member can lead.
+    /// Starts or stops refusing writes. A leader refuses them when it has no room and no other member can lead.
     pub(super) fn refuse_writes(&mut self, refuses: bool) {
         self.refuses_writes = refuses;
-        self.out.push(Out::Seen("a leader without room has writes refused, or no longer"));
-        self.answer_for_full_disk();
+        self.out.push(Out::RareState("a leader without room starts or stops refusing writes"));
+        self.update_disk_alarm();
     }
 
-    /// Raises the alarm of a full disk, or takes it back, as production does; also after a restart.
-    fn answer_for_full_disk(&mut self) {
+    /// Raises or disarms the alarm for a full disk, as production does, also after a restart.
+    fn update_disk_alarm(&mut self) {
         let due = self.readers.facts().alarms.due_for_disk(MemberId(self.id), self.refuses_writes);
         let Some(action) = due else { return };
-        if action == AlarmAction::Deactivate && self.said.state.leads() && self.writer.lacks_room()
+        if action == AlarmAction::Deactivate
+            && self.outputs.state.leads()
+            && self.writer.lacks_room()
         {
             return;
         }
-        self.said.change_no_space(action, Cause::FullDisk);
+        self.outputs.change_no_space(action, Cause::FullDisk);
     }
 
-    /// Tells the cluster this member's name, unless it knows, and a cluster that has no version its first.
-    pub fn keep_house(&mut self, name: &str, version: &str, now: Micros) {
+    /// Publishes the name of this member if it is not published, and sets the first cluster version.
+    pub fn run_housekeeping(&mut self, name: &str, version: &str, now: Micros) {
         use quorate_api::membershippb::{
             Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
         };
         self.now = now;
         let facts = self.readers.facts();
-        if !self.said.state.has_leader() {
+        if !self.outputs.state.has_leader() {
             return;
         }
-        let is_quiet = !self.said.pending.waiters().any(|waiter| *waiter == Waiter::Nobody);
+        let is_quiet = !self.outputs.pending.waiters().any(|waiter| *waiter == Waiter::Internal);
         let own = facts.members.get(MemberId(self.id));
         if is_quiet && own.is_some_and(|own| own.client_urls.is_empty()) {
             let attributes = Attributes {
@@ -405,21 +411,21 @@ impl Process {
                 cluster_member_attr_set: Some(set),
                 ..InternalRaftRequest::default()
             };
-            self.propose(request, Waiter::Nobody, None);
+            self.propose(request, Waiter::Internal, None);
         }
-        if is_quiet && self.said.state.leads() && facts.versions.cluster().is_none() {
+        if is_quiet && self.outputs.state.leads() && facts.versions.cluster().is_none() {
             let set = ClusterVersionSetRequest { ver: version.to_owned() };
             let request = InternalRaftRequest {
                 cluster_version_set: Some(set),
                 ..InternalRaftRequest::default()
             };
-            self.propose(request, Waiter::Nobody, None);
+            self.propose(request, Waiter::Internal, None);
         }
-        // An operator may have taken the alarm back, and entries may have been replayed.
+        // An operator may have disarmed the alarm, or replayed entries may have changed it.
         if is_quiet {
-            self.answer_for_full_disk();
+            self.update_disk_alarm();
         }
         self.jobs.push_back(Job::FollowClusterVersion);
-        self.gather();
+        self.route_outputs();
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of a member at its start: the flags that may matter, and the sizes of its files.
+//! The settings of a member at its start: flags, and the sizes of its files.
 
 use std::time::Duration;
 
@@ -15,49 +15,49 @@ use crate::clock::{MILLI, Micros};
 /// The settings of a member.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Between two ticks.
+    /// The time between two ticks.
     pub tick: Micros,
-    /// Ticks without a leader before an election.
+    /// The election timeout in ticks.
     pub election_ticks: u32,
-    /// Whether a candidate asks first.
+    /// Whether a candidate asks for pre-votes.
     pub pre_vote: bool,
-    /// Whether the first election is not waited for in full.
+    /// Whether the first election timeout is shortened.
     pub initial_tick_advance: bool,
-    /// Whether a member gives way while its disk is stuck.
+    /// Whether a member with a stalled disk hands over leadership and does not campaign.
     pub fences_stalled_disk: bool,
-    /// When to take snapshots.
+    /// The times at which snapshots are taken.
     pub snapshot_policy: SnapshotPolicy,
-    /// How batches and compactions are paced.
+    /// The pace of batches and compactions.
     pub pace: Pace,
-    /// The log's files.
+    /// The options of the log.
     pub wal: wal::Options,
-    /// Bytes that the backend file grows by.
+    /// The step in bytes by which the backend file grows.
     pub growth_bytes: u64,
-    /// Its page size, if it has to be created.
+    /// The page size of a new backend file.
     pub page_bytes: usize,
-    /// The quota; negative for none.
+    /// The quota in bytes; negative for none.
     pub quota_bytes: i64,
-    /// What writes that grow the backend leave of it.
+    /// The bytes below the quota that are reserved for deletes and compactions.
     pub quota_headroom_bytes: u64,
-    /// How many learners there may be.
+    /// The maximum number of learners.
     pub learner_max: usize,
-    /// Records kept in memory.
+    /// The maximum size in bytes of the records in memory.
     pub window_bytes: usize,
-    /// Whether the leader writes down what is left of leases.
+    /// Whether the leader stores the remaining time of leases.
     pub checkpoints: bool,
-    /// Snapshot files that are kept.
+    /// The number of snapshot files to keep.
     pub snapshots_max: usize,
-    /// Segments that are kept.
+    /// The number of segments to keep.
     pub segments_max: usize,
-    /// Operations of a transaction.
+    /// The maximum number of operations in a transaction.
     pub txn_ops_max: usize,
-    /// Bytes of a request.
+    /// The maximum size of a request in bytes.
     pub request_bytes_max: usize,
-    /// Watch responses are split at this size.
+    /// The size in bytes at which watch responses are split.
     pub fragment_bytes_max: usize,
-    /// What may wait on one stream of watchers.
+    /// The limits of the queue of a watch stream.
     pub queue: QueueLimits,
-    /// How watchers who are behind are served.
+    /// The limits of catch-up for watchers that are behind.
     pub catch_up: CatchUpLimits,
 }
 
@@ -108,7 +108,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long there may be no leader before an election, at least.
+    /// The minimum time without a leader before an election.
     pub(crate) fn election_timeout_millis(&self) -> u64 {
         u64::from(self.election_ticks) * self.tick / MILLI
     }
@@ -131,7 +131,7 @@ impl Settings {
             quota_bytes: self.quota_bytes,
             learner_count_max: self.learner_max,
             watch,
-            // Nobody logs in.
+            // Simulated clients do not log in.
             ..StateOptions::default()
         }
     }

@@ -1,4 +1,4 @@
-//! The term of each entry of a member's log, as its own consensus has reported it. The checks of a new leader use it.
+//! The term of each entry in a member's log, as its consensus reported it. The checks of a new leader use it.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ impl Terms {
         Self(entries.iter().map(|entry| (entry.index, entry.term)).collect())
     }
 
-    /// The log is going to hold this. Returns what it holds no more.
-    pub(super) fn note(&mut self, persist: &Persist) -> Vec<GivenUp> {
-        let mut given_up = Vec::new();
+    /// Records a write of the log. Returns the entries that the write drops.
+    pub(super) fn note(&mut self, persist: &Persist) -> Vec<Dropped> {
+        let mut dropped = Vec::new();
         if let Some(snapshot) = &persist.snapshot {
             let last = (snapshot.metadata.index, snapshot.metadata.term);
             let before = std::mem::replace(&mut self.0, BTreeMap::from([last]));
             if before.get(&last.0) == Some(&last.1) {
-                given_up.push(GivenUp::ForItsOwnPast { index: last.0 });
+                dropped.push(Dropped::ForOwnSnapshot { index: last.0 });
             }
         }
         let after = match persist.entries.first() {
@@ -31,48 +31,48 @@ impl Terms {
         self.0.extend(persist.entries.iter().map(|entry| (entry.index, entry.term)));
         let is_gone = |(index, term): &(LogIndex, Term)| self.0.get(index) != Some(term);
         let gone = after.into_iter().filter(is_gone);
-        given_up.extend(gone.map(|(index, term)| GivenUp::ForALeaders { index, term }));
-        given_up
+        dropped.extend(gone.map(|(index, term)| Dropped::ForLeader { index, term }));
+        dropped
     }
 
-    /// The last of the entries up to `index` that the log has.
-    pub(super) fn held_of(&self, index: LogIndex) -> LogIndex {
+    /// Returns the index of the last entry up to `index` that the log has.
+    pub(super) fn last_held(&self, index: LogIndex) -> LogIndex {
         self.0.last_key_value().map_or(index, |(last, _)| index.min(*last))
     }
 
-    /// The term of an entry; `Ok` without one where the log has nothing from before a snapshot.
+    /// Returns the term of an entry, or `None` for an entry that a snapshot replaced.
     ///
     /// # Errors
     ///
-    /// The log ends before.
-    pub fn at(&self, index: LogIndex) -> Result<Option<Term>, Ends> {
+    /// The log ends before the entry.
+    pub fn at(&self, index: LogIndex) -> Result<Option<Term>, LogEnds> {
         match self.0.last_key_value() {
-            Some((last, _)) if *last < index => Err(Ends { at: *last }),
+            Some((last, _)) if *last < index => Err(LogEnds { at: *last }),
             Some(_) | None => Ok(self.0.get(&index).copied()),
         }
     }
 }
 
-/// What a log holds no more.
+/// Entries that a log has dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GivenUp {
-    /// Everything, for a snapshot whose last entry it had itself.
-    ForItsOwnPast {
-        /// That entry.
+pub enum Dropped {
+    /// All entries, for a snapshot whose last entry the log has.
+    ForOwnSnapshot {
+        /// The index of that entry.
         index: LogIndex,
     },
-    /// An entry, for what a leader has there.
-    ForALeaders {
-        /// Its index.
+    /// An entry that conflicts with the entry of a leader.
+    ForLeader {
+        /// The index of the entry.
         index: LogIndex,
-        /// Its term.
+        /// The term of the entry.
         term: Term,
     },
 }
 
-/// A log that has no entry there.
+/// The log ends before an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its log ends at {at}")]
-pub struct Ends {
+pub struct LogEnds {
     at: LogIndex,
 }

@@ -1,7 +1,7 @@
 //! The theme of a run.
 //!
-//! Where every kind of fault may occur at once, no scenario gets far: a cluster that loses its leader every second
-//! takes no snapshots. So half of all runs emphasize one thing, and other things are rare in them.
+//! If every kind of fault may occur at any time, no scenario gets far: a cluster that loses its leader every second
+//! takes no snapshots. So half of all runs emphasize one subject, and other faults are rare in them.
 
 use std::fmt;
 
@@ -15,27 +15,27 @@ use crate::clock::{MILLI, Micros, SECOND};
 /// The theme of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
-    /// Nothing in particular.
+    /// No theme.
     Anything,
-    /// Leaders come and go, while clients read and write what others do.
+    /// Leaders change often, while clients read and write the same few keys.
     Elections,
-    /// Messages are lost, late, twice, out of order.
+    /// Messages are lost, late, duplicated and reordered.
     Messages,
-    /// Followers need snapshots, again while others are under way.
+    /// Followers need snapshots, also while other snapshots are in transfer.
     Snapshots,
-    /// Members are added, promoted and removed, one upon the other, while links break.
+    /// Members are added, promoted and removed in quick succession, while links break.
     Membership,
     /// The operator makes mistakes.
     Mistakes,
-    /// Power goes, soon after snapshots were taken and files were given up.
+    /// The power fails soon after snapshots were taken and files were purged.
     Crashes,
     /// Disks fail and fill up.
     Disks,
-    /// Leases end, are renewed late, and change their leader.
+    /// Leases expire, are renewed late, and pass to a new leader.
     Leases,
-    /// History is forgotten up to the newest revision, and processes end meanwhile.
+    /// Compactions reach up to the newest revision, and processes end during them.
     Compactions,
-    /// Watchers are slow, and queues are short.
+    /// Watch clients are slow, and their queues are short.
     Watches,
     /// Users and roles change, and members restart between two changes.
     Accounts,
@@ -62,12 +62,12 @@ impl Theme {
         Self::Accounts,
     ];
 
-    pub(super) fn draw(draw: &mut SplitMix64) -> Self {
-        let theme = one_of(draw, &Self::ALL);
-        if draw.below(2) == 0 { theme } else { Self::Anything }
+    pub(super) fn draw(rng: &mut SplitMix64) -> Self {
+        let theme = one_of(rng, &Self::ALL);
+        if rng.below(2) == 0 { theme } else { Self::Anything }
     }
 
-    /// What it takes, most of which a run has.
+    /// The kinds that belong to the theme. A run has most of them.
     pub(super) const fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Anything => &[],
@@ -80,7 +80,7 @@ impl Theme {
             Self::Snapshots => &[
                 Kind::Cut,
                 Kind::DiskStall,
-                // While a follower cannot write its backend file, it may need a snapshot.
+                // A follower that cannot write its backend file may need a snapshot.
                 Kind::BackendFull,
                 Kind::BrokenSnapshots,
                 Kind::Kill,
@@ -92,9 +92,9 @@ impl Theme {
                 Kind::PowerCut,
                 Kind::PowerCutInAStep,
                 Kind::Kill,
-                // While one of its disks stands still, a member goes on with what it has in hand.
+                // While one disk of a member hangs, the member continues with its queued work.
                 Kind::DiskStall,
-                // What is written at once does not fit a sector.
+                // A write then spans several sectors.
                 Kind::LargeValues,
             ],
             Self::Disks => &[Kind::DiskFailure, Kind::DiskFull, Kind::DiskStall, Kind::PowerCut],
@@ -104,7 +104,7 @@ impl Theme {
                 Kind::Pause,
                 Kind::Transfer,
                 Kind::Cut,
-                // While the backend stands still, leadership may change faster than entries are applied.
+                // While the backend hangs, leadership may change faster than entries are applied.
                 Kind::DiskStall,
             ],
             Self::Compactions => &[
@@ -119,7 +119,7 @@ impl Theme {
         }
     }
 
-    /// The same, of [`Kind::LATER`].
+    /// The kinds of the theme that are in [`Kind::ADDED_LATER`].
     pub(super) const fn later_kinds(self) -> &'static [Kind] {
         match self {
             Self::Leases => &[Kind::HostHang, Kind::Refusal, Kind::Suspension],
@@ -137,120 +137,121 @@ impl Theme {
         }
     }
 
-    /// One in so many of the other kinds a run has, at most.
+    /// A run has at most one in this many of the kinds outside its theme.
     pub(super) fn others_one_in(self) -> u64 {
         if self == Self::Anything { 1 } else { 8 }
     }
 
-    /// Makes the rest of the plan fit.
-    pub(super) fn sharpen(self, plan: &mut Plan, draw: &mut SplitMix64) {
+    /// Adjusts the rest of the plan to the theme.
+    pub(super) fn adjust(self, plan: &mut Plan, rng: &mut SplitMix64) {
         if self == Self::Anything {
             return;
         }
-        plan.fault_every = one_of(draw, &[300, 300, 1_000]) * MILLI;
-        let busy = one_of(draw, &[5, 20, 50]) * MILLI;
+        plan.fault_every = one_of(rng, &[300, 300, 1_000]) * MILLI;
+        let busy = one_of(rng, &[5, 20, 50]) * MILLI;
         let settings = &mut plan.settings;
         match self {
             Self::Anything | Self::Disks => {}
             Self::Elections => {
-                plan.patience = SECOND;
+                plan.client_timeout = SECOND;
                 plan.think_max = busy;
-                plan.keys = one_of(draw, &[1, 3]);
-                // What is late comes when others may have been elected, and the leader of before does not know.
-                plan.delay.1 = one_of(draw, &[2, 10, 20]) * MILLI;
-                settings.pre_vote = draw.below(2) == 0;
+                plan.keys = one_of(rng, &[1, 3]);
+                // With long delays, a new leader may be elected before the old leader learns about it.
+                plan.delay.1 = one_of(rng, &[2, 10, 20]) * MILLI;
+                settings.pre_vote = rng.below(2) == 0;
             }
             Self::Messages => {
                 plan.think_max = busy;
-                plan.delay.1 = one_of(draw, &[10, 50]) * MILLI;
-                plan.loss = one_of(draw, &[10, 30]);
+                plan.delay.1 = one_of(rng, &[10, 50]) * MILLI;
+                plan.loss = one_of(rng, &[10, 30]);
             }
             Self::Snapshots => {
-                plan.founders = one_of(draw, &[2, 3, 3, 5]);
+                plan.founders = one_of(rng, &[2, 3, 3, 5]);
                 plan.think_max = busy;
-                settings.snapshot_policy = snapshots_often(draw);
+                settings.snapshot_policy = frequent_snapshots(rng);
             }
-            Self::Membership => grow_and_shrink(plan, busy, draw),
+            Self::Membership => grow_and_shrink(plan, busy, rng),
             Self::Mistakes => {
-                plan.founders = one_of(draw, &[2, 3, 3, 4]);
-                // Members have to be well for it to do no more harm than it should.
+                plan.founders = one_of(rng, &[2, 3, 3, 4]);
+                // Other faults are rare, because the operator makes a mistake only while the other members are healthy.
                 plan.fault_every = 10 * SECOND;
-                plan.operate_every = one_of(draw, &[200, 500]) * MILLI;
+                plan.operate_every = one_of(rng, &[200, 500]) * MILLI;
                 plan.think_max = busy;
                 settings.snapshot_policy.entry_count = 50;
             }
             Self::Crashes => {
                 plan.think_max = busy;
                 plan.purge_every = 500 * MILLI;
-                settings.snapshot_policy = snapshots_often(draw);
-                settings.wal.segment_bytes = one_of(draw, &[1_000, 4_000]);
+                settings.snapshot_policy = frequent_snapshots(rng);
+                settings.wal.segment_bytes = one_of(rng, &[1_000, 4_000]);
                 settings.segments_max = 1;
                 settings.snapshots_max = 1;
             }
             Self::Leases => {
-                // Between a lease's end and the entry that tells of it, there is to be time for something.
+                // There must be time for other events between the expiry of a lease and the entry that revokes it.
                 plan.think_max = busy;
                 plan.clients = 6;
-                plan.delay.1 = one_of(draw, &[2, 50]) * MILLI;
-                plan.sync_max = one_of(draw, &[2, 40]) * MILLI;
-                settings.pace.batch_ops_max = one_of(draw, &[1, 10]);
-                plan.step_max = one_of(draw, &[2, 50]) * MILLI;
+                plan.delay.1 = one_of(rng, &[2, 50]) * MILLI;
+                plan.sync_max = one_of(rng, &[2, 40]) * MILLI;
+                settings.pace.batch_ops_max = one_of(rng, &[1, 10]);
+                plan.step_max = one_of(rng, &[2, 50]) * MILLI;
             }
             Self::Accounts => {
-                plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
+                plan.operate_every = one_of(rng, &[100, 300]) * MILLI;
                 plan.think_max = busy;
-                if draw.below(2) == 0 {
-                    settings.snapshot_policy = snapshots_often(draw);
+                if rng.below(2) == 0 {
+                    settings.snapshot_policy = frequent_snapshots(rng);
                 }
             }
             Self::Compactions => {
-                plan.think_max = one_of(draw, &[20, 200]) * MILLI;
-                settings.pace.compaction_step = one_of(draw, &[1, 5]);
-                settings.window_bytes = one_of(draw, &[0, 0, 2_000]);
+                plan.think_max = one_of(rng, &[20, 200]) * MILLI;
+                settings.pace.compaction_step = one_of(rng, &[1, 5]);
+                settings.window_bytes = one_of(rng, &[0, 0, 2_000]);
             }
             Self::Watches => {
                 plan.think_max = busy;
                 plan.watchers = 5;
                 settings.queue = QueueLimits { bytes_max: 500, count_max: 3 };
-                settings.catch_up = short_of_breath(draw);
+                settings.catch_up = slow_catch_up(rng);
             }
         }
     }
 }
 
-fn grow_and_shrink(plan: &mut Plan, busy: Micros, draw: &mut SplitMix64) {
-    plan.founders = one_of(draw, &[1, 2, 3, 4]);
-    plan.operate_every = one_of(draw, &[100, 300]) * MILLI;
-    plan.changes_at_once = draw.below(2) == 0;
+fn grow_and_shrink(plan: &mut Plan, busy: Micros, rng: &mut SplitMix64) {
+    plan.founders = one_of(rng, &[1, 2, 3, 4]);
+    plan.operate_every = one_of(rng, &[100, 300]) * MILLI;
+    plan.changes_at_once = rng.below(2) == 0;
     if plan.changes_at_once && plan.founders == 1 {
-        // Of five, two may go at once, and leave a quorum of the rest beside one of all.
+        // If two of five members are removed at once, a quorum of the three others and a quorum of all five can be
+        // disjoint.
         plan.founders = 5;
     }
     plan.think_max = busy;
-    // Between an entry and the verdict on it, there is to be time for something.
-    plan.step_max = one_of(draw, &[1, 20, 50]) * MILLI;
-    if draw.below(2) == 0 {
-        plan.settings.snapshot_policy = snapshots_often(draw);
+    // There must be time for other events between the commit of a membership change and the decision on it.
+    plan.step_max = one_of(rng, &[1, 20, 50]) * MILLI;
+    if rng.below(2) == 0 {
+        plan.settings.snapshot_policy = frequent_snapshots(rng);
     }
 }
 
-/// Few entries between two, and hardly any behind them for those who are slow.
-fn snapshots_often(draw: &mut SplitMix64) -> SnapshotPolicy {
+/// Snapshots are frequent, and few entries before them are kept for slow followers.
+fn frequent_snapshots(rng: &mut SplitMix64) -> SnapshotPolicy {
     SnapshotPolicy {
-        entry_count: one_of(draw, &[1, 5, 20]),
-        catch_up_count: one_of(draw, &[0, 3]),
+        entry_count: one_of(rng, &[1, 5, 20]),
+        catch_up_count: one_of(rng, &[0, 3]),
         catch_up_bytes: 1_000,
         transfer_bytes: 64 << 20,
     }
 }
 
-/// Watchers who are behind are served little at a time.
-fn short_of_breath(draw: &mut SplitMix64) -> CatchUpLimits {
+/// Catch-up sends few events at a time.
+fn slow_catch_up(rng: &mut SplitMix64) -> CatchUpLimits {
     CatchUpLimits {
-        response_revisions_max: one_of(draw, &[1, 3]),
-        response_bytes: one_of(draw, &[100, 1_000]),
-        pass_changes: one_of(draw, &[1, 5]),
-        locked_revisions_max: one_of(draw, &[1, 3]),
-        locked_bytes_max: one_of(draw, &[100, 1_000]),
+        response_revisions_max: one_of(rng, &[1, 3]),
+        response_bytes: one_of(rng, &[100, 1_000]),
+        pass_changes: one_of(rng, &[1, 5]),
+        locked_revisions_max: one_of(rng, &[1, 3]),
+        locked_bytes_max: one_of(rng, &[100, 1_000]),
     }
 }

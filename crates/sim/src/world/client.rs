@@ -1,4 +1,4 @@
-//! Clients: their requests, the members that they choose, their timeouts, and the history of their operations.
+//! Clients: their requests, their choice of a member, their timeouts, and the history of their operations.
 //!
 //! A client has one request at a time. The history records every response, and every missing response.
 
@@ -13,33 +13,33 @@ use quorate_state::apply::{Refusal, Response};
 use quorate_state::lease::LeaseRefusal;
 
 pub(super) use self::lease::KnownLease;
-pub(super) use self::watch::Watching;
+pub(super) use self::watch::WatchClient;
 use super::{Event, World};
 use crate::clock::{MILLI, Micros};
-use crate::member::{Ask, Failure, OpId, ROOT, Reply};
+use crate::member::{ClientRequest, Failure, OpId, ROOT, Reply};
 use crate::translate;
 
-/// As whom clients ask.
+/// The users of clients.
 pub(super) const USERS: [&str; 3] = [ROOT, "ann", "bob"];
 
 /// A client.
 #[derive(Debug, Default)]
 pub(super) struct Client {
-    /// The newest revision that it was told.
+    /// The newest revision in a response.
     pub(super) revision: i64,
 }
 
-/// Who has asked.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(super) enum Requester {
     Client(usize),
-    /// The operator, or the end of the run.
+    /// The operator of the cluster.
     Operator,
     Probe,
 }
 
-impl Asker {
-    /// As whom it asks, where that is asked for.
+impl Requester {
+    /// The user of the request, for when authentication is enabled.
     const fn user(self) -> &'static str {
         match self {
             Self::Client(client) => USERS[client % USERS.len()],
@@ -48,135 +48,136 @@ impl Asker {
     }
 }
 
-/// A question under way.
+/// A request in progress.
 #[derive(Debug)]
 pub(super) struct Op {
-    pub(super) asker: Asker,
+    pub(super) requester: Requester,
     pub(super) host: usize,
-    /// Of the process that it was asked of, once it is there.
+    /// The number of the process that received the request, or 0.
     pub(super) life: u64,
     called: Moment,
-    /// What is written down, if anything is.
-    request: Option<Request>,
-    ask: Ask,
+    /// The request in the history, if it is recorded.
+    recorded: Option<Request>,
+    request: ClientRequest,
     deadline: Micros,
-    /// Whether an answer is on its way.
+    /// Whether the reply was sent.
     is_answered: bool,
 }
 
 impl World {
-    /// A client does the next thing.
-    pub(super) fn act(&mut self, client: usize) {
-        if self.ending.is_settling {
+    /// Sends the next request of a client.
+    pub(super) fn send_next_request(&mut self, client: usize) {
+        if self.ending.clients_stopped {
             return;
         }
         let up: Vec<usize> =
             (0..self.hosts.len()).filter(|at| self.hosts[*at].process.is_some()).collect();
         if up.is_empty() {
-            return self.think(client);
+            return self.schedule_next_request(client);
         }
-        let host = up[self.draw.position(up.len())];
-        let request = self.draw_request(client);
-        let ask = ask_of(&request);
-        self.question(Asker::Client(client), host, ask, Some(request));
+        let host = up[self.rng.position(up.len())];
+        let recorded = self.draw_request(client);
+        let request = request_of(&recorded);
+        self.send_request(Requester::Client(client), host, request, Some(recorded));
     }
 
-    /// Takes a question on its way to a host. Its name is returned.
-    pub(super) fn question(
+    /// Sends a request to a host. Returns the id of the operation.
+    pub(super) fn send_request(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         host: usize,
-        ask: Ask,
-        request: Option<Request>,
+        request: ClientRequest,
+        recorded: Option<Request>,
     ) -> OpId {
-        let id = self.number();
-        let patience = self.plan.patience;
-        let deadline = self.now + patience;
+        let id = self.new_number();
+        let client_timeout = self.plan.client_timeout;
+        let deadline = self.now + client_timeout;
         let op = Op {
-            asker,
+            requester,
             host,
             life: 0,
             called: self.moment(),
-            request,
-            ask: ask.clone(),
+            recorded,
+            request: request.clone(),
             deadline,
             is_answered: false,
         };
         self.ops.insert(id, op);
-        let at = self.now + 20 + self.draw.below(MILLI);
-        self.queue.put(at, Event::Ask { op: id, ask: Box::new(ask) });
-        // Some have less patience.
-        let patience = if self.one_in(30) { self.draw.below(patience) } else { patience };
-        self.queue.put(self.now + patience, Event::GiveUp(id));
+        let at = self.now + 20 + self.rng.below(MILLI);
+        self.queue.push(at, Event::Request { op: id, request: Box::new(request) });
+        // Some clients give up early.
+        let client_timeout =
+            if self.one_in(30) { self.rng.below(client_timeout) } else { client_timeout };
+        self.queue.push(self.now + client_timeout, Event::GiveUp(id));
         id
     }
 
-    fn think(&mut self, client: usize) {
-        let pause = 1 + self.draw.below(self.plan.think_max);
-        self.queue.put(self.now + pause, Event::Client(client));
+    fn schedule_next_request(&mut self, client: usize) {
+        let pause = 1 + self.rng.below(self.plan.think_max);
+        self.queue.push(self.now + pause, Event::Client(client));
     }
 
-    /// A question comes to its host.
-    pub(super) fn ask(&mut self, id: OpId, ask: Ask) {
+    /// Delivers a request to its host.
+    pub(super) fn deliver_request(&mut self, id: OpId, request: ClientRequest) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let at = op.host;
         let host = &mut self.hosts[at];
         if host.paused_until > self.now {
-            let event = Event::Ask { op: id, ask: Box::new(ask) };
-            return self.queue.put(host.paused_until, event);
+            let event = Event::Request { op: id, request: Box::new(request) };
+            return self.queue.push(host.paused_until, event);
         }
         let Some(process) = host.process.as_mut() else {
-            return self.reply(id, Reply::Failed(Failure::Never("the connection is refused")));
+            return self.send_reply(id, Reply::Failed(Failure::Never("the connection is refused")));
         };
         op.life = host.life;
-        process.ask(id, op.asker.user(), ask, self.now);
+        process.handle_request(id, op.requester.user(), request, self.now);
         self.after_step(at, Ok(()));
     }
 
-    /// A member has given an answer, which is on its way now.
-    pub(super) fn reply(&mut self, id: OpId, reply: Reply) {
+    /// Sends the reply of a member.
+    pub(super) fn send_reply(&mut self, id: OpId, reply: Reply) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         if op.is_answered {
             return;
         }
         if matches!(reply, Reply::NotLeader) {
-            return self.take_to_leader(id);
+            return self.forward_to_leader(id);
         }
         op.is_answered = true;
-        let at = self.now + 20 + self.draw.below(MILLI);
-        self.queue.put(at, Event::Answer { op: id, reply: Box::new(reply) });
+        let at = self.now + 20 + self.rng.below(MILLI);
+        self.queue.push(at, Event::Reply { op: id, reply: Box::new(reply) });
     }
 
-    /// Takes a question to whoever leads, as a member does that is asked for what only the leader can answer.
-    fn take_to_leader(&mut self, id: OpId) {
+    /// Forwards a request that only the leader can answer, as a member does.
+    fn forward_to_leader(&mut self, id: OpId) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let leader = self.hosts[op.host].process.as_ref().map(|one| one.leadership().leader);
-        if let Some(host) = leader.and_then(|leader| self.places.get(&leader))
+        if let Some(host) = leader.and_then(|leader| self.member_hosts.get(&leader))
             && self.network.is_open(op.host, *host)
         {
             op.host = *host;
         }
         op.life = 0;
-        let ask = op.ask.clone();
+        let request = op.request.clone();
         if self.now < op.deadline {
             let at = self.now + 50 * MILLI;
-            self.queue.put(at, Event::Ask { op: id, ask: Box::new(ask) });
+            self.queue.push(at, Event::Request { op: id, request: Box::new(request) });
         }
     }
 
-    /// An answer comes to its client.
-    pub(super) fn answer(&mut self, id: OpId, reply: Reply) {
+    /// Delivers a reply to its client.
+    pub(super) fn deliver_reply(&mut self, id: OpId, reply: Reply) {
         let Some(op) = self.ops.remove(&id) else { return };
-        self.trace.count(id);
-        self.tell(|| format!("op {id} of {:?} at h{}: {reply:?}", op.asker, op.host));
-        match op.asker {
-            Asker::Client(client) => self.write_down(client, op, reply),
-            Asker::Operator => self.note_operated(id, &reply),
-            Asker::Probe => self.note_probe(op.host, &reply),
+        self.trace.add(id);
+        self.log(|| format!("op {id} of {:?} at h{}: {reply:?}", op.requester, op.host));
+        match op.requester {
+            Requester::Client(client) => self.record_operation(client, op, reply),
+            Requester::Operator => self.note_operator_reply(id, &reply),
+            Requester::Probe => self.note_probe(op.host, &reply),
         }
     }
 
-    /// A client waits no longer.
+    /// Gives up a request.
     pub(super) fn give_up(&mut self, id: OpId) {
         let Some(op) = self.ops.remove(&id) else { return };
         let host = &mut self.hosts[op.host];
@@ -185,53 +186,53 @@ impl World {
         {
             process.give_up(id);
         }
-        self.tell(|| format!("op {id} of {:?} at h{}: given up", op.asker, op.host));
+        self.log(|| format!("op {id} of {:?} at h{}: given up", op.requester, op.host));
         let reply = Reply::Failed(Failure::Unknown("given up"));
-        match op.asker {
-            Asker::Client(client) => self.write_down(client, op, reply),
-            Asker::Operator => self.note_operated(id, &reply),
-            Asker::Probe => {}
+        match op.requester {
+            Requester::Client(client) => self.record_operation(client, op, reply),
+            Requester::Operator => self.note_operator_reply(id, &reply),
+            Requester::Probe => {}
         }
     }
 
-    /// At the end: what has no answer by now never has one.
+    /// Gives up all requests at the end of the run.
     pub(super) fn finish_ops(&mut self) {
         for id in self.ops.keys().copied().collect::<Vec<_>>() {
             self.give_up(id);
         }
     }
 
-    fn write_down(&mut self, client: usize, op: Op, reply: Reply) {
-        self.think(client);
-        let Some(request) = op.request else { return };
+    fn record_operation(&mut self, client: usize, op: Op, reply: Reply) {
+        self.schedule_next_request(client);
+        let Some(request) = op.recorded else { return };
         let at = self.moment();
         if matches!(reply, Reply::Refused(Refusal::Auth(_))) {
-            self.seen.note("a client may not do what it asks for");
+            self.rare_states.note("a client's request is denied");
         }
-        let outcome = match told(&request, reply) {
-            Said::Answer(revision, answer) => {
+        let outcome = match op_result(&request, reply) {
+            OpResult::Response(revision, answer) => {
                 if let Some(revision) = revision {
                     let known = &mut self.clients[client].revision;
                     *known = (*known).max(revision);
                 }
-                self.note_answer(&request, &answer, op.called);
+                self.note_success(&request, &answer, op.called);
                 Outcome::Succeeded { at, revision, response: answer }
             }
-            Said::Refusal(refusal) => {
+            OpResult::Refusal(refusal) => {
                 match (&request, refusal) {
                     (_, RecordedRefusal::Compacted) => {
-                        self.seen.note("a read is refused: compacted");
+                        self.rare_states.note("a read of a compacted revision is refused");
                     }
                     (Request::LeaseKeepAlive { .. }, _) => {
-                        self.seen.note("a renewal finds no lease");
+                        self.rare_states.note("a lease to renew does not exist");
                     }
                     _ => {}
                 }
                 Outcome::Refused { at, refusal }
             }
-            Said::Nothing => return,
-            Said::Unknown => {
-                self.seen.note("an operation has no answer");
+            OpResult::NotApplied => return,
+            OpResult::Unknown => {
+                self.rare_states.note("an operation has no answer");
                 Outcome::Unknown
             }
         };
@@ -245,12 +246,12 @@ impl World {
         self.judge.history.operations.push(operation);
     }
 
-    fn note_answer(&mut self, request: &Request, response: &RecordedResponse, called: Moment) {
+    fn note_success(&mut self, request: &Request, response: &RecordedResponse, called: Moment) {
         match (request, response) {
             (Request::Kv(quorate_history_checker::KvRequest::Put(_)), _) => {
-                self.seen.note("a client's write is acknowledged");
+                self.rare_states.note("a client's write is acknowledged");
                 if self.judge.members().iter().len() == 1 {
-                    self.seen.note("a cluster of one serves");
+                    self.rare_states.note("a cluster of one serves");
                 }
             }
             (_, RecordedResponse::LeaseGranted { id, ttl_secs }) => {
@@ -258,81 +259,86 @@ impl World {
             }
             (Request::LeaseKeepAlive { id }, RecordedResponse::LeaseKeptAlive { .. }) => {
                 self.note_renewed(*id, called);
-                self.seen.note("a lease is kept alive");
+                self.rare_states.note("a lease is renewed");
             }
             _ => {}
         }
     }
 }
 
-/// What is asked of a member.
-fn ask_of(request: &Request) -> Ask {
+/// Returns the API request of a recorded request.
+fn request_of(request: &Request) -> ClientRequest {
     use quorate_api::etcdserverpb::{CompactionRequest, LeaseGrantRequest, LeaseRevokeRequest};
     use quorate_history_checker::KvRequest;
     match request {
-        Request::Kv(KvRequest::Put(put)) => Ask::Put(translate::put(put)),
-        Request::Kv(KvRequest::Delete(delete)) => Ask::Delete(translate::delete(delete)),
-        Request::Kv(KvRequest::Range(range)) => Ask::Range(translate::range(range)),
-        Request::Kv(KvRequest::Txn(txn)) => Ask::Txn(translate::txn(txn)),
+        Request::Kv(KvRequest::Put(put)) => ClientRequest::Put(translate::put(put)),
+        Request::Kv(KvRequest::Delete(delete)) => ClientRequest::Delete(translate::delete(delete)),
+        Request::Kv(KvRequest::Range(range)) => ClientRequest::Range(translate::range(range)),
+        Request::Kv(KvRequest::Txn(txn)) => ClientRequest::Txn(translate::txn(txn)),
         Request::Compact { revision } => {
             let physical = revision % 3 == 0;
-            Ask::Compact(CompactionRequest { revision: *revision, physical })
+            ClientRequest::Compact(CompactionRequest { revision: *revision, physical })
         }
         Request::LeaseGrant { id, ttl_secs } => {
-            Ask::LeaseGrant(LeaseGrantRequest { id: *id, ttl: *ttl_secs })
+            ClientRequest::LeaseGrant(LeaseGrantRequest { id: *id, ttl: *ttl_secs })
         }
-        Request::LeaseRevoke { id } => Ask::LeaseRevoke(LeaseRevokeRequest { id: *id }),
-        Request::LeaseKeepAlive { id } => Ask::LeaseKeepAlive(*id),
-        Request::LeaseTimeToLive { id, keys } => Ask::LeaseTimeToLive { id: *id, keys: *keys },
+        Request::LeaseRevoke { id } => ClientRequest::LeaseRevoke(LeaseRevokeRequest { id: *id }),
+        Request::LeaseKeepAlive { id } => ClientRequest::LeaseKeepAlive(*id),
+        Request::LeaseTimeToLive { id, keys } => {
+            ClientRequest::LeaseTimeToLive { id: *id, keys: *keys }
+        }
     }
 }
 
-/// What a client makes of a reply.
-enum Said {
-    Answer(Option<i64>, RecordedResponse),
+/// The result of an operation, for the history.
+enum OpResult {
+    Response(Option<i64>, RecordedResponse),
     Refusal(RecordedRefusal),
-    /// Certainly nothing was done.
-    Nothing,
+    /// The operation certainly had no effect.
+    NotApplied,
     Unknown,
 }
 
-fn told(request: &Request, reply: Reply) -> Said {
+fn op_result(request: &Request, reply: Reply) -> OpResult {
     let revision = |header: &Option<quorate_api::etcdserverpb::ResponseHeader>| {
         header.as_ref().map(|header| header.revision).filter(|revision| *revision > 0)
     };
     match reply {
-        Reply::Range(response) => Said::Answer(
+        Reply::Range(response) => OpResult::Response(
             revision(&response.header),
-            RecordedResponse::Kv(translate::read(&response)),
+            RecordedResponse::Kv(translate::range_result(&response)),
         ),
-        Reply::Txn(response) => Said::Answer(
+        Reply::Txn(response) => OpResult::Response(
             revision(&response.header),
-            RecordedResponse::Kv(translate::done(&response)),
+            RecordedResponse::Kv(translate::txn_result(&response)),
         ),
         Reply::Done(response) => match response {
-            Response::Put(put) => {
-                Said::Answer(revision(&put.header), RecordedResponse::Kv(translate::stored(&put)))
-            }
-            Response::DeleteRange(delete) => Said::Answer(
-                revision(&delete.header),
-                RecordedResponse::Kv(translate::deleted(&delete)),
+            Response::Put(put) => OpResult::Response(
+                revision(&put.header),
+                RecordedResponse::Kv(translate::put_result(&put)),
             ),
-            Response::Txn(txn) => {
-                Said::Answer(revision(&txn.header), RecordedResponse::Kv(translate::done(&txn)))
-            }
-            Response::Range(range) => {
-                Said::Answer(revision(&range.header), RecordedResponse::Kv(translate::read(&range)))
-            }
-            Response::Compaction(_) => Said::Answer(None, RecordedResponse::Compacted),
-            // What is physical is told only that it is done.
+            Response::DeleteRange(delete) => OpResult::Response(
+                revision(&delete.header),
+                RecordedResponse::Kv(translate::delete_result(&delete)),
+            ),
+            Response::Txn(txn) => OpResult::Response(
+                revision(&txn.header),
+                RecordedResponse::Kv(translate::txn_result(&txn)),
+            ),
+            Response::Range(range) => OpResult::Response(
+                revision(&range.header),
+                RecordedResponse::Kv(translate::range_result(&range)),
+            ),
+            Response::Compaction(_) => OpResult::Response(None, RecordedResponse::Compacted),
+            // The reply to a physical compaction is empty.
             Response::Empty if matches!(request, Request::Compact { .. }) => {
-                Said::Answer(None, RecordedResponse::Compacted)
+                OpResult::Response(None, RecordedResponse::Compacted)
             }
-            Response::LeaseGrant(grant) => Said::Answer(
+            Response::LeaseGrant(grant) => OpResult::Response(
                 None,
                 RecordedResponse::LeaseGranted { id: grant.id, ttl_secs: grant.ttl },
             ),
-            Response::LeaseRevoke(_) => Said::Answer(None, RecordedResponse::LeaseRevoked),
+            Response::LeaseRevoke(_) => OpResult::Response(None, RecordedResponse::LeaseRevoked),
             Response::LeaseCheckpoint(_)
             | Response::Alarm(_)
             | Response::AuthStatus(_)
@@ -342,36 +348,36 @@ fn told(request: &Request, reply: Reply) -> Said {
             | Response::AuthRoleGet(_)
             | Response::AuthRoleList(_)
             | Response::AuthDone(_)
-            | Response::Empty => Said::Unknown,
+            | Response::Empty => OpResult::Unknown,
         },
         Reply::Renewed(ttl_secs) => {
-            Said::Answer(None, RecordedResponse::LeaseKeptAlive { ttl_secs })
+            OpResult::Response(None, RecordedResponse::LeaseKeptAlive { ttl_secs })
         }
         Reply::TimeToLive { ttl, granted_ttl, keys } => {
             let asked = matches!(request, Request::LeaseTimeToLive { keys: true, .. });
             let keys = asked.then(|| keys.into_iter().map(Into::into).collect());
             let (ttl_secs, granted_ttl_secs) = (ttl, granted_ttl);
-            Said::Answer(
+            OpResult::Response(
                 None,
                 RecordedResponse::LeaseTimeToLive { ttl_secs, granted_ttl_secs, keys },
             )
         }
-        Reply::NoLease => Said::Refusal(RecordedRefusal::LeaseNotFound),
-        Reply::Refused(refusal) => refused(refusal),
-        Reply::Failed(Failure::Never(_)) => Said::Nothing,
-        Reply::Failed(Failure::Unknown(_)) | Reply::Changed | Reply::NotLeader => Said::Unknown,
+        Reply::NoLease => OpResult::Refusal(RecordedRefusal::LeaseNotFound),
+        Reply::Refused(refusal) => refusal_result(refusal),
+        Reply::Failed(Failure::Never(_)) => OpResult::NotApplied,
+        Reply::Failed(Failure::Unknown(_)) | Reply::Changed | Reply::NotLeader => OpResult::Unknown,
     }
 }
 
-fn refused(refusal: Refusal) -> Said {
+fn refusal_result(refusal: Refusal) -> OpResult {
     match refusal {
-        Refusal::Compacted => Said::Refusal(RecordedRefusal::Compacted),
-        Refusal::FutureRevision => Said::Refusal(RecordedRefusal::FutureRevision),
-        Refusal::KeyNotFound => Said::Refusal(RecordedRefusal::KeyNotFound),
-        Refusal::Lease(LeaseRefusal::NotFound) => Said::Refusal(RecordedRefusal::LeaseNotFound),
-        Refusal::Lease(LeaseRefusal::Exists) => Said::Refusal(RecordedRefusal::LeaseExists),
-        Refusal::Request(_) | Refusal::Lease(LeaseRefusal::TtlTooLarge) => Said::Nothing,
-        Refusal::Auth(_) => Said::Nothing,
-        Refusal::NoSpace | Refusal::Corrupt => Said::Unknown,
+        Refusal::Compacted => OpResult::Refusal(RecordedRefusal::Compacted),
+        Refusal::FutureRevision => OpResult::Refusal(RecordedRefusal::FutureRevision),
+        Refusal::KeyNotFound => OpResult::Refusal(RecordedRefusal::KeyNotFound),
+        Refusal::Lease(LeaseRefusal::NotFound) => OpResult::Refusal(RecordedRefusal::LeaseNotFound),
+        Refusal::Lease(LeaseRefusal::Exists) => OpResult::Refusal(RecordedRefusal::LeaseExists),
+        Refusal::Request(_) | Refusal::Lease(LeaseRefusal::TtlTooLarge) => OpResult::NotApplied,
+        Refusal::Auth(_) => OpResult::NotApplied,
+        Refusal::NoSpace | Refusal::Corrupt => OpResult::Unknown,
     }
 }

@@ -5,72 +5,72 @@
 
 use quorate_history_checker::{FaultFree, Moment};
 
-use super::client::Asker;
+use super::client::Requester;
 use super::{Event, World};
 use crate::clock::{MILLI, Micros, SECOND};
-use crate::member::{Ask, Reply};
+use crate::member::{ClientRequest, Reply};
 use crate::plan::Kind;
 
-/// By then a mended cluster serves. Elections, restarts, replacements and snapshots take their time, one after the
-/// other.
-const SERVES_WITHIN: Micros = 90 * SECOND;
+/// The time within which a repaired cluster must serve. Elections, restarts, replacements and snapshots may follow one
+/// another in it.
+const RECOVERY_MAX: Micros = 90 * SECOND;
 
-/// The time in which requests and entries under way complete.
+/// The time in which pending requests and entries complete.
 const SETTLE: Micros = 10 * SECOND;
 
-/// Clients have stopped for so long at least.
+/// The minimum time without requests at the end of a run.
 const QUIET: Micros = 3 * SECOND;
 
-/// The same where there are leases, all of which end meanwhile, unless they were asked to last for ever.
+/// The minimum for a run with leases. All leases expire in this time, except those with a very long TTL.
 const QUIET_WITH_LEASES: Micros = 18 * SECOND;
 
-/// How much later than its time a lease may end while everybody serves: leaders look after leases twice a second, and
-/// an entry of the log ends one.
+/// The maximum delay of an expiry while all members serve: leaders check leases twice a second, and revoke them through
+/// the log.
 const LEASE_GRACE: Micros = 2 * SECOND;
 
-/// Between two questions to every member.
+/// The interval of the probes of every member.
 const PROBE_EVERY: Micros = 500 * MILLI;
 
 /// The progress of the end of a run.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// Faults have stopped.
-    pub(super) is_calm: bool,
+    /// Whether faults have stopped.
+    pub(super) faults_ended: bool,
     since: Micros,
-    /// When each host has answered last.
+    /// The time of the last reply of each host.
     answered: std::collections::BTreeMap<usize, Micros>,
-    /// Clients have stopped.
-    pub(super) is_settling: bool,
-    settled_at: Micros,
+    /// Whether clients have stopped.
+    pub(super) clients_stopped: bool,
+    clients_stopped_at: Micros,
     pub(super) is_over: bool,
 }
 
 impl World {
-    /// Stops all faults and repairs the machines.
-    pub(super) fn calm(&mut self) {
-        self.tell(|| "calm".to_owned());
-        self.ending.is_calm = true;
+    /// Stops all faults and repairs the hosts.
+    pub(super) fn end_faults(&mut self) {
+        self.log(|| "faults end".to_owned());
+        self.ending.faults_ended = true;
         self.ending.since = self.now;
-        (0..self.hosts.len()).for_each(|at| self.give_back(at));
-        self.mend_machines();
-        self.queue.put(self.now + SECOND, Event::Probe);
+        (0..self.hosts.len()).for_each(|at| self.reverse_exchange(at));
+        self.repair_hosts();
+        self.queue.push(self.now + SECOND, Event::Probe);
     }
 
-    /// Looks whether the cluster is back, and asks every member for something.
+    /// Checks whether the cluster has recovered, and sends a request to every member.
     pub(super) fn probe(&mut self) {
-        if self.ending.is_settling {
-            return self.settle();
+        if self.ending.clients_stopped {
+            return self.await_agreement();
         }
-        if self.is_back() {
-            self.tell(|| "the cluster is back".to_owned());
-            self.ending.is_settling = true;
-            self.ending.settled_at = self.now;
-        } else if !self.has_quorum_for_good() && self.now > self.ending.since + 30 * SECOND {
-            self.seen.note("the cluster has lost its quorum for good");
+        if self.has_recovered() {
+            self.log(|| "the cluster has recovered".to_owned());
+            self.ending.clients_stopped = true;
+            self.ending.clients_stopped_at = self.now;
+        } else if !self.can_keep_quorum() && self.now > self.ending.since + 30 * SECOND {
+            self.rare_states.note("the cluster has lost its quorum for good");
             self.ending.is_over = true;
-        } else if self.now > self.ending.since + SERVES_WITHIN {
+        } else if self.now > self.ending.since + RECOVERY_MAX {
             let state = self.describe();
-            self.judge.object(|| format!("the mended cluster does not serve: {state}"));
+            self.judge.fail(|| format!("the repaired cluster does not serve: {state}"));
         } else {
             for host in 0..self.hosts.len() {
                 if self.hosts[host].process.is_some() {
@@ -78,11 +78,11 @@ impl World {
                         key: b"probe".as_slice().into(),
                         ..Default::default()
                     };
-                    self.question(Asker::Probe, host, Ask::Delete(delete), None);
+                    self.send_request(Requester::Probe, host, ClientRequest::Delete(delete), None);
                 }
             }
         }
-        self.queue.put(self.now + PROBE_EVERY, Event::Probe);
+        self.queue.push(self.now + PROBE_EVERY, Event::Probe);
     }
 
     pub(super) fn note_probe(&mut self, host: usize, reply: &Reply) {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    fn is_back(&self) -> bool {
+    fn has_recovered(&self) -> bool {
         let members = self.judge.members();
         if members.iter().len() == 0 || members.iter().any(|row| row.is_learner) {
             return false;
@@ -125,31 +125,31 @@ impl World {
         format!("{committed} committed{}", hosts.collect::<String>())
     }
 
-    /// Clients have stopped: everybody comes to the same, and is compared.
-    fn settle(&mut self) {
+    /// Waits until all members have applied the same entries, then compares them.
+    fn await_agreement(&mut self) {
         let committed = self.judge.committed();
         let is_done =
             self.hosts.iter().filter_map(|host| host.process.as_ref()).all(|process| {
                 process.published() == committed && process.committed() == committed
             });
-        let waited = self.now - self.ending.settled_at;
+        let waited = self.now - self.ending.clients_stopped_at;
         let quiet = if self.plan.has(Kind::Leases) { QUIET_WITH_LEASES } else { QUIET };
         if is_done && waited > quiet {
             return self.finish();
         }
         if waited > SETTLE + 30 * SECOND {
             let state = self.describe();
-            return self.judge.object(|| format!("members do not come to the same: {state}"));
+            return self.judge.fail(|| format!("members do not apply the same entries: {state}"));
         }
-        self.queue.put(self.now + PROBE_EVERY, Event::Probe);
+        self.queue.push(self.now + PROBE_EVERY, Event::Probe);
     }
 
-    /// When nothing was broken and nobody asked for anything, if the run came to that. The last leader may have given
-    /// leases the time of its election.
+    /// Returns the time at the end without faults and requests, if the run reached it. The last leader may have
+    /// extended leases by its election timeout.
     pub(super) fn fault_free_for_leases(&self, extension_nanos: u64) -> Option<FaultFree> {
         let grace = LEASE_GRACE * 1_000 + extension_nanos;
-        let since = Moment(self.ending.settled_at * 1_000);
-        self.ending.is_settling.then(|| FaultFree {
+        let since = Moment(self.ending.clients_stopped_at * 1_000);
+        self.ending.clients_stopped.then(|| FaultFree {
             since,
             until: self.moment(),
             lease_grace: grace,
@@ -161,7 +161,7 @@ impl World {
         for at in 0..self.hosts.len() {
             let Some(process) = self.hosts[at].process.as_deref() else { continue };
             self.judge.compare(at, process.readers(), 0);
-            self.judge.compare_rest(at, process.state());
+            self.judge.compare_state(at, process.state());
             if process.is_at_rest() {
                 self.judge.compare_members(at, process.state(), &process.status().config);
             }

@@ -1,4 +1,4 @@
-//! Hosts: a disk and the process on it, which starts, takes its turns, and ends in one of several ways.
+//! Hosts: each has a disk and at most one process, which starts, takes turns, and ends in one of several ways.
 
 use quorate_core::bootstrap::{Cluster, Refusal};
 use quorate_core::incoming::{self, Sender};
@@ -10,84 +10,80 @@ use quorate_storage::lost_log;
 
 use super::{Event, World};
 use crate::clock::{LocalClock, MILLI, Micros, SECOND};
-use crate::member::boot::{self, Flags, Found, Others, boot};
+use crate::member::boot::{self, Flags, FoundLog, OtherMembers, boot};
 use crate::member::{Booted, Failure, Fatal, Out, Process, Promised, Refused, Reply, TURNS, Turn};
 use crate::plan::{Kind, Plan, Theme};
 use quorate_seeded_random::SplitMix64;
 
-/// Between two looks after leases, as in production.
-const HOUSE_EVERY: Micros = 500 * MILLI;
+/// The interval of housekeeping, as in production.
+const HOUSEKEEPING_EVERY: Micros = 500 * MILLI;
 
-/// How long a leader's snapshot may wait in the log of a member whose disks and process are not held up, until its image
-/// is the backend file. Batches are applied meanwhile, and a batch without room is tried again every second.
-const INSTALL_MAX: Micros = 10 * SECOND;
-
-/// How long a member that was removed stays, as in production.
+/// The time that a process runs on after the removal of its member, as in production.
 const REMOVAL_PAUSE: Micros = SECOND;
 
-/// Why there is no process on a host.
+/// The reason why a host has no process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Down {
-    /// None was started yet, or the operator has ended it.
-    Off,
-    /// It has ended, and is started again by whoever looks after processes.
+    /// No process was started yet, or the operator has stopped it.
+    Stopped,
+    /// The process has ended and is restarted automatically.
     Ended,
-    /// It refuses to start, or would end again: somebody has to do something about its files.
+    /// The process refuses to start or would end again, and the operator must repair its files.
     Broken,
     /// The member was removed.
     Removed,
 }
 
-/// Until when parts of a disk stand still.
+/// The times until which parts of a disk stall.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stalled {
+pub(super) struct StalledUntil {
     pub(super) log: Micros,
     pub(super) backend: Micros,
 }
 
-/// A machine that a member may run on.
+/// A host on which a member may run.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) flags: Flags,
     pub(super) disk: FaultyDisk,
     pub(super) process: Option<Box<Process>>,
     pub(super) down: Down,
-    /// Counts the processes that there were.
+    /// The number of processes so far.
     pub(super) life: u64,
-    /// Until when the process stands still.
+    /// The time until which the process is paused.
     pub(super) paused_until: Micros,
-    /// Until when its disk does.
-    pub(super) stalled_until: Stalled,
-    /// What the last process had promised.
+    /// The times until which its disks stall.
+    pub(super) stalled_until: StalledUntil,
+    /// The promises of the last process.
     promised: Promised,
-    /// The member's id when it last ran.
+    /// The id of the member that ran last.
     pub(super) id: u64,
-    /// When each machine has its next turn.
+    /// The time of the next turn of each component.
     due: [Option<Micros>; TURNS.len()],
-    /// What its clock counts in a second.
-    pace: u64,
-    /// A copy of the directory, of another day.
-    pub(super) yesterday: Option<FaultyDisk>,
-    /// Whose directory it has, and who has its own.
+    /// Microseconds of its clock per second of virtual time.
+    clock_rate: u64,
+    /// An old copy of the directory.
+    pub(super) old_copy: Option<FaultyDisk>,
+    /// The host with which it has exchanged directories.
     pub(super) exchanged_with: Option<usize>,
-    /// Its directory is bare, and the cluster has no place for it yet.
-    pub(super) awaits_place: bool,
-    /// Somebody has done something to its files.
+    /// Whether its directory is empty, and its new member is not added yet.
+    pub(super) awaits_member: bool,
+    /// Whether its files were tampered with.
     pub(super) is_tampered: bool,
-    /// What was done to them cannot be overlooked: no process starts on them.
+    /// Whether its files have damage that every start must detect.
     pub(super) is_damaged: bool,
-    /// A leader of this term has spoken to the process of what its log does not have.
-    loss_shown_in: Option<Term>,
-    /// When it leads, it names another index for some snapshots than their images have.
+    /// The term of a leader whose heartbeat proved that the log has lost acknowledged entries.
+    loss_proven_in: Option<Term>,
+    /// Whether its snapshot messages may name another index than their images have.
     pub(super) names_other_index: bool,
 }
 
 impl Host {
-    pub(super) fn new(at: usize, plan: &Plan, draw: &mut SplitMix64) -> Self {
+    pub(super) fn new(at: usize, plan: &Plan, rng: &mut SplitMix64) -> Self {
         let name = format!("h{at}");
         let initial = (0..plan.founders).map(|at| (format!("h{at}"), url_of(at))).collect();
-        let pace = match plan.has(Kind::Drift) {
-            true => 990_000 + draw.below(20_001),
+        let clock_rate = match plan.has(Kind::Drift) {
+            true => 990_000 + rng.below(20_001),
             false => 1_000_000,
         };
         Self {
@@ -96,72 +92,73 @@ impl Host {
                 initial,
                 joins: false,
                 token: "sim".to_owned(),
-                settings: plan.settings_of(draw),
+                settings: plan.settings_of(rng),
             },
             disk: FaultyDisk::default(),
             process: None,
-            down: Down::Off,
+            down: Down::Stopped,
             life: 0,
             paused_until: 0,
-            stalled_until: Stalled::default(),
+            stalled_until: StalledUntil::default(),
             promised: Promised::default(),
             id: 0,
             due: [None; TURNS.len()],
-            pace,
-            yesterday: None,
+            clock_rate,
+            old_copy: None,
             exchanged_with: None,
-            awaits_place: false,
+            awaits_member: false,
             is_tampered: false,
             is_damaged: false,
-            loss_shown_in: None,
-            names_other_index: plan.has(Kind::OtherIndex) && draw.below(2) == 0,
+            loss_proven_in: None,
+            names_other_index: plan.has(Kind::OtherIndex) && rng.below(2) == 0,
         }
     }
 
-    /// Gives each of two hosts the directory of the other, with all that is known of it. Neither runs a process.
+    /// Exchanges the directories of two hosts without a process, and the facts about them.
     pub(super) fn exchange_directories(one: &mut Self, other: &mut Self) {
         std::mem::swap(&mut one.disk, &mut other.disk);
-        std::mem::swap(&mut one.yesterday, &mut other.yesterday);
+        std::mem::swap(&mut one.old_copy, &mut other.old_copy);
         std::mem::swap(&mut one.promised, &mut other.promised);
         std::mem::swap(&mut one.id, &mut other.id);
         std::mem::swap(&mut one.down, &mut other.down);
         std::mem::swap(&mut one.is_tampered, &mut other.is_tampered);
         std::mem::swap(&mut one.is_damaged, &mut other.is_damaged);
-        // Members number their requests by these: what comes next is new for both.
+        // Request ids contain this number. Neither member has used the next one.
         let life = one.life.max(other.life);
         (one.life, other.life) = (life, life);
     }
 
-    /// Forgets what was promised: the memory of it is gone.
-    pub(super) fn forget(&mut self) {
+    /// Forgets the promises: the member has lost its memory.
+    pub(super) fn forget_promises(&mut self) {
         self.promised = Promised::default();
     }
 }
 
-/// Where peers reach a host.
+/// Returns the peer URL of a host.
 pub(super) fn url_of(host: usize) -> String {
     format!("http://h{host}:2380")
 }
 
-/// The host at this URL.
+/// Returns the host with this URL.
 pub(super) fn host_at(url: &str) -> Option<usize> {
     url.strip_prefix("http://h")?.strip_suffix(":2380")?.parse().ok()
 }
 
-/// Who answers a process that starts.
-struct Neighbours<'a> {
+/// The members that a starting process can reach.
+struct ReachableMembers<'a> {
     world: &'a World,
-    asker: usize,
+    requester: usize,
 }
 
-impl Others for Neighbours<'_> {
+impl OtherMembers for ReachableMembers<'_> {
     fn clusters(&self, urls: &[String]) -> Vec<Cluster> {
         let answers = |url: &String| {
             let at = host_at(url)?;
             let host = self.world.hosts.get(at)?;
             let network = &self.world.network;
-            let hears = network.is_open(self.asker, at) && network.is_open(at, self.asker);
-            let process = host.process.as_ref().filter(|_| hears)?;
+            let is_reachable =
+                network.is_open(self.requester, at) && network.is_open(at, self.requester);
+            let process = host.process.as_ref().filter(|_| is_reachable)?;
             let members = process.readers().facts().members.clone();
             let members = members.iter().map(|member| (member.id, member.clone())).collect();
             Some(Cluster { id: process.cluster_id, members })
@@ -171,153 +168,156 @@ impl Others for Neighbours<'_> {
 }
 
 impl World {
-    /// Starts a process, if there is none.
+    /// Starts a process, if none runs.
     pub(super) fn start(&mut self, at: usize) {
-        if self.hosts[at].process.is_some() || self.hosts[at].awaits_place {
+        if self.hosts[at].process.is_some() || self.hosts[at].awaits_member {
             return;
         }
         let (flags, disk) = (self.hosts[at].flags.clone(), self.hosts[at].disk.clone());
-        let numbers = (self.draw.next_u64(), self.wall_clock());
-        // What a start finds, and does not clear away, the next one finds again.
+        let numbers = (self.rng.next_u64(), self.wall_clock());
+        // The power may fail during the start. The next start then finds the files that this one did not remove.
         let one_in = if self.plan.theme == Theme::Crashes { 3 } else { 20 };
-        disk.set_faults(Faults { power_cut_after: self.drawn_power_cut(one_in), ..disk.faults() });
-        let booted = boot(&disk, &flags, &Neighbours { world: self, asker: at }, numbers);
-        let struck = disk.take_faults_hit();
+        disk.set_faults(Faults { power_cut_after: self.draw_power_cut(one_in), ..disk.faults() });
+        let booted = boot(&disk, &flags, &ReachableMembers { world: self, requester: at }, numbers);
+        let hit = disk.take_faults_hit();
         let (booted, found) = match booted {
             Ok(booted) => booted,
-            Err(refused) => return self.note_refusal(at, &refused, struck),
+            Err(refused) => return self.note_refusal(at, &refused, hit),
         };
         let host = &mut self.hosts[at];
         host.life += 1;
         let (id, life) = (booted.id(), host.life);
         let (promised, is_damaged) = (host.promised, host.is_damaged);
         host.id = id;
-        self.places.insert(id, at);
-        self.tell(|| {
+        self.member_hosts.insert(id, at);
+        self.log(|| {
             let applied = booted.state().applied().0;
             format!("h{at} starts as {id:x}, applied {applied}, {found:?}")
         });
-        self.trace.count(found.last_index.get());
+        self.trace.add(found.last_index.get());
         if found.was_installed {
-            self.seen.note("a start finds a snapshot to be installed");
+            self.rare_states.note("a start installs a snapshot that arrived before");
         }
         if found.term < promised.term || found.last_index < promised.log {
-            self.judge.object(|| format!("h{at} has promised {promised:?} and has {found:?}"));
+            self.judge
+                .fail(|| format!("h{at} breaks its promise {promised:?}, its log is {found:?}"));
         }
         self.check_log_end(at);
         if is_damaged {
-            self.judge.object(|| format!("h{at} starts, though its log is damaged"));
+            self.judge.fail(|| format!("h{at} starts although its log is damaged"));
         }
         let applied = booted.state().applied();
         if found.last_index < LogIndex(applied.0) {
-            self.judge.object(|| {
+            self.judge.fail(|| {
                 let last = found.last_index;
-                format!("h{at} starts, though its log ends at {last} and {} is applied", applied.0)
+                format!("h{at} starts although its log ends at {last} and {} is applied", applied.0)
             });
         }
         if applied.0 > 0 {
-            self.judge.note_published(at, LogIndex(applied.0), &booted.state().readers());
+            self.judge.check_published(at, LogIndex(applied.0), &booted.state().readers());
             self.judge.compare(at, &booted.state().readers(), 0);
         }
-        self.judge_past(at, &booted, &found);
-        let clock = LocalClock::new(self.origin, self.now, self.hosts[at].pace);
+        self.check_start(at, &booted, &found);
+        let clock = LocalClock::new(self.origin, self.now, self.hosts[at].clock_rate);
         let process = Process::start(booted, clock, self.now, life);
         let vote = process.vote();
         if promised.vote.term == vote.term && promised.vote != vote {
-            self.judge.object(|| format!("h{at} has promised {promised:?}, and knows of {vote:?}"));
+            self.judge
+                .fail(|| format!("h{at} breaks its promise {promised:?}, its vote is {vote:?}"));
         }
         let tick = flags.settings.tick;
         let host = &mut self.hosts[at];
         host.process = Some(Box::new(process));
-        host.loss_shown_in = None;
+        host.loss_proven_in = None;
         host.due = [None; TURNS.len()];
         if applied.0 == 0 && flags.joins {
-            self.seen.note("a member joins");
+            self.rare_states.note("a member joins");
         }
-        let first = self.draw.below(tick);
-        self.queue.put(self.now + first, Event::Tick { host: at, life });
-        self.queue.put(self.now + first / 2, Event::House { host: at, life });
-        let purge = self.about(self.plan.purge_every);
-        self.queue.put(purge, Event::Purge { host: at, life });
+        let first = self.rng.below(tick);
+        self.queue.push(self.now + first, Event::Tick { host: at, life });
+        self.queue.push(self.now + first / 2, Event::Housekeeping { host: at, life });
+        let purge = self.random_time(self.plan.purge_every);
+        self.queue.push(purge, Event::Purge { host: at, life });
         self.after_step(at, Ok(()));
     }
 
-    /// What a member that starts has done before must not keep it from starting.
-    fn judge_past(&mut self, at: usize, booted: &Booted, found: &Found) {
+    /// Checks that a member may start: a member that has run must not start empty, and one that has applied its own
+    /// removal must not start.
+    fn check_start(&mut self, at: usize, booted: &Booted, found: &FoundLog) {
         let id = booted.id();
-        if *found == Found::default() && self.is_known_to_have_run(at, id) {
-            self.judge.object(|| format!("h{at} starts with nothing as {id:x}, which has run"));
+        if *found == FoundLog::default() && self.is_known_to_have_run(at, id) {
+            self.judge.fail(|| format!("h{at} starts empty as {id:x}, which has run before"));
         }
         if booted.state().members().is_removed(MemberId(id)) {
-            self.judge.object(|| format!("h{at} starts, though it has applied its own removal"));
+            self.judge.fail(|| format!("h{at} starts although it has applied its own removal"));
         }
     }
 
-    /// Whether a member that this host's flags name, and that it reaches, knows where clients reach the host's member.
+    /// Returns whether a reachable member of the host's initial cluster knows client URLs of this member.
     fn is_known_to_have_run(&self, at: usize, id: u64) -> bool {
         let flags = &self.hosts[at].flags;
         let others = flags.initial.iter().filter(|(name, _)| *name != flags.name);
         let urls: Vec<String> = others.map(|(_, url)| url.clone()).collect();
-        let clusters = Neighbours { world: self, asker: at }.clusters(&urls);
+        let clusters = ReachableMembers { world: self, requester: at }.clusters(&urls);
         clusters.iter().any(|cluster| {
             cluster.members.get(&MemberId(id)).is_some_and(|row| !row.client_urls.is_empty())
         })
     }
 
-    /// What a host's wall clock shows, of which temporary names are made. It may have stepped back to where it was before.
+    /// Returns the wall clock of a host, from which temporary file names are derived. It may step back.
     fn wall_clock(&mut self) -> u64 {
         if self.plan.has(Kind::WallClock) && self.one_in(2) {
-            self.seen.note("a wall clock steps back");
-            return self.draw.below(4);
+            self.rare_states.note("a wall clock steps back");
+            return self.rng.below(4);
         }
         self.now
     }
 
-    fn note_refusal(&mut self, at: usize, refused: &Refused, struck: FaultsHit) {
-        self.tell(|| format!("h{at} refuses to start: {refused}"));
-        self.trace.count(at as u64);
-        if struck.power_cut || struck.failure || struck.no_room {
-            return self.end_process(at, struck);
+    fn note_refusal(&mut self, at: usize, refused: &Refused, hit: FaultsHit) {
+        self.log(|| format!("h{at} refuses to start: {refused}"));
+        self.trace.add(at as u64);
+        if hit.power_cut || hit.failure || hit.no_room {
+            return self.end_process(at, hit);
         }
         self.hosts[at].disk.end_process();
-        // Asking again may help, as long as those who are asked are members.
-        if matches!(refused, Refused::Verdict(Refusal::NoCluster(_))) && self.names_a_member(at) {
+        // A retry may succeed if the flags name a member.
+        if matches!(refused, Refused::Bootstrap(Refusal::NoCluster(_))) && self.names_a_member(at) {
             self.hosts[at].down = Down::Ended;
-            return self.queue.put(self.now + SECOND, Event::Start(at));
+            return self.queue.push(self.now + SECOND, Event::Start(at));
         }
-        self.seen.note("a member refuses to start");
+        self.rare_states.note("a member refuses to start");
         if matches!(refused, Refused::Start(_)) {
-            self.seen.note("a damaged file is found at the start");
+            self.rare_states.note("a damaged file is found at the start");
         }
-        self.hosts[at].down = if matches!(refused, Refused::Verdict(Refusal::Removed)) {
+        self.hosts[at].down = if matches!(refused, Refused::Bootstrap(Refusal::Removed)) {
             Down::Removed
         } else {
             Down::Broken
         };
-        self.judge_refusal(at, refused);
+        self.check_refusal(at, refused);
     }
 
-    /// Whether a host's flags name another one that is a member.
+    /// Returns whether the flags of a host name another host that has a member.
     fn names_a_member(&self, at: usize) -> bool {
         let own = url_of(at);
         let mut named = self.hosts[at].flags.initial.iter().filter(|(_, url)| *url != own);
         named.any(|(_, url)| host_at(url).is_some_and(|other| self.row_of(other).is_some()))
     }
 
-    /// The process of that life, unless it has ended.
+    /// Returns the process with this number, unless it has ended.
     fn process(&mut self, at: usize, life: u64) -> Option<&mut Process> {
         let host = self.hosts.get_mut(at).filter(|host| host.life == life)?;
         host.process.as_deref_mut()
     }
 
-    /// Whether something that would happen now has to wait, because the process stands still.
-    fn waits(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
+    /// Defers an event if the process is paused. Returns whether it did.
+    fn defer_if_paused(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
         let until = self.hosts[at].paused_until;
         let is_paused = until > self.now;
         if is_paused {
-            // The threads of a resumed process run in any order, and after messages that have arrived meanwhile, too.
-            let at = until + self.draw.below(self.plan.step_max);
-            self.queue.put(at, event());
+            // The threads of a resumed process run in any order, also after messages that arrived during the pause.
+            let at = until + self.rng.below(self.plan.step_max);
+            self.queue.push(at, event());
         }
         is_paused
     }
@@ -326,7 +326,7 @@ impl World {
         let now = self.now;
         let is_due = self.hosts[host].due[turn as usize] == Some(now);
         if !is_due || self.process(host, life).is_none() {
-            // It was given an earlier turn instead.
+            // The component got an earlier turn instead.
             return;
         }
         let stalled = match turn {
@@ -337,142 +337,142 @@ impl World {
         let until = self.hosts[host].paused_until.max(stalled);
         if until > now {
             self.hosts[host].due[turn as usize] = Some(until);
-            return self.queue.put(until, Event::Turn { host, life, turn });
+            return self.queue.push(until, Event::Turn { host, life, turn });
         }
         self.hosts[host].due[turn as usize] = None;
         let Some(process) = self.process(host, life) else { return };
-        if process.wants(turn, now).is_none_or(|at| at > now) {
-            // What it was for has come to nothing, or is not due yet.
+        if process.work_at(turn, now).is_none_or(|at| at > now) {
+            // The work was done in another turn, or is not due yet.
             return self.schedule(host);
         }
         let done = process.take_turn(turn, now);
-        self.trace.count((host as u64) << 8 | turn as u64);
+        self.trace.add((host as u64) << 8 | turn as u64);
         self.after_step(host, done);
         if turn == Turn::Consensus {
             self.check_loss(host, life);
         }
     }
 
-    /// Whoever was shown by its leader that its log has lost what it had acknowledged has stopped.
+    /// Checks that a member stops after it has received proof that its log has lost acknowledged entries.
     fn check_loss(&mut self, host: usize, life: u64) {
-        let Some(shown) = self.hosts[host].loss_shown_in.take() else { return };
+        let Some(term) = self.hosts[host].loss_proven_in.take() else { return };
         let Some(process) = self.process(host, life) else { return };
-        // One of a later term has not listened.
-        if process.status().hard_state.term == shown {
-            self.judge.object(|| format!("h{host} goes on, and was shown that its log is lost"));
+        // A member in a later term ignores the leader that sent the proof.
+        if process.status().hard_state.term == term {
+            self.judge.fail(|| format!("h{host} continues after proof that its log is lost"));
         }
     }
 
     pub(super) fn tick(&mut self, host: usize, life: u64) {
-        if self.waits(host, || Event::Tick { host, life }) {
+        if self.defer_if_paused(host, || Event::Tick { host, life }) {
             return;
         }
         let now = self.now;
-        let pace = self.hosts[host].pace;
+        let clock_rate = self.hosts[host].clock_rate;
         let Some(process) = self.process(host, life) else { return };
-        let next = now + process.settings.tick * 1_000_000 / pace;
+        let next = now + process.settings.tick * 1_000_000 / clock_rate;
         let done = process.tick(now);
-        self.queue.put(next, Event::Tick { host, life });
+        self.queue.push(next, Event::Tick { host, life });
         self.after_step(host, done);
     }
 
-    pub(super) fn keep_house(&mut self, host: usize, life: u64) {
-        if self.waits(host, || Event::House { host, life }) {
+    pub(super) fn run_housekeeping(&mut self, host: usize, life: u64) {
+        if self.defer_if_paused(host, || Event::Housekeeping { host, life }) {
             return;
         }
         let (now, version) = (self.now, self.plan.version);
         let name = self.hosts[host].flags.name.clone();
         let Some(process) = self.process(host, life) else { return };
-        process.look_after_leases(now);
-        process.keep_house(&name, version, now);
-        self.queue.put(now + HOUSE_EVERY, Event::House { host, life });
+        process.check_leases(now);
+        process.run_housekeeping(&name, version, now);
+        self.queue.push(now + HOUSEKEEPING_EVERY, Event::Housekeeping { host, life });
         self.after_step(host, Ok(()));
     }
 
     pub(super) fn purge(&mut self, host: usize, life: u64) {
-        if self.waits(host, || Event::Purge { host, life }) {
+        if self.defer_if_paused(host, || Event::Purge { host, life }) {
             return;
         }
         let Some(process) = self.process(host, life) else { return };
         let done = process.purge();
-        let at = self.about(self.plan.purge_every);
-        self.queue.put(at, Event::Purge { host, life });
+        let at = self.random_time(self.plan.purge_every);
+        self.queue.push(at, Event::Purge { host, life });
         self.after_step(host, done.map(drop));
     }
 
-    /// Carries what a process has let out to where it belongs, and lets its machines have their next turns.
+    /// Handles the outputs of a process, and schedules the next turns of its components.
     pub(super) fn after_step(&mut self, at: usize, done: Result<(), Fatal>) {
         let Some(process) = self.hosts[at].process.as_mut() else { return };
-        let out = process.take_out();
+        let out = process.take_outputs();
         let life = self.hosts[at].life;
-        // Of what a turn has let out that came to a bad end, others may have heard, or not.
-        let is_heard = done.is_ok() || self.one_in(2);
-        if is_heard {
+        // The outputs of a failed turn may have left the process before the failure, or not.
+        let are_outputs_sent = done.is_ok() || self.one_in(2);
+        if are_outputs_sent {
             for out in out {
-                self.carry(at, out);
+                self.handle_output(at, out);
             }
         }
         if self.process(at, life).is_none() {
             return;
         }
-        let struck = self.hosts[at].disk.take_faults_hit();
+        let hit = self.hosts[at].disk.take_faults_hit();
         if let Err(fatal) = done {
-            self.tell(|| format!("h{at} ends: {fatal} {struck:?}"));
-            if struck == FaultsHit::default() {
-                self.judge.object(|| format!("h{at} ends: {fatal}"));
+            self.log(|| format!("h{at} ends: {fatal} {hit:?}"));
+            if hit == FaultsHit::default() {
+                self.judge.fail(|| format!("h{at} ends: {fatal}"));
             }
-            return self.end_process(at, struck);
+            return self.end_process(at, hit);
         }
-        if struck.power_cut {
-            // It has struck where nobody looks at what came of it.
-            return self.end_process(at, struck);
+        if hit.power_cut {
+            // The power failed in an operation whose result is ignored.
+            return self.end_process(at, hit);
         }
         self.schedule(at);
     }
 
-    fn carry(&mut self, at: usize, out: Out) {
+    fn handle_output(&mut self, at: usize, out: Out) {
         match out {
             Out::Send(message) => self.send(at, message),
             Out::Image { message, image } => self.begin_transfer(at, message, image),
-            Out::Reply(op, reply) => self.reply(op, reply),
+            Out::Reply(op, reply) => self.send_reply(op, reply),
             Out::Applying(entries) => {
                 self.judge.note_committed(at, &entries);
                 self.note_committing(at);
             }
             Out::Published(index) => self.note_published(at, index),
             Out::Installed => {
-                self.seen.note("a leader's snapshot is installed");
-                self.tell(|| format!("h{at} has installed a snapshot"));
+                self.rare_states.note("a leader's snapshot is installed");
+                self.log(|| format!("h{at} has installed a snapshot"));
                 if let Some(process) = &self.hosts[at].process {
                     self.judge.compare(at, process.readers(), 0);
                 }
             }
-            Out::Members(members) => self.tell(|| {
+            Out::Members(members) => self.log(|| {
                 let rows = members
                     .iter()
                     .map(|one| format!("{:x}{}", one.id.0, if one.is_learner { "?" } else { "" }));
                 format!("h{at} knows members {}", rows.collect::<Vec<_>>().join(" "))
             }),
             Out::Leadership(leadership) => {
-                self.tell(|| format!("h{at} {leadership:?}"));
-                self.trace.count(leadership.term.get());
+                self.log(|| format!("h{at} {leadership:?}"));
+                self.trace.add(leadership.term.get());
                 self.note_leadership(at, leadership);
                 if leadership.leader != NONE && leadership.term > Term(2) {
-                    self.seen.note("leadership changes");
+                    self.rare_states.note("leadership changes");
                 }
             }
             Out::Removed => {
-                // It stays for a while, as production does: others may not know yet that it may go.
+                // The process stays for a while, as in production: other members may not know about the removal yet.
                 let life = self.hosts[at].life;
-                self.queue.put(self.now + REMOVAL_PAUSE, Event::ToldRemoved { host: at, life });
+                self.queue.push(self.now + REMOVAL_PAUSE, Event::MemberRemoved { host: at, life });
             }
-            Out::GivenUp(given_up) => self.judge.note_given_up(at, given_up),
+            Out::Dropped(dropped) => self.judge.check_dropped(at, dropped),
             Out::Fault(fault) => self.note_fault(at, &fault),
-            Out::Seen(what) => self.seen.note(what),
+            Out::RareState(what) => self.rare_states.note(what),
         }
     }
 
-    /// Who leads has everything that was committed before.
+    /// Checks that a new leader has all committed entries, and is the only one in its term.
     fn note_leadership(&mut self, at: usize, leadership: Leadership) {
         if leadership.role != Role::Leader {
             return;
@@ -484,7 +484,7 @@ impl World {
         self.judge.check_leader(at, leadership.term, |index| terms.at(index));
     }
 
-    /// A leader counts who has an entry only where the entry is of its own term.
+    /// Checks that a leader directly commits only entries of its own term.
     fn note_committing(&mut self, at: usize) {
         let Some(process) = &self.hosts[at].process else { return };
         let status = process.status();
@@ -494,30 +494,30 @@ impl World {
     }
 
     fn note_published(&mut self, at: usize, index: LogIndex) {
-        self.trace.count(index.get());
+        self.trace.add(index.get());
         let Some(process) = &self.hosts[at].process else { return };
-        self.judge.note_published(at, index, process.readers());
+        self.judge.check_published(at, index, process.readers());
         let life = self.hosts[at].life;
-        let soon = self.now + self.draw.below(5 * MILLI);
+        let soon = self.now + self.rng.below(5 * MILLI);
         if self.plan.has(Kind::Watches) {
-            self.queue.put(soon, Event::CatchUp { host: at, life });
+            self.queue.push(soon, Event::CatchUp { host: at, life });
         }
     }
 
-    /// Ends the process of a member that was removed, in order.
+    /// Ends the process of a removed member in order.
     fn remove_process(&mut self, at: usize) {
-        self.tell(|| format!("h{at} was removed, and ends"));
+        self.log(|| format!("h{at} ends, because its member was removed"));
         self.stop_process(at);
         self.hosts[at].down = Down::Removed;
     }
 
     fn note_fault(&mut self, at: usize, fault: &LogFault) {
-        self.tell(|| format!("h{at} ends: {fault:?}"));
-        self.seen.note("a member that has lost its log is told so");
-        self.judge_log_fault(at, fault);
+        self.log(|| format!("h{at} ends: {fault:?}"));
+        self.rare_states.note("a member learns that its log is lost");
+        self.check_log_fault(at, fault);
         let host = &mut self.hosts[at];
         if let (LogFault::LogLost(_), Some(process)) = (fault, &host.process) {
-            // As production does before it ends. What fails here the next start finds out again.
+            // As production does before it ends. If writing the mark fails, the next start detects the loss itself.
             drop(lost_log::mark(&**process.disk(), process.dirs(), "lost"));
         }
         self.end_process(at, FaultsHit::default());
@@ -531,57 +531,57 @@ impl World {
         let Some(process) = host.process.take() else { return };
         host.promised = process.promised;
         let stopped = process.stop(now);
-        let struck = host.disk.take_faults_hit();
+        let hit = host.disk.take_faults_hit();
         if let Err(fatal) = stopped
-            && struck == FaultsHit::default()
+            && hit == FaultsHit::default()
         {
-            self.judge.object(|| format!("h{at} does not stop in order: {fatal}"));
+            self.judge.fail(|| format!("h{at} fails to stop in order: {fatal}"));
         }
-        self.hosts[at].down = Down::Off;
-        self.clean_after(at, struck);
+        self.hosts[at].down = Down::Stopped;
+        self.clean_up(at, hit);
     }
 
-    /// Ends a process at once, with or without the power of its disk.
-    pub(super) fn end_process(&mut self, at: usize, struck: FaultsHit) {
+    /// Ends a process at once. The power of its disk may have failed.
+    pub(super) fn end_process(&mut self, at: usize, hit: FaultsHit) {
         let host = &mut self.hosts[at];
         if let Some(process) = host.process.take() {
             host.promised = process.promised;
         }
         host.down = Down::Ended;
-        if struck.power_cut {
-            self.seen.note("a power cut strikes in a step");
+        if hit.power_cut {
+            self.rare_states.note("the power fails during a step");
         }
-        if struck.failure {
-            self.seen.note("the disk fails in a step");
+        if hit.failure {
+            self.rare_states.note("the disk fails during a step");
         }
-        if struck.no_room {
-            self.seen.note("a full disk ends a process");
+        if hit.no_room {
+            self.rare_states.note("a full disk ends a process");
         }
-        self.clean_after(at, struck);
+        self.clean_up(at, hit);
     }
 
-    fn clean_after(&mut self, at: usize, struck: FaultsHit) {
-        // Where the machine is not started anew, what it shows of a file need not be on the medium.
-        let reboots = struck.power_cut || struck.failure && self.one_in(2);
-        let mercy = match self.draw.below(3) {
+    fn clean_up(&mut self, at: usize, hit: FaultsHit) {
+        // Without a reboot, a file may show bytes that are not on the medium.
+        let reboots = hit.power_cut || hit.failure && self.one_in(2);
+        let surviving = match self.rng.below(3) {
             0 => Surviving::None,
             1 => Surviving::All,
             _ => Surviving::Drawn,
         };
         let host = &mut self.hosts[at];
         match reboots {
-            true => host.disk.cut_power(mercy, &mut self.draw),
+            true => host.disk.cut_power(surviving, &mut self.rng),
             false => host.disk.end_process(),
         }
         host.paused_until = 0;
-        host.stalled_until = Stalled::default();
+        host.stalled_until = StalledUntil::default();
         let life = host.life;
-        self.break_transfers(at);
-        self.break_ops(at, life);
-        self.tell_peers_gone(at);
-        let restart = self.now + 10 * MILLI + self.draw.below(4 * SECOND);
+        self.interrupt_transfers(at);
+        self.fail_ops(at, life);
+        self.notify_peers_of_end(at);
+        let restart = self.now + 10 * MILLI + self.rng.below(4 * SECOND);
         if self.hosts[at].down == Down::Ended {
-            self.queue.put(restart, Event::Start(at));
+            self.queue.push(restart, Event::Start(at));
         }
     }
 
@@ -590,22 +590,27 @@ impl World {
         self.end_process(at, FaultsHit { power_cut: true, ..FaultsHit::default() });
     }
 
-    /// Peers that see connections break and nobody listen know that a process has ended.
-    pub(super) fn tell_peers_gone(&mut self, gone: usize) {
-        let id = self.hosts[gone].id;
+    /// Lets peers notice that a process has ended: their connections to it break, and new ones are refused.
+    pub(super) fn notify_peers_of_end(&mut self, ended: usize) {
+        let id = self.hosts[ended].id;
         for host in 0..self.hosts.len() {
-            let hears = self.network.is_open(gone, host) && self.network.is_open(host, gone);
-            if host != gone && hears && self.hosts[host].process.is_some() && !self.one_in(3) {
-                let at = self.now + self.draw.below(50 * MILLI);
+            let is_reachable =
+                self.network.is_open(ended, host) && self.network.is_open(host, ended);
+            if host != ended
+                && is_reachable
+                && self.hosts[host].process.is_some()
+                && !self.one_in(3)
+            {
+                let at = self.now + self.rng.below(50 * MILLI);
                 let life = self.hosts[host].life;
-                self.queue.put(at, Event::Gone { host, life, peer: id });
+                self.queue.push(at, Event::PeerGone { host, life, peer: id });
             }
         }
     }
 
-    pub(super) fn note_gone(&mut self, host: usize, life: u64, peer: u64) {
+    pub(super) fn note_peer_ended(&mut self, host: usize, life: u64, peer: u64) {
         if let Some(process) = self.process(host, life) {
-            process.note_gone(peer);
+            process.note_peer_ended(peer);
             self.schedule(host);
         }
     }
@@ -616,12 +621,12 @@ impl World {
         }
     }
 
-    /// Gives machines that have something to do their next turns.
+    /// Schedules the next turns of components that have work.
     pub(super) fn schedule(&mut self, at: usize) {
         let life = self.hosts[at].life;
         for turn in TURNS {
             let Some(process) = self.hosts[at].process.as_deref() else { return };
-            let Some(wanted) = process.wants(turn, self.now) else { continue };
+            let Some(wanted) = process.work_at(turn, self.now) else { continue };
             let due = self.hosts[at].due[turn as usize];
             if due.is_some_and(|due| due <= wanted.max(self.now)) {
                 continue;
@@ -630,33 +635,33 @@ impl World {
                 Turn::Sync | Turn::Backend => self.plan.sync_max,
                 Turn::Consensus | Turn::Append | Turn::Machine => self.plan.step_max,
             };
-            let when = wanted.max(self.now) + 1 + self.draw.below(longest);
-            if due.is_some_and(|due| due <= when) {
+            let time = wanted.max(self.now) + 1 + self.rng.below(longest);
+            if due.is_some_and(|due| due <= time) {
                 continue;
             }
-            self.hosts[at].due[turn as usize] = Some(when);
-            self.queue.put(when, Event::Turn { host: at, life, turn });
+            self.hosts[at].due[turn as usize] = Some(time);
+            self.queue.push(time, Event::Turn { host: at, life, turn });
         }
     }
 
-    /// Where a message goes.
+    /// Sends a message over the network.
     fn send(&mut self, from: usize, message: Message) {
-        self.trace.count(message.kind.to_wire().unsigned_abs().into());
-        self.trace.count(message.index.get() ^ message.term.get() << 32);
-        self.judge.note_sent(&message);
-        let Some(to) = self.places.get(&message.to).copied() else {
+        self.trace.add(message.kind.to_wire().unsigned_abs().into());
+        self.trace.add(message.index.get() ^ message.term.get() << 32);
+        self.judge.check_vote(&message);
+        let Some(to) = self.member_hosts.get(&message.to).copied() else {
             return self.note_lost(from, message.to);
         };
         let may_repeat = message.kind != MessageKind::Propose;
         let (now, link) = (self.now, (from, to));
-        let arrivals = self.network.send(link, may_repeat, now, &self.plan, &mut self.draw);
+        let arrivals = self.network.send(link, may_repeat, now, &self.plan, &mut self.rng);
         if arrivals.is_empty() {
             return self.note_lost(from, message.to);
         }
         let connection = self.network.connection(from, to);
         for at in arrivals {
             let message = Box::new(message.clone());
-            self.queue.put(at, Event::Message { from, to, connection, message });
+            self.queue.push(at, Event::Message { from, to, connection, message });
         }
     }
 
@@ -675,13 +680,13 @@ impl World {
         let until = self.hosts[to].paused_until;
         if until > self.now {
             let message = Box::new(message);
-            return self.queue.put(until, Event::Message { from, to, connection, message });
+            return self.queue.push(until, Event::Message { from, to, connection, message });
         }
         self.network.note_arrival(from, to);
         if connection != self.network.connection(from, to) {
             return self.note_lost(from, message.to);
         }
-        // What was on its way when the link was cut may come to nothing.
+        // A message in flight may be lost when its link is cut.
         if !self.network.is_open(from, to) && self.one_in(2) {
             return;
         }
@@ -694,15 +699,15 @@ impl World {
         if let Some(process) = host.process.as_mut() {
             let is_beyond = process.terms().at(message.commit).is_err();
             if message.kind == MessageKind::Heartbeat && is_beyond {
-                host.loss_shown_in = Some(message.term);
+                host.loss_proven_in = Some(message.term);
             }
             process.receive(message);
             self.schedule(to);
         }
     }
 
-    /// What the sender is to the receiver: a member that it knows, or one that lists both when it is asked. Nothing, if
-    /// a connection between the two ends with a greeting: they are of different clusters.
+    /// Returns how the receiver classifies the sender. A sender is a member if the receiver knows it, or if its answer
+    /// lists both. Returns `None` if their cluster ids differ: the handshake of the connection fails.
     pub(super) fn sender_of(
         &mut self,
         from: usize,
@@ -715,11 +720,11 @@ impl World {
             return None;
         }
         if receiver.removed.contains(&message.from) {
-            // It is told, and ends.
+            // The sender is informed, and ends.
             let life = self.hosts[from].life;
             if self.network.is_open(to, from) && self.hosts[from].id == message.from {
-                let at = self.now + self.draw.below(20 * MILLI);
-                self.queue.put(at, Event::ToldRemoved { host: from, life });
+                let at = self.now + self.rng.below(20 * MILLI);
+                self.queue.push(at, Event::MemberRemoved { host: from, life });
             }
             return Some(Sender::Removed);
         }
@@ -732,42 +737,8 @@ impl World {
         Some(if is_member { Sender::Member } else { Sender::Unknown })
     }
 
-    /// Looks at somebody's state, at a revision of chance.
-    pub(super) fn inspect(&mut self) {
-        self.check_installs();
-        let at = self.draw.position(self.hosts.len());
-        let next = self.now + SECOND / 2 + self.draw.below(SECOND);
-        self.queue.put(next, Event::Inspect);
-        let back = i64::try_from(self.draw.below(30)).unwrap_or(0);
-        let Some(process) = self.hosts[at].process.as_deref() else { return };
-        let current = process.readers().view().current_revision();
-        self.judge.compare(at, process.readers(), (current - back).max(1));
-        self.judge.compare_rest(at, process.state());
-        if process.is_at_rest() {
-            self.judge.compare_members(at, process.state(), &process.status().config);
-        }
-        self.judge.compare_hash(at, process.readers(), current);
-        self.judge.compare_hash(at, process.readers(), (current - back).max(1));
-    }
-
-    /// A snapshot is installed in bounded time, also where the disk has no room for batches that wait before it.
-    fn check_installs(&mut self) {
-        for at in 0..self.hosts.len() {
-            let host = &self.hosts[at];
-            let Some(since) = host.process.as_ref().and_then(|process| process.installs_since())
-            else {
-                continue;
-            };
-            let stalled = host.stalled_until.backend.max(host.stalled_until.log);
-            let since = since.max(host.paused_until).max(stalled);
-            if self.now > since + INSTALL_MAX {
-                self.judge.object(|| format!("h{at} does not install a snapshot"));
-            }
-        }
-    }
-
-    /// Fails what clients have asked of a process that has ended.
-    pub(super) fn break_ops(&mut self, at: usize, life: u64) {
+    /// Fails the requests that a process had received when it ended.
+    pub(super) fn fail_ops(&mut self, at: usize, life: u64) {
         let broken: Vec<u64> = self
             .ops
             .iter()
@@ -776,24 +747,24 @@ impl World {
             .collect();
         for op in broken {
             let failure = Failure::Unknown("the connection has broken");
-            self.reply(op, Reply::Failed(failure));
+            self.send_reply(op, Reply::Failed(failure));
         }
-        self.break_watchers(at, life);
+        self.end_watchers(at, life);
     }
 
-    /// A bare directory for a member to come.
+    /// Empties the directory for a new member.
     pub(super) fn wipe(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         host.disk.wipe();
         host.disk.set_faults(Faults::default());
-        host.forget();
-        host.yesterday = None;
+        host.forget_promises();
+        host.old_copy = None;
         host.is_damaged = false;
-        host.awaits_place = true;
-        host.down = Down::Off;
+        host.awaits_member = true;
+        host.down = Down::Stopped;
     }
 
-    /// Where the files of a host's member are.
+    /// The directories of a member.
     pub(super) fn dirs() -> quorate_storage::data_dir::DataDir {
         boot::dirs()
     }

@@ -1,5 +1,5 @@
-//! Checks the bytes behind the last record of an opened log: they must be zeros, so that the next start cannot read
-//! them.
+//! Checks the bytes after the last record of an opened log: they must be zeros, so that the next start cannot read them
+//! as records.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use quorate_storage::wal::inspect::visit;
 
 use super::World;
 
-/// Where something was left behind the last record.
+/// The first byte after the last record that is not zero.
 #[derive(Debug)]
 struct Leftover {
     path: PathBuf,
@@ -17,7 +17,7 @@ struct Leftover {
 }
 
 impl World {
-    /// Looks at the log of a member that has just been started. A disk that answers no more is not asked.
+    /// Checks the log of a member that has just started. Faults of the disk are suspended meanwhile.
     pub(super) fn check_log_end(&mut self, at: usize) {
         let disk = &self.hosts[at].disk;
         let faults = disk.faults();
@@ -25,8 +25,8 @@ impl World {
         let leftover = find_leftover(disk);
         disk.set_faults(faults);
         if let Some(Leftover { path, offset }) = leftover {
-            self.judge.object(|| {
-                format!("h{at} leaves something at {offset} of {path:?}, behind the end of its log")
+            self.judge.fail(|| {
+                format!("h{at} has a byte other than zero at {offset} of {path:?}, after the end of its log")
             });
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! # Mistakes
 //!
-//! They are in `mistakes` and `exchange`. A start that the real program refuses must be refused here too
-//! ([`World::judge_refusal`]).
+//! The modules `mistakes` and `exchange` make them. The checks of refused starts ([`World::check_refusal`]) take them
+//! into account.
 
 mod accounts;
 mod exchange;
@@ -23,80 +23,80 @@ use quorate_state::members::{ChangeContext, Member as Row, member_id};
 use quorate_state::units::MemberId;
 use quorate_storage::disk::Disk as _;
 
-use super::client::Asker;
+use super::client::Requester;
 use super::hosts::{Down, host_at, url_of};
 use super::{Event, World};
 use crate::clock::{MILLI, SECOND};
-use crate::member::{Ask, OpId, Refused, Reply};
+use crate::member::{ClientRequest, OpId, Refused, Reply};
 use crate::plan::{Kind, Theme};
 
-/// Between two acts while a cluster is brought back.
-const MEND_EVERY: u64 = 200 * MILLI;
+/// The interval of the operator's actions while it restores the cluster.
+const RESTORE_EVERY: u64 = 200 * MILLI;
 
-/// How long a moment to cut links is looked for.
-const LOOKS: u32 = 400;
+/// The maximum number of checks for the moment of a partition.
+const CHECKS_MAX: u32 = 400;
 
 /// The state of the operator.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
-    /// What it waits for, and what is noted when that is done.
-    waiting: Option<(OpId, &'static str)>,
-    /// Seconds of the wall clock that ids were made of.
+    /// The request in progress, and the rare state that its success reaches.
+    pending: Option<(OpId, &'static str)>,
+    /// The second from which the last member id was derived.
     last_id_second: u64,
 }
 
 impl World {
-    /// The operator does the next thing.
+    /// Takes the next action.
     pub(super) fn operate(&mut self) {
-        let next = match self.is_calm() {
-            true => self.now + MEND_EVERY,
-            false => self.about(self.plan.operate_every),
+        let next = match self.faults_ended() {
+            true => self.now + RESTORE_EVERY,
+            false => self.random_time(self.plan.operate_every),
         };
-        self.queue.put(next, Event::Operate);
-        if self.operator.waiting.is_some() || self.ending.is_settling {
+        self.queue.push(next, Event::Operate);
+        if self.operator.pending.is_some() || self.ending.clients_stopped {
             return;
         }
-        if self.bring_back() || self.promote() {
+        if self.restore_host() || self.promote() {
             return;
         }
-        if self.is_calm() {
-            self.make_room();
+        if self.faults_ended() {
+            self.free_space();
         } else {
-            self.act_at_will();
+            self.act_randomly();
         }
     }
 
-    /// An answer has come.
-    pub(super) fn note_operated(&mut self, id: OpId, reply: &Reply) {
-        if let Some((_, what)) = self.operator.waiting.take_if(|(op, _)| *op == id)
+    /// Notes the reply to a request of the operator.
+    pub(super) fn note_operator_reply(&mut self, id: OpId, reply: &Reply) {
+        if let Some((_, rare_state)) = self.operator.pending.take_if(|(op, _)| *op == id)
             && matches!(reply, Reply::Changed | Reply::Done(_))
-            && !what.is_empty()
+            && !rare_state.is_empty()
         {
-            self.seen.note(what);
+            self.rare_states.note(rare_state);
         }
     }
 
-    /// The row of the member that is, or is to be, on a host.
+    /// Returns the row of the member that is, or will be, on a host.
     pub(super) fn row_of(&self, host: usize) -> Option<Row> {
         let url = url_of(host);
         self.judge.members().iter().find(|row| row.peer_urls.contains(&url)).cloned()
     }
 
-    /// Voters with a process that is at work, and all voters.
-    fn voters_at_work(&self) -> (Vec<usize>, usize) {
+    /// Returns the hosts of voters that run, and the number of all voters.
+    fn running_voters(&self) -> (Vec<usize>, usize) {
         let voters = self.judge.members().iter().filter(|row| !row.is_learner);
         let all: Vec<usize> = voters.filter_map(|row| host_at(row.peer_urls.first()?)).collect();
         let count = all.len();
-        let at_work = |at: &usize| {
+        let running = |at: &usize| {
             let row = self.row_of(*at).map(|row| row.id.0);
             let process = self.hosts[*at].process.as_ref();
             process.is_some_and(|process| Some(process.id) == row)
         };
-        (all.into_iter().filter(at_work).collect(), count)
+        (all.into_iter().filter(running).collect(), count)
     }
 
-    /// Whether what is left of the voters could go on for ever, if those that can run do.
-    pub(super) fn has_quorum_for_good(&self) -> bool {
+    /// Returns whether the voters that can still run are a quorum and can elect a leader.
+    pub(super) fn can_keep_quorum(&self) -> bool {
         let voters = self.judge.members().iter().filter(|row| !row.is_learner);
         let hosts: Vec<Option<usize>> =
             voters.map(|row| row.peer_urls.first().and_then(|url| host_at(url))).collect();
@@ -108,12 +108,12 @@ impl World {
             })
         };
         let is_quorum = hosts.iter().filter(|host| can_run(host)).count() > hosts.len() / 2;
-        is_quorum && self.somebody_has_quorum()
+        is_quorum && self.can_elect_leader()
     }
 
-    /// Whether anybody may be elected by those who can run, as far as it knows the members. A change may have reached
-    /// only those whom it has removed, or only a learner, who may not ask for votes.
-    fn somebody_has_quorum(&self) -> bool {
+    /// Returns whether some member can be elected by the members that can run, in the configuration that it knows. A
+    /// change may have reached only members that it removed, or only a learner, which cannot campaign.
+    fn can_elect_leader(&self) -> bool {
         let can_run = |id: &u64| {
             self.hosts
                 .iter()
@@ -129,56 +129,56 @@ impl World {
         })
     }
 
-    /// Somebody to ask: a voter's host.
-    fn somebody(&mut self) -> Option<usize> {
-        let (at_work, _) = self.voters_at_work();
-        let followers = self.followers_of(&at_work);
-        if let Some(leader) = at_work.iter().find(|at| !followers.contains(at))
+    /// Chooses the host of a running voter, mostly that of the leader.
+    fn choose_host(&mut self) -> Option<usize> {
+        let (running, _) = self.running_voters();
+        let followers = self.followers_of(&running);
+        if let Some(leader) = running.iter().find(|at| !followers.contains(at))
             && !self.one_in(3)
         {
             return Some(*leader);
         }
-        (!at_work.is_empty()).then(|| at_work[self.draw.position(at_work.len())])
+        (!running.is_empty()).then(|| running[self.rng.position(running.len())])
     }
 
-    fn order(&mut self, ask: Ask, what: &'static str) {
-        let Some(host) = self.somebody() else { return };
-        self.tell(|| format!("the operator asks h{host} for {ask:?}"));
-        let op = self.question(Asker::Operator, host, ask, None);
-        self.operator.waiting = Some((op, what));
+    fn send_operator_request(&mut self, request: ClientRequest, rare_state: &'static str) {
+        let Some(host) = self.choose_host() else { return };
+        self.log(|| format!("the operator asks h{host} for {request:?}"));
+        let op = self.send_request(Requester::Operator, host, request, None);
+        self.operator.pending = Some((op, rare_state));
     }
 
-    fn change(&mut self, kind: ConfChangeKind, id: u64, context: String, what: &'static str) {
+    fn change(&mut self, kind: ConfChangeKind, id: u64, context: String, rare_state: &'static str) {
         let change = ConfChange { id: 0, kind, node_id: id, context: context.into() };
-        self.order(Ask::Change(change), what);
+        self.send_operator_request(ClientRequest::Change(change), rare_state);
         let falls_apart = self.plan.theme == Theme::Membership && self.plan.has(Kind::Cut);
         if falls_apart && self.one_in(2) {
-            // Somebody hears of it, and somebody else does not.
+            // The change reaches some members and not others.
             let round = self.plan.delay.1 + self.plan.sync_max + self.plan.step_max;
-            let at = self.now + self.draw.below(6 * round);
-            self.queue.put(at, Event::FallApart);
+            let at = self.now + self.rng.below(6 * round);
+            self.queue.push(at, Event::Partition);
         }
     }
 
-    /// Asks for two changes before the first has an answer.
-    fn change_twice(&mut self) {
+    /// Requests two membership changes before the first is answered.
+    fn request_two_changes(&mut self) {
         let bare: Vec<usize> = (0..self.hosts.len())
             .filter(|at| self.hosts[*at].process.is_none() && self.row_of(*at).is_none())
             .filter(|at| !self.is_initialised(*at))
             .collect();
-        let (at_work, count) = self.voters_at_work();
+        let (running, count) = self.running_voters();
         if let [first, second, ..] = bare[..]
-            && at_work.len() > (count + 2) / 2
+            && running.len() > (count + 2) / 2
             && self.one_in(2)
         {
-            self.seen.note("two changes are asked for at once");
+            self.rare_states.note("two membership changes are requested at once");
             self.add(first);
             self.add(second);
-        } else if let [.., first, second] = self.followers_of(&at_work)[..]
+        } else if let [.., first, second] = self.followers_of(&running)[..]
             && count > 2
-            && at_work.len() - 2 > (count - 2) / 2
+            && running.len() - 2 > (count - 2) / 2
         {
-            self.seen.note("two changes are asked for at once");
+            self.rare_states.note("two membership changes are requested at once");
             for at in [first, second] {
                 if let Some(row) = self.row_of(at) {
                     let kind = ConfChangeKind::RemoveNode;
@@ -189,11 +189,11 @@ impl World {
             return;
         }
         if self.plan.has(Kind::Cut) && self.one_in(2) {
-            self.queue.put(self.now, Event::FallApartAhead(LOOKS));
+            self.queue.push(self.now, Event::PartitionAhead(CHECKS_MAX));
         }
     }
 
-    /// Those who do not lead.
+    /// Returns the hosts whose members do not lead.
     fn followers_of(&self, hosts: &[usize]) -> Vec<usize> {
         let leads = |at: usize| {
             let process = self.hosts[at].process.as_ref();
@@ -202,10 +202,11 @@ impl World {
         hosts.iter().copied().filter(|at| !leads(*at)).collect()
     }
 
-    /// Does the next thing for a host that has no member at work; says whether there was any.
-    fn bring_back(&mut self) -> bool {
+    /// Takes the next step for a host whose member does not run. Returns whether it has sent a request or started a
+    /// member.
+    fn restore_host(&mut self) -> bool {
         for at in 0..self.hosts.len() {
-            if self.is_calm() && self.is_out_of_place(at) {
+            if self.faults_ended() && self.has_wrong_member(at) {
                 self.stop_process(at);
             }
             let host = &self.hosts[at];
@@ -219,11 +220,11 @@ impl World {
                     self.start_joining(at);
                     return true;
                 }
-                // Of another life of this host: the member that is to come has a bare directory.
+                // The files are of an earlier member of this host. The new member needs an empty directory.
                 Some(row) if row.id.0 != id && self.is_initialised(at) => self.wipe(at),
-                Some(row) if down == Down::Off && (row.id.0 == id || id == 0) => {
+                Some(row) if down == Down::Stopped && (row.id.0 == id || id == 0) => {
                     if id != 0 || self.now > SECOND {
-                        self.queue.put(self.now + MILLI, Event::Start(at));
+                        self.queue.push(self.now + MILLI, Event::Start(at));
                     }
                 }
                 Some(row) => {
@@ -236,7 +237,7 @@ impl World {
                 }
                 None if self.is_initialised(at) => self.wipe(at),
                 None => {
-                    if self.wants_more() {
+                    if self.wants_member() {
                         self.add(at);
                         return true;
                     }
@@ -246,20 +247,21 @@ impl World {
         false
     }
 
-    /// Whether a process serves under an id that is not the member's there. Nobody may be left whom it knows, and who
-    /// could tell it that it was removed; or a member that was behind has told it of an older life of its place.
-    fn is_out_of_place(&self, at: usize) -> bool {
+    /// Returns whether the process on a host has another id than the member of the host. There may be no peer left that
+    /// informs a removed member of its removal, or a member that is behind may have given a new process the id of an
+    /// earlier member.
+    fn has_wrong_member(&self, at: usize) -> bool {
         let row = self.row_of(at);
         let process = self.hosts[at].process.as_ref();
         process.is_some_and(|process| row.is_none_or(|row| row.id.0 != process.id))
     }
 
-    /// Whether a member has had no directory yet. One that has told its name had one, and so had one that has run.
+    /// Returns whether a member has had no directory yet. A member that has published its name, or has run, had one.
     fn is_new(&self, row: &Row) -> bool {
-        row.client_urls.is_empty() && !self.places.contains_key(&row.id.0)
+        row.client_urls.is_empty() && !self.member_hosts.contains_key(&row.id.0)
     }
 
-    /// Whether there are files of a member. Of one whose log is lost there are.
+    /// Returns whether the host has files of a member. A member whose log is lost still has its backend file.
     fn is_initialised(&self, at: usize) -> bool {
         let host = &self.hosts[at];
         let has_backend =
@@ -267,27 +269,27 @@ impl World {
         Self::dirs().is_initialised(&host.disk) || host.is_tampered && has_backend()
     }
 
-    /// Whether the voters that are left can decide without this one.
+    /// Returns whether the other voters that run are a quorum after the removal of this member.
     fn may_remove(&self, at: usize) -> bool {
-        let (mut at_work, count) = self.voters_at_work();
+        let (mut running, count) = self.running_voters();
         let is_learner = self.row_of(at).is_some_and(|row| row.is_learner);
-        at_work.retain(|host| *host != at);
+        running.retain(|host| *host != at);
         let rest = if is_learner { count } else { count - 1 };
-        rest > 0 && at_work.len() > rest / 2
+        rest > 0 && running.len() > rest / 2
     }
 
-    fn wants_more(&mut self) -> bool {
-        let (at_work, count) = self.voters_at_work();
+    fn wants_member(&mut self) -> bool {
+        let (running, count) = self.running_voters();
         let all = self.judge.members().iter().len();
-        // One that is not there yet counts as one that is down.
-        let may_grow = count > 0 && at_work.len() > count.div_ceil(2);
+        // A new member counts as down until it has started.
+        let may_grow = count > 0 && running.len() > count.div_ceil(2);
         let wanted = self.plan.founders;
-        let is_short = all < wanted || !self.is_calm() && self.one_in(4);
+        let is_short = all < wanted || !self.faults_ended() && self.one_in(4);
         may_grow && is_short && (self.plan.has(Kind::Membership) || all < wanted)
     }
 
     fn add(&mut self, at: usize) {
-        // A request of another second makes another id.
+        // The id depends on the second, so that each request creates another id.
         let second = (self.now / SECOND).max(self.operator.last_id_second + 1);
         self.operator.last_id_second = second;
         let urls = vec![url_of(at)];
@@ -315,16 +317,16 @@ impl World {
         host.flags.initial = initial;
         host.is_tampered = false;
         host.is_damaged = false;
-        host.awaits_place = false;
-        host.down = Down::Off;
-        self.queue.put(self.now + MILLI, Event::Start(at));
+        host.awaits_member = false;
+        host.down = Down::Stopped;
+        self.queue.push(self.now + MILLI, Event::Start(at));
     }
 
-    /// Has a learner promoted that has caught up; says whether there is one.
+    /// Promotes a learner that has caught up. Returns whether there is one.
     fn promote(&mut self) -> bool {
         let learner = self.judge.members().iter().find(|row| row.is_learner).map(|row| row.id);
         let Some(MemberId(id)) = learner else { return false };
-        if !self.is_calm() && self.one_in(2) {
+        if !self.faults_ended() && self.one_in(2) {
             return false;
         }
         let leader = self.hosts.iter().filter_map(|host| host.process.as_ref());
@@ -341,10 +343,10 @@ impl World {
         is_ready
     }
 
-    /// Gives room back to a store that has run out of it.
-    fn make_room(&mut self) {
+    /// Frees space in a store that has exceeded its quota.
+    fn free_space(&mut self) {
         if self.judge.out_of_space().is_some() {
-            match self.draw.below(3) {
+            match self.rng.below(3) {
                 0 => self.compact_everything(),
                 1 => self.defragment(),
                 _ => self.disarm(),
@@ -354,7 +356,7 @@ impl World {
 
     fn compact_everything(&mut self) {
         let revision = self.judge.revision();
-        // Clients may be told of it.
+        // Clients may observe this compaction, so the history must contain it.
         self.judge.history.operations.push(quorate_history_checker::Operation {
             client: u64::MAX,
             member: 0,
@@ -362,14 +364,17 @@ impl World {
             request: quorate_history_checker::Request::Compact { revision },
             outcome: quorate_history_checker::Outcome::Unknown,
         });
-        self.order(Ask::Compact(CompactionRequest { revision, physical: true }), "");
+        self.send_operator_request(
+            ClientRequest::Compact(CompactionRequest { revision, physical: true }),
+            "",
+        );
     }
 
     fn defragment(&mut self) {
-        let at = self.draw.position(self.hosts.len());
+        let at = self.rng.position(self.hosts.len());
         if self.hosts[at].process.is_some() {
-            let op = self.question(Asker::Operator, at, Ask::Defragment, None);
-            self.operator.waiting = Some((op, "space is given back"));
+            let op = self.send_request(Requester::Operator, at, ClientRequest::Defragment, None);
+            self.operator.pending = Some((op, "a member is defragmented"));
         }
     }
 
@@ -381,19 +386,22 @@ impl World {
             alarm: AlarmType::Nospace.into(),
         };
         let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
-        self.order(Ask::Internal(Box::new(request)), "an alarm is disarmed");
+        self.send_operator_request(
+            ClientRequest::Internal(Box::new(request)),
+            "an alarm is disarmed",
+        );
     }
 
-    fn act_at_will(&mut self) {
+    fn act_randomly(&mut self) {
         if self.plan.has(Kind::Accounts) && self.one_in(2) {
             return self.change_accounts();
         }
-        match self.draw.below(6) {
+        match self.rng.below(6) {
             0 if self.plan.has(Kind::Membership) => {
                 if self.plan.changes_at_once && self.one_in(2) {
-                    self.change_twice();
+                    self.request_two_changes();
                 } else {
-                    self.remove_somebody();
+                    self.remove_random_member();
                 }
             }
             1 if self.plan.has(Kind::Defragmentation) => self.defragment(),
@@ -404,8 +412,8 @@ impl World {
         }
     }
 
-    fn remove_somebody(&mut self) {
-        let at = self.draw.position(self.hosts.len());
+    fn remove_random_member(&mut self) {
+        let at = self.rng.position(self.hosts.len());
         if let Some(row) = self.row_of(at).filter(|_| self.may_remove(at)) {
             let kind = ConfChangeKind::RemoveNode;
             self.change(kind, row.id.0, String::new(), "a member is removed");
@@ -415,7 +423,7 @@ impl World {
     fn change_version(&mut self) {
         let mut request = InternalRaftRequest::default();
         let set = |ver: &str| Some(ClusterVersionSetRequest { ver: ver.to_owned() });
-        match self.draw.below(4) {
+        match self.rng.below(4) {
             0 => request.cluster_version_set = set("3.6.0"),
             1 => request.cluster_version_set = set("3.7.0"),
             enabled => {
@@ -424,33 +432,39 @@ impl World {
                 request.downgrade_info_set = Some(set);
             }
         }
-        self.order(Ask::Internal(Box::new(request)), "");
+        self.send_operator_request(ClientRequest::Internal(Box::new(request)), "");
     }
 
-    /// Whether a refusal to start is right: only what somebody has done to a member's files may keep it from starting.
-    pub(super) fn judge_refusal(&mut self, at: usize, refused: &Refused) {
+    /// Checks that a refusal to start is justified: only tampering may prevent a member from starting.
+    pub(super) fn check_refusal(&mut self, at: usize, refused: &Refused) {
         let host = &mut self.hosts[at];
-        let Refused::Verdict(verdict) = refused else {
+        let Refused::Bootstrap(failure) = refused else {
             return self.expect_tampering(at, refused);
         };
-        match verdict {
+        match failure {
             Refusal::PeerUrls { .. } | Refusal::NotInitial(_) | Refusal::NoCluster(_) => {
-                // The cluster is another one by now: it is asked again. A wiped one has flags of another day for ever.
+                // The membership may have changed since, so the operator starts the member again. A wiped member keeps
+                // its outdated flags.
                 if !host.is_tampered {
-                    host.down = Down::Off;
+                    host.down = Down::Stopped;
                 }
             }
-            Refusal::TooManyLearners => host.down = Down::Off,
-            // Somebody who is behind knows a removed member in its place still: it is asked again.
+            Refusal::TooManyLearners => host.down = Down::Stopped,
+            // A member that is behind may still list the removed member of this host, so the operator starts the member
+            // again.
             Refusal::Published { id, .. } | Refusal::Bootstrapped(id)
                 if self.judge.members().is_removed(*id) =>
             {
-                host.down = Down::Off;
+                host.down = Down::Stopped;
             }
             Refusal::Removed => {
                 let id = MemberId(host.id);
                 if !self.judge.members().is_removed(id) {
-                    self.judge.object(|| format!("h{at} believes that it was removed"));
+                    self.judge.fail(|| {
+                        format!(
+                            "h{at} refuses to start as a removed member, but it was not removed"
+                        )
+                    });
                 }
             }
             Refusal::LogMarkedLost(_)
@@ -467,18 +481,18 @@ impl World {
 
     fn expect_tampering(&mut self, at: usize, refused: &Refused) {
         if !self.hosts[at].is_tampered {
-            self.judge.object(|| format!("h{at} does not start: {refused}"));
+            self.judge.fail(|| format!("h{at} does not start: {refused}"));
         }
     }
 
-    /// Whether a member that stops because its log lacks something is right.
-    pub(super) fn judge_log_fault(&mut self, at: usize, fault: &LogFault) {
+    /// Checks that a member which stops for a contradiction in its log has a reason.
+    pub(super) fn check_log_fault(&mut self, at: usize, fault: &LogFault) {
         let is_excused = match fault {
             LogFault::LogLost(_) => self.hosts[at].is_tampered,
             LogFault::GroupLost(_) => self.hosts.iter().any(|host| host.is_tampered),
         };
         if !is_excused {
-            self.judge.object(|| format!("h{at} stops without a cause: {fault}"));
+            self.judge.fail(|| format!("h{at} stops without a reason: {fault}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshot transfers: snapshots arrive in pieces, while other events happen, and a transfer may break off.
+//! Snapshot transfers: a snapshot arrives in pieces, while other events happen, and a transfer may be interrupted.
 //!
 //! Production code decides which snapshots a receiver accepts ([`quorate_core::incoming`]).
 
@@ -10,7 +10,7 @@ use super::{Event, World};
 use crate::clock::{MILLI, Micros};
 use crate::plan::Kind;
 
-/// A snapshot on its way from one host to another.
+/// A snapshot in transfer from one host to another.
 #[derive(Debug)]
 pub(super) struct Transfer {
     from: (usize, u64),
@@ -21,7 +21,7 @@ pub(super) struct Transfer {
     arriving: Option<Arriving>,
 }
 
-/// Why a transfer comes to its end.
+/// The reason why a transfer fails.
 #[derive(Debug, thiserror::Error)]
 enum BrokenOff {
     #[error("the connection has broken")]
@@ -32,32 +32,33 @@ enum BrokenOff {
 
 impl World {
     pub(super) fn begin_transfer(&mut self, from: usize, message: Message, image: ReadTx) {
-        let Some(to) = self.places.get(&message.to).copied() else {
+        let Some(to) = self.member_hosts.get(&message.to).copied() else {
             return self.end_transfer((from, self.hosts[from].life), message.to, false);
         };
-        self.seen.note("a follower is sent a snapshot");
-        self.tell(|| format!("h{from} sends h{to} a snapshot of {} bytes", image.image_len()));
+        self.rare_states.note("a follower is sent a snapshot");
+        self.log(|| format!("h{from} sends h{to} a snapshot of {} bytes", image.image_len()));
         let message = self.with_other_index(from, message);
-        let number = self.number();
+        let number = self.new_number();
         let (from, to) = ((from, self.hosts[from].life), (to, self.hosts[to].life));
         let transfer = Transfer { from, to, message, image, sent: 0, arriving: None };
         self.transfers.insert(number, transfer);
         let at = self.piece_at();
-        self.queue.put(at, Event::Piece(number));
+        self.queue.push(at, Event::SnapshotPiece(number));
     }
 
-    /// The message of a leader that names another index than the image has: mostly an earlier one, as etcd does after a
-    /// restart, and sometimes a later one, which makes the image an old one. Or an unknown process sends the snapshot.
+    /// Changes the index in a snapshot message, if the sender is a host that does so. The index is mostly an earlier
+    /// one than that of the image, as with etcd after a restart. Sometimes it is a later one, so that the image is too
+    /// old. Alternatively an unknown process sends the snapshot.
     fn with_other_index(&mut self, from: usize, mut message: Message) -> Message {
-        if !self.hosts[from].names_other_index || self.is_calm() || self.one_in(2) {
+        if !self.hosts[from].names_other_index || self.faults_ended() || self.one_in(2) {
             return message;
         }
         if self.one_in(4) {
             message.from ^= 1 << 63;
-            self.seen.note("an unknown process sends a snapshot");
+            self.rare_states.note("an unknown process sends a snapshot");
             return message;
         }
-        let by = 1 + self.draw.below(3);
+        let by = 1 + self.rng.below(3);
         let is_later = self.one_in(4);
         let Some(process) = self.hosts[from].process.as_ref() else { return message };
         let Some(snapshot) = message.snapshot.as_mut() else { return message };
@@ -65,22 +66,22 @@ impl World {
         let index = if is_later { index + by } else { index.saturating_sub(by) };
         if let Ok(Some(term)) = process.terms().at(index) {
             (snapshot.metadata.index, snapshot.metadata.term) = (index, term);
-            self.seen.note("a snapshot's message names another index than its image has");
+            self.rare_states.note("a snapshot's message names another index than its image has");
         }
         message
     }
 
     fn piece_at(&mut self) -> Micros {
         let (least, most) = self.plan.delay;
-        let mut at = self.now + least + self.draw.below(most + self.plan.sync_max);
-        if self.plan.has(Kind::SlowNetwork) && !self.is_calm() && self.one_in(4) {
-            at += self.draw.below(most * 100 + 1);
+        let mut at = self.now + least + self.rng.below(most + self.plan.sync_max);
+        if self.plan.has(Kind::SlowNetwork) && !self.faults_ended() && self.one_in(4) {
+            at += self.rng.below(most * 100 + 1);
         }
         at
     }
 
-    /// The connection of these transfers breaks.
-    pub(super) fn break_transfers(&mut self, host: usize) {
+    /// Interrupts the transfers from and to a host.
+    pub(super) fn interrupt_transfers(&mut self, host: usize) {
         let broken: Vec<u64> = self
             .transfers
             .iter()
@@ -106,26 +107,26 @@ impl World {
         self.schedule(from);
     }
 
-    pub(super) fn carry_piece(&mut self, number: u64) {
+    pub(super) fn handle_piece(&mut self, number: u64) {
         let Some(mut transfer) = self.transfers.remove(&number) else { return };
         let until =
             self.hosts[transfer.from.0].paused_until.max(self.hosts[transfer.to.0].paused_until);
         if until > self.now {
             self.transfers.insert(number, transfer);
-            return self.queue.put(until + MILLI, Event::Piece(number));
+            return self.queue.push(until + MILLI, Event::SnapshotPiece(number));
         }
         match self.take_piece(&mut transfer) {
             Ok(None) => {
                 self.transfers.insert(number, transfer);
                 let at = self.piece_at();
-                self.queue.put(at, Event::Piece(number));
+                self.queue.push(at, Event::SnapshotPiece(number));
             }
             Ok(Some(message)) => {
                 let Transfer { from, to, .. } = transfer;
-                self.tell(|| format!("h{} has received a snapshot", to.0));
-                // The receiver's word that it has it all may be lost.
+                self.log(|| format!("h{} has received a snapshot", to.0));
+                // The acknowledgement of the receiver may be lost.
                 let is_told = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
-                self.end_transfer(from, message.to, is_told || self.is_calm());
+                self.end_transfer(from, message.to, is_told || self.faults_ended());
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
                     process.receive(message);
                 }
@@ -133,31 +134,32 @@ impl World {
                 self.after_step(to.0, Ok(()));
             }
             Err(why) => {
-                self.tell(|| format!("h{} receives no snapshot: {why}", transfer.to.0));
+                self.log(|| format!("h{} fails to receive a snapshot: {why}", transfer.to.0));
                 let is_unfit = matches!(why, BrokenOff::Refused(Refused::Image(_)));
                 let is_excused = self.hosts[transfer.from.0].names_other_index
                     || self.hosts[transfer.to.0].disk.has_faults_hit();
                 if is_unfit && !is_excused {
-                    self.judge.object(|| format!("h{} is sent a snapshot: {why}", transfer.to.0));
+                    self.judge
+                        .fail(|| format!("h{} receives an invalid snapshot: {why}", transfer.to.0));
                 }
-                self.seen.note("a snapshot breaks off on its way");
+                self.rare_states.note("a snapshot transfer is interrupted");
                 if let Some(arriving) = transfer.arriving.take() {
-                    // If that fails too, the next start removes it.
+                    // If the removal fails, the next start repeats it.
                     drop(arriving.discard());
                 }
                 let (from, to, peer) = (transfer.from, transfer.to.0, transfer.message.to);
                 drop(transfer);
                 self.end_transfer(from, peer, false);
-                // The disk may have failed under it.
+                // The disk may have failed during the transfer.
                 self.after_step(to, Ok(()));
             }
         }
     }
 
-    /// Takes the next piece in. Returns the message for consensus with the last one.
+    /// Transfers the next piece. Returns the message for consensus after the last one.
     fn take_piece(&mut self, transfer: &mut Transfer) -> Result<Option<Message>, BrokenOff> {
         let ((from, _), (to, _)) = (transfer.from, transfer.to);
-        let breaks = self.plan.has(Kind::BrokenSnapshots) && !self.is_calm() && self.one_in(8);
+        let breaks = self.plan.has(Kind::BrokenSnapshots) && !self.faults_ended() && self.one_in(8);
         let is_open = self.network.is_open(from, to) && self.network.is_open(to, from);
         if breaks || !is_open || self.hosts[to].life != transfer.to.1 {
             return Err(BrokenOff::Connection);
@@ -165,7 +167,7 @@ impl World {
         if transfer.arriving.is_none() {
             transfer.arriving = Some(self.begin_arriving(transfer)?);
         }
-        let mut piece = vec![0; 1 << (10 + self.draw.below(7))];
+        let mut piece = vec![0; 1 << (10 + self.rng.below(7))];
         let read = transfer.image.read_image_at(transfer.sent, &mut piece);
         let count = read.map_err(|_| BrokenOff::Connection)?;
         let Some(arriving) = transfer.arriving.as_mut() else { return Err(BrokenOff::Connection) };
@@ -189,7 +191,8 @@ impl World {
         let snapshot = Snapshot::admit(process.id, claimed, sender, message)?;
         let arriving = process.depot.begin(snapshot)?;
         if sender != Sender::Member {
-            self.judge.object(|| format!("h{to} takes a snapshot of h{from}, which is no member"));
+            self.judge
+                .fail(|| format!("h{to} accepts a snapshot from h{from}, which is not a member"));
         }
         Ok(arriving)
     }

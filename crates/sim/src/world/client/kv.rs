@@ -1,5 +1,5 @@
-//! The key-value requests of clients: mostly small requests on few keys, so that they conflict, and sometimes a large
-//! or odd request, or one that exceeds a bound.
+//! The key-value requests of clients: mostly small requests on few keys, so that they conflict, and sometimes large or
+//! unusual requests, or requests that exceed a limit.
 
 use bytes::Bytes;
 use quorate_history_checker::{
@@ -18,15 +18,15 @@ impl World {
         }
         if self.plan.has(Kind::Compaction) && self.one_in(if compactions { 8 } else { 25 }) {
             if self.one_in(3) {
-                // Everything that there is.
+                // Compacts the whole history.
                 return Request::Compact { revision: self.judge.revision() };
             }
             let known = self.clients[client].revision;
-            let back = i64::try_from(self.draw.below(20)).unwrap_or(0);
-            // Now and then one that was compacted before, or is yet to come.
+            let back = i64::try_from(self.rng.below(20)).unwrap_or(0);
+            // Sometimes a revision that is already compacted, or is still in the future.
             return Request::Compact { revision: (known + 2 - back).max(1) };
         }
-        let request = match self.draw.below(20) {
+        let request = match self.rng.below(20) {
             0..8 => KvRequest::Put(self.draw_put()),
             8..10 => KvRequest::Delete(self.draw_delete()),
             10..16 => KvRequest::Range(self.draw_range(client)),
@@ -36,33 +36,33 @@ impl World {
     }
 
     pub(super) fn draw_key(&mut self) -> Bytes {
-        format!("k{:02}", self.draw.below(self.plan.keys)).into()
+        format!("k{:02}", self.rng.below(self.plan.keys)).into()
     }
 
-    /// One key, several, or all.
+    /// Draws one key, several, or all.
     pub(in crate::world) fn draw_keys(&mut self) -> KeyRange {
         let key = self.draw_key();
-        match self.draw.below(6) {
+        match self.rng.below(6) {
             0 => KeyRange::ALL,
             1 => KeyRange { key, end: Bytes::from_static(b"\0") },
-            // Perhaps one without keys.
+            // The range may be empty.
             2 => KeyRange { key, end: self.draw_key() },
             _ => KeyRange::one(key),
         }
     }
 
     fn draw_value(&mut self) -> Bytes {
-        let number = self.number();
+        let number = self.new_number();
         let is_large = self.plan.has(Kind::LargeValues) && self.one_in(8);
-        let length = match self.draw.below(20) {
+        let length = match self.rng.below(20) {
             0 => return Bytes::new(),
-            // Up to what a request may be, and a little more.
+            // Up to the maximum size of a request, and a little more.
             _ if is_large => {
                 let most = self.plan.settings.request_bytes_max as u64 + 10;
-                self.draw.below(most)
+                self.rng.below(most)
             }
-            1 => self.draw.below(2_000),
-            _ => self.draw.below(40),
+            1 => self.rng.below(2_000),
+            _ => self.rng.below(40),
         };
         let length = usize::try_from(length).unwrap_or(0);
         format!("{number:0length$}").into()
@@ -72,7 +72,7 @@ impl World {
         let (key, value) = (self.draw_key(), self.draw_value());
         let lease = if self.one_in(3) { self.draw_lease().unwrap_or(0) } else { 0 };
         let put = Put { key, value, lease, prev_kv: self.one_in(3), ..Put::default() };
-        match self.draw.below(20) {
+        match self.rng.below(20) {
             0 => Put { value: Bytes::new(), ignore_value: true, ..put },
             1 => Put { lease: 0, ignore_lease: true, ..put },
             _ => put,
@@ -85,8 +85,8 @@ impl World {
 
     fn draw_range(&mut self, client: usize) -> Range {
         let known = self.clients[client].revision;
-        let revision = match self.draw.below(6) {
-            0 => (known - i64::try_from(self.draw.below(20)).unwrap_or(0)).max(0),
+        let revision = match self.rng.below(6) {
+            0 => (known - i64::try_from(self.rng.below(20)).unwrap_or(0)).max(0),
             1 if self.one_in(5) => known + 3,
             _ => 0,
         };
@@ -101,9 +101,9 @@ impl World {
     }
 
     fn draw_txn(&mut self, client: usize, depth: u32) -> Txn {
-        let compares = (0..self.draw.below(3)).map(|_| self.draw_compare(client)).collect();
+        let compares = (0..self.rng.below(3)).map(|_| self.draw_compare(client)).collect();
         if depth == 0 && self.one_in(5) {
-            // One that only reads is no entry of the log, and may name what was compacted.
+            // A transaction that only reads does not go through the log, and may name a compacted revision.
             let mut reads = || KvRequest::Range(self.draw_range(client));
             let (success, failure) = (vec![reads(), reads()], vec![reads()]);
             return Txn { compares, success, failure };
@@ -113,12 +113,12 @@ impl World {
         Txn { compares, success, failure }
     }
 
-    /// Operations of which no two write one key, most of the time.
+    /// Draws operations. Two of them seldom write the same key.
     fn draw_operations(&mut self, client: usize, depth: u32) -> Vec<KvRequest> {
         let mut written = std::collections::BTreeSet::new();
         let mut operations = Vec::new();
-        for _ in 0..self.draw.below(4) {
-            let operation = match self.draw.below(10) {
+        for _ in 0..self.rng.below(4) {
+            let operation = match self.rng.below(10) {
                 0..5 => {
                     let put = self.draw_put();
                     if !written.insert(put.key.clone()) && !self.one_in(20) {
@@ -147,17 +147,17 @@ impl World {
     }
 
     fn draw_compare(&mut self, client: usize) -> Compare {
-        let relation = match self.draw.below(4) {
+        let relation = match self.rng.below(4) {
             0 => Relation::Equal,
             1 => Relation::NotEqual,
             2 => Relation::Greater,
             _ => Relation::Less,
         };
         let known = self.clients[client].revision;
-        let near = (known - i64::try_from(self.draw.below(5)).unwrap_or(0)).max(0);
-        let operand = match self.draw.below(6) {
+        let near = (known - i64::try_from(self.rng.below(5)).unwrap_or(0)).max(0);
+        let operand = match self.rng.below(6) {
             0 => Operand::Value(self.draw_value()),
-            1 => Operand::Version(i64::try_from(self.draw.below(4)).unwrap_or(0)),
+            1 => Operand::Version(i64::try_from(self.rng.below(4)).unwrap_or(0)),
             2 => Operand::CreateRevision(if self.one_in(2) { 0 } else { near }),
             3 => Operand::Lease(self.draw_lease().unwrap_or(0)),
             _ => Operand::ModRevision(near),

@@ -5,19 +5,19 @@ use quorate_history_checker::{Moment, Request};
 use super::super::World;
 use crate::clock::{MILLI, Micros, SECOND};
 
-/// Leases that clients choose from.
+/// The number of recent leases from which clients choose.
 const RECENT: usize = 6;
 
-/// How long after its time a lease may be found to be there still: it is ended by a look that the leader takes now and
-/// then, and by an entry of the log.
+/// The time after its expiry during which a lease may still exist: the leader checks leases periodically, and revokes
+/// an expired one through the log.
 const LATE: Micros = 800 * MILLI;
 
-/// A lease that clients know of.
+/// A lease that a client was granted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::world) struct KnownLease {
     id: i64,
     ttl: Micros,
-    /// When it ends, unless it is renewed.
+    /// The time at which it expires without a renewal.
     due: Micros,
 }
 
@@ -33,9 +33,9 @@ impl World {
         if self.leases.is_empty() {
             return None;
         }
-        // Those that are granted last live longest.
+        // Older leases have usually expired.
         let recent = self.leases.len().min(RECENT);
-        let back = 1 + self.draw.position(recent);
+        let back = 1 + self.rng.position(recent);
         Some(self.leases[self.leases.len() - back].id)
     }
 
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// A lease whose time has just come, and whose end is under way.
+    /// Returns a lease that has just expired and may not be revoked yet.
     fn late_lease(&self) -> Option<i64> {
         let is_late = |lease: &&KnownLease| {
             lease.due <= self.now && self.now < lease.due.saturating_add(LATE)
@@ -60,7 +60,7 @@ impl World {
             return Request::LeaseKeepAlive { id };
         }
         let Some(id) = self.draw_lease() else { return self.draw_grant() };
-        match self.draw.below(10) {
+        match self.rng.below(10) {
             0..2 => self.draw_grant(),
             2 => Request::LeaseRevoke { id },
             3..5 => Request::LeaseTimeToLive { id, keys: self.one_in(2) },
@@ -69,16 +69,17 @@ impl World {
     }
 
     fn draw_grant(&mut self) -> Request {
-        let id = match self.draw.below(4) {
+        let id = match self.rng.below(4) {
             0 => 0,
-            // Sometimes one that is there, or was. What has several lives can be judged less.
+            // Sometimes an id that is or was in use. This is rare, because the checks of an id that is granted several
+            // times are weaker.
             1 if self.one_in(4) => self.draw_lease().unwrap_or(0),
-            _ => 1_000 + i64::try_from(self.number()).unwrap_or(0),
+            _ => 1_000 + i64::try_from(self.new_number()).unwrap_or(0),
         };
-        // A name comes back with the time that it had.
-        let ttl_secs = match self.draw.below(20) {
+        // Each id always has the same TTL.
+        let ttl_secs = match self.rng.below(20) {
             0 => 9_000_000_001,
-            // Those that a member has named.
+            // Ids that the member chooses.
             _ if !(1..1 << 32).contains(&id) => 4,
             _ => 1 + id % 13,
         };

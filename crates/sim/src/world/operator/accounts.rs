@@ -1,4 +1,4 @@
-//! Users, roles, what they may do, and whether anybody is asked: changed while requests are under way that are judged by
+//! Users, roles, permissions and authentication. They change while requests are in progress whose permission depends on
 //! them.
 
 use quorate_api::authpb::{Permission, UserAddOptions, permission};
@@ -11,13 +11,13 @@ use quorate_api::etcdserverpb::{
 
 use super::super::World;
 use super::super::client::USERS;
-use crate::member::{Ask, ROOT};
+use crate::member::{ClientRequest, ROOT};
 
-/// Roles beside the one that may do everything.
+/// Roles besides `root`.
 const ROLES: [&str; 2] = ["reader", "writer"];
 
 impl World {
-    /// Does the next thing that it takes for authentication to be on, or something else.
+    /// Takes the next step to enable authentication, or makes another change of users and roles.
     pub(super) fn change_accounts(&mut self) {
         let accounts = self.judge.accounts();
         let has_root = accounts.user(ROOT).is_some_and(|user| user.roles().contains(&ROOT.into()));
@@ -35,15 +35,15 @@ impl World {
             () => self.draw_account_change(),
         };
         let is_enabling = request.auth_enable.is_some();
-        let what = if is_enabling { "clients are asked who they are" } else { "" };
-        self.order(Ask::Internal(Box::new(request)), what);
+        let what = if is_enabling { "authentication is enabled" } else { "" };
+        self.send_operator_request(ClientRequest::Internal(Box::new(request)), what);
     }
 
     fn draw_account_change(&mut self) -> InternalRaftRequest {
-        let user = USERS[self.draw.position(USERS.len())];
-        let role = ROLES[self.draw.position(ROLES.len())];
+        let user = USERS[self.rng.position(USERS.len())];
+        let role = ROLES[self.rng.position(ROLES.len())];
         let mut request = InternalRaftRequest::default();
-        match self.draw.below(20) {
+        match self.rng.below(20) {
             0..4 => return add_user(user),
             4..7 => return add_role(role),
             7..11 => return grant_role(user, role),
@@ -51,7 +51,7 @@ impl World {
                 let keys = self.draw_keys();
                 let types =
                     [permission::Type::Read, permission::Type::Write, permission::Type::Readwrite];
-                let perm_type = types[self.draw.position(types.len())].into();
+                let perm_type = types[self.rng.position(types.len())].into();
                 let perm = Permission { perm_type, key: keys.key, range_end: keys.end };
                 request.auth_role_grant_permission =
                     Some(AuthRoleGrantPermissionRequest { name: role.into(), perm: Some(perm) });

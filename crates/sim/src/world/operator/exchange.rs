@@ -1,18 +1,18 @@
-//! Exchanges the directories of two members, so that each runs in the place of the other, as when volumes are attached
-//! the wrong way round after maintenance.
+//! Exchanges the directories of two members, so that each runs on the host of the other. This happens when volumes are
+//! attached to the wrong hosts after maintenance.
 //!
-//! A member takes its identity from its log, whatever its flags say. No data is lost, and the operator reverses the
+//! A member takes its identity from its log, independent of its flags. No data is lost, and the operator reverses the
 //! exchange after a while.
 //!
-//! A copy of a directory beside its owner is not tried: no consensus can reconcile two processes that have the same
-//! identity and different state.
+//! The simulator does not run a copy of a directory beside the original: no consensus can reconcile two processes with
+//! the same identity and different states.
 
 use super::super::hosts::Host;
 use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
 
 impl World {
-    /// Gives the directories of two members that run to one another.
+    /// Exchanges the directory of a running member with that of another one.
     pub(super) fn exchange_directories(&mut self, at: usize) {
         let others: Vec<usize> = (0..self.hosts.len())
             .filter(|other| *other != at && self.is_in_place(*other))
@@ -20,25 +20,25 @@ impl World {
         if others.is_empty() || !self.is_in_place(at) {
             return;
         }
-        let other = others[self.draw.position(others.len())];
-        self.seen.note("directories are exchanged");
-        self.tell(|| format!("the directories of h{at} and h{other} are exchanged"));
+        let other = others[self.rng.position(others.len())];
+        self.rare_states.note("directories are exchanged");
+        self.log(|| format!("h{at} and h{other} exchange their directories"));
         self.exchange(at, other);
         self.hosts[at].exchanged_with = Some(other);
         self.hosts[other].exchanged_with = Some(at);
-        let until = self.now + self.draw.below(6 * SECOND);
-        self.queue.put(until, Event::GiveBack(at));
+        let until = self.now + self.rng.below(6 * SECOND);
+        self.queue.push(until, Event::ReverseExchange(at));
     }
 
-    /// Somebody has noticed, and every directory is where it belongs again.
-    pub(in crate::world) fn give_back(&mut self, at: usize) {
+    /// Reverses the exchange.
+    pub(in crate::world) fn reverse_exchange(&mut self, at: usize) {
         let Some(other) = self.hosts[at].exchanged_with.take() else { return };
         self.hosts[other].exchanged_with = None;
-        self.tell(|| format!("h{at} and h{other} have their directories back"));
+        self.log(|| format!("h{at} and h{other} have their own directories again"));
         self.exchange(at, other);
     }
 
-    /// Whether a host has a process of the member that belongs there, on files that nobody has touched.
+    /// Returns whether a host runs its own member, on files that were not tampered with.
     fn is_in_place(&self, at: usize) -> bool {
         let host = &self.hosts[at];
         let row = self.row_of(at).map(|row| row.id.0);
@@ -52,8 +52,8 @@ impl World {
         let (low, high) = self.hosts.split_at_mut(at.max(other));
         Host::exchange_directories(&mut low[at.min(other)], &mut high[0]);
         for host in [at, other] {
-            let when = self.now + MILLI + self.draw.below(100 * MILLI);
-            self.queue.put(when, Event::Start(host));
+            let when = self.now + MILLI + self.rng.below(100 * MILLI);
+            self.queue.push(when, Event::Start(host));
         }
     }
 }

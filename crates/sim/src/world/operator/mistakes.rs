@@ -1,9 +1,8 @@
-//! What an operator should not do, and does: a directory wiped and started again as if nothing had been, put back from
-//! another day, the whole of it or the log alone; the log's folder lost; files damaged; a process started twice. That
-//! a directory is given to another member is in `exchange`.
+//! Mistakes of an operator: a directory is wiped or restored from an old copy, completely or only the log; the log
+//! folder is lost; files are damaged; a process is started twice. The exchange of directories is in `exchange`.
 //!
-//! What no cluster could survive is not done: memory is only lost where all other voters have it, and follow one
-//! leader.
+//! Mistakes that no cluster survives are not made: a member loses its memory only while all other voters have all
+//! committed entries and follow one leader.
 
 use std::io;
 use std::ops::Range;
@@ -15,88 +14,88 @@ use quorate_storage::disk::{Disk as _, Faults, FaultyDisk, OpenMode};
 
 use super::super::{Event, World};
 use crate::clock::{MILLI, SECOND};
-use crate::member::boot::{Others, boot};
+use crate::member::boot::{OtherMembers, boot};
 
-/// Nobody answers.
-struct Alone;
+/// No other member answers.
+struct NoOtherMembers;
 
-impl Others for Alone {
+impl OtherMembers for NoOtherMembers {
     fn clusters(&self, _: &[String]) -> Vec<Cluster> {
         Vec::new()
     }
 }
 
-/// What is done to the files of a member that does not run.
+/// A change to the files of a member that does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tampering {
     Wipe,
-    /// The directory of another day.
-    PutBack,
-    /// The log of another day, beside the backend file of today.
-    PutBackLog,
+    /// The old copy of the directory is restored.
+    RestoreCopy,
+    /// The old copy of the log is restored, beside the present backend file.
+    RestoreLog,
     LoseLog,
-    /// A bit flips where nothing can be torn.
-    Rot,
-    /// A bit flips in a record of the log's last file.
-    RotInLog,
+    /// A bit flips in a file whose end cannot be torn.
+    FlipBit,
+    /// A bit flips in a record of the last segment.
+    FlipBitInLog,
 }
 
 const TAMPERINGS: [Tampering; 6] = [
     Tampering::Wipe,
-    Tampering::PutBack,
-    Tampering::PutBackLog,
+    Tampering::RestoreCopy,
+    Tampering::RestoreLog,
     Tampering::LoseLog,
-    Tampering::Rot,
-    Tampering::RotInLog,
+    Tampering::FlipBit,
+    Tampering::FlipBitInLog,
 ];
 
 impl World {
-    /// Does something that should not have been done.
+    /// Makes a random mistake.
     pub(super) fn make_mistake(&mut self) {
-        let at = self.draw.position(self.hosts.len());
+        let at = self.rng.position(self.hosts.len());
         if self.hosts[at].process.is_none() || self.hosts[at].exchanged_with.is_some() {
             return;
         }
-        match self.draw.below(9) {
+        match self.rng.below(9) {
             0 => self.start_twice(at),
             2 => self.exchange_directories(at),
-            1 => self.hosts[at].yesterday = Some(self.hosts[at].disk.copy()),
+            1 => self.hosts[at].old_copy = Some(self.hosts[at].disk.copy()),
             _ => {
-                let tampering = TAMPERINGS[self.draw.position(TAMPERINGS.len())];
+                let tampering = TAMPERINGS[self.rng.position(TAMPERINGS.len())];
                 self.stop_process(at);
-                if self.may_lose(at) {
+                if self.may_lose_memory(at) {
                     self.tamper(at, tampering);
                 }
-                self.queue.put(self.now + 20 * MILLI, Event::Start(at));
+                self.queue.push(self.now + 20 * MILLI, Event::Start(at));
             }
         }
     }
 
     fn start_twice(&mut self, at: usize) {
-        self.seen.note("a process is started twice");
+        self.rare_states.note("a process is started twice");
         let (disk, flags) = (self.hosts[at].disk.clone(), self.hosts[at].flags.clone());
-        let seed = self.draw.next_u64();
-        let booted = boot(&disk, &flags, &Alone, (seed, self.now));
+        let seed = self.rng.next_u64();
+        let booted = boot(&disk, &flags, &NoOtherMembers, (seed, self.now));
         if let Ok((booted, _)) = booted {
             let id = booted.id();
-            self.judge.object(|| format!("h{at}: {id:x} starts beside the one that runs"));
+            self.judge.fail(|| format!("h{at} starts a second process of {id:x}"));
         }
         self.after_step(at, Ok(()));
     }
 
-    /// Whether the memory of a member that does not run may be lost: all other voters have all that is committed, and
-    /// follow one leader in one term, so that it does not matter what this one had promised.
-    fn may_lose(&self, at: usize) -> bool {
+    /// Returns whether a stopped member may lose its memory: all other voters have all committed entries and follow one
+    /// leader in one term, so that its promises are not needed.
+    fn may_lose_memory(&self, at: usize) -> bool {
         let Some(row) = self.row_of(at).filter(|row| row.id.0 == self.hosts[at].id) else {
             return false;
         };
-        let (at_work, count) = self.voters_at_work();
+        let (running, count) = self.running_voters();
         let others = if row.is_learner { count } else { count - 1 };
-        if others < 2 || at_work.len() < others || !self.network.is_whole() {
+        if others < 2 || running.len() < others || !self.network.is_whole() {
             return false;
         }
         let processes: Vec<_> =
-            at_work.iter().filter_map(|at| self.hosts[*at].process.as_deref()).collect();
+            running.iter().filter_map(|at| self.hosts[*at].process.as_deref()).collect();
         let Some(leader) = processes.iter().find(|one| one.leadership().role == Role::Leader)
         else {
             return false;
@@ -108,7 +107,7 @@ impl World {
             let index = progress.map_or(LogIndex::ZERO, |progress| progress.match_index);
             let follows = one.leadership().term == term && one.leadership().leader == leader.id;
             follows && index >= self.judge.committed() && index >= leader.committed()
-        }) && at_work.iter().all(|at| self.hosts[*at].paused_until <= self.now)
+        }) && running.iter().all(|at| self.hosts[*at].paused_until <= self.now)
     }
 
     fn tamper(&mut self, at: usize, tampering: Tampering) {
@@ -119,43 +118,43 @@ impl World {
                 self.hosts[at].disk.wipe();
                 true
             }
-            Tampering::PutBack | Tampering::PutBackLog => self.put_back(at, tampering),
+            Tampering::RestoreCopy | Tampering::RestoreLog => self.restore_copy(at, tampering),
             Tampering::LoseLog => {
-                self.seen.note("the log's folder is lost");
+                self.rare_states.note("the log folder is lost");
                 self.hosts[at].disk.remove_dir_all(Self::dirs().wal()).is_ok()
             }
-            Tampering::Rot => self.rot(at),
-            Tampering::RotInLog => self.rot_in_log(at),
+            Tampering::FlipBit => self.flip_bit(at),
+            Tampering::FlipBitInLog => self.flip_bit_in_log(at),
         };
         if !is_done {
             return;
         }
-        self.tell(|| format!("h{at} is started again after this: {tampering:?}"));
+        self.log(|| format!("h{at}: {tampering:?}"));
         self.hosts[at].is_tampered = true;
-        self.hosts[at].forget();
+        self.hosts[at].forget_promises();
         self.judge.forget_votes(id);
         if self.one_in(2) {
-            // Nobody tells it what it was.
+            // No other member can inform it of its former state.
             self.network.isolate(at);
-            let until = self.now + 100 * MILLI + self.draw.below(SECOND);
-            self.queue.put(until, Event::Mend);
+            let until = self.now + 100 * MILLI + self.rng.below(SECOND);
+            self.queue.push(until, Event::RestoreLinks);
         }
     }
 
-    fn put_back(&mut self, at: usize, tampering: Tampering) -> bool {
+    fn restore_copy(&mut self, at: usize, tampering: Tampering) -> bool {
         let host = &mut self.hosts[at];
-        let Some(yesterday) = host.yesterday.take() else {
-            host.yesterday = Some(host.disk.copy());
+        let Some(old_copy) = host.old_copy.take() else {
+            host.old_copy = Some(host.disk.copy());
             return false;
         };
-        if tampering == Tampering::PutBack {
-            host.disk.replace_with(&yesterday);
-            self.seen.note("an old directory is put back");
+        if tampering == Tampering::RestoreCopy {
+            host.disk.replace_with(&old_copy);
+            self.rare_states.note("an old directory is restored");
             return true;
         }
         let dirs = Self::dirs();
-        let copied = copy_dir(&yesterday, &host.disk, dirs.wal());
-        self.seen.note("an old log is put back");
+        let copied = copy_dir(&old_copy, &host.disk, dirs.wal());
+        self.rare_states.note("an old log is restored");
         copied.is_ok()
     }
 
@@ -165,9 +164,9 @@ impl World {
         names.map(|name| dir.join(name)).collect()
     }
 
-    /// Flips a bit in a file with checksums that is not the log's last one: what is at the end of that may be torn
-    /// without anybody's fault, and cannot be told from it.
-    fn rot(&mut self, at: usize) -> bool {
+    /// Flips a bit in a snapshot file or in a segment that is not the last one. Damage at the end of the last segment
+    /// cannot be distinguished from a torn write.
+    fn flip_bit(&mut self, at: usize) -> bool {
         let dirs = Self::dirs();
         let mut files = self.files(at, dirs.wal(), ".wal");
         files.pop();
@@ -175,31 +174,31 @@ impl World {
         if files.is_empty() {
             return false;
         }
-        let path = &files[self.draw.position(files.len())];
+        let path = &files[self.rng.position(files.len())];
         let facts = self.hosts[at].disk.metadata(path).ok().flatten();
         let len = facts.map_or(0, |facts| facts.len).max(1);
-        self.flip_one_of(at, path, 0..len)
+        self.flip_bit_in_range(at, path, 0..len)
     }
 
-    /// Flips a bit in what a record of the log's last file says, which others follow.
-    fn rot_in_log(&mut self, at: usize) -> bool {
+    /// Flips a bit in a record of the last segment that another record follows.
+    fn flip_bit_in_log(&mut self, at: usize) -> bool {
         let Some(path) = self.files(at, Self::dirs().wal(), ".wal").pop() else { return false };
         let Ok(bytes) = read(&self.hosts[at].disk, &path) else { return false };
-        let mut said = said(&bytes);
-        said.pop();
-        if said.is_empty() {
+        let mut checksummed_ranges = checksummed_ranges(&bytes);
+        checksummed_ranges.pop();
+        if checksummed_ranges.is_empty() {
             return false;
         }
-        let range = said.swap_remove(self.draw.position(said.len()));
-        self.seen.note("a bit flips in the log");
+        let range = checksummed_ranges.swap_remove(self.rng.position(checksummed_ranges.len()));
+        self.rare_states.note("a bit flips in the log");
         self.hosts[at].is_damaged = true;
-        self.flip_one_of(at, &path, range)
+        self.flip_bit_in_range(at, &path, range)
     }
 
-    fn flip_one_of(&mut self, at: usize, path: &Path, range: Range<u64>) -> bool {
-        let offset = range.start + self.draw.below(range.end - range.start);
-        let bit = u32::try_from(self.draw.below(8)).unwrap_or(0);
-        self.tell(|| format!("h{at}: a bit of {} flips at {offset}", path.display()));
+    fn flip_bit_in_range(&mut self, at: usize, path: &Path, range: Range<u64>) -> bool {
+        let offset = range.start + self.rng.below(range.end - range.start);
+        let bit = u32::try_from(self.rng.below(8)).unwrap_or(0);
+        self.log(|| format!("h{at}: a bit of {} flips at {offset}", path.display()));
         self.hosts[at].disk.rot(path, offset, bit)
     }
 }
@@ -212,7 +211,7 @@ fn read(disk: &FaultyDisk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts a folder of one disk in the place of another's.
+/// Replaces a folder of a disk with that of another disk.
 fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
     to.remove_dir_all(dir)?;
     to.create_dir_all(dir, 0o700)?;
@@ -223,20 +222,20 @@ fn copy_dir(from: &FaultyDisk, to: &FaultyDisk, dir: &Path) -> io::Result<()> {
         file.sync_all()?;
     }
     to.sync_dir(dir)?;
-    to.sync_dir(dir.parent().expect("the log's folder lies in another"))
+    to.sync_dir(dir.parent().expect("the log folder has a parent"))
 }
 
-/// Bytes before each record: its length, and in the highest byte what it was filled up with.
+/// The bytes before each record: its length, and in the highest byte its padding.
 const LENGTH_BYTES: usize = 8;
 
-/// Bytes at a record's beginning that its checksum does not cover, with some to spare.
-const UNCOVERED: usize = 16;
+/// The bytes at the beginning of a record that its checksum does not cover, with some to spare.
+const UNCOVERED_BYTES: usize = 16;
 
-/// Where in a file of the log the checksummed parts of its records are, as far as records follow each other.
-fn said(bytes: &[u8]) -> Vec<Range<u64>> {
+/// Returns the ranges of a segment that are covered by the checksums of its records, up to the first incomplete record.
+fn checksummed_ranges(bytes: &[u8]) -> Vec<Range<u64>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while let Some(field) = bytes.get(at..at + LENGTH_BYTES) {
-        let field = i64::from_le_bytes(field.try_into().expect("it is that long"));
+        let field = i64::from_le_bytes(field.try_into().expect("the slice has 8 bytes"));
         let padding = if field < 0 { (field >> 56) & 7 } else { 0 };
         let Ok(len) = usize::try_from(field & ((1 << 56) - 1)) else { break };
         let start = at + LENGTH_BYTES;
@@ -244,8 +243,8 @@ fn said(bytes: &[u8]) -> Vec<Range<u64>> {
         if len == 0 || at > bytes.len() {
             break;
         }
-        if len > UNCOVERED {
-            ranges.push((start + UNCOVERED) as u64..(start + len) as u64);
+        if len > UNCOVERED_BYTES {
+            ranges.push((start + UNCOVERED_BYTES) as u64..(start + len) as u64);
         }
     }
     ranges
@@ -256,13 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_records_say_is_found_between_lengths_and_padding() {
+    fn checksummed_ranges_exclude_lengths_and_padding() {
         let record = |len: usize| {
             let padding = (8 - len % 8) % 8;
             let field = len as u64 | if padding == 0 { 0 } else { (0x80 | padding as u64) << 56 };
             [&field.to_le_bytes()[..], &vec![1; len], &vec![0; padding]].concat()
         };
         let bytes = [record(30), record(4), record(24), vec![0; 64]].concat();
-        assert_eq!(said(&bytes), [24..38, 80..88]);
+        assert_eq!(checksummed_ranges(&bytes), [24..38, 80..88]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which refusals to start are right.
+//! Tests of the checks of refused starts.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use quorate_state::units::MemberId;
 
 use super::super::World;
 use crate::member::Refused;
-use crate::plan::{Less, Plan};
+use crate::plan::{Plan, Reduction};
 
-/// A world in which the first of three founders was removed, and the ids of the three.
-#[expect(clippy::disallowed_methods, reason = "an instant has no other beginning")]
-fn world_without_its_first() -> (World, Vec<u64>) {
+/// Creates a world in which the first of three founders was removed, and returns the ids of the three.
+#[expect(clippy::disallowed_methods, reason = "any instant serves as the origin")]
+fn world_after_removal_of_its_first_member() -> (World, Vec<u64>) {
     let urls = [0, 1, 2].map(|at| (format!("h{at}"), super::url_of(at)));
     let founders =
         Founders::new(urls.iter().map(|(name, url)| (name.as_str(), vec![url.clone()])), "sim");
@@ -36,19 +36,19 @@ fn world_without_its_first() -> (World, Vec<u64>) {
             data,
         })
         .collect();
-    let mut world = World::new(Plan::draw(1, &Less::default()), Instant::now(), None);
+    let mut world = World::new(Plan::draw(1, &Reduction::default()), Instant::now(), None);
     world.judge.note_committed(0, &entries);
-    assert_eq!(world.judge.verdict(), None);
+    assert_eq!(world.judge.failure(), None);
     (world, ids)
 }
 
 #[test]
-fn a_member_that_was_removed_may_be_known_still_to_one_who_is_behind() {
-    let (mut world, ids) = world_without_its_first();
+fn a_removed_member_may_be_refused_because_a_peer_is_behind() {
+    let (mut world, ids) = world_after_removal_of_its_first_member();
     let published =
-        |id| Refused::Verdict(Refusal::Published { id: MemberId(id), name: String::new() });
-    world.judge_refusal(0, &published(ids[0]));
-    assert_eq!(world.judge.verdict(), None);
-    world.judge_refusal(1, &published(ids[1]));
-    assert!(world.judge.verdict().is_some_and(|wrong| wrong.contains("does not start")));
+        |id| Refused::Bootstrap(Refusal::Published { id: MemberId(id), name: String::new() });
+    world.check_refusal(0, &published(ids[0]));
+    assert_eq!(world.judge.failure(), None);
+    world.check_refusal(1, &published(ids[1]));
+    assert!(world.judge.failure().is_some_and(|failure| failure.contains("does not start")));
 }

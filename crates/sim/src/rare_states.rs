@@ -1,11 +1,11 @@
-//! Counts of the rare states that runs should reach, which show the states that no run reaches.
+//! Counts of the rare states that runs reach.
 
 use std::collections::BTreeMap;
 
-/// What runs should come to at some time.
-pub const SOMETIMES: &[&str] = &[
+/// The states that some run of a large batch should reach.
+pub const RARE_STATES: &[&str] = &[
     "a bit flips in the log",
-    "a client may not do what it asks for",
+    "a client's request is denied",
     "a client's write is acknowledged",
     "a cluster of one serves",
     "a compaction is durable",
@@ -13,65 +13,65 @@ pub const SOMETIMES: &[&str] = &[
     "a disk is full when a snapshot arrives",
     "a follower is sent a snapshot",
     "a full disk ends a process",
-    "a leader doubts that it leads",
+    "a leader confirms its leadership for a lease",
     "a leader's snapshot is installed",
     "a lease expires",
     "a lease is checkpointed",
-    "a lease is kept alive",
+    "a lease is renewed",
+    "a lease to renew does not exist",
     "a member is added",
+    "a member is defragmented",
     "a member is promoted",
     "a member is removed",
     "a member joins",
+    "a member learns that its log is lost",
     "a member refuses to start",
-    "a member that has lost its log is told so",
     "a membership change is refused by the log",
-    "a power cut strikes in a step",
     "a process is started twice",
     "a process is suspended for longer than a lease",
-    "a read is refused: compacted",
-    "a renewal finds no lease",
-    "a snapshot breaks off on its way",
+    "a read of a compacted revision is refused",
+    "a snapshot transfer is interrupted",
     "a snapshot's message names another index than its image has",
-    "a start finds a snapshot to be installed",
+    "a start installs a snapshot that arrived before",
     "a wall clock steps back",
     "a watcher is behind",
     "a watcher is cancelled by a compaction",
-    "a watcher is told of progress",
-    "a watcher's events come in fragments",
-    "a write finds the quota exceeded",
+    "a watcher receives a progress notification",
+    "a watcher's events are split into fragments",
+    "a write exceeds the quota",
     "an alarm is disarmed",
-    "an old directory is put back",
-    "an old log is put back",
+    "an old directory is restored",
+    "an old log is restored",
     "an operation has no answer",
     "an unknown process sends a snapshot",
-    "clients are asked who they are",
-    "connections are reset while the process lives",
+    "authentication is enabled",
+    "connections are reset while the process runs",
     "directories are exchanged",
     "leadership changes",
-    "space is given back",
-    "the backend file finds no room",
+    "leadership is transferred",
     "the cluster has lost its quorum for good",
     "the cluster version is lowered",
-    "the disk fails in a step",
-    "the lead is handed over",
-    "the log's folder is lost",
+    "the disk fails during a step",
+    "the log folder is lost",
+    "the network is partitioned",
+    "the power fails during a step",
+    "there is no room for the backend",
     "there is no room to preallocate the log",
     "there is room for the backend again",
-    "two changes are asked for at once",
-    "two parts of the cluster are cut apart",
+    "two membership changes are requested at once",
 ];
 
-/// How often each was come to.
+/// How often each state was reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen(BTreeMap<String, u64>);
+pub struct RareStates(BTreeMap<String, u64>);
 
-impl Seen {
+impl RareStates {
     /// Counts one occurrence.
     pub fn note(&mut self, what: &str) {
         self.add(what, 1);
     }
 
-    /// Counts this many occurrences.
+    /// Counts several occurrences.
     pub fn add(&mut self, what: &str, count: u64) {
         match self.0.get_mut(what) {
             Some(known) => *known += count,
@@ -79,18 +79,18 @@ impl Seen {
         }
     }
 
-    /// Adds the counts of another.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Self) {
         other.0.iter().for_each(|(what, count)| self.add(what, *count));
     }
 
-    /// All counts.
+    /// Returns all counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(what, count)| (what.as_str(), *count))
     }
 
-    /// The expected states that were never reached.
-    pub fn never(&self) -> impl Iterator<Item = &'static str> + use<'_> {
-        SOMETIMES.iter().copied().filter(|what| !self.0.contains_key(*what))
+    /// Returns the expected states that were never reached.
+    pub fn unreached(&self) -> impl Iterator<Item = &'static str> + use<'_> {
+        RARE_STATES.iter().copied().filter(|what| !self.0.contains_key(*what))
     }
 }

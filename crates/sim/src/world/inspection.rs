@@ -1,0 +1,45 @@
+//! The periodic inspection: it compares a member with the reference state, and finds snapshots that are not installed
+//! in time.
+
+use super::{Event, World};
+use crate::clock::{Micros, SECOND};
+
+/// The time within which a member installs a leader's snapshot while its disks and process run. Batches before the
+/// snapshot are applied in this time, and a batch without room is retried every second.
+const INSTALL_MAX: Micros = 10 * SECOND;
+
+impl World {
+    /// Compares the state of a random member with the reference state, at a random revision.
+    pub(super) fn inspect(&mut self) {
+        self.check_installs();
+        let at = self.rng.position(self.hosts.len());
+        let next = self.now + SECOND / 2 + self.rng.below(SECOND);
+        self.queue.push(next, Event::Inspect);
+        let back = i64::try_from(self.rng.below(30)).unwrap_or(0);
+        let Some(process) = self.hosts[at].process.as_deref() else { return };
+        let current = process.readers().view().current_revision();
+        self.judge.compare(at, process.readers(), (current - back).max(1));
+        self.judge.compare_state(at, process.state());
+        if process.is_at_rest() {
+            self.judge.compare_members(at, process.state(), &process.status().config);
+        }
+        self.judge.compare_hash(at, process.readers(), current);
+        self.judge.compare_hash(at, process.readers(), (current - back).max(1));
+    }
+
+    /// Checks that snapshots are installed in bounded time, also while the disk has no room for earlier batches.
+    fn check_installs(&mut self) {
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            let Some(since) = host.process.as_ref().and_then(|process| process.installing_since())
+            else {
+                continue;
+            };
+            let stalled = host.stalled_until.backend.max(host.stalled_until.log);
+            let since = since.max(host.paused_until).max(stalled);
+            if self.now > since + INSTALL_MAX {
+                self.judge.fail(|| format!("h{at} does not install a snapshot in time"));
+            }
+        }
+    }
+}
