@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use crate::sim::{PROFILE, PROGRAM};
+use crate::sim::{self, PROFILE, PROGRAM};
 use crate::workspace::{output, root, target};
 use crate::{Outcome, say};
 
@@ -142,7 +142,17 @@ fn try_plant(plant: &Plant, folder: &Path, options: &Options) -> Result<Option<F
     simulator.args(["--first", &options.first.to_string(), "--seeds", SEEDS]);
     simulator.args(["--threads", &options.threads]);
     simulator.args(options.theme.iter().flat_map(|theme| ["--theme", theme]));
-    run_until_failure(&mut simulator, options.limit)
+    run_until_found(&mut simulator, options.limit, |seed| passes_without_plant(seed, options))
+}
+
+/// Whether a seed passes in the simulator without a plant. Only then does its failure prove that the simulator finds
+/// the plant.
+fn passes_without_plant(seed: u64, options: &Options) -> Result<bool, String> {
+    let mut simulator = sim::simulator()?;
+    simulator.args(["--first", &seed.to_string(), "--seeds", "1"]);
+    simulator.args(options.theme.iter().flat_map(|theme| ["--theme", theme]));
+    let run = simulator.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    run.map(|status| status.success()).map_err(|error| format!("{PROGRAM}: {error}"))
 }
 
 fn cargo(tree: &Path, build: &Path) -> Command {
@@ -182,8 +192,12 @@ fn read_failed_test(text: &str) -> Option<String> {
     failed.find_map(|line| line.strip_prefix("test ")).map(str::to_owned)
 }
 
-/// Runs the simulator until it reports a failed seed, or the time is up.
-fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<Found>, String> {
+/// Runs the simulator until it reports the failure of a seed that passes without the plant, or the time is up.
+fn run_until_found(
+    simulator: &mut Command,
+    limit: Duration,
+    passes_without_plant: impl Fn(u64) -> Result<bool, String>,
+) -> Result<Option<Found>, String> {
     let failed = |error: std::io::Error| format!("{PROGRAM}: {error}");
     simulator.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = simulator.spawn().map_err(failed)?;
@@ -192,20 +206,31 @@ fn run_until_failure(simulator: &mut Command, limit: Duration) -> Result<Option<
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let found = lines.filter_map(|line| read_failure(&line)).next();
-        // The receiver is gone if the time is up.
-        drop(sender.send(found));
+        for failure in lines.filter_map(|line| read_failure(&line)) {
+            if sender.send(failure).is_err() {
+                // The time is up.
+                break;
+            }
+        }
     });
-    let found = receiver.recv_timeout(limit);
+    let found = loop {
+        match receiver.recv_timeout(limit.saturating_sub(start.elapsed())) {
+            Ok((seed, failure)) => match passes_without_plant(seed) {
+                Ok(true) => {
+                    break Ok(Some(Found { seed: Some(seed), failure, time: start.elapsed() }));
+                }
+                Ok(false) => say(&format!("seed {seed} also fails without the plant: {failure}")),
+                Err(why) => break Err(why),
+            },
+            Err(RecvTimeoutError::Timeout) => break Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(format!("{PROGRAM} ended early and reported no failed seed"));
+            }
+        }
+    };
     drop(process.kill());
     process.wait().map_err(failed)?;
-    match found {
-        Ok(Some((seed, failure))) => {
-            Ok(Some(Found { seed: Some(seed), failure, time: start.elapsed() }))
-        }
-        Ok(None) => Err(format!("{PROGRAM} ended early and reported no failed seed")),
-        Err(_) => Ok(None),
-    }
+    found
 }
 
 /// Parses a line that reports a failed seed.
@@ -319,11 +344,15 @@ mod tests {
             command
         };
         let long = Duration::from_secs(60);
-        let found = run_until_failure(&mut shell("echo 'seed 3 fails: x'; exec sleep 60"), long);
+        let run =
+            |script: &str, limit| run_until_found(&mut shell(script), limit, |seed| Ok(seed != 2));
+        let found = run("echo 'seed 3 fails: x'; exec sleep 60", long);
         assert_eq!(found.unwrap().unwrap().seed, Some(3));
-        let found = run_until_failure(&mut shell("exec sleep 60"), Duration::from_millis(10));
+        let found = run("echo 'seed 2 fails: x'; echo 'seed 3 fails: y'; exec sleep 60", long);
+        assert_eq!(found.unwrap().unwrap().seed, Some(3), "seed 2 proves nothing");
+        let found = run("exec sleep 60", Duration::from_millis(10));
         assert!(found.unwrap().is_none());
-        assert!(run_until_failure(&mut shell("exit 0"), long).is_err());
+        assert!(run("exit 0", long).is_err());
     }
 
     #[test]

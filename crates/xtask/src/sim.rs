@@ -31,7 +31,7 @@ pub(crate) fn run_limited() -> Outcome {
 }
 
 /// Builds the simulator.
-fn simulator() -> Result<Command, String> {
+pub(crate) fn simulator() -> Result<Command, String> {
     let package = ["build", "--profile", PROFILE, "--package", "quorate-sim", "--bin", PROGRAM];
     status(&mut cargo(&package))?;
     Ok(Command::new(target()?.join(PROFILE).join(PROGRAM)))
