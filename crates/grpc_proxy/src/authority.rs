@@ -36,12 +36,16 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Polls until the proxy ends. It pauses while the proxy has no cached answers and no owned keys.
-pub(crate) async fn keep_asking(upstream: Arc<Upstream>, kv: Kv, leasing: Option<Arc<Leasing>>) {
+pub(crate) async fn poll_authentication(
+    upstream: Arc<Upstream>,
+    kv: Kv,
+    leasing: Option<Arc<Leasing>>,
+) {
     let mut was_refused = false;
     loop {
         sleep(INTERVAL).await;
         let has_session = leasing.as_ref().is_some_and(|leasing| leasing.has_session());
-        if !has_session && kv.keeps_nothing() {
+        if !has_session && kv.is_cache_empty() {
             continue;
         }
         let is_refused = is_refused(&upstream).await;

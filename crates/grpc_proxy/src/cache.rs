@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::call::Asker;
+use crate::call::Caller;
 use crate::span::Span;
 
 /// The same limit as in etcd's proxy.
@@ -37,15 +37,15 @@ pub(crate) const ENTRY_BYTES_MAX: usize = BYTES_MAX / 16;
 
 /// The key of a cache entry: the request and the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Question {
-    pub(crate) asker: Asker,
+pub(crate) struct CacheKey {
+    pub(crate) caller: Caller,
     /// The encoded request, in its serializable form.
     pub(crate) request: Bytes,
 }
 
 /// A cached answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CachedAnswer {
     pub(crate) answer: Bytes,
     /// The member's revision when it answered.
     pub(crate) revision: i64,
@@ -53,16 +53,16 @@ pub(crate) struct Kept {
 
 #[derive(Debug)]
 struct Entry {
-    question: Question,
+    cache_key: CacheKey,
     span: Span,
     /// The past revision that the request named; 0 for the current revision.
     asked_revision: i64,
-    kept: Kept,
+    cached: CachedAnswer,
 }
 
 impl Entry {
     fn bytes(&self) -> usize {
-        self.question.request.len() + self.kept.answer.len()
+        self.cache_key.request.len() + self.cached.answer.len()
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Filling(u64);
 
 #[derive(Debug)]
 struct Pending {
-    asker: Asker,
+    caller: Caller,
     span: Span,
     is_outdated: bool,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Cache(Mutex<State>);
 struct State {
     /// Entries in the order of their last request.
     entries: BTreeMap<u64, Entry>,
-    places: HashMap<Question, u64>,
+    numbers: HashMap<CacheKey, u64>,
     /// Answers about the current revision: for single keys, and for ranges.
     of_keys: BTreeMap<Bytes, Vec<u64>>,
     of_ranges: Vec<u64>,
@@ -96,20 +96,20 @@ struct State {
 
 impl Cache {
     /// Returns the cached answer to a request.
-    pub(crate) fn get(&self, question: &Question) -> Option<Kept> {
+    pub(crate) fn get(&self, cache_key: &CacheKey) -> Option<CachedAnswer> {
         let mut state = self.0.lock();
-        let place = *state.places.get(question)?;
-        let entry = state.remove(place)?;
-        let kept = entry.kept.clone();
+        let number = *state.numbers.get(cache_key)?;
+        let entry = state.remove(number)?;
+        let cached = entry.cached.clone();
         state.insert(entry);
-        Some(kept)
+        Some(cached)
     }
 
     /// Registers a request that is sent to a member. Until it is answered, writes to its range are recorded.
-    pub(crate) fn begin(&self, span: Span, asker: Asker) -> Filling {
+    pub(crate) fn begin(&self, span: Span, caller: Caller) -> Filling {
         let mut state = self.0.lock();
         let number = state.number();
-        state.pending.insert(number, Pending { asker, span, is_outdated: false });
+        state.pending.insert(number, Pending { caller, span, is_outdated: false });
         Filling(number)
     }
 
@@ -122,19 +122,19 @@ impl Cache {
     pub(crate) fn keep(
         &self,
         filling: &Filling,
-        question: Question,
+        cache_key: CacheKey,
         asked_revision: i64,
-        kept: Kept,
+        cached: CachedAnswer,
     ) {
         let mut state = self.0.lock();
         let Some(pending) = state.pending.remove(&filling.0) else { return };
-        let entry = Entry { question, span: pending.span, asked_revision, kept };
+        let entry = Entry { cache_key, span: pending.span, asked_revision, cached };
         let is_outdated = pending.is_outdated && asked_revision == 0;
         if is_outdated || entry.bytes() > ENTRY_BYTES_MAX {
             return;
         }
-        if let Some(place) = state.places.get(&entry.question).copied() {
-            state.remove(place);
+        if let Some(number) = state.numbers.get(&entry.cache_key).copied() {
+            state.remove(number);
         }
         state.insert(entry);
         while state.entries.len() > ENTRIES_MAX || state.bytes > BYTES_MAX {
@@ -149,19 +149,19 @@ impl Cache {
         for pending in state.pending.values_mut() {
             pending.is_outdated |= pending.span.overlaps(span);
         }
-        let mut places: Vec<u64> = match span.end() {
+        let mut numbers: Vec<u64> = match span.end() {
             None => state.of_keys.get(span.key()).cloned().unwrap_or_default(),
             Some(_) => {
                 let behind = state.of_keys.range(span.key().clone()..);
                 let within = behind.take_while(|(key, _)| span.passes(key));
-                within.flat_map(|(_, places)| places.iter().copied()).collect()
+                within.flat_map(|(_, numbers)| numbers.iter().copied()).collect()
             }
         };
         let entries = &state.entries;
-        let overlaps = |place: &&u64| entries.get(place).is_some_and(|it| it.span.overlaps(span));
-        places.extend(state.of_ranges.iter().filter(overlaps));
-        for place in places {
-            state.remove(place);
+        let overlaps = |number: &&u64| entries.get(number).is_some_and(|it| it.span.overlaps(span));
+        numbers.extend(state.of_ranges.iter().filter(overlaps));
+        for number in numbers {
+            state.remove(number);
         }
     }
 
@@ -171,8 +171,8 @@ impl Cache {
         let is_gone = |entry: &Entry| (1..revision).contains(&entry.asked_revision);
         let gone: Vec<u64> =
             state.entries.iter().filter(|(_, it)| is_gone(it)).map(|it| *it.0).collect();
-        for place in gone {
-            state.remove(place);
+        for number in gone {
+            state.remove(number);
         }
     }
 
@@ -183,18 +183,18 @@ impl Cache {
 
     /// Removes the answers of the callers that `is_meant` selects. Answers to their requests that are in
     /// flight will not be cached.
-    pub(crate) fn remove_of(&self, is_meant: impl Fn(&Asker) -> bool) {
+    pub(crate) fn remove_of(&self, is_meant: impl Fn(&Caller) -> bool) {
         let mut state = self.0.lock();
         let meant: Vec<u64> = state
             .entries
             .iter()
-            .filter(|(_, entry)| is_meant(&entry.question.asker))
-            .map(|(place, _)| *place)
+            .filter(|(_, entry)| is_meant(&entry.cache_key.caller))
+            .map(|(number, _)| *number)
             .collect();
-        for place in meant {
-            state.remove(place);
+        for number in meant {
+            state.remove(number);
         }
-        state.pending.retain(|_, pending| !is_meant(&pending.asker));
+        state.pending.retain(|_, pending| !is_meant(&pending.caller));
     }
 
     /// Returns the number of answers and their bytes.
@@ -211,32 +211,32 @@ impl State {
     }
 
     fn insert(&mut self, entry: Entry) {
-        let place = self.number();
+        let number = self.number();
         self.bytes += entry.bytes();
-        self.places.insert(entry.question.clone(), place);
+        self.numbers.insert(entry.cache_key.clone(), number);
         if entry.asked_revision == 0 {
             if entry.span.is_single() {
-                self.of_keys.entry(entry.span.key().clone()).or_default().push(place);
+                self.of_keys.entry(entry.span.key().clone()).or_default().push(number);
             } else {
-                self.of_ranges.push(place);
+                self.of_ranges.push(number);
             }
         }
-        self.entries.insert(place, entry);
+        self.entries.insert(number, entry);
     }
 
-    fn remove(&mut self, place: u64) -> Option<Entry> {
-        let entry = self.entries.remove(&place)?;
+    fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&number)?;
         self.bytes -= entry.bytes();
-        self.places.remove(&entry.question);
+        self.numbers.remove(&entry.cache_key);
         if entry.span.is_single() {
-            if let Some(places) = self.of_keys.get_mut(entry.span.key()) {
-                places.retain(|other| *other != place);
-                if places.is_empty() {
+            if let Some(numbers) = self.of_keys.get_mut(entry.span.key()) {
+                numbers.retain(|other| *other != number);
+                if numbers.is_empty() {
                     self.of_keys.remove(entry.span.key());
                 }
             }
         } else {
-            self.of_ranges.retain(|other| *other != place);
+            self.of_ranges.retain(|other| *other != number);
         }
         Some(entry)
     }
@@ -250,21 +250,21 @@ mod tests {
         Span::new(&Bytes::from_static(key.as_bytes()), &Bytes::from_static(end.as_bytes()))
     }
 
-    fn question(request: impl Into<Bytes>) -> Question {
-        Question { asker: Asker::default(), request: request.into() }
+    fn cache_key(request: impl Into<Bytes>) -> CacheKey {
+        CacheKey { caller: Caller::default(), request: request.into() }
     }
 
-    fn kept(answer: impl Into<Bytes>) -> Kept {
-        Kept { answer: answer.into(), revision: 1 }
+    fn cached(answer: impl Into<Bytes>) -> CachedAnswer {
+        CachedAnswer { answer: answer.into(), revision: 1 }
     }
 
     fn begin(cache: &Cache, span: Span) -> Filling {
-        cache.begin(span, Asker::default())
+        cache.begin(span, Caller::default())
     }
 
     fn keep(cache: &Cache, name: &'static str, span: Span, asked_revision: i64) {
         let filling = begin(cache, span);
-        cache.keep(&filling, question(name), asked_revision, kept("answer"));
+        cache.keep(&filling, cache_key(name), asked_revision, cached("answer"));
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         keep(&cache, "d..f", span("d", "f"), 0);
         keep(&cache, "a at 5", span("a", ""), 5);
         cache.outdate(&span("a", ""));
-        let there = |name: &'static str| cache.get(&question(name)).is_some();
+        let there = |name: &'static str| cache.get(&cache_key(name)).is_some();
         assert!(!there("a") && !there("a..c"));
         assert!(there("b") && there("d..f") && there("a at 5"));
         cache.outdate(&span("b", "e"));
@@ -293,10 +293,10 @@ mod tests {
         let cache = Cache::default();
         let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
         cache.outdate(&span("b", ""));
-        cache.keep(&overtaken, question("a..c"), 0, kept("old"));
-        cache.keep(&other, question("x"), 0, kept("good"));
-        assert!(cache.get(&question("a..c")).is_none());
-        assert!(cache.get(&question("x")).is_some());
+        cache.keep(&overtaken, cache_key("a..c"), 0, cached("old"));
+        cache.keep(&other, cache_key("x"), 0, cached("good"));
+        assert!(cache.get(&cache_key("a..c")).is_none());
+        assert!(cache.get(&cache_key("x")).is_some());
         let given_up = begin(&cache, span("a", ""));
         cache.give_up(&given_up);
         assert!(cache.0.lock().pending.is_empty());
@@ -308,8 +308,8 @@ mod tests {
         keep(&cache, "a", span("a", ""), 0);
         let mut headers = http::HeaderMap::new();
         headers.insert("token", http::HeaderValue::from_static("t"));
-        let asker = Asker::of(&headers);
-        assert!(cache.get(&Question { asker, request: Bytes::from_static(b"a") }).is_none());
+        let caller = Caller::of(&headers);
+        assert!(cache.get(&CacheKey { caller, request: Bytes::from_static(b"a") }).is_none());
     }
 
     #[test]
@@ -318,17 +318,17 @@ mod tests {
         let mut headers = http::HeaderMap::new();
         headers.insert("token", http::HeaderValue::from_static("t"));
         let of_user =
-            |request: &'static str| Question { asker: Asker::of(&headers), ..question(request) };
+            |request: &'static str| CacheKey { caller: Caller::of(&headers), ..cache_key(request) };
         keep(&cache, "a", span("a", ""), 0);
         let filling = begin(&cache, span("a", ""));
-        cache.keep(&filling, of_user("b"), 0, kept("answer"));
+        cache.keep(&filling, of_user("b"), 0, cached("answer"));
         let (on_its_way, of_the_past) =
             (begin(&cache, span("a", "")), begin(&cache, span("a", "")));
-        cache.remove_of(Asker::is_anonymous);
-        assert!(cache.get(&question("a")).is_none());
+        cache.remove_of(Caller::is_anonymous);
+        assert!(cache.get(&cache_key("a")).is_none());
         assert!(cache.get(&of_user("b")).is_some());
-        cache.keep(&on_its_way, question("a"), 0, kept("old"));
-        cache.keep(&of_the_past, question("a at 5"), 5, kept("old"));
+        cache.keep(&on_its_way, cache_key("a"), 0, cached("old"));
+        cache.keep(&of_the_past, cache_key("a at 5"), 5, cached("old"));
         assert_eq!(cache.load().0, 1);
         cache.clear();
         assert_eq!(cache.load(), (0, 0));
@@ -342,16 +342,16 @@ mod tests {
                 let filling = begin(&cache, span("a", ""));
                 cache.keep(
                     &filling,
-                    question(format!("{bytes} {number}")),
+                    cache_key(format!("{bytes} {number}")),
                     0,
-                    kept(vec![0; bytes]),
+                    cached(vec![0; bytes]),
                 );
             }
         };
         fill(ENTRIES_MAX + 10, 1);
         assert_eq!(cache.load().0, ENTRIES_MAX);
-        assert!(cache.get(&question("1 0")).is_none());
-        assert!(cache.get(&question("1 10")).is_some());
+        assert!(cache.get(&cache_key("1 0")).is_none());
+        assert!(cache.get(&cache_key("1 10")).is_some());
         fill(40, ENTRY_BYTES_MAX - 100);
         let (count, bytes) = cache.load();
         assert!(count <= 16 && bytes <= BYTES_MAX, "{count} {bytes}");

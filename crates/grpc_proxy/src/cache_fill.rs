@@ -9,78 +9,78 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Code;
 use tonic::body::Body;
 
-use crate::cache::{Cache, ENTRY_BYTES_MAX, Filling, Kept, Question};
+use crate::cache::{Cache, CacheKey, CachedAnswer, ENTRY_BYTES_MAX, Filling};
 use crate::leasing::Latest;
 use crate::span::Span;
 
 /// A request that was sent to a member and whose answer may be cached. Dropping it without an answer ends the
 /// request in the cache.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct CacheFill {
     cache: Arc<Cache>,
     metrics: Arc<ProxyMetrics>,
     filling: Filling,
-    question: Question,
+    cache_key: CacheKey,
     asked_revision: i64,
     latest: Option<Arc<Latest>>,
 }
 
-impl Drop for Asking {
+impl Drop for CacheFill {
     fn drop(&mut self) {
         self.cache.give_up(&self.filling);
     }
 }
 
-impl Asking {
+impl CacheFill {
     pub(crate) fn begin(
         (cache, metrics): (&Arc<Cache>, &Arc<ProxyMetrics>),
         span: Span,
-        question: Question,
+        cache_key: CacheKey,
         asked_revision: i64,
         latest: Option<Arc<Latest>>,
     ) -> Self {
-        let filling = cache.begin(span, question.asker.clone());
+        let filling = cache.begin(span, cache_key.caller.clone());
         let (cache, metrics) = (Arc::clone(cache), Arc::clone(metrics));
-        Self { cache, metrics, filling, question, asked_revision, latest }
+        Self { cache, metrics, filling, cache_key, asked_revision, latest }
     }
 
     /// Caches the answer.
-    pub(crate) fn keep(&self, kept: Kept) {
-        self.cache.keep(&self.filling, self.question.clone(), self.asked_revision, kept);
-        tell_load(&self.cache, &self.metrics);
+    pub(crate) fn keep(&self, cached: CachedAnswer) {
+        self.cache.keep(&self.filling, self.cache_key.clone(), self.asked_revision, cached);
+        report_load(&self.cache, &self.metrics);
     }
 
     /// Returns a body that caches the answer once it has passed completely.
-    pub(crate) fn keep_passing(self, inner: Body) -> Body {
-        Observed::of_body(inner, Passing { held: Some(BytesMut::new()), asking: self })
+    pub(crate) fn cache_body(self, inner: Body) -> Body {
+        Observed::of_body(inner, CachingBody { held: Some(BytesMut::new()), fill: self })
     }
 }
 
 /// Sets the metrics of the cache size.
-pub(crate) fn tell_load(cache: &Cache, metrics: &ProxyMetrics) {
+pub(crate) fn report_load(cache: &Cache, metrics: &ProxyMetrics) {
     let (count, bytes) = cache.load();
     metrics.cache_keys.set_unsigned(count as u64);
     metrics.cache_bytes.set_unsigned(bytes as u64);
 }
 
 #[derive(Debug)]
-struct Passing {
+struct CachingBody {
     /// The bytes that have passed; `None` once the answer is too long to cache.
     held: Option<BytesMut>,
-    asking: Asking,
+    fill: CacheFill,
 }
 
-impl Observer for Passing {
+impl Observer for CachingBody {
     fn passed(&mut self, data: &[u8]) {
         let Some(held) = &mut self.held else { return };
         if held.len() + data.len() > ENTRY_BYTES_MAX {
             self.held = None;
         } else {
             held.extend_from_slice(data);
-            if let Some(latest) = &self.asking.latest
+            if let Some(latest) = &self.fill.latest
                 && latest.see_frame(held)
             {
-                self.asking.latest = None;
+                self.fill.latest = None;
             }
         }
     }
@@ -91,7 +91,7 @@ impl Observer for Passing {
         if !is_compressed && whole_message(&held).is_some() {
             held.advance(HEAD_BYTES);
             // The revision is needed only for answers that are decoded before they pass.
-            self.asking.keep(Kept { answer: held.freeze(), revision: 0 });
+            self.fill.keep(CachedAnswer { answer: held.freeze(), revision: 0 });
         }
     }
 }
@@ -102,23 +102,23 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::call::Asker;
+    use crate::call::Caller;
     use crate::framing::answer;
 
     async fn pass(cache: &Arc<Cache>, message: Bytes, is_outdated: bool) -> Option<Bytes> {
         let metrics = Arc::new(ProxyMetrics::new(&[]));
         let span = || Span::new(&Bytes::from_static(b"a"), &Bytes::new());
-        let question = Question { asker: Asker::default(), request: Bytes::from_static(b"?") };
-        let asking = Asking::begin((cache, &metrics), span(), question.clone(), 0, None);
-        let body = asking.keep_passing(answer(message.clone()).into_body());
+        let cache_key = CacheKey { caller: Caller::default(), request: Bytes::from_static(b"?") };
+        let fill = CacheFill::begin((cache, &metrics), span(), cache_key.clone(), 0, None);
+        let body = fill.cache_body(answer(message.clone()).into_body());
         if is_outdated {
             cache.outdate(&span());
         }
         let passed = body.collect().await.unwrap().to_bytes();
         assert_eq!(passed.slice(HEAD_BYTES..), message);
-        let kept = cache.get(&question).map(|kept| kept.answer);
+        let cached = cache.get(&cache_key).map(|cached| cached.answer);
         cache.outdate(&span());
-        kept
+        cached
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tonic::Code;
 use tonic::body::Body;
 
 /// Headers that concern the connection between client and proxy only and are not forwarded.
-const OF_THE_WAY: [&str; 11] = [
+const HOP_HEADERS: [&str; 11] = [
     "host",
     "te",
     "connection",
@@ -29,7 +29,7 @@ const OF_THE_WAY: [&str; 11] = [
 /// Returns the headers that are forwarded to members: the token, the deadline and the client's own metadata.
 pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let mut forwarded = headers.clone();
-    for name in OF_THE_WAY {
+    for name in HOP_HEADERS {
         forwarded.remove(name);
     }
     forwarded
@@ -38,13 +38,13 @@ pub(crate) fn forwarded(headers: &HeaderMap) -> HeaderMap {
 /// The identity of the caller and the options that requests must share before the proxy may merge them into
 /// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Asker {
+pub(crate) struct Caller {
     token: Option<HeaderValue>,
     authorization: Option<HeaderValue>,
     requires_leader: bool,
 }
 
-impl Asker {
+impl Caller {
     /// Reads the caller from request headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let of = |name| headers.get(name).cloned();
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn callers_are_identified_by_token_and_leader_requirement() {
         let lines = headers(&[("token", "t"), ("hasleader", "true")]);
-        let asker = Asker::of(&lines);
-        assert_eq!(asker.headers(), lines);
-        assert!(asker.requires_leader());
-        assert_ne!(asker, Asker::of(&headers(&[("token", "t")])));
+        let caller = Caller::of(&lines);
+        assert_eq!(caller.headers(), lines);
+        assert!(caller.requires_leader());
+        assert_ne!(caller, Caller::of(&headers(&[("token", "t")])));
     }
 }

@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     /// Keeps this proxy registered for as long as it runs.
-    pub(crate) async fn keep_registered(self: Arc<Self>, leases: Arc<Leases>) {
+    pub(crate) async fn stay_registered(self: Arc<Self>, leases: Arc<Leases>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {
             match self.register(&registration).await {
@@ -142,10 +142,10 @@ impl Cluster {
     }
 
     /// Polls the registrations of other proxies.
-    pub(crate) async fn keep_looking(self: Arc<Self>) {
+    pub(crate) async fn poll_proxies(self: Arc<Self>) {
         let Some(registration) = self.registration.clone() else { return };
         loop {
-            match self.look(&registration).await {
+            match self.find_proxies(&registration).await {
                 Ok(found) => *self.proxies.lock() = found,
                 Err(status) => log::debug!(
                     "failed to look for other proxies",
@@ -157,7 +157,10 @@ impl Cluster {
         }
     }
 
-    async fn look(&self, registration: &Registration) -> Result<BTreeMap<Vec<u8>, Proxy>, Status> {
+    async fn find_proxies(
+        &self,
+        registration: &Registration,
+    ) -> Result<BTreeMap<Vec<u8>, Proxy>, Status> {
         // The keys that start with the prefix and `/`. `0` is the byte after `/`.
         let mut range = RangeRequest {
             key: format!("{}/", registration.prefix).into(),
@@ -177,7 +180,7 @@ impl Cluster {
     }
 
     /// Follows the member list of the cluster and dials the client URLs in it.
-    pub(crate) async fn keep_in_step(self: Arc<Self>, interval: Duration) {
+    pub(crate) async fn sync_endpoints(self: Arc<Self>, interval: Duration) {
         loop {
             sleep(interval).await;
             let asked = MemberListRequest::default();

@@ -25,9 +25,9 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::cache::{Cache, Kept, Question};
-use crate::cache_fill::{Asking, tell_load};
-use crate::call::{Asker, forwarded};
+use crate::cache::{Cache, CacheKey, CachedAnswer};
+use crate::cache_fill::{CacheFill, report_load};
+use crate::call::{Caller, forwarded};
 use crate::framing;
 use crate::leasing::Leasing;
 use crate::namespace::Namespace;
@@ -106,7 +106,7 @@ impl Kv {
         let request: CompactionRequest = framing::decode(message.clone())?;
         let answer = self.ask(method, headers, message).await?;
         self.cache.compact(request.revision);
-        tell_load(&self.cache, &self.metrics);
+        report_load(&self.cache, &self.metrics);
         Ok(framing::answer(answer))
     }
 
@@ -143,17 +143,19 @@ impl Kv {
         request.serializable = true;
         let request_bytes: Bytes =
             if wants_present { request.encode_to_vec().into() } else { message.clone() };
-        let question = Question { asker: Asker::of(headers), request: request_bytes };
+        let cache_key = CacheKey { caller: Caller::of(headers), request: request_bytes };
         if !wants_present {
-            if let Some(kept) = self.cache.get(&question).filter(|kept| self.is_new_enough(kept)) {
-                if !question.asker.is_anonymous()
-                    && let Err(status) = self.check_right(method, headers, &request).await
+            if let Some(cached) =
+                self.cache.get(&cache_key).filter(|cached| self.is_new_enough(cached))
+            {
+                if !cache_key.caller.is_anonymous()
+                    && let Err(status) = self.check_permission(method, headers, &request).await
                 {
-                    self.cache.remove_of(|asker| *asker == question.asker);
+                    self.cache.remove_of(|caller| *caller == cache_key.caller);
                     return Err(status);
                 }
                 self.metrics.cache_hits.inc();
-                return Ok(framing::answer(kept.answer));
+                return Ok(framing::answer(cached.answer));
             }
             self.metrics.cache_misses.inc();
         }
@@ -169,18 +171,18 @@ impl Kv {
         };
         let cache = (&self.cache, &self.metrics);
         let latest = self.leasing.as_ref().map(|leasing| Arc::clone(leasing.latest()));
-        let asking = Asking::begin(cache, span, question, asked_revision, latest);
+        let fill = CacheFill::begin(cache, span, cache_key, asked_revision, latest);
         if self.namespace.is_none() && self.seen.is_none() {
             // The answer passes at the speed of its client, however long it is.
             let answer = relay::relay(&self.upstream, method, forwarded(headers), message).await?;
-            return Ok(answer.map(|body| asking.keep_passing(body)));
+            return Ok(answer.map(|body| fill.cache_body(body)));
         }
         let (answer, revision) = self.ask_range(method, headers, &message).await?;
         let answer = match &self.namespace {
             None => answer,
             Some(namespace) => stripped::<RangeResponse>(answer, |it| namespace.strip_range(it))?,
         };
-        asking.keep(Kept { answer: answer.clone(), revision });
+        fill.keep(CachedAnswer { answer: answer.clone(), revision });
         Ok(framing::answer(answer))
     }
 
@@ -210,13 +212,13 @@ impl Kv {
 
     /// Asks a member whether the client's token still permits the range, with a request whose answer is
     /// short.
-    async fn check_right(
+    async fn check_permission(
         &self,
         method: &'static Method,
         headers: &HeaderMap,
         request: &RangeRequest,
     ) -> Result<(), Status> {
-        let mut question = RangeRequest {
+        let mut check = RangeRequest {
             key: request.key.clone(),
             range_end: request.range_end.clone(),
             serializable: true,
@@ -225,30 +227,30 @@ impl Kv {
             ..RangeRequest::default()
         };
         if let Some(namespace) = &self.namespace {
-            namespace.range(&mut question)?;
+            namespace.range(&mut check)?;
         }
-        self.ask(method, headers, question.encode_to_vec().into()).await.map(drop)
+        self.ask(method, headers, check.encode_to_vec().into()).await.map(drop)
     }
 
     /// Drops all cached answers because permissions have changed.
     pub(crate) fn drop_answers(&self) {
         self.cache.clear();
-        tell_load(&self.cache, &self.metrics);
+        report_load(&self.cache, &self.metrics);
     }
 
     /// Drops the cached answers of anonymous clients, because members now refuse anonymous reads.
     pub(crate) fn drop_anonymous_answers(&self) {
-        self.cache.remove_of(Asker::is_anonymous);
-        tell_load(&self.cache, &self.metrics);
+        self.cache.remove_of(Caller::is_anonymous);
+        report_load(&self.cache, &self.metrics);
     }
 
     /// Returns whether the cache is empty.
-    pub(crate) fn keeps_nothing(&self) -> bool {
+    pub(crate) fn is_cache_empty(&self) -> bool {
         self.cache.load().0 == 0
     }
 
-    fn is_new_enough(&self, kept: &Kept) -> bool {
-        self.seen.as_ref().is_none_or(|seen| kept.revision >= seen.load(Ordering::SeqCst))
+    fn is_new_enough(&self, cached: &CachedAnswer) -> bool {
+        self.seen.as_ref().is_none_or(|seen| cached.revision >= seen.load(Ordering::SeqCst))
     }
 
     async fn write(
@@ -262,7 +264,7 @@ impl Kv {
         let writing = Writing { kv: self, spans: written(&request, true) };
         writing.outdate();
         if let Some(leasing) = &self.leasing
-            && let Some(answer) = leased(leasing, headers, &request).await?
+            && let Some(answer) = answer_by_lease(leasing, headers, &request).await?
         {
             return Ok(framing::answer(answer));
         }
@@ -288,7 +290,7 @@ impl Kv {
 }
 
 /// Returns this proxy's own answer if leasing is on and the keys are owned.
-async fn leased(
+async fn answer_by_lease(
     leasing: &Leasing,
     headers: &HeaderMap,
     request: &Request,
@@ -328,7 +330,7 @@ impl Writing<'_> {
         for span in &self.spans {
             self.kv.cache.outdate(span);
         }
-        tell_load(&self.kv.cache, &self.kv.metrics);
+        report_load(&self.kv.cache, &self.kv.metrics);
     }
 }
 

@@ -31,11 +31,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::call::Asker;
+use crate::call::Caller;
 use crate::framing::{self, Messages};
-use crate::outbox::{Letter, Outbox};
+use crate::outbox::{Outbox, OutboxMessage};
 use crate::relay::REQUEST_BYTES_MAX;
-use crate::upstream::{Upstream, told};
+use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
@@ -57,7 +57,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Leases {
     upstream: Arc<Upstream>,
     metrics: Arc<ProxyMetrics>,
-    renewers: Mutex<HashMap<Asker, Renewer>>,
+    renewers: Mutex<HashMap<Caller, Renewer>>,
 }
 
 /// The shared stream of all callers with the same identity.
@@ -79,7 +79,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn asks(&self, lease: i64) {
+    fn add_request(&self, lease: i64) {
         self.outstanding.lock().push_back((lease, None));
     }
 
@@ -89,7 +89,7 @@ impl Client {
 
     /// Records the answer to one request for the lease. The client gets answers in the order of its requests,
     /// as from a member.
-    fn answered(&self, lease: i64, message: &Bytes) {
+    fn record_answer(&self, lease: i64, message: &Bytes) {
         let mut outstanding = self.outstanding.lock();
         let mut waiting =
             outstanding.iter_mut().filter(|(of, answer)| *of == lease && answer.is_none());
@@ -99,7 +99,7 @@ impl Client {
         while let Some((_, Some(_))) = outstanding.front()
             && let Some((_, Some(answer))) = outstanding.pop_front()
         {
-            self.outbox.put(Letter::of(answer));
+            self.outbox.put(OutboxMessage::of(answer));
         }
         drop(outstanding);
         self.outbox.wake();
@@ -115,13 +115,13 @@ impl Leases {
     pub(crate) fn serve(self: &Arc<Self>, headers: &HeaderMap, body: Body) -> Response<Body> {
         let client = Arc::new(Client::default());
         let requests = framing::requests(headers, body, REQUEST_BYTES_MAX);
-        let asker = Asker::of(headers);
-        let serving = Arc::clone(self).run(Arc::clone(&client), asker, requests);
+        let caller = Caller::of(headers);
+        let serving = Arc::clone(self).run(Arc::clone(&client), caller, requests);
         let task = tokio::spawn(serving);
         ending::answer(Body::new(client.outbox.body(task.abort_handle())))
     }
 
-    async fn run(self: Arc<Self>, client: Arc<Client>, asker: Asker, mut requests: Messages) {
+    async fn run(self: Arc<Self>, client: Arc<Client>, caller: Caller, mut requests: Messages) {
         let mut is_open = true;
         loop {
             let outstanding = client.outstanding();
@@ -133,7 +133,7 @@ impl Leases {
                 () = client.outbox.woken() => {}
                 request = requests.message(), if may_read => match request {
                     Ok(Some(request)) => match framing::decode::<LeaseKeepAliveRequest>(request) {
-                        Ok(request) => self.renew(&asker, request.id, &client),
+                        Ok(request) => self.renew(&caller, request.id, &client),
                         Err(status) => return client.outbox.end(status),
                     },
                     Ok(None) => is_open = false,
@@ -146,7 +146,7 @@ impl Leases {
     /// Tries to renew a lease of this proxy itself.
     pub(crate) async fn renew_own(self: &Arc<Self>, lease: i64) {
         let client = Arc::new(Client::default());
-        self.renew(&Asker::default(), lease, &client);
+        self.renew(&Caller::default(), lease, &client);
         let answered = async {
             while client.outstanding() > 0 {
                 client.outbox.woken().await;
@@ -157,15 +157,15 @@ impl Leases {
     }
 
     /// Renews a lease for a client, or joins a keep-alive of the lease that is in flight.
-    fn renew(self: &Arc<Self>, asker: &Asker, lease: i64, client: &Arc<Client>) {
-        client.asks(lease);
+    fn renew(self: &Arc<Self>, caller: &Caller, lease: i64, client: &Arc<Client>) {
+        client.add_request(lease);
         let mut renewers = self.renewers.lock();
-        if !renewers.contains_key(asker) {
+        if !renewers.contains_key(caller) {
             let renewer = Renewer::default();
-            tokio::spawn(Arc::clone(self).keep_renewing(asker.clone(), Arc::clone(&renewer.wake)));
-            renewers.insert(asker.clone(), renewer);
+            tokio::spawn(Arc::clone(self).keep_renewing(caller.clone(), Arc::clone(&renewer.wake)));
+            renewers.insert(caller.clone(), renewer);
         }
-        let Some(renewer) = renewers.get_mut(asker) else { return };
+        let Some(renewer) = renewers.get_mut(caller) else { return };
         let waiting = renewer.waiting.entry(lease).or_default();
         // Drop clients that have disconnected.
         waiting.retain(|other| !other.outbox.is_closed());
@@ -179,38 +179,38 @@ impl Leases {
     }
 
     /// The task of a shared stream. It ends when the stream has been idle.
-    async fn keep_renewing(self: Arc<Self>, asker: Asker, wake: Arc<Notify>) {
+    async fn keep_renewing(self: Arc<Self>, caller: Caller, wake: Arc<Notify>) {
         let mut pause = PAUSE;
         loop {
             let (frames, receiver) = mpsc::channel(AHEAD);
             let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
             let mut has_answered = false;
             let reading = async {
-                let answer = self.upstream.open(PATH, &asker.headers(), body).await?;
+                let answer = self.upstream.open(PATH, &caller.headers(), body).await?;
                 let messages = framing::replies(answer, self.upstream.limits.receive_bytes)?;
-                self.read(&asker, messages, &mut has_answered).await
+                self.read(&caller, messages, &mut has_answered).await
             };
             let ended = tokio::select! {
                 ended = reading => ended,
-                () = self.write(&asker, &wake, &frames) => return,
+                () = self.write(&caller, &wake, &frames) => return,
             };
             match ended {
                 Ok(()) => {}
-                Err(status) if is_passing(&status, asker.requires_leader()) => {}
-                Err(status) => return self.fail(&asker, &status),
+                Err(status) if is_retryable(&status, caller.requires_leader()) => {}
+                Err(status) => return self.fail(&caller, &status),
             }
             pause = if has_answered { PAUSE } else { (pause * 2).min(PAUSE_MAX) };
             sleep(pause).await;
-            if self.retire(&asker) {
+            if self.retire(&caller) {
                 return;
             }
-            self.send_again(&asker);
+            self.send_again(&caller);
         }
     }
 
     /// Marks all unanswered keep-alives to be sent again on the next stream.
-    fn send_again(&self, asker: &Asker) {
-        if let Some(renewer) = self.renewers.lock().get_mut(asker) {
+    fn send_again(&self, caller: &Caller) {
+        if let Some(renewer) = self.renewers.lock().get_mut(caller) {
             renewer.waiting.retain(|_, clients| {
                 clients.retain(|client| !client.outbox.is_closed());
                 !clients.is_empty()
@@ -223,19 +223,19 @@ impl Leases {
     /// Sends queued keep-alives until the stream has been idle.
     async fn write(
         &self,
-        asker: &Asker,
+        caller: &Caller,
         wake: &Notify,
         frames: &mpsc::Sender<Result<Frame<Bytes>, Status>>,
     ) {
         loop {
-            if tokio::time::timeout(IDLE_MAX, wake.notified()).await.is_err() && self.retire(asker)
+            if tokio::time::timeout(IDLE_MAX, wake.notified()).await.is_err() && self.retire(caller)
             {
                 return;
             }
             loop {
                 let next = {
                     let mut renewers = self.renewers.lock();
-                    renewers.get_mut(asker).and_then(|renewer| renewer.unsent.pop_front())
+                    renewers.get_mut(caller).and_then(|renewer| renewer.unsent.pop_front())
                 };
                 let Some(id) = next else { break };
                 let request = framed(&LeaseKeepAliveRequest { id });
@@ -249,38 +249,38 @@ impl Leases {
 
     async fn read(
         &self,
-        asker: &Asker,
+        caller: &Caller,
         mut messages: Messages,
         has_answered: &mut bool,
     ) -> Result<(), Status> {
-        while let Some(message) = messages.message().await.map_err(told)? {
+        while let Some(message) = messages.message().await.map_err(receive_error)? {
             *has_answered = true;
             let response: LeaseKeepAliveResponse = framing::decode(message.clone())?;
             let waiting = {
                 let mut renewers = self.renewers.lock();
-                let renewer = renewers.get_mut(asker);
+                let renewer = renewers.get_mut(caller);
                 renewer.and_then(|renewer| renewer.waiting.remove(&response.id))
             };
             for client in waiting.unwrap_or_default() {
-                client.answered(response.id, &message);
+                client.record_answer(response.id, &message);
             }
         }
         Ok(())
     }
 
     /// Removes a shared stream that has no waiting clients.
-    fn retire(&self, asker: &Asker) -> bool {
+    fn retire(&self, caller: &Caller) -> bool {
         let mut renewers = self.renewers.lock();
-        let is_idle = renewers.get(asker).is_none_or(|renewer| renewer.waiting.is_empty());
+        let is_idle = renewers.get(caller).is_none_or(|renewer| renewer.waiting.is_empty());
         if is_idle {
-            renewers.remove(asker);
+            renewers.remove(caller);
         }
         is_idle
     }
 
     /// Ends the streams of all waiting clients with this status.
-    fn fail(&self, asker: &Asker, status: &Status) {
-        let renewer = self.renewers.lock().remove(asker);
+    fn fail(&self, caller: &Caller, status: &Status) {
+        let renewer = self.renewers.lock().remove(caller);
         for client in renewer.into_iter().flat_map(|it| it.waiting.into_values()).flatten() {
             client.outbox.end(status.clone());
         }
@@ -288,7 +288,7 @@ impl Leases {
 }
 
 /// Returns whether another member, or the same member later, may answer.
-fn is_passing(status: &Status, requires_leader: bool) -> bool {
+fn is_retryable(status: &Status, requires_leader: bool) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
     status.code() == Code::Unavailable && !(requires_leader && has_no_leader)
 }
@@ -301,14 +301,14 @@ mod tests {
     fn a_client_is_answered_in_the_order_of_its_requests() {
         let client = Client::default();
         for lease in [5, 6, 5] {
-            client.asks(lease);
+            client.add_request(lease);
         }
         assert_eq!(client.outstanding(), 3);
         // The member received one keep-alive for both requests of the first lease.
-        client.answered(5, &Bytes::from_static(b"five"));
-        client.answered(5, &Bytes::from_static(b"five"));
+        client.record_answer(5, &Bytes::from_static(b"five"));
+        client.record_answer(5, &Bytes::from_static(b"five"));
         assert_eq!(client.outstanding(), 2, "the last waits for the second");
-        client.answered(6, &Bytes::from_static(b"six"));
+        client.record_answer(6, &Bytes::from_static(b"six"));
         assert_eq!(client.outstanding(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! `--experimental-enable-grpc-logging`: logs every message of every call in JSON.
 //!
-//! Messages with passwords or tokens, compressed messages and messages over [`SHOWN_BYTES_MAX`] are logged by
+//! Messages with passwords or tokens, compressed messages and messages over [`LOGGED_BYTES_MAX`] are logged by
 //! their length only.
 
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use quorate_telemetry::log;
 use tonic::body::Body;
 
 /// The longest message that is logged in full. It is buffered until it is complete.
-const SHOWN_BYTES_MAX: usize = 1 << 20;
+const LOGGED_BYTES_MAX: usize = 1 << 20;
 
 /// Methods whose messages contain passwords or tokens.
-const SECRET: [&str; 3] = ["Authenticate", "UserAdd", "UserChangePassword"];
+const SECRET_METHODS: [&str; 3] = ["Authenticate", "UserAdd", "UserChangePassword"];
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,17 @@ pub(crate) enum Side {
 
 /// A call whose messages are logged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct LoggedCall {
     pub(crate) service: &'static str,
     pub(crate) method: &'static str,
     pub(crate) from: Option<SocketAddr>,
 }
 
-impl Shown {
+impl LoggedCall {
     /// Returns a body whose messages are logged as they pass.
     pub(crate) fn body(self, side: Side, inner: Body) -> Body {
         let held = BytesMut::new();
-        Observed::of_body(inner, Shower { call: self, side, held, passed_over: 0 })
+        Observed::of_body(inner, BodyLogger { call: self, side, held, passed_over: 0 })
     }
 
     fn show(&self, side: Side, message: Option<&[u8]>, length: usize) {
@@ -63,7 +63,7 @@ impl Shown {
     }
 
     fn json(&self, side: Side, message: &[u8]) -> Option<String> {
-        if SECRET.contains(&self.method) {
+        if SECRET_METHODS.contains(&self.method) {
             return None;
         }
         let conversion = Conversion::of(self.service, self.method)?;
@@ -77,8 +77,8 @@ impl Shown {
 }
 
 #[derive(Debug)]
-struct Shower {
-    call: Shown,
+struct BodyLogger {
+    call: LoggedCall,
     side: Side,
     /// The incomplete message, with its gRPC prefix.
     held: BytesMut,
@@ -86,7 +86,7 @@ struct Shower {
     passed_over: usize,
 }
 
-impl Shower {
+impl BodyLogger {
     fn pass(&mut self, mut bytes: &[u8]) {
         loop {
             let skipped = self.passed_over.min(bytes.len());
@@ -97,7 +97,7 @@ impl Shower {
             bytes.advance(missing);
             let Some(head) = self.held.first_chunk::<HEAD_BYTES>() else { return };
             let length = message_len(head);
-            if head[0] != 0 || length > SHOWN_BYTES_MAX {
+            if head[0] != 0 || length > LOGGED_BYTES_MAX {
                 self.call.show(self.side, None, length);
                 self.held.clear();
                 self.passed_over = length;
@@ -115,7 +115,7 @@ impl Shower {
     }
 }
 
-impl Observer for Shower {
+impl Observer for BodyLogger {
     fn passed(&mut self, data: &[u8]) {
         self.pass(data);
     }
@@ -128,9 +128,9 @@ mod tests {
     use super::*;
     use quorate_grpc::framing::framed;
 
-    fn shower(method: &'static str) -> Shower {
-        let call = Shown { service: "etcdserverpb.KV", method, from: None };
-        Shower { call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
+    fn shower(method: &'static str) -> BodyLogger {
+        let call = LoggedCall { service: "etcdserverpb.KV", method, from: None };
+        BodyLogger { call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let message = framed(&put).slice(HEAD_BYTES..);
         assert_eq!(call.json(Side::Request, &message).as_deref(), Some("{\"key\":\"aw==\"}"));
         let service = "etcdserverpb.Auth";
-        let call = Shown { service, method: "Authenticate", from: None };
+        let call = LoggedCall { service, method: "Authenticate", from: None };
         let request = AuthenticateRequest { name: "n".into(), password: "p".into() };
         assert_eq!(call.json(Side::Request, &framed(&request).slice(HEAD_BYTES..)), None);
     }

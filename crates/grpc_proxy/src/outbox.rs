@@ -38,13 +38,13 @@ const ENTRY_BYTES: usize = 64;
 
 /// A message: fields for this client only, and shared fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct OutboxMessage {
     /// Field 2 of a `WatchResponse`; 0 if there is none.
     pub(crate) watch_id: i64,
     pub(crate) shared: Bytes,
 }
 
-impl Letter {
+impl OutboxMessage {
     /// A message that all clients receive unchanged.
     pub(crate) const fn of(shared: Bytes) -> Self {
         Self { watch_id: 0, shared }
@@ -79,7 +79,7 @@ pub(crate) struct Outbox {
 
 #[derive(Debug, Default)]
 struct State {
-    queue: VecDeque<Letter>,
+    queue: VecDeque<OutboxMessage>,
     bytes: usize,
     end: Option<Status>,
     is_closed: bool,
@@ -88,14 +88,14 @@ struct State {
 
 impl Outbox {
     /// Adds a message even if the outbox is full.
-    pub(crate) fn put(&self, letter: Letter) {
+    pub(crate) fn put(&self, message: OutboxMessage) {
         let waker = {
             let mut state = self.state.lock();
             if state.is_closed || state.end.is_some() {
                 return;
             }
-            state.bytes += letter.bytes();
-            state.queue.push_back(letter);
+            state.bytes += message.bytes();
+            state.queue.push_back(message);
             state.waker.take()
         };
         if let Some(waker) = waker {
@@ -104,12 +104,12 @@ impl Outbox {
     }
 
     /// Adds a message unless the outbox is full. Returns whether it was added.
-    pub(crate) fn offer(&self, letter: Letter) -> bool {
-        let has_room = !self.is_full();
-        if has_room {
-            self.put(letter);
+    pub(crate) fn offer(&self, message: OutboxMessage) -> bool {
+        let has_space = !self.is_full();
+        if has_space {
+            self.put(message);
         }
-        has_room
+        has_space
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -188,15 +188,15 @@ impl HttpBody for OutboxBody {
         let mut state = outbox.state.lock();
         let was_full = state.bytes >= BYTES_MAX / 2;
         while chunk.len() < CHUNK_BYTES
-            && let Some(letter) = state.queue.pop_front()
+            && let Some(message) = state.queue.pop_front()
         {
-            state.bytes -= letter.bytes();
-            letter.begin(&mut chunk);
-            if letter.shared.len() > COPIED_BYTES_MAX {
-                long = Some(letter.shared);
+            state.bytes -= message.bytes();
+            message.begin(&mut chunk);
+            if message.shared.len() > COPIED_BYTES_MAX {
+                long = Some(message.shared);
                 break;
             }
-            chunk.put_slice(&letter.shared);
+            chunk.put_slice(&message.shared);
         }
         if was_full && state.bytes < BYTES_MAX / 2 {
             outbox.woken.notify_one();
@@ -235,7 +235,7 @@ mod tests {
             WatchResponse { cancel_reason: "x".repeat(20_000), ..WatchResponse::default() };
         let bytes: Bytes = shared.encode_to_vec().into();
         for watch_id in [0, 7, -1, 300] {
-            outbox.put(Letter { watch_id, shared: bytes.clone() });
+            outbox.put(OutboxMessage { watch_id, shared: bytes.clone() });
         }
         outbox.end(Status::unavailable("gone"));
         let collected = body(&outbox).collect().await.unwrap();
@@ -255,9 +255,9 @@ mod tests {
     async fn a_client_that_does_not_read_gets_no_more_than_the_bound() {
         let outbox = Arc::new(Outbox::default());
         let mut body = body(&outbox);
-        let letter = || Letter::of(vec![0; 100 << 10].into());
+        let message = || OutboxMessage::of(vec![0; 100 << 10].into());
         let mut taken = 0;
-        while outbox.offer(letter()) {
+        while outbox.offer(message()) {
             taken += 1;
         }
         assert_eq!(taken, 41);
@@ -265,10 +265,10 @@ mod tests {
             body.frame().await.unwrap().unwrap();
         }
         outbox.woken().await;
-        assert!(outbox.offer(letter()));
+        assert!(outbox.offer(message()));
         drop(body);
         assert!(outbox.is_closed());
-        outbox.put(letter());
+        outbox.put(message());
         assert_eq!(outbox.state.lock().bytes, 0);
     }
 }

@@ -23,7 +23,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::framing::{self, Messages};
-use crate::upstream::{Asked, Upstream, broken, told};
+use crate::upstream::{MemberRequest, Upstream, receive_error, transport_error};
 
 /// The longest request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
@@ -50,13 +50,13 @@ pub(crate) async fn relay(
     headers: HeaderMap,
     message: Bytes,
 ) -> Result<Response<Body>, Status> {
-    let answer = answered(upstream, method, headers, message).await?;
+    let answer = send(upstream, method, headers, message).await?;
     if upstream.limits.receive_bytes < UNLIMITED_BYTES {
         let messages = framing::replies(answer, upstream.limits.receive_bytes)?;
-        return Ok(ending::answer(Body::new(Weighed { messages, has_ended: false })));
+        return Ok(ending::answer(Body::new(LimitedBody { messages, has_ended: false })));
     }
     let (head, body) = answer.into_parts();
-    let mut answer = Response::from_parts(head, Body::new(Passed(body)));
+    let mut answer = Response::from_parts(head, Body::new(RelayedBody(body)));
     answer.headers_mut().remove(http::header::DATE);
     Ok(answer)
 }
@@ -68,30 +68,31 @@ pub(crate) async fn ask(
     headers: HeaderMap,
     message: Bytes,
 ) -> Result<Bytes, Status> {
-    let answer = answered(upstream, method, headers, message).await?;
+    let answer = send(upstream, method, headers, message).await?;
     let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
-    let message = messages.message().await.map_err(told)?;
+    let message = messages.message().await.map_err(receive_error)?;
     let message = message.ok_or_else(|| Status::internal("grpc: the answer has no message"))?;
     // The answer is valid only if its trailers say so.
-    messages.trailers().await.map_err(told)?;
+    messages.trailers().await.map_err(receive_error)?;
     Ok(message)
 }
 
-async fn answered(
+async fn send(
     upstream: &Upstream,
     method: &'static Method,
     headers: HeaderMap,
     message: Bytes,
 ) -> Result<Response<Incoming>, Status> {
-    let asked = Asked { path: method.path, headers, message, only_reads: method.only_reads };
+    let asked =
+        MemberRequest { path: method.path, headers, message, only_reads: method.only_reads };
     upstream.ask(&asked).await
 }
 
 /// The body of a member's answer, passed to a client.
 #[derive(Debug)]
-struct Passed(Incoming);
+struct RelayedBody(Incoming);
 
-impl HttpBody for Passed {
+impl HttpBody for RelayedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -102,7 +103,7 @@ impl HttpBody for Passed {
         match Pin::new(&mut self.0).poll_frame(cx) {
             Poll::Ready(Some(Err(error))) => {
                 // The client gets the status that a member would send when it ends the stream.
-                Poll::Ready(Some(trailers(&broken(&error))))
+                Poll::Ready(Some(trailers(&transport_error(&error))))
             }
             Poll::Ready(Some(Ok(frame))) => Poll::Ready(Some(Ok(frame))),
             Poll::Ready(None) => Poll::Ready(None),
@@ -121,19 +122,19 @@ impl HttpBody for Passed {
 
 /// The body of a member's answer, with a limit on the size of its messages.
 #[derive(Debug)]
-struct Weighed {
+struct LimitedBody {
     messages: Messages,
     has_ended: bool,
 }
 
-impl Weighed {
+impl LimitedBody {
     fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         self.has_ended = true;
         Poll::Ready(Some(trailers(status)))
     }
 }
 
-impl HttpBody for Weighed {
+impl HttpBody for LimitedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -147,7 +148,7 @@ impl HttpBody for Weighed {
         match Pin::new(&mut self.messages).poll_next(cx) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => self.end(&Status::ok("")),
-            Poll::Ready(Some(Err(status))) => self.end(&told(status)),
+            Poll::Ready(Some(Err(status))) => self.end(&receive_error(status)),
             Poll::Ready(Some(Ok(message))) => {
                 Poll::Ready(Some(Ok(Frame::data(with_head(&message)))))
             }

@@ -28,7 +28,7 @@ use crate::framing;
 use crate::kv::Kv;
 use crate::lease::Leases;
 use crate::leasing::Leasing;
-use crate::message_log::{Shown, Side};
+use crate::message_log::{LoggedCall, Side};
 use crate::namespace::Namespace;
 use crate::relay::{self, REQUEST_BYTES_MAX};
 use crate::span::Span;
@@ -109,7 +109,7 @@ impl Services {
         let service = &OF_ETCD[call.service];
         let method = &service.methods[call.method];
         let (head, body) = request.into_parts();
-        let shown = self.logs_messages.then_some(Shown {
+        let shown = self.logs_messages.then_some(LoggedCall {
             service: service.name,
             method: method.name,
             from: ends.remote,
@@ -181,12 +181,12 @@ impl Services {
             ("etcdserverpb.Auth", "AuthEnable") => {
                 if let Some(leasing) = &self.leasing {
                     // The leasing session ends while members still accept anonymous requests.
-                    leasing.leave().await;
+                    leasing.release_all().await;
                 }
                 let answer = self.relay(method, headers, message).await;
                 self.kv.drop_answers();
                 if let Some(leasing) = &self.leasing {
-                    leasing.look_again();
+                    leasing.restart_session();
                 }
                 answer
             }
@@ -220,7 +220,7 @@ impl Services {
         let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
         let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
         let below = Span::below(&[name, b"/"].concat().into());
-        let _way = leasing.make_way(headers, below).await;
+        let _reservation = leasing.reserve(headers, below).await;
         let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
         Ok(framing::answer(answer))
     }

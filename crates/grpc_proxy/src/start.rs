@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let leave = move || {
         if let Some(leasing) = leasing {
             // Other proxies that wait for this proxy's keys need not wait for the TTL.
-            runtime.block_on(leasing.leave());
+            runtime.block_on(leasing.release_all());
         }
         log::flush();
     };
@@ -172,18 +172,18 @@ fn counted_methods() -> Vec<GrpcService> {
 /// Starts the background tasks.
 fn begin_duties(options: &Options, services: &Arc<Services>, runtime: &Handle) {
     let cluster = || Arc::clone(&services.cluster);
-    runtime.spawn(cluster().keep_registered(Arc::clone(&services.leases)));
-    runtime.spawn(cluster().keep_looking());
+    runtime.spawn(cluster().stay_registered(Arc::clone(&services.leases)));
+    runtime.spawn(cluster().poll_proxies());
     if let Some(leasing) = &services.leasing {
-        runtime.spawn(Arc::clone(leasing).keep());
+        runtime.spawn(Arc::clone(leasing).run_sessions());
     }
-    runtime.spawn(authority::keep_asking(
+    runtime.spawn(authority::poll_authentication(
         Arc::clone(&services.upstream),
         services.kv.clone(),
         services.leasing.clone(),
     ));
     if !options.sync_interval.is_zero() {
-        runtime.spawn(cluster().keep_in_step(options.sync_interval));
+        runtime.spawn(cluster().sync_endpoints(options.sync_interval));
     }
 }
 

@@ -114,7 +114,7 @@ impl Drop for Link {
 
 /// A request to a member: the method, the headers and one message.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct MemberRequest {
     pub(crate) path: &'static str,
     pub(crate) headers: HeaderMap,
     pub(crate) message: Bytes,
@@ -165,7 +165,7 @@ impl Upstream {
                 {
                     let dialed = dial(&connector, keep_alive).await;
                     let Some(link) = keeping.upgrade() else { return };
-                    let connection = link.dialed(dialed, &mut pause);
+                    let connection = link.record_dial(dialed, &mut pause);
                     drop(link);
                     changes.send_modify(|count| *count = count.wrapping_add(1));
                     match connection {
@@ -235,15 +235,15 @@ impl Upstream {
             let now = failures();
             if now.iter().all(|(text, count)| before.get(text).is_none_or(|before| count > before))
             {
-                return Err(self.nobody());
+                return Err(self.no_endpoint());
             }
             if changes.changed().await.is_err() {
-                return Err(self.nobody());
+                return Err(self.no_endpoint());
             }
         }
     }
 
-    fn nobody(&self) -> Status {
+    fn no_endpoint(&self) -> Status {
         let links = self.links.read();
         let reason =
             links.iter().map(|link| link.state.lock().reason.clone()).find(|it| !it.is_empty());
@@ -251,7 +251,7 @@ impl Upstream {
     }
 
     /// Sends a request to a member. Returns its answer as soon as the headers have arrived.
-    pub(crate) async fn ask(&self, asked: &Asked) -> Result<Response<Incoming>, Status> {
+    pub(crate) async fn ask(&self, asked: &MemberRequest) -> Result<Response<Incoming>, Status> {
         let limit = self.limits.send_bytes;
         let length = asked.message.len();
         if length > limit {
@@ -302,7 +302,7 @@ impl Upstream {
         own.insert(http::header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         connection.try_send_request(request).await.map_err(|mut error| {
             let may_have_arrived = error.take_message().is_none();
-            Failed { status: broken(&error.into_error()), may_have_arrived }
+            Failed { status: transport_error(&error.into_error()), may_have_arrived }
         })
     }
 }
@@ -317,7 +317,11 @@ struct Failed {
 
 impl Link {
     /// Records the result of a dial. The caller must drive the returned connection.
-    fn dialed(&self, dialed: Result<Dialed, String>, pause: &mut Duration) -> Option<Driven> {
+    fn record_dial(
+        &self,
+        dialed: Result<DialedConnection, String>,
+        pause: &mut Duration,
+    ) -> Option<Http2Connection> {
         let mut state = self.state.lock();
         match dialed {
             Ok((sender, driven)) => {
@@ -345,14 +349,17 @@ impl Link {
     }
 }
 
-type Driven = hyper::client::conn::http2::Connection<
+type Http2Connection = hyper::client::conn::http2::Connection<
     TokioIo<quorate_tls::ChannelStream>,
     Body,
     TokioExecutor,
 >;
-type Dialed = (SendRequest<Body>, Driven);
+type DialedConnection = (SendRequest<Body>, Http2Connection);
 
-async fn dial(connector: &ChannelConnector, keep_alive: KeepAlive) -> Result<Dialed, String> {
+async fn dial(
+    connector: &ChannelConnector,
+    keep_alive: KeepAlive,
+) -> Result<DialedConnection, String> {
     let dialing = async {
         let stream = connector.connect().await.map_err(|error| {
             let place = format!("tcp {}", Target::shown(connector.place()));
@@ -381,7 +388,7 @@ async fn dial(connector: &ChannelConnector, keep_alive: KeepAlive) -> Result<Dia
 }
 
 /// Returns the status for a transport error.
-pub(crate) fn broken(error: &hyper::Error) -> Status {
+pub(crate) fn transport_error(error: &hyper::Error) -> Status {
     Status::unavailable(format!("error reading from server: {}", innermost(error)))
 }
 
@@ -394,7 +401,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Rewrites a status of the gRPC library for a transport error in grpc-go's words.
-pub(crate) fn told(status: Status) -> Status {
+pub(crate) fn receive_error(status: Status) -> Status {
     match (status.source(), status.code()) {
         (Some(error), Code::Unknown | Code::Cancelled | Code::Internal) => {
             Status::unavailable(format!("error reading from server: {}", innermost(error)))

@@ -67,8 +67,9 @@ fn shown(request: &RangeRequest, record: &KeyValue) -> Option<KeyValue> {
 /// Returns whether a transaction only reads single records at the current revision.
 pub(super) fn only_reads_records(request: &TxnRequest) -> bool {
     let is_plain = |RequestOp { request }: &RequestOp| matches!(request, Some(Request::RequestRange(range)) if is_of_one_record(range));
-    let asks = !request.compare.is_empty() || !request.success.is_empty();
-    asks && request.compare.iter().all(|it| !it.key.is_empty() && it.range_end.is_empty())
+    let has_operations = !request.compare.is_empty() || !request.success.is_empty();
+    has_operations
+        && request.compare.iter().all(|it| !it.key.is_empty() && it.range_end.is_empty())
         && request.success.iter().chain(&request.failure).all(is_plain)
 }
 

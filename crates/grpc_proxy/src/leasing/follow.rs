@@ -27,7 +27,7 @@ use super::Leasing;
 use super::guard::leasing_key;
 use super::members::Store;
 use crate::framing;
-use crate::upstream::told;
+use crate::upstream::receive_error;
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
@@ -42,13 +42,13 @@ pub(super) enum Ended {
 
 /// The check that the watch is alive: the member is asked for progress and must answer.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct WatchHealth {
     /// Whether a response has arrived since the last check.
-    pub(super) has_heard: AtomicBool,
+    pub(super) has_response: AtomicBool,
     /// Triggers a progress request to the member.
-    pub(super) asks: Notify,
+    pub(super) progress_requested: Notify,
     /// The member did not answer: the watch must be opened again.
-    pub(super) is_deaf: Notify,
+    pub(super) is_silent: Notify,
 }
 
 /// The position of a watch.
@@ -65,7 +65,7 @@ impl Leasing {
     pub(super) async fn follow(
         &self,
         following: &mut Following,
-        ear: &Ear,
+        health: &WatchHealth,
     ) -> Result<Ended, Status> {
         let (frames, receiver) = mpsc::channel(4);
         let body = Body::new(StreamBody::new(ReceiverStream::new(receiver)));
@@ -78,15 +78,15 @@ impl Leasing {
         let mut messages = framing::replies(answer, upstream.limits.receive_bytes)?;
         loop {
             let message = tokio::select! {
-                message = messages.message() => message.map_err(told)?,
-                () = ear.asks.notified() => {
+                message = messages.message() => message.map_err(receive_error)?,
+                () = health.progress_requested.notified() => {
                     send(&frames, RequestUnion::ProgressRequest(WatchProgressRequest {}));
                     continue;
                 }
             };
             let Some(message) = message else { return Ok(Ended::Lost) };
             let response: WatchResponse = framing::decode(message)?;
-            ear.has_heard.store(true, Ordering::Relaxed);
+            health.has_response.store(true, Ordering::Relaxed);
             if response.canceled {
                 let is_gone = response.compact_revision > 0;
                 return Ok(if is_gone { Ended::Missed } else { Ended::Lost });
@@ -96,9 +96,9 @@ impl Leasing {
                 if let Some(namespace) = &self.members.namespace {
                     namespace.strip_event(&mut event);
                 }
-                self.tell(&event, following);
+                self.handle_event(&event, following);
             }
-            self.tell_load();
+            self.report_load();
         }
     }
 
@@ -119,22 +119,22 @@ impl Leasing {
 
 impl<S: Store> Leasing<S> {
     /// Processes an event of a leasing key.
-    pub(super) fn tell(&self, event: &Event, following: &mut Following) {
+    pub(super) fn handle_event(&self, event: &Event, following: &mut Following) {
         let Some(record) = &event.kv else { return };
         let revision = record.fields().mod_revision;
         following.next = following.next.max(revision + 1);
         let found = leasing_key(record);
         let Some(key) = self.names.key(&found.name) else { return };
         if event.r#type == EventType::Delete as i32 {
-            self.holdings.lose(&key, revision);
-            self.departures.tell(&found.name);
+            self.owned_keys.lose(&key, revision);
+            self.deletion_waiters.notify(&found.name);
             return;
         }
         if found.created < revision || found.lease != following.lease {
             // The leasing key belongs to another owner, or another participant has asked to release it.
-            self.holdings.lose(&key, revision);
+            self.owned_keys.lose(&key, revision);
             if found.lease == following.lease {
-                self.holdings.give_up(&key, found.created, self.members.now());
+                self.owned_keys.give_up(&key, found.created, self.members.now());
             }
         }
     }

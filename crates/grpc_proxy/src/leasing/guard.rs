@@ -104,11 +104,11 @@ impl Guarded {
             }
             request => (vec![RequestOp { request: Some(request) }], None),
         };
-        let room = OPERATIONS_MAX.saturating_sub(success.len());
+        let remaining = OPERATIONS_MAX.saturating_sub(success.len());
         let refreshed: Vec<Bytes> = if has_few_conditions {
             Vec::new()
         } else {
-            owned.keys().take(room).cloned().collect()
+            owned.keys().take(remaining).cloned().collect()
         };
         success.extend(refreshed.iter().map(|key| get(&Span::of(key.clone()), 0)));
         let failure = listed.iter().map(|span| get(span, LISTED_MAX)).collect();

@@ -17,7 +17,7 @@ use super::clock;
 use crate::framing;
 use crate::namespace::Namespace;
 use crate::relay;
-use crate::upstream::{Upstream, told};
+use crate::upstream::{Upstream, receive_error};
 
 /// How long a request of the proxy itself may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl Members {
             let body = framing::whole(request);
             let answer = self.upstream.open(path, &HeaderMap::new(), body).await?;
             let mut messages = framing::replies(answer, self.upstream.limits.receive_bytes)?;
-            let message = messages.message().await.map_err(told)?;
+            let message = messages.message().await.map_err(receive_error)?;
             let message = message.ok_or_else(|| Status::unavailable("the stream has ended"))?;
             let answer: LeaseKeepAliveResponse = framing::decode(message)?;
             Ok(answer.ttl)

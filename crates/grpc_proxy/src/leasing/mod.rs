@@ -1,10 +1,10 @@
 //! Leasing: the proxy owns keys and answers reads of them without asking a member.
 //!
 //! ```text
-//! kv ─► range ─► holdings (owned keys) ──────── not owned ──► acquire ──► members
+//! kv ─► range ─► owned_keys ─────────────────── not owned ──► acquire ──► members
 //!   └─► write ─► guard (on condition that no other proxy owns them) ────► members
-//!                  ▲ owners are asked to release keys; departures waits until they have
-//! session (the lease) ─► follow (requests of other proxies) ─► holdings
+//!                  ▲ owners are asked to release keys; deletion_waiters waits until they have
+//! session (the lease) ─► follow (requests of other proxies) ─► owned_keys
 //! ```
 //!
 //! The protocol is that of etcd's client library. Proxies of both programs and clients of that library can
@@ -16,7 +16,7 @@
 //! # Guarantees
 //!
 //! * Among all participants in the protocol, an answer of the proxy is as current as the answer of a member:
-//!   `holdings` and `session` give the reasons.
+//!   `owned_keys` and `session` give the reasons.
 //! * Owned keys are returned only to clients without a token. While authentication is on, the proxy owns no
 //!   key. `authority` detects that authentication was turned on without going through this proxy.
 //! * A client never sees a revision that is older than one it has seen from this proxy: `latest`.
@@ -24,18 +24,18 @@
 //! # Not here
 //!
 //! Writes outside the protocol. As with etcd's proxy, the owner does not notice writes by clients that
-//! connect to members directly, or writes of members for locks (except those that `make_way` handles). Keys
+//! connect to members directly, or writes of members for locks (except those that `reserve` handles). Keys
 //! with a lease and the leasing keys themselves cannot be owned.
 
 mod answer;
 mod clock;
-mod departures;
+mod deletion_waiters;
 mod follow;
 mod guard;
-mod holdings;
 mod latest;
 mod members;
 mod names;
+mod owned_keys;
 mod reads;
 mod session;
 mod writes;
@@ -47,10 +47,10 @@ use tokio::sync::Notify;
 
 pub(crate) use self::latest::Latest;
 
-use self::departures::Departures;
-use self::holdings::Holdings;
+use self::deletion_waiters::DeletionWaiters;
 use self::members::{Members, Store};
 use self::names::Names;
+use self::owned_keys::OwnedKeys;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
 
@@ -59,8 +59,8 @@ use crate::upstream::Upstream;
 pub(crate) struct Leasing<S = Members> {
     members: S,
     names: Names,
-    holdings: Holdings,
-    departures: Departures,
+    owned_keys: OwnedKeys,
+    deletion_waiters: DeletionWaiters,
     latest: Arc<Latest>,
     metrics: Arc<ProxyMetrics>,
     /// Signals that the session must end.
@@ -83,9 +83,9 @@ impl<S: Store> Leasing<S> {
         let names = Names::new(prefix);
         Self {
             members,
-            holdings: Holdings::new(names.clone()),
+            owned_keys: OwnedKeys::new(names.clone()),
             names,
-            departures: Departures::default(),
+            deletion_waiters: DeletionWaiters::default(),
             latest: Arc::default(),
             metrics,
             is_over: Notify::new(),
@@ -98,8 +98,8 @@ impl<S: Store> Leasing<S> {
     }
 
     /// Sets the metrics of the owned keys.
-    fn tell_load(&self) {
-        let (count, bytes) = self.holdings.load();
+    fn report_load(&self) {
+        let (count, bytes) = self.owned_keys.load();
         self.metrics.owned_keys.set_unsigned(count as u64);
         self.metrics.owned_bytes.set_unsigned(bytes as u64);
     }

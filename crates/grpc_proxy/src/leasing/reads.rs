@@ -5,10 +5,10 @@ use quorate_api::etcdserverpb::response_op::Response;
 use quorate_api::etcdserverpb::{RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 
 use super::guard::{self, leasing_key};
-use super::holdings::{Acquisition, View};
 use super::members::Store;
+use super::owned_keys::{Acquisition, View};
 use super::{Leasing, answer, latest};
-use crate::call::{Asker, forwarded};
+use crate::call::{Caller, forwarded};
 
 impl<S: Store> Leasing<S> {
     /// Answers a range from an owned key, or from the transaction that tries to acquire the key. Returns `None`
@@ -18,13 +18,13 @@ impl<S: Store> Leasing<S> {
         headers: &HeaderMap,
         request: &RangeRequest,
     ) -> Option<RangeResponse> {
-        if !Asker::of(headers).is_anonymous() || !answer::is_of_one_record(request) {
+        if !Caller::of(headers).is_anonymous() || !answer::is_of_one_record(request) {
             return None;
         }
         // The header is read before the records: a later header could claim a revision at which the records
         // are not known to be current.
         let header = self.latest.header();
-        let held = self.holdings.read(|| self.members.now(), |view| view.known(&request.key));
+        let held = self.owned_keys.read(|| self.members.now(), |view| view.known(&request.key));
         if let Some((known, as_of)) = held {
             self.metrics.owned_reads.inc();
             let header = latest::at_least(header, as_of);
@@ -34,7 +34,7 @@ impl<S: Store> Leasing<S> {
         if request.serializable || is_leasing_key {
             return None;
         }
-        let acquisition = self.holdings.begin_acquiring(&request.key, self.members.now())?;
+        let acquisition = self.owned_keys.begin_acquiring(&request.key, self.members.now())?;
         self.acquire(acquisition, headers, request).await
     }
 
@@ -61,12 +61,12 @@ impl<S: Store> Leasing<S> {
         let (known, other) = (ranges.next()?, ranges.next().flatten());
         if answer.succeeded {
             acquisition.succeed(header.revision, known.clone(), self.members.now());
-            self.tell_load();
+            self.report_load();
         } else {
             let own = other.map(|it| leasing_key(&it)).filter(|it| it.lease == acquisition.lease);
             if let Some(own) = own {
                 // A leftover of an earlier attempt whose answer was lost.
-                self.holdings.give_up(&acquisition.key, own.created, self.members.now());
+                self.owned_keys.give_up(&acquisition.key, own.created, self.members.now());
             }
             acquisition.decline(self.members.now());
         }
@@ -75,12 +75,12 @@ impl<S: Store> Leasing<S> {
 
     /// Answers a read-only transaction, if all its keys are owned.
     pub(crate) fn txn(&self, headers: &HeaderMap, request: &TxnRequest) -> Option<TxnResponse> {
-        if !Asker::of(headers).is_anonymous() || !answer::only_reads_records(request) {
+        if !Caller::of(headers).is_anonymous() || !answer::only_reads_records(request) {
             return None;
         }
         let header = self.latest.header();
         let read = |view: &mut View<'_>| answer::txn(request, &header, |key| view.known(key));
-        let (mut answer, as_of) = self.holdings.read(|| self.members.now(), read)?;
+        let (mut answer, as_of) = self.owned_keys.read(|| self.members.now(), read)?;
         self.metrics.owned_reads.inc();
         answer::raise(&mut answer, as_of);
         Some(answer)

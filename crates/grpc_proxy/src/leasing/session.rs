@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 
 use super::Leasing;
 use super::clock;
-use super::follow::{Ear, Ended, Following};
+use super::follow::{Ended, Following, WatchHealth};
 use super::guard::{self, CHANGED_MAX};
 use super::members::{Store, in_time, is_refusal};
 
@@ -70,7 +70,7 @@ fn ttl_of(secs: i64) -> Duration {
 
 impl Leasing {
     /// Runs sessions for as long as the proxy runs.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    pub(crate) async fn run_sessions(self: Arc<Self>) {
         let mut has_told = false;
         loop {
             match self.begin().await {
@@ -78,9 +78,9 @@ impl Leasing {
                     has_told = false;
                     let id = format!("{:x}", granted.lease);
                     log::info!("leasing session began", "lease-id" = id);
-                    let reason = self.attend(&granted).await;
-                    self.holdings.end_session();
-                    self.tell_load();
+                    let reason = self.run_session(&granted).await;
+                    self.owned_keys.end_session();
+                    self.report_load();
                     log::warn!("leasing session ended", "lease-id" = id, "reason" = reason);
                     self.end(&granted).await;
                 }
@@ -101,9 +101,9 @@ impl Leasing {
     }
 
     /// Releases all keys and revokes the lease.
-    pub(crate) async fn leave(&self) {
-        if let Some(lease) = self.holdings.lease() {
-            self.holdings.end_session();
+    pub(crate) async fn release_all(&self) {
+        if let Some(lease) = self.owned_keys.lease() {
+            self.owned_keys.end_session();
             if let Err(status) = self.revoke_lease(lease).await {
                 log::warn!("failed to end the leasing session", "error" = status.message());
             }
@@ -112,20 +112,20 @@ impl Leasing {
 
     /// Returns whether keys may be owned now.
     pub(crate) fn has_session(&self) -> bool {
-        self.holdings.lease().is_some()
+        self.owned_keys.lease().is_some()
     }
 
     /// Ends the session at once because a member refused an anonymous client.
     pub(crate) fn end_for_authentication(&self) {
         if self.has_session() {
-            self.holdings.end_session();
-            self.tell_load();
+            self.owned_keys.end_session();
+            self.report_load();
             self.is_over.notify_one();
         }
     }
 
     /// Ends the session so that the next one checks again whether keys may be owned.
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn restart_session(&self) {
         self.is_over.notify_one();
     }
 
@@ -138,7 +138,7 @@ impl Leasing {
         let granted: LeaseGrantResponse =
             self.members.ask("/etcdserverpb.Lease/LeaseGrant", &request).await?;
         let ttl = ttl_of(granted.ttl);
-        self.holdings.begin_session(granted.id, until(asked_at, ttl));
+        self.owned_keys.begin_session(granted.id, until(asked_at, ttl));
         let revision = granted.header.map_or(0, |header| header.revision);
         Ok(Some(Granted { lease: granted.id, ttl, revision }))
     }
@@ -158,11 +158,11 @@ impl Leasing {
     }
 
     /// Runs the tasks of a session until it ends. Returns the reason.
-    async fn attend(&self, granted: &Granted) -> &'static str {
-        let ear = Ear::default();
+    async fn run_session(&self, granted: &Granted) -> &'static str {
+        let health = WatchHealth::default();
         tokio::select! {
-            reason = self.renew(granted, &ear) => reason,
-            reason = self.listen(granted, &ear) => reason,
+            reason = self.renew(granted, &health) => reason,
+            reason = self.watch_leasing_keys(granted, &health) => reason,
             () = self.give_up(granted.lease) => unreachable!("it never ends"),
             () = self.is_over.notified() => "authentication may have been turned on",
         }
@@ -188,17 +188,17 @@ impl Leasing {
     }
 
     /// Renews the lease until it has ended.
-    async fn renew(&self, granted: &Granted, ear: &Ear) -> &'static str {
+    async fn renew(&self, granted: &Granted, health: &WatchHealth) -> &'static str {
         let mut silent_periods = 0;
         loop {
-            ear.asks.notify_one();
+            health.progress_requested.notify_one();
             sleep(granted.ttl / RENEWALS_PER_TTL).await;
-            self.departures.tidy();
-            if ear.has_heard.swap(false, Ordering::Relaxed) {
+            self.deletion_waiters.remove_abandoned();
+            if health.has_response.swap(false, Ordering::Relaxed) {
                 silent_periods = 0;
             } else {
                 silent_periods += 1;
-                ear.is_deaf.notify_one();
+                health.is_silent.notify_one();
             }
             if silent_periods > SILENCE_MAX {
                 return "the watch of the leasing keys is silent";
@@ -228,19 +228,19 @@ impl Leasing {
         if ttl <= 0 {
             return Ok(Some("its lease has ended"));
         }
-        self.holdings.prolong(until(asked_at, ttl_of(ttl).min(granted.ttl)));
+        self.owned_keys.prolong(until(asked_at, ttl_of(ttl).min(granted.ttl)));
         Ok(None)
     }
 
     /// Watches the leasing keys until events may have been missed.
-    async fn listen(&self, granted: &Granted, ear: &Ear) -> &'static str {
+    async fn watch_leasing_keys(&self, granted: &Granted, health: &WatchHealth) -> &'static str {
         let mut following = Following { next: granted.revision + 1, lease: granted.lease };
         let mut pause = PAUSE;
         loop {
             let from = following.next;
             let ended = tokio::select! {
-                ended = self.follow(&mut following, ear) => ended,
-                () = ear.is_deaf.notified() => Ok(Ended::Lost),
+                ended = self.follow(&mut following, health) => ended,
+                () = health.is_silent.notified() => Ok(Ended::Lost),
             };
             match ended {
                 Ok(Ended::Missed) => return "events of the leasing keys are compacted",
@@ -260,15 +260,15 @@ impl<S: Store> Leasing<S> {
     /// Deletes the leasing keys that are queued for deletion.
     pub(super) async fn give_up(&self, lease: i64) {
         loop {
-            self.holdings.has_given_up.notified().await;
+            self.owned_keys.has_released.notified().await;
             loop {
-                let taken = self.holdings.take_given_up(CHANGED_MAX);
+                let taken = self.owned_keys.take_released(CHANGED_MAX);
                 if taken.is_empty() {
                     break;
                 }
                 if let Err(status) = self.own_txn(guard::give_up(&taken)).await {
                     log::debug!("failed to release owned keys", "error" = status.message());
-                    self.holdings.give_back(taken, lease);
+                    self.owned_keys.requeue_released(taken, lease);
                     sleep(RETRY_PAUSE).await;
                 }
             }

@@ -19,7 +19,7 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::store::{Model, Way};
+use self::store::{DelayedStore, Model};
 use super::answer::Known;
 use super::follow::Following;
 use super::*;
@@ -34,11 +34,11 @@ const RUN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Proxy {
     model: Arc<Model>,
-    leasing: Leasing<Way>,
+    leasing: Leasing<DelayedStore>,
     /// The proxy's tasks are suspended, but its clients still get answers.
-    stands_still: AtomicBool,
+    is_suspended: AtomicBool,
     /// The latest revision that a client has seen.
-    told: AtomicI64,
+    seen: AtomicI64,
     sessions: AtomicUsize,
 }
 
@@ -46,26 +46,26 @@ impl Proxy {
     fn new(model: &Arc<Model>) -> Arc<Self> {
         let metrics = Arc::new(ProxyMetrics::new(&[]));
         Arc::new(Self {
-            leasing: Leasing::over(Way(Arc::clone(model)), metrics, "own/"),
+            leasing: Leasing::over(DelayedStore(Arc::clone(model)), metrics, "own/"),
             model: Arc::clone(model),
-            stands_still: AtomicBool::new(false),
-            told: AtomicI64::new(0),
+            is_suspended: AtomicBool::new(false),
+            seen: AtomicI64::new(0),
             sessions: AtomicUsize::new(0),
         })
     }
 
-    async fn live(self: Arc<Self>) {
+    async fn run(self: Arc<Self>) {
         loop {
             let asked_at = self.model.now();
             let lease = self.model.grant(asked_at + TTL);
-            self.leasing.holdings.begin_session(lease, asked_at + TTL);
+            self.leasing.owned_keys.begin_session(lease, asked_at + TTL);
             let mut following = Following { next: 0, lease };
             tokio::select! {
                 () = self.renew(lease) => {}
-                () = self.hear(&mut following) => {}
+                () = self.deliver_events(&mut following) => {}
                 () = self.leasing.give_up(lease) => {}
             }
-            self.leasing.holdings.end_session();
+            self.leasing.owned_keys.end_session();
             self.sessions.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -73,7 +73,7 @@ impl Proxy {
     async fn renew(&self, lease: i64) {
         loop {
             self.model.pause(1000).await;
-            if self.stands_still.load(Ordering::Relaxed) {
+            if self.is_suspended.load(Ordering::Relaxed) {
                 continue;
             }
             let asked_at = self.model.now();
@@ -82,37 +82,37 @@ impl Proxy {
                 return;
             }
             self.model.pause(50).await;
-            self.leasing.holdings.prolong(asked_at + TTL);
+            self.leasing.owned_keys.prolong(asked_at + TTL);
         }
     }
 
-    async fn hear(&self, following: &mut Following) {
-        let mut heard = 0;
+    async fn deliver_events(&self, following: &mut Following) {
+        let mut delivered = 0;
         loop {
             self.model.pause(60).await;
-            if self.stands_still.load(Ordering::Relaxed) {
+            if self.is_suspended.load(Ordering::Relaxed) {
                 continue;
             }
-            for event in self.model.events(heard) {
-                heard += 1;
-                self.leasing.tell(&event, following);
+            for event in self.model.events(delivered) {
+                delivered += 1;
+                self.leasing.handle_event(&event, following);
             }
         }
     }
 
-    async fn stumble(self: Arc<Self>) {
+    async fn suspend_repeatedly(self: Arc<Self>) {
         loop {
             self.model.pause(8000).await;
-            self.stands_still.store(true, Ordering::Relaxed);
+            self.is_suspended.store(true, Ordering::Relaxed);
             self.model.pause(6000).await;
-            self.stands_still.store(false, Ordering::Relaxed);
+            self.is_suspended.store(false, Ordering::Relaxed);
         }
     }
 
     /// A read as a client sends it.
     async fn read(&self, key: &Bytes) {
         let request = RangeRequest { key: key.clone(), ..RangeRequest::default() };
-        let (from, told) = (self.model.revision(), self.told.load(Ordering::SeqCst));
+        let (from, seen) = (self.model.revision(), self.seen.load(Ordering::SeqCst));
         let none = HeaderMap::new();
         let answer = match self.leasing.range(&none, &request).await {
             Some(answer) => answer,
@@ -123,7 +123,7 @@ impl Proxy {
         };
         let known = answer.kvs.into_iter().next();
         let revision = answer.header.unwrap().revision;
-        self.check(key, &known, (from, revision, told));
+        self.check(key, &known, (from, revision, seen));
     }
 
     /// A read that a member answers.
@@ -139,17 +139,17 @@ impl Proxy {
         Some(RangeResponse { header: answer.header, ..range })
     }
 
-    fn check(&self, key: &Bytes, known: &Known, (from, revision, told): (i64, i64, i64)) {
+    fn check(&self, key: &Bytes, known: &Known, (from, revision, seen): (i64, i64, i64)) {
         let now = self.model.revision();
         assert!(revision <= now, "revision {revision} is in the future, at {now}");
         assert!(
-            revision >= told,
-            "revision {revision} is older than {told}, which a client has seen"
+            revision >= seen,
+            "revision {revision} is older than {seen}, which a client has seen"
         );
         assert!(self.model.was(key, known, revision), "{key:?} was not {known:?} at {revision}");
         let was = (from..=now).any(|moment| self.model.was(key, known, moment));
         assert!(was, "{key:?} was not {known:?} from {from} to {now}");
-        self.told.fetch_max(revision, Ordering::SeqCst);
+        self.seen.fetch_max(revision, Ordering::SeqCst);
     }
 
     /// A transaction that reads two keys.
@@ -161,27 +161,27 @@ impl Proxy {
             })),
         };
         let request = TxnRequest { success: keys.map(get).to_vec(), ..TxnRequest::default() };
-        let (from, told) = (self.model.revision(), self.told.load(Ordering::SeqCst));
+        let (from, seen) = (self.model.revision(), self.seen.load(Ordering::SeqCst));
         let Some(answer) = self.leasing.txn(&HeaderMap::new(), &request) else { return };
         let revision = answer.header.unwrap().revision;
         for (key, response) in keys.into_iter().zip(answer.responses) {
             let Some(Response::ResponseRange(range)) = response.response else { panic!() };
-            self.check(key, &range.kvs.into_iter().next(), (from, revision, told));
+            self.check(key, &range.kvs.into_iter().next(), (from, revision, seen));
         }
     }
 
     async fn write(&self, request: Request) {
-        let patience = Duration::from_millis(10 + self.model.below(6000));
+        let wait = Duration::from_millis(10 + self.model.below(6000));
         let none = HeaderMap::new();
         let writing = self.leasing.write(&none, request);
-        if let Ok(Ok(answer)) = timeout(patience, writing).await {
+        if let Ok(Ok(answer)) = timeout(wait, writing).await {
             let header = match answer.expect("it is carried out here") {
                 Response::ResponsePut(it) => it.header,
                 Response::ResponseDeleteRange(it) => it.header,
                 Response::ResponseTxn(it) => it.header,
                 Response::ResponseRange(it) => it.header,
             };
-            self.told.fetch_max(header.unwrap().revision, Ordering::SeqCst);
+            self.seen.fetch_max(header.unwrap().revision, Ordering::SeqCst);
         }
     }
 }
@@ -230,9 +230,9 @@ async fn client(proxy: Arc<Proxy>) {
         let (one, other) = (key(number), key((number + 1) % KEYS));
         match model.below(100) {
             0..60 => {
-                let patience = Duration::from_millis(20 + model.below(200));
+                let wait = Duration::from_millis(20 + model.below(200));
                 // Some clients do not wait for their answers.
-                drop(timeout(patience, proxy.read(&one)).await);
+                drop(timeout(wait, proxy.read(&one)).await);
             }
             60..70 => proxy.read_both([&one, &other]).await,
             70..85 => proxy.write(put(&one, value, 0)).await,
@@ -255,8 +255,8 @@ async fn run(seed: u64) -> (usize, usize, u64) {
     let proxies = [(); 3].map(|()| Proxy::new(&model));
     let mut tasks = JoinSet::new();
     for proxy in &proxies {
-        tasks.spawn(Arc::clone(proxy).live());
-        tasks.spawn(Arc::clone(proxy).stumble());
+        tasks.spawn(Arc::clone(proxy).run());
+        tasks.spawn(Arc::clone(proxy).suspend_repeatedly());
         for _ in 0..3 {
             tasks.spawn(client(Arc::clone(proxy)));
         }

@@ -10,20 +10,20 @@ use tonic::{Code, Status};
 
 use super::Leasing;
 use super::guard::{self, CHANGED_MAX, Done, Guarded, LeasingKey, Outcome};
-use super::holdings::Writing;
 use super::members::{Store, is_refusal};
+use super::owned_keys::Writing;
 use crate::call::forwarded;
 use crate::span::{Span, written};
 
 /// How long to wait for other owners before checking again: the first and the longest. A waiter is notified
 /// earlier if the owners release the keys.
-const PATIENCE: Duration = Duration::from_millis(100);
-const PATIENCE_MAX: Duration = Duration::from_secs(2);
+const OWNERS_WAIT: Duration = Duration::from_millis(100);
+const OWNERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Prevents this proxy from answering reads of the keys, and from acquiring them, while it exists. Dropping it
-/// releases the keys that this proxy owns. [`Leasing::make_way`] creates it.
+/// releases the keys that this proxy owns. [`Leasing::reserve`] creates it.
 #[derive(Debug)]
-pub(crate) struct Way<'a> {
+pub(crate) struct Reservation<'a> {
     _writing: Writing<'a>,
 }
 
@@ -39,49 +39,49 @@ impl<S: Store> Leasing<S> {
         if spans.is_empty() {
             return Ok(None);
         }
-        let done = self.carry_out(headers, request, &spans).await?;
+        let done = self.write_guarded(headers, request, &spans).await?;
         Ok(done.map(|(writing, done)| {
             writing.done(done.header.revision, done.refreshed);
-            self.tell_load();
+            self.report_load();
             done.response
         }))
     }
 
     /// Makes sure that no other proxy owns these keys, which a member is about to write, and that this proxy
     /// does not answer reads of them until the returned value is dropped. Returns `None` if members refuse this.
-    pub(crate) async fn make_way(&self, headers: &HeaderMap, span: Span) -> Option<Way<'_>> {
-        let nothing = Request::RequestTxn(TxnRequest::default());
+    pub(crate) async fn reserve(&self, headers: &HeaderMap, span: Span) -> Option<Reservation<'_>> {
+        let empty = Request::RequestTxn(TxnRequest::default());
         let spans = [span];
         // If members refuse this request, the client's own request is sent all the same, and its answer has the
         // reason.
-        let (writing, _) = self.carry_out(headers, nothing, &spans).await.ok().flatten()?;
-        Some(Way { _writing: writing })
+        let (writing, _) = self.write_guarded(headers, empty, &spans).await.ok().flatten()?;
+        Some(Reservation { _writing: writing })
     }
 
     /// Runs a guarded write once no other proxy owns the keys. Returns `None` if the user has no access to
     /// the leasing keys.
-    async fn carry_out(
+    async fn write_guarded(
         &self,
         headers: &HeaderMap,
         request: Request,
         spans: &[Span],
     ) -> Result<Option<(Writing<'_>, Done)>, Status> {
         let mut has_few_conditions = false;
-        let mut patience = PATIENCE;
+        let mut wait = OWNERS_WAIT;
         loop {
-            let writing = self.holdings.begin_writing(spans);
+            let writing = self.owned_keys.begin_writing(spans);
             let request = request.clone();
             let (asked, guarded) =
                 Guarded::new(&self.names, request, spans, &writing.owned, has_few_conditions);
             let answer = match self.members.txn(forwarded(headers), asked).await {
                 Ok(answer) => answer,
                 Err(status) if is_refusal(&status) => {
-                    writing.nothing();
+                    writing.not_performed();
                     if is_too_long(&status) && !has_few_conditions {
                         has_few_conditions = true;
                         continue;
                     }
-                    return may_go_without(status).map(|()| None);
+                    return forward_if_denied(status).map(|()| None);
                 }
                 // The outcome is unknown, so dropping the write releases the owned keys.
                 Err(status) => return Err(status),
@@ -90,65 +90,65 @@ impl<S: Store> Leasing<S> {
             match guarded.outcome(answer)? {
                 Outcome::Done(done) => return Ok(Some((writing, done))),
                 Outcome::Owned(found) => {
-                    self.forget_what_is_not(writing, &found);
-                    if let Err(status) = self.clear(headers, found, patience).await {
-                        return may_go_without(status).map(|()| None);
+                    self.drop_lost_keys(writing, &found);
+                    if let Err(status) = self.ask_owners(headers, found, wait).await {
+                        return forward_if_denied(status).map(|()| None);
                     }
-                    patience = (patience * 2).min(PATIENCE_MAX);
+                    wait = (wait * 2).min(OWNERS_WAIT_MAX);
                 }
             }
         }
     }
 
     /// Drops ownership of the keys whose leasing keys were not as expected.
-    fn forget_what_is_not(&self, writing: Writing<'_>, found: &[LeasingKey]) {
+    fn drop_lost_keys(&self, writing: Writing<'_>, found: &[LeasingKey]) {
         let owned = writing.owned.clone();
-        writing.nothing();
+        writing.not_performed();
         for (key, made) in owned {
             let name = self.names.leasing_key(&key);
             let is_there = found.iter().any(|it| it.name == name && it.created == made);
             if !is_there {
-                self.holdings.lose(&key, made + 1);
+                self.owned_keys.lose(&key, made + 1);
             }
         }
     }
 
     /// Asks the owners to delete these leasing keys, and waits for a limited time.
-    async fn clear(
+    async fn ask_owners(
         &self,
         headers: &HeaderMap,
         found: Vec<LeasingKey>,
-        patience: Duration,
+        wait: Duration,
     ) -> Result<(), Status> {
-        let own_lease = self.holdings.lease();
+        let own_lease = self.owned_keys.lease();
         let (own, others): (Vec<_>, Vec<_>) = found
             .into_iter()
             .filter(|key| key.lease != 0)
             .partition(|key| Some(key.lease) == own_lease);
         for own in own.chunks(CHANGED_MAX) {
-            let given_up: Vec<_> = own.iter().map(|it| (it.name.clone(), it.created)).collect();
-            for (name, made) in &given_up {
+            let released: Vec<_> = own.iter().map(|it| (it.name.clone(), it.created)).collect();
+            for (name, made) in &released {
                 if let Some(key) = self.names.key(name) {
-                    self.holdings.lose(&key, *made + 1);
+                    self.owned_keys.lose(&key, *made + 1);
                 }
             }
-            self.own_txn(guard::give_up(&given_up)).await?;
+            self.own_txn(guard::give_up(&released)).await?;
         }
         if others.is_empty() {
             return Ok(());
         }
-        let waiting = self.departures.watch(others.iter().map(|it| &it.name));
+        let waiting = self.deletion_waiters.watch(others.iter().map(|it| &it.name));
         let unasked: Vec<_> = others.into_iter().filter(|it| !it.is_revoked).collect();
         for unasked in unasked.chunks(CHANGED_MAX) {
             self.members.txn(forwarded(headers), guard::revoke(unasked)).await?;
         }
-        waiting.until_gone(patience).await;
+        waiting.until_gone(wait).await;
         Ok(())
     }
 }
 
 /// A write whose user has no access to leasing keys is forwarded unguarded: members check its permissions.
-fn may_go_without(status: Status) -> Result<(), Status> {
+fn forward_if_denied(status: Status) -> Result<(), Status> {
     if status.code() == Code::PermissionDenied { Ok(()) } else { Err(status) }
 }
 

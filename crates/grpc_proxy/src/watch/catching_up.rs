@@ -13,20 +13,20 @@ use tonic::Status;
 
 use super::feed::Feeds;
 use super::member::{
-    Frames, Members, PAUSE, PAUSE_MAX, QUESTION, QUESTION_MAX, create_request, is_passing,
-    progress_request, requests, write,
+    Frames, Members, PAUSE, PAUSE_MAX, PROGRESS_INTERVAL, PROGRESS_INTERVAL_MAX, create_request,
+    is_retryable, progress_request, requests, write,
 };
-use super::room::{Follower, Room};
-use super::rooms::Rooms;
+use super::watcher_set::{Follower, WatcherSet};
+use super::watcher_sets::WatcherSets;
 use crate::framing::Messages;
 
 /// A group that is catching up, and its stream.
 #[derive(Debug)]
 pub(super) struct CatchingUp {
     pub(super) members: Arc<Members>,
-    pub(super) rooms: Arc<Rooms>,
+    pub(super) sets: Arc<WatcherSets>,
     pub(super) feeds: Arc<Feeds>,
-    pub(super) room: Arc<Room>,
+    pub(super) set: Arc<WatcherSet>,
     pub(super) group: u64,
 }
 
@@ -56,73 +56,73 @@ enum Ended {
     /// The group has reached the current revision.
     CaughtUp,
     Lost {
-        has_told: bool,
+        has_received: bool,
     },
 }
 
 impl CatchingUp {
     /// Opens the watch. After an error it opens the watch again at the group's position.
     async fn run(self) {
-        let Self { room, group, .. } = &self;
+        let Self { set, group, .. } = &self;
         let mut pause = PAUSE;
-        while let Some(start) = room.start(*group) {
+        while let Some(start) = set.start(*group) {
             match self.stream(start).await {
                 Ok(Ended::NotWanted) => break,
                 Ok(Ended::CaughtUp) => {
                     // This replaces the group's follower, which aborts this task. The task has finished.
-                    room.followed_by(*group, Box::new(self.feeds.seat(room, *group)));
+                    set.set_follower(*group, Box::new(self.feeds.add(set, *group)));
                     break;
                 }
-                Ok(Ended::Lost { has_told }) => {
-                    if has_told {
+                Ok(Ended::Lost { has_received }) => {
+                    if has_received {
                         pause = PAUSE;
                     }
                 }
-                Err(status) if is_passing(&status, &room.wish.asker) => {}
+                Err(status) if is_retryable(&status, &set.parameters.caller) => {}
                 Err(status) => {
-                    room.fail(*group, &status);
+                    set.fail(*group, &status);
                     break;
                 }
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        self.rooms.tidy(room);
+        self.sets.remove_if_empty(set);
     }
 
     async fn stream(&self, start: i64) -> Result<Ended, Status> {
         let (frames, body) = requests();
         let mut first = BytesMut::new();
-        write(&mut first, create_request(&self.room.wish, 0, start));
+        write(&mut first, create_request(&self.set.parameters, 0, start));
         // The channel is empty, so this fits.
         drop(frames.try_send(Ok(Frame::data(first.freeze()))));
-        let messages = self.members.open(&self.room.wish.asker, body).await?;
+        let messages = self.members.open(&self.set.parameters.caller, body).await?;
         self.read(messages, &frames).await
     }
 
     async fn read(&self, mut messages: Messages, frames: &Frames) -> Result<Ended, Status> {
-        let mut has_told = false;
-        let mut question = QUESTION;
-        let mut next_question = Instant::now();
+        let mut has_received = false;
+        let mut interval = PROGRESS_INTERVAL;
+        let mut next_request = Instant::now();
         loop {
             let response = tokio::select! {
-                response = self.members.next(&self.room.wish.asker, &mut messages) => response?,
-                () = sleep_until(next_question), if has_told => {
+                response = self.members.next(&self.set.parameters.caller, &mut messages) => response?,
+                () = sleep_until(next_request), if has_received => {
                     let mut asked = BytesMut::new();
                     write(&mut asked, progress_request());
                     // If the channel is full, a progress request is already queued.
                     drop(frames.try_send(Ok(Frame::data(asked.freeze()))));
-                    next_question = Instant::now() + question;
-                    question = (question * 2).min(QUESTION_MAX);
+                    next_request = Instant::now() + interval;
+                    interval = (interval * 2).min(PROGRESS_INTERVAL_MAX);
                     continue;
                 }
             };
-            let Some(response) = response else { return Ok(Ended::Lost { has_told }) };
-            has_told = true;
-            if !self.room.deliver(self.group, response) {
+            let Some(response) = response else { return Ok(Ended::Lost { has_received }) };
+            has_received = true;
+            if !self.set.deliver(self.group, response) {
                 return Ok(Ended::NotWanted);
             }
-            if self.room.is_current(self.group) {
+            if self.set.is_current(self.group) {
                 return Ok(Ended::CaughtUp);
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A feed carries the watches of one caller. Its task opens the stream, creates each watch at its group's
 //! position, and delivers the events. If the member is lost, it repeats this at another member. A group has a
-//! seat on a feed; dropping the seat cancels the watch.
+//! [`FeedWatch`]; dropping it cancels the watch.
 //!
 //! # Bound
 //!
@@ -11,8 +11,8 @@
 //!
 //! # Locks
 //!
-//! Rooms drop seats while they are locked. Therefore this module never calls a room while it holds the lock
-//! of a feed.
+//! A watcher set drops a [`FeedWatch`] while it is locked. Therefore this module never calls a watcher set
+//! while it holds the lock of a feed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::member::{
-    Frames, Members, PAUSE, PAUSE_MAX, QUESTION, QUESTION_MAX, cancel_request, create_request,
-    is_passing, progress_request, requests, write,
+    Frames, Members, PAUSE, PAUSE_MAX, PROGRESS_INTERVAL, PROGRESS_INTERVAL_MAX, cancel_request,
+    create_request, is_retryable, progress_request, requests, write,
 };
-use super::room::{Follower, Room};
-use super::rooms::Rooms;
-use crate::call::Asker;
+use super::watcher_set::{Follower, WatcherSet};
+use super::watcher_sets::WatcherSets;
+use crate::call::Caller;
 
 /// Watches on a feed. The loss of a member, or a progress response, concerns this many watches at once.
 const WATCHES_MAX: usize = 1024;
@@ -44,8 +44,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Feeds {
     members: Arc<Members>,
-    rooms: Arc<Rooms>,
-    by_asker: Mutex<HashMap<Asker, Vec<Arc<Feed>>>>,
+    sets: Arc<WatcherSets>,
+    by_caller: Mutex<HashMap<Caller, Vec<Arc<Feed>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct Feed {
 #[derive(Debug, Default)]
 struct State {
     /// The groups on the feed, by the watch id that the member uses.
-    seated: BTreeMap<i64, Seated>,
+    watches: BTreeMap<i64, WatchState>,
     last_id: i64,
     /// The watches that must be created.
     fresh: BTreeSet<i64>,
@@ -72,8 +72,8 @@ struct State {
 }
 
 #[derive(Clone, Debug)]
-struct Seated {
-    room: Arc<Room>,
+struct WatchState {
+    set: Arc<WatcherSet>,
     group: u64,
     /// Whether the create request was sent.
     is_begun: bool,
@@ -83,25 +83,25 @@ struct Seated {
 
 /// A group's watch on a feed.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct FeedWatch {
     feed: Arc<Feed>,
     id: i64,
 }
 
-impl Follower for Seat {
+impl Follower for FeedWatch {
     fn ask_progress(&self) {
         self.feed.state.lock().is_progress_wanted = true;
         self.feed.changed.notify_one();
     }
 }
 
-impl Drop for Seat {
+impl Drop for FeedWatch {
     fn drop(&mut self) {
         let left = {
             let mut state = self.feed.state.lock();
             state.fresh.remove(&self.id);
-            let left = state.seated.remove(&self.id);
-            if left.as_ref().is_some_and(|seated| seated.is_begun) {
+            let left = state.watches.remove(&self.id);
+            if left.as_ref().is_some_and(|watch| watch.is_begun) {
                 state.ended.push(self.id);
             }
             left
@@ -112,63 +112,63 @@ impl Drop for Seat {
 }
 
 impl Feeds {
-    pub(super) fn new(members: Arc<Members>, rooms: Arc<Rooms>) -> Self {
-        Self { members, rooms, by_asker: Mutex::default() }
+    pub(super) fn new(members: Arc<Members>, sets: Arc<WatcherSets>) -> Self {
+        Self { members, sets, by_caller: Mutex::default() }
     }
 
-    /// Adds a group to a feed. The feed follows the group's watch until the seat is dropped.
-    pub(super) fn seat(self: &Arc<Self>, room: &Arc<Room>, group: u64) -> Seat {
-        let asker = &room.wish.asker;
-        let seated = Seated { room: Arc::clone(room), group, is_begun: false, is_created: false };
-        let mut by_asker = self.by_asker.lock();
-        let feeds = by_asker.entry(asker.clone()).or_default();
-        let has_room = |feed: &&Arc<Feed>| feed.state.lock().seated.len() < WATCHES_MAX;
-        let feed = if let Some(feed) = feeds.iter().find(has_room) {
+    /// Adds a group to a feed. The feed follows the group's watch until the returned value is dropped.
+    pub(super) fn add(self: &Arc<Self>, set: &Arc<WatcherSet>, group: u64) -> FeedWatch {
+        let caller = &set.parameters.caller;
+        let watch = WatchState { set: Arc::clone(set), group, is_begun: false, is_created: false };
+        let mut by_caller = self.by_caller.lock();
+        let feeds = by_caller.entry(caller.clone()).or_default();
+        let has_space = |feed: &&Arc<Feed>| feed.state.lock().watches.len() < WATCHES_MAX;
+        let feed = if let Some(feed) = feeds.iter().find(has_space) {
             Arc::clone(feed)
         } else {
             let feed = Arc::new(Feed::default());
             feeds.push(Arc::clone(&feed));
-            tokio::spawn(Arc::clone(self).follow(asker.clone(), Arc::clone(&feed)));
+            tokio::spawn(Arc::clone(self).follow(caller.clone(), Arc::clone(&feed)));
             feed
         };
-        let id = feed.state.lock().add(seated);
+        let id = feed.state.lock().add(watch);
         feed.changed.notify_one();
-        Seat { feed, id }
+        FeedWatch { feed, id }
     }
 
     /// Removes a feed that is empty. Returns whether it was empty.
-    fn take_empty(&self, asker: &Asker, feed: &Arc<Feed>) -> bool {
-        let mut by_asker = self.by_asker.lock();
-        if !feed.state.lock().seated.is_empty() {
+    fn take_empty(&self, caller: &Caller, feed: &Arc<Feed>) -> bool {
+        let mut by_caller = self.by_caller.lock();
+        if !feed.state.lock().watches.is_empty() {
             return false;
         }
-        if let Some(feeds) = by_asker.get_mut(asker) {
+        if let Some(feeds) = by_caller.get_mut(caller) {
             feeds.retain(|other| !Arc::ptr_eq(other, feed));
             if feeds.is_empty() {
-                by_asker.remove(asker);
+                by_caller.remove(caller);
             }
         }
         true
     }
 
     /// Follows all watches of a feed until it is empty.
-    async fn follow(self: Arc<Self>, asker: Asker, feed: Arc<Feed>) {
+    async fn follow(self: Arc<Self>, caller: Caller, feed: Arc<Feed>) {
         let mut pause = PAUSE;
-        while !self.take_empty(&asker, &feed) {
+        while !self.take_empty(&caller, &feed) {
             feed.state.lock().begin();
             let (frames, body) = requests();
-            let mut has_told = false;
+            let mut has_received = false;
             let ended = tokio::select! {
-                ended = self.read(&feed, &asker, body, &mut has_told) => ended,
+                ended = self.read(&feed, &caller, body, &mut has_received) => ended,
                 () = feed.send(frames) => continue,
             };
             if let Err(status) = ended
-                && !is_passing(&status, &asker)
+                && !is_retryable(&status, &caller)
             {
-                feed.fail(&self.rooms, &status);
+                feed.fail(&self.sets, &status);
                 continue;
             }
-            if has_told {
+            if has_received {
                 pause = PAUSE;
             }
             sleep(pause).await;
@@ -179,49 +179,49 @@ impl Feeds {
     async fn read(
         &self,
         feed: &Feed,
-        asker: &Asker,
+        caller: &Caller,
         body: Body,
-        has_told: &mut bool,
+        has_received: &mut bool,
     ) -> Result<(), Status> {
-        let mut messages = self.members.open(asker, body).await?;
-        while let Some(response) = self.members.next(asker, &mut messages).await? {
-            *has_told = true;
-            feed.deliver(&self.rooms, response);
+        let mut messages = self.members.open(caller, body).await?;
+        while let Some(response) = self.members.next(caller, &mut messages).await? {
+            *has_received = true;
+            feed.deliver(&self.sets, response);
         }
         Ok(())
     }
 }
 
 impl State {
-    fn add(&mut self, seated: Seated) -> i64 {
+    fn add(&mut self, watch: WatchState) -> i64 {
         self.last_id += 1;
-        self.seated.insert(self.last_id, seated);
+        self.watches.insert(self.last_id, watch);
         self.fresh.insert(self.last_id);
         self.last_id
     }
 
     /// Resets the state for a new stream, on which no request was sent.
     fn begin(&mut self) {
-        self.fresh = self.seated.keys().copied().collect();
+        self.fresh = self.watches.keys().copied().collect();
         self.unanswered.clear();
         self.ended.clear();
         self.is_progress_wanted |= std::mem::take(&mut self.is_progress_due);
-        for seated in self.seated.values_mut() {
-            (seated.is_begun, seated.is_created) = (false, false);
+        for watch in self.watches.values_mut() {
+            (watch.is_begun, watch.is_created) = (false, false);
         }
     }
 
     /// Returns the group that a response is for, and records whether its watch is created.
-    fn answered(&mut self, response: &WatchResponse) -> Option<&Seated> {
+    fn record_answer(&mut self, response: &WatchResponse) -> Option<&WatchState> {
         let mut id = response.watch_id;
         if response.created {
             // The response to a refused watch has no id, but responses come in the order of the requests.
-            let place = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
-            id = self.unanswered.remove(place)?;
+            let number = self.unanswered.iter().position(|asked| id < 0 || *asked == id)?;
+            id = self.unanswered.remove(number)?;
         }
-        let seated = self.seated.get_mut(&id)?;
-        seated.is_created |= response.created;
-        Some(seated)
+        let watch = self.watches.get_mut(&id)?;
+        watch.is_created |= response.created;
+        Some(watch)
     }
 }
 
@@ -234,17 +234,17 @@ impl Feed {
                 let mut state = self.state.lock();
                 let id = state.fresh.pop_first();
                 id.and_then(|id| {
-                    let seated = state.seated.get_mut(&id)?;
-                    seated.is_begun = true;
-                    let place = (id, Arc::clone(&seated.room), seated.group);
+                    let watch = state.watches.get_mut(&id)?;
+                    watch.is_begun = true;
+                    let number = (id, Arc::clone(&watch.set), watch.group);
                     state.unanswered.push_back(id);
-                    Some(place)
+                    Some(number)
                 })
             };
-            let Some((id, room, group)) = fresh else { break };
+            let Some((id, set, group)) = fresh else { break };
             // This also creates the watch of a group that is already gone: the cancel request follows.
-            let start = room.start(group).unwrap_or_default();
-            write(&mut chunk, create_request(&room.wish, id, start));
+            let start = set.start(group).unwrap_or_default();
+            write(&mut chunk, create_request(&set.parameters, id, start));
         }
         let mut state = self.state.lock();
         if state.fresh.is_empty() && std::mem::take(&mut state.is_progress_wanted) {
@@ -257,43 +257,43 @@ impl Feed {
         chunk
     }
 
-    /// Delivers a response to its groups. A group whose watch the member has cancelled leaves its room, which
-    /// is removed if it is empty.
-    fn deliver(&self, rooms: &Rooms, response: WatchResponse) {
-        let place = |seated: &Seated| (Arc::clone(&seated.room), seated.group);
+    /// Delivers a response to its groups. A group whose watch the member has cancelled leaves its watcher
+    /// set, which is removed if it is empty.
+    fn deliver(&self, sets: &WatcherSets, response: WatchResponse) {
+        let number = |watch: &WatchState| (Arc::clone(&watch.set), watch.group);
         let is_about_all = response.watch_id < 0 && !response.created;
-        let told: Vec<(Arc<Room>, u64)> = {
+        let groups: Vec<(Arc<WatcherSet>, u64)> = {
             let mut state = self.state.lock();
             if is_about_all {
                 state.is_progress_due = false;
-                state.seated.values().filter(|seated| seated.is_created).map(place).collect()
+                state.watches.values().filter(|watch| watch.is_created).map(number).collect()
             } else {
-                state.answered(&response).map(place).into_iter().collect()
+                state.record_answer(&response).map(number).into_iter().collect()
             }
         };
-        // A group that no longer wants its watch has dropped its seat.
-        let tell = |(room, group): &(Arc<Room>, u64), response| {
-            if !room.deliver(*group, response) {
-                rooms.tidy(room);
+        // A group that no longer wants its watch has dropped its `FeedWatch`.
+        let deliver = |(set, group): &(Arc<WatcherSet>, u64), response| {
+            if !set.deliver(*group, response) {
+                sets.remove_if_empty(set);
             }
         };
-        let Some((last, others)) = told.split_last() else { return };
-        others.iter().for_each(|place| tell(place, response.clone()));
-        tell(last, response);
+        let Some((last, others)) = groups.split_last() else { return };
+        others.iter().for_each(|number| deliver(number, response.clone()));
+        deliver(last, response);
     }
 
     /// Ends all groups and the streams of their watchers.
-    fn fail(&self, rooms: &Rooms, status: &Status) {
-        let all: Vec<Seated> = self.state.lock().seated.values().cloned().collect();
-        for seated in all {
-            seated.room.fail(seated.group, status);
-            rooms.tidy(&seated.room);
+    fn fail(&self, sets: &WatcherSets, status: &Status) {
+        let all: Vec<WatchState> = self.state.lock().watches.values().cloned().collect();
+        for watch in all {
+            watch.set.fail(watch.group, status);
+            sets.remove_if_empty(&watch.set);
         }
     }
 
     /// Sends requests until the feed is empty.
     async fn send(&self, frames: Frames) {
-        let mut question = QUESTION;
+        let mut interval = PROGRESS_INTERVAL;
         loop {
             let chunk = self.requests();
             if !chunk.is_empty() {
@@ -305,16 +305,16 @@ impl Feed {
             }
             let (is_empty, is_progress_due) = {
                 let state = self.state.lock();
-                (state.seated.is_empty(), state.is_progress_due)
+                (state.watches.is_empty(), state.is_progress_due)
             };
             if is_empty {
                 return;
             }
             tokio::select! {
-                () = self.changed.notified() => question = QUESTION,
-                () = sleep(question), if is_progress_due => {
+                () = self.changed.notified() => interval = PROGRESS_INTERVAL,
+                () = sleep(interval), if is_progress_due => {
                     self.state.lock().is_progress_wanted = true;
-                    question = (question * 2).min(QUESTION_MAX);
+                    interval = (interval * 2).min(PROGRESS_INTERVAL_MAX);
                 }
             }
         }
@@ -329,13 +329,13 @@ mod tests {
     use quorate_telemetry::metrics::ProxyMetrics;
 
     use super::super::mailbox::Mailbox;
-    use super::super::room::{Entered, Watcher, Wish};
+    use super::super::watcher_set::{Added, WatchParameters, Watcher};
     use super::*;
     use crate::outbox::Outbox;
 
-    fn wish() -> Wish {
-        Wish {
-            asker: Asker::default(),
+    fn parameters() -> WatchParameters {
+        WatchParameters {
+            caller: Caller::default(),
             key: "a".into(),
             range_end: "".into(),
             filters: Vec::new(),
@@ -347,14 +347,14 @@ mod tests {
         Arc::new(ProxyMetrics::new(&[]))
     }
 
-    fn seat_of(feed: &Arc<Feed>, room: Arc<Room>, group: u64) -> Seat {
-        let seated = Seated { room, group, is_begun: false, is_created: false };
-        let id = feed.state.lock().add(seated);
-        Seat { feed: Arc::clone(feed), id }
+    fn watch_of(feed: &Arc<Feed>, set: Arc<WatcherSet>, group: u64) -> FeedWatch {
+        let watch = WatchState { set, group, is_begun: false, is_created: false };
+        let id = feed.state.lock().add(watch);
+        FeedWatch { feed: Arc::clone(feed), id }
     }
 
-    fn seat(feed: &Arc<Feed>) -> Seat {
-        seat_of(feed, Arc::new(Room::new(wish(), metrics())), 1)
+    fn watch(feed: &Arc<Feed>) -> FeedWatch {
+        watch_of(feed, Arc::new(WatcherSet::new(parameters(), metrics())), 1)
     }
 
     /// Returns a short form of the requests to the member.
@@ -381,26 +381,26 @@ mod tests {
     }
 
     #[test]
-    fn dropped_seats_cancel_their_watches_and_a_new_stream_creates_all_others() {
+    fn a_dropped_feed_watch_is_cancelled_and_a_new_stream_creates_the_others() {
         let feed = Arc::new(Feed::default());
-        let [first, second, third] = std::array::from_fn(|_| seat(&feed));
+        let [first, second, third] = std::array::from_fn(|_| watch(&feed));
         drop(second);
         assert_eq!(asked(&feed), ["create 1", "create 3"], "one has left before it was asked for");
         third.ask_progress();
         drop(first);
         assert_eq!(asked(&feed), ["progress", "cancel 1"]);
         assert!(asked(&feed).is_empty());
-        let fourth = seat(&feed);
+        let fourth = watch(&feed);
         feed.state.lock().begin();
         assert_eq!(asked(&feed), ["create 3", "create 4", "progress"], "it was not answered");
         drop((third, fourth));
         assert_eq!(asked(&feed), ["cancel 3", "cancel 4"]);
-        assert!(feed.state.lock().seated.is_empty());
+        assert!(feed.state.lock().watches.is_empty());
     }
 
     #[test]
     fn a_refused_watch_leaves_no_state() {
-        let (feed, rooms) = (Arc::new(Feed::default()), Rooms::new(metrics()));
+        let (feed, sets) = (Arc::new(Feed::default()), WatcherSets::new(metrics()));
         let watcher = Watcher {
             mailbox: Arc::new(Mailbox::new(Arc::new(Outbox::default()))),
             serial: 0,
@@ -410,29 +410,29 @@ mod tests {
             is_created: false,
             awaits_progress: false,
         };
-        let (room, entered) = rooms.enter(wish(), watcher);
-        let Entered::Alone { group, .. } = entered else { panic!("nobody was there") };
-        room.followed_by(group, Box::new(seat_of(&feed, Arc::clone(&room), group)));
+        let (set, added) = sets.add(parameters(), watcher);
+        let Added::NewGroup { group, .. } = added else { panic!("the set was empty") };
+        set.set_follower(group, Box::new(watch_of(&feed, Arc::clone(&set), group)));
         assert_eq!(asked(&feed), ["create 1"]);
-        feed.deliver(&rooms, created(-1));
-        assert!(rooms.is_empty());
-        assert!(feed.state.lock().seated.is_empty());
+        feed.deliver(&sets, created(-1));
+        assert!(sets.is_empty());
+        assert!(feed.state.lock().watches.is_empty());
     }
 
     #[test]
     fn a_refusal_belongs_to_the_first_unanswered_create_request() {
         let feed = Arc::new(Feed::default());
-        let seats: [Seat; 4] = std::array::from_fn(|_| seat(&feed));
+        let watches: [FeedWatch; 4] = std::array::from_fn(|_| watch(&feed));
         asked(&feed);
-        let [first, second, third, fourth] = seats;
+        let [first, second, third, fourth] = watches;
         drop(second);
         let mut state = feed.state.lock();
-        assert!(state.answered(&created(1)).is_some());
-        assert!(state.answered(&created(-1)).is_none(), "it was for the one that has left");
-        assert!(state.answered(&created(-1)).is_some());
-        assert!(state.answered(&created(4)).is_some());
+        assert!(state.record_answer(&created(1)).is_some());
+        assert!(state.record_answer(&created(-1)).is_none(), "it was for the one that has left");
+        assert!(state.record_answer(&created(-1)).is_some());
+        assert!(state.record_answer(&created(4)).is_some());
         assert!(state.unanswered.is_empty());
-        let is_created = state.seated.iter().map(|(id, seated)| (*id, seated.is_created));
+        let is_created = state.watches.iter().map(|(id, watch)| (*id, watch.is_created));
         assert_eq!(is_created.collect::<Vec<_>>(), [(1, true), (3, true), (4, true)]);
         drop(state);
         drop((first, third, fourth));

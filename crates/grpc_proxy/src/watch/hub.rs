@@ -1,5 +1,5 @@
-//! The entry point for watchers: adds a watcher to the room of identical watchers, and opens a watch at a
-//! member if the room has none to share.
+//! The entry point for watchers: adds a watcher to the set of identical watchers, and opens a watch at a
+//! member if the set has none to share.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use quorate_telemetry::metrics::ProxyMetrics;
 use super::catching_up::{self, CatchingUp};
 use super::feed::Feeds;
 use super::member::Members;
-use super::room::{Entered, Follower, Room, Watcher, Wish};
-use super::rooms::Rooms;
+use super::watcher_set::{Added, Follower, WatchParameters, Watcher, WatcherSet};
+use super::watcher_sets::WatcherSets;
 use crate::leasing::Latest;
 use crate::namespace::Namespace;
 use crate::upstream::Upstream;
 
-/// Adds watchers to rooms.
+/// Adds watchers to watcher sets.
 #[derive(Debug)]
 pub(crate) struct Hub {
     members: Arc<Members>,
-    rooms: Arc<Rooms>,
+    sets: Arc<WatcherSets>,
     feeds: Arc<Feeds>,
 }
 
@@ -30,9 +30,9 @@ impl Hub {
         latest: Option<Arc<Latest>>,
     ) -> Self {
         let members = Arc::new(Members { upstream, namespace, latest });
-        let rooms = Arc::new(Rooms::new(metrics));
-        let feeds = Arc::new(Feeds::new(Arc::clone(&members), Arc::clone(&rooms)));
-        Self { members, rooms, feeds }
+        let sets = Arc::new(WatcherSets::new(metrics));
+        let feeds = Arc::new(Feeds::new(Arc::clone(&members), Arc::clone(&sets)));
+        Self { members, sets, feeds }
     }
 
     pub(super) fn namespace(&self) -> Option<&Namespace> {
@@ -40,31 +40,35 @@ impl Hub {
     }
 
     /// Adds a watcher.
-    pub(super) fn enter(&self, wish: Wish, watcher: Watcher) -> (Arc<Room>, u64) {
+    pub(super) fn add(
+        &self,
+        parameters: WatchParameters,
+        watcher: Watcher,
+    ) -> (Arc<WatcherSet>, u64) {
         let begins_now = watcher.next == 0;
-        match self.rooms.enter(wish, watcher) {
-            (room, Entered::Joined(watcher)) => (room, watcher),
-            (room, Entered::Alone { watcher, group, has_company }) => {
-                let follower: Box<dyn Follower> = if begins_now || has_company {
-                    Box::new(self.feeds.seat(&room, group))
+        match self.sets.add(parameters, watcher) {
+            (set, Added::Joined(watcher)) => (set, watcher),
+            (set, Added::NewGroup { watcher, group, has_joinable_group }) => {
+                let follower: Box<dyn Follower> = if begins_now || has_joinable_group {
+                    Box::new(self.feeds.add(&set, group))
                 } else {
                     let catching_up = CatchingUp {
                         members: Arc::clone(&self.members),
-                        rooms: Arc::clone(&self.rooms),
+                        sets: Arc::clone(&self.sets),
                         feeds: Arc::clone(&self.feeds),
-                        room: Arc::clone(&room),
+                        set: Arc::clone(&set),
                         group,
                     };
                     Box::new(catching_up::follow(catching_up))
                 };
-                room.followed_by(group, follower);
-                (room, watcher)
+                set.set_follower(group, follower);
+                (set, watcher)
             }
         }
     }
 
-    /// Removes the room if it is empty.
-    pub(super) fn tidy(&self, room: &Arc<Room>) {
-        self.rooms.tidy(room);
+    /// Removes the watcher set if it is empty.
+    pub(super) fn remove_if_empty(&self, set: &Arc<WatcherSet>) {
+        self.sets.remove_if_empty(set);
     }
 }

@@ -1,4 +1,5 @@
-//! The messages of rooms for a client's stream: responses for the client and notices for the stream's task.
+//! The messages of watcher sets for a client's stream: responses for the client and notices for the stream's
+//! task.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::outbox::Outbox;
 
 /// A change in the state of a watcher.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum News {
+pub(super) enum WatcherChange {
     /// A member cancelled the watch, and the client was notified. A watcher that was never created leaves no
     /// state.
     Cancelled { was_there: bool },
@@ -24,7 +25,7 @@ pub(super) enum News {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Notice {
     pub(super) serial: u64,
-    pub(super) news: News,
+    pub(super) change: WatcherChange,
 }
 
 /// The messages for one client stream. There is at most one notice of each kind for a watcher and for a
@@ -41,8 +42,8 @@ impl Mailbox {
     }
 
     /// Adds a notice.
-    pub(super) fn notify(&self, serial: u64, news: News) {
-        self.notices.lock().push_back(Notice { serial, news });
+    pub(super) fn notify(&self, serial: u64, change: WatcherChange) {
+        self.notices.lock().push_back(Notice { serial, change });
         self.outbox.wake();
     }
 

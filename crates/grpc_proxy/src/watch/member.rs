@@ -16,12 +16,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::room::Wish;
-use crate::call::Asker;
+use super::watcher_set::WatchParameters;
+use crate::call::Caller;
 use crate::framing::{self, Messages};
 use crate::leasing::Latest;
 use crate::namespace::Namespace;
-use crate::upstream::{Upstream, told};
+use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
@@ -31,8 +31,8 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Pause between two progress requests, which members ignore while a watch of the stream is behind: the first
 /// and the longest.
-pub(super) const QUESTION: Duration = Duration::from_millis(100);
-pub(super) const QUESTION_MAX: Duration = Duration::from_secs(10);
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
 /// The requests of a stream.
 pub(super) type Frames = mpsc::Sender<Result<Frame<Bytes>, Status>>;
@@ -48,8 +48,8 @@ pub(super) struct Members {
 
 impl Members {
     /// Opens a watch stream at a member.
-    pub(super) async fn open(&self, asker: &Asker, body: Body) -> Result<Messages, Status> {
-        let answer = self.upstream.open(PATH, &asker.headers(), body).await?;
+    pub(super) async fn open(&self, caller: &Caller, body: Body) -> Result<Messages, Status> {
+        let answer = self.upstream.open(PATH, &caller.headers(), body).await?;
         framing::replies(answer, self.upstream.limits.receive_bytes)
     }
 
@@ -57,13 +57,13 @@ impl Members {
     /// stream has ended and may be opened again.
     pub(super) async fn next(
         &self,
-        asker: &Asker,
+        caller: &Caller,
         messages: &mut Messages,
     ) -> Result<Option<WatchResponse>, Status> {
-        let message = match messages.message().await.map_err(told) {
+        let message = match messages.message().await.map_err(receive_error) {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(None),
-            Err(status) if is_passing(&status, asker) => return Ok(None),
+            Err(status) if is_retryable(&status, caller) => return Ok(None),
             Err(status) => return Err(status),
         };
         let mut response: WatchResponse = framing::decode(message)?;
@@ -78,9 +78,9 @@ impl Members {
 }
 
 /// Returns whether another member, or the same member later, may continue the watch.
-pub(super) fn is_passing(status: &Status, asker: &Asker) -> bool {
+pub(super) fn is_retryable(status: &Status, caller: &Caller) -> bool {
     let has_no_leader = status.message() == "etcdserver: no leader";
-    status.code() == Code::Unavailable && !(asker.requires_leader() && has_no_leader)
+    status.code() == Code::Unavailable && !(caller.requires_leader() && has_no_leader)
 }
 
 /// Creates the body of a stream and the sender of its requests.
@@ -90,16 +90,20 @@ pub(super) fn requests() -> (Frames, Body) {
 }
 
 /// A request for a watch from `start_revision` on; 0 means from now on.
-pub(super) fn create_request(wish: &Wish, watch_id: i64, start_revision: i64) -> RequestUnion {
+pub(super) fn create_request(
+    parameters: &WatchParameters,
+    watch_id: i64,
+    start_revision: i64,
+) -> RequestUnion {
     RequestUnion::CreateRequest(WatchCreateRequest {
-        key: wish.key.clone(),
-        range_end: wish.range_end.clone(),
+        key: parameters.key.clone(),
+        range_end: parameters.range_end.clone(),
         start_revision,
         // A watch whose keys change rarely learns from progress notifications that it has caught up, and can
         // join other groups.
         progress_notify: true,
-        filters: wish.filters.clone(),
-        prev_kv: wish.prev_kv,
+        filters: parameters.filters.clone(),
+        prev_kv: parameters.prev_kv,
         watch_id,
         ..WatchCreateRequest::default()
     })

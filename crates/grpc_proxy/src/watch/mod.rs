@@ -1,9 +1,9 @@
 //! The Watch service: identical watchers of different clients share one watch at a member.
 //!
 //! ```text
-//! session (one client's stream) ─► hub ─► room (all identical watchers) ─► feed (many watches on one stream)
-//!    ▲                                        │                        └► catching_up (one watch that is behind)
-//!    └──── events and notices, by `mailbox` ◄─┘
+//! session (one client's stream) ─► hub ─► watcher_set (identical watchers) ─► feed (many watches on one stream)
+//!    ▲                                           │                        └► catching_up (one watch that is behind)
+//!    └──── events and notices, by `mailbox` ◄────┘
 //! ```
 //!
 //! The watchers that share one watch at a member form a `Group`. A new watcher starts in a group of its own,
@@ -31,9 +31,9 @@ mod hub;
 mod mailbox;
 mod member;
 mod response;
-mod room;
-mod rooms;
 mod session;
+mod watcher_set;
+mod watcher_sets;
 
 pub(crate) use hub::Hub;
 pub(crate) use session::serve;

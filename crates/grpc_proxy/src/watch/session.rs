@@ -1,6 +1,6 @@
 //! A client's watch stream: its requests and the state of its watchers.
 //!
-//! One task owns all of this state. It processes the notices from rooms before each request.
+//! One task owns all of this state. It processes the notices from watcher sets before each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use quorate_grpc::wording::in_grpc_gos_words;
 use tonic::body::Body;
 
 use super::hub::Hub;
-use super::mailbox::{Mailbox, News, Notice};
+use super::mailbox::{Mailbox, Notice, WatcherChange};
 use super::response;
-use super::room::{Room, Watcher, Wish};
-use crate::call::Asker;
+use super::watcher_set::{WatchParameters, Watcher, WatcherSet};
+use crate::call::Caller;
 use crate::framing::{self, Messages};
-use crate::outbox::{Letter, Outbox};
+use crate::outbox::{Outbox, OutboxMessage};
 use crate::relay::REQUEST_BYTES_MAX;
 
 /// The watch id in responses that concern no watcher.
@@ -29,31 +29,31 @@ const NO_WATCHER: i64 = -1;
 struct Session {
     hub: Arc<Hub>,
     mailbox: Arc<Mailbox>,
-    asker: Asker,
-    watchers: BTreeMap<i64, Known>,
+    caller: Caller,
+    watchers: BTreeMap<i64, WatcherEntry>,
     next_id: i64,
     next_serial: u64,
     progress: Progress,
 }
 
 /// The state of a watcher.
-struct Known {
+struct WatcherEntry {
     serial: u64,
-    place: Place,
+    state: WatcherState,
     wants_progress: bool,
 }
 
 /// The location of a watcher.
-enum Place {
-    In {
-        room: Arc<Room>,
+enum WatcherState {
+    Active {
+        set: Arc<WatcherSet>,
         watcher: u64,
     },
     /// The watch has ended. Its id stays reserved until the client cancels it, as at a member.
-    Gone,
-    /// The watcher is in no room until the client has read what is queued for it.
+    Ended,
+    /// The watcher is in no set until the client has read what is queued for it.
     Behind {
-        wish: Wish,
+        parameters: WatchParameters,
         next: i64,
     },
 }
@@ -75,7 +75,7 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
     let session = Session {
         hub: Arc::clone(hub),
         mailbox: Arc::new(Mailbox::new(Arc::clone(&outbox))),
-        asker: Asker::of(headers),
+        caller: Caller::of(headers),
         watchers: BTreeMap::new(),
         next_id: 0,
         next_serial: 0,
@@ -86,11 +86,11 @@ pub(crate) fn serve(hub: &Arc<Hub>, headers: &HeaderMap, body: Body) -> Response
     ending::answer(Body::new(outbox.body(task.abort_handle())))
 }
 
-/// Dropping the session, at the end of the stream, removes its watchers from their rooms.
+/// Dropping the session, at the end of the stream, removes its watchers from their sets.
 impl Drop for Session {
     fn drop(&mut self) {
-        for known in std::mem::take(&mut self.watchers).into_values() {
-            self.leave(known.place);
+        for entry in std::mem::take(&mut self.watchers).into_values() {
+            self.remove(entry.state);
         }
     }
 }
@@ -106,7 +106,7 @@ impl Session {
                 request = requests.message(), if may_read => Some(request),
             };
             while let Some(notice) = self.mailbox.next() {
-                self.note(notice);
+                self.handle_notice(notice);
             }
             match request {
                 None => {}
@@ -130,29 +130,30 @@ impl Session {
         }
     }
 
-    fn note(&mut self, Notice { serial, news }: Notice) {
-        let found = self.watchers.iter_mut().find(|(_, known)| known.serial == serial);
-        let Some((watch_id, known)) = found else { return };
-        match news {
-            News::Cancelled { was_there } => {
+    fn handle_notice(&mut self, Notice { serial, change }: Notice) {
+        let found = self.watchers.iter_mut().find(|(_, entry)| entry.serial == serial);
+        let Some((watch_id, entry)) = found else { return };
+        match change {
+            WatcherChange::Cancelled { was_there } => {
                 let watch_id = *watch_id;
-                let known = self.forget(watch_id);
-                if let Some(known) = known.filter(|_| was_there) {
-                    self.watchers.insert(watch_id, Known { place: Place::Gone, ..known });
+                let entry = self.forget(watch_id);
+                if let Some(entry) = entry.filter(|_| was_there) {
+                    self.watchers
+                        .insert(watch_id, WatcherEntry { state: WatcherState::Ended, ..entry });
                 }
             }
-            News::Behind { next } => {
-                if let Place::In { room, .. } = &known.place {
-                    let (hub, room) = (Arc::clone(&self.hub), Arc::clone(room));
-                    known.place = Place::Behind { wish: room.wish.clone(), next };
-                    hub.tidy(&room);
+            WatcherChange::Behind { next } => {
+                if let WatcherState::Active { set, .. } = &entry.state {
+                    let (hub, set) = (Arc::clone(&self.hub), Arc::clone(set));
+                    entry.state = WatcherState::Behind { parameters: set.parameters.clone(), next };
+                    hub.remove_if_empty(&set);
                 }
                 // The progress request cannot be answered while a watcher is behind.
                 self.progress = Progress::default();
             }
-            News::Progressed { header } => {
+            WatcherChange::Progressed { header } => {
                 if self.progress.asked.remove(&serial) {
-                    self.progress.answered(header);
+                    self.progress.send(header);
                     self.answer_progress();
                 }
             }
@@ -185,8 +186,8 @@ impl Session {
         }
         request.filters.sort_unstable();
         request.filters.dedup();
-        let wish = Wish {
-            asker: self.asker.clone(),
+        let parameters = WatchParameters {
+            caller: self.caller.clone(),
             key: request.key,
             range_end: request.range_end,
             filters: request.filters,
@@ -202,51 +203,52 @@ impl Session {
             awaits_progress: false,
         };
         self.next_serial += 1;
-        self.enter(wish, watcher);
+        self.add(parameters, watcher);
     }
 
-    fn enter(&mut self, wish: Wish, watcher: Watcher) {
+    fn add(&mut self, parameters: WatchParameters, watcher: Watcher) {
         let (watch_id, serial) = (watcher.watch_id, watcher.serial);
         let wants_progress = watcher.wants_progress;
-        let (room, watcher) = self.hub.enter(wish, watcher);
-        let place = Place::In { room, watcher };
-        self.watchers.insert(watch_id, Known { serial, place, wants_progress });
+        let (set, watcher) = self.hub.add(parameters, watcher);
+        let state = WatcherState::Active { set, watcher };
+        self.watchers.insert(watch_id, WatcherEntry { serial, state, wants_progress });
     }
 
     fn cancel(&mut self, watch_id: i64) {
-        if let Some(known) = self.forget(watch_id) {
-            let header = self.leave(known.place);
+        if let Some(entry) = self.forget(watch_id) {
+            let header = self.remove(entry.state);
             self.put(watch_id, response::cancelled(header.as_ref()));
         }
     }
 
     /// Removes a watcher, also from a progress request in flight.
-    fn forget(&mut self, watch_id: i64) -> Option<Known> {
-        let known = self.watchers.remove(&watch_id)?;
-        if self.progress.asked.remove(&known.serial) {
+    fn forget(&mut self, watch_id: i64) -> Option<WatcherEntry> {
+        let entry = self.watchers.remove(&watch_id)?;
+        if self.progress.asked.remove(&entry.serial) {
             self.answer_progress();
         }
-        Some(known)
+        Some(entry)
     }
 
-    fn leave(&self, place: Place) -> Option<ResponseHeader> {
-        let Place::In { room, watcher } = place else { return None };
-        let header = room.leave(watcher);
-        self.hub.tidy(&room);
+    fn remove(&self, state: WatcherState) -> Option<ResponseHeader> {
+        let WatcherState::Active { set, watcher } = state else { return None };
+        let header = set.remove(watcher);
+        self.hub.remove_if_empty(&set);
         header
     }
 
-    /// Adds the watchers that fell behind to their rooms again.
+    /// Adds the watchers that fell behind to their sets again.
     fn catch_up(&mut self) {
-        let is_behind = |known: &Known| matches!(known.place, Place::Behind { .. });
+        let is_behind = |entry: &WatcherEntry| matches!(entry.state, WatcherState::Behind { .. });
         let behind: Vec<i64> =
-            self.watchers.iter().filter(|(_, known)| is_behind(known)).map(|it| *it.0).collect();
+            self.watchers.iter().filter(|(_, entry)| is_behind(entry)).map(|it| *it.0).collect();
         for watch_id in behind {
-            let Some(Known { serial, place, wants_progress }) = self.watchers.remove(&watch_id)
+            let Some(WatcherEntry { serial, state, wants_progress }) =
+                self.watchers.remove(&watch_id)
             else {
                 continue;
             };
-            let Place::Behind { wish, next } = place else { continue };
+            let WatcherState::Behind { parameters, next } = state else { continue };
             let watcher = Watcher {
                 mailbox: Arc::clone(&self.mailbox),
                 serial,
@@ -256,32 +258,32 @@ impl Session {
                 is_created: true,
                 awaits_progress: false,
             };
-            self.enter(wish, watcher);
+            self.add(parameters, watcher);
         }
     }
 
-    /// Sends a progress request to all watchers' rooms, unless a watcher is behind.
+    /// Sends a progress request to the sets of all watchers, unless a watcher is behind.
     fn ask_progress(&mut self) {
-        let are_there =
-            self.watchers.values().all(|known| !matches!(known.place, Place::Behind { .. }));
-        if !are_there {
+        let are_active =
+            self.watchers.values().all(|entry| !matches!(entry.state, WatcherState::Behind { .. }));
+        if !are_active {
             return;
         }
         let progress = &mut self.progress;
         if progress.asked.is_empty() {
-            let known = self.watchers.values();
-            let there = known.filter(|known| matches!(known.place, Place::In { .. }));
-            progress.asked = there.map(|known| known.serial).collect();
+            let entries = self.watchers.values();
+            let active = entries.filter(|entry| matches!(entry.state, WatcherState::Active { .. }));
+            progress.asked = active.map(|entry| entry.serial).collect();
             progress.least = None;
             progress.is_asked_again = false;
         } else {
             progress.is_asked_again = true;
         }
-        for known in self.watchers.values() {
-            if let Place::In { room, watcher } = &known.place
-                && progress.asked.contains(&known.serial)
+        for entry in self.watchers.values() {
+            if let WatcherState::Active { set, watcher } = &entry.state
+                && progress.asked.contains(&entry.serial)
             {
-                room.ask_progress(*watcher);
+                set.ask_progress(*watcher);
             }
         }
     }
@@ -308,12 +310,12 @@ impl Session {
     }
 
     fn put(&self, watch_id: i64, shared: bytes::Bytes) {
-        self.mailbox.outbox.put(Letter { watch_id, shared });
+        self.mailbox.outbox.put(OutboxMessage { watch_id, shared });
     }
 }
 
 impl Progress {
-    fn answered(&mut self, header: Option<ResponseHeader>) {
+    fn send(&mut self, header: Option<ResponseHeader>) {
         let Some(header) = header else { return };
         if self.least.is_none_or(|least| header.revision < least.revision) {
             self.least = Some(header);

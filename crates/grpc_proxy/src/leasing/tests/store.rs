@@ -225,11 +225,11 @@ impl State {
 
 /// The network to the model: requests and answers take time, and some are lost.
 #[derive(Debug)]
-pub(super) struct Way(pub(super) Arc<Model>);
+pub(super) struct DelayedStore(pub(super) Arc<Model>);
 
 const TRIP_MILLIS_MAX: u64 = 30;
 
-impl Store for Way {
+impl Store for DelayedStore {
     async fn txn(&self, _: HeaderMap, request: TxnRequest) -> Result<TxnResponse, Status> {
         let lost = || Err(Status::unavailable("lost"));
         self.0.pause(TRIP_MILLIS_MAX).await;

@@ -13,8 +13,8 @@
 //!
 //! # Bound
 //!
-//! [`HELD_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. While
-//! [`GIVEN_UP_MAX`] leasing keys wait for deletion, or [`RESTING_MAX`] keys are excluded from acquisition, no
+//! [`OWNED_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. While
+//! [`RELEASED_MAX`] leasing keys wait for deletion, or [`EXCLUDED_MAX`] keys are excluded from acquisition, no
 //! more keys are acquired.
 //!
 //! # Not here
@@ -34,30 +34,30 @@ use super::names::Names;
 use crate::span::Span;
 
 /// The bytes of keys and records, with the overhead.
-const HELD_BYTES_MAX: usize = 64 << 20;
+const OWNED_BYTES_MAX: usize = 64 << 20;
 
 /// The bytes of one key and its record.
-const RECORD_BYTES_MAX: usize = HELD_BYTES_MAX / 16;
+const RECORD_BYTES_MAX: usize = OWNED_BYTES_MAX / 16;
 
 /// The overhead of one record.
 const OVERHEAD_BYTES: usize = 256;
 
 /// Leasing keys that wait for deletion.
-const GIVEN_UP_MAX: usize = 4096;
+const RELEASED_MAX: usize = 4096;
 
 /// Keys that are excluded from acquisition for a while.
-const RESTING_MAX: usize = 8192;
+const EXCLUDED_MAX: usize = 8192;
 
 /// How long a key is excluded after it could not be acquired or was released on request.
-const REST: Duration = Duration::from_secs(2);
+const EXCLUSION: Duration = Duration::from_secs(2);
 
 /// The owned keys and the session that owns them.
 #[derive(Debug)]
-pub(super) struct Holdings {
+pub(super) struct OwnedKeys {
     names: Names,
     state: Mutex<State>,
     /// Signals that a leasing key was queued for deletion.
-    pub(super) has_given_up: Notify,
+    pub(super) has_released: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -66,20 +66,20 @@ struct State {
     lease: i64,
     /// The time until which the lease is certainly alive.
     until: Duration,
-    held: BTreeMap<Bytes, Holding>,
+    held: BTreeMap<Bytes, OwnedKey>,
     /// Owned keys in the order of their last request.
     by_use: BTreeMap<u64, Bytes>,
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
     writing: BTreeMap<u64, Vec<Span>>,
-    resting: HashMap<Bytes, Duration>,
+    excluded: HashMap<Bytes, Duration>,
     /// Leasing keys to delete, with their creation revisions.
-    given_up: BTreeMap<Bytes, i64>,
+    released: BTreeMap<Bytes, i64>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Holding {
+struct OwnedKey {
     /// The creation revision of its leasing key.
     made: i64,
     known: Known,
@@ -100,10 +100,10 @@ struct Acquiring {
     outdated_at: i64,
 }
 
-/// A key that is being acquired; dropping it ends the attempt. [`Holdings::begin_acquiring`] creates it.
+/// A key that is being acquired; dropping it ends the attempt. [`OwnedKeys::begin_acquiring`] creates it.
 #[derive(Debug)]
 pub(super) struct Acquisition<'a> {
-    holdings: &'a Holdings,
+    owned_keys: &'a OwnedKeys,
     number: u64,
     pub(super) key: Bytes,
     /// The lease of the session.
@@ -112,7 +112,7 @@ pub(super) struct Acquisition<'a> {
 
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
-        self.holdings.state.lock().acquiring.remove(&self.number);
+        self.owned_keys.state.lock().acquiring.remove(&self.number);
     }
 }
 
@@ -120,7 +120,7 @@ impl Drop for Acquisition<'_> {
 /// keys that it may have written.
 #[derive(Debug)]
 pub(super) struct Writing<'a> {
-    holdings: &'a Holdings,
+    owned_keys: &'a OwnedKeys,
     number: u64,
     /// The owned keys among its single keys.
     pub(super) owned: Owned,
@@ -139,18 +139,18 @@ impl View<'_> {
     /// Returns the state of a key that is owned and not being written.
     pub(super) fn known(&mut self, key: &[u8]) -> Option<Known> {
         let used = self.state.number();
-        let holding = self.state.held.get_mut(key).filter(|it| it.writers == 0)?;
-        let key = self.state.by_use.remove(&holding.used)?;
+        let owned_key = self.state.held.get_mut(key).filter(|it| it.writers == 0)?;
+        let key = self.state.by_use.remove(&owned_key.used)?;
         self.state.by_use.insert(used, key);
-        holding.used = used;
-        self.as_of = self.as_of.max(holding.as_of);
-        Some(holding.known.clone())
+        owned_key.used = used;
+        self.as_of = self.as_of.max(owned_key.as_of);
+        Some(owned_key.known.clone())
     }
 }
 
-impl Holdings {
+impl OwnedKeys {
     pub(super) fn new(names: Names) -> Self {
-        Self { names, state: Mutex::default(), has_given_up: Notify::new() }
+        Self { names, state: Mutex::default(), has_released: Notify::new() }
     }
 
     /// Runs `read` on a consistent view. Returns its result with the latest revision of any record it used,
@@ -187,7 +187,7 @@ impl Holdings {
             next: state.next,
             writing: std::mem::take(&mut state.writing),
             acquiring: std::mem::take(&mut state.acquiring),
-            resting: std::mem::take(&mut state.resting),
+            excluded: std::mem::take(&mut state.excluded),
             ..State::default()
         };
     }
@@ -201,19 +201,19 @@ impl Holdings {
     pub(super) fn begin_acquiring(&self, key: &Bytes, now: Duration) -> Option<Acquisition<'_>> {
         let mut state = self.state.lock();
         let is_alive = state.lease != 0 && now < state.until;
-        let has_room = state.given_up.len() < GIVEN_UP_MAX && state.may_rest_more(now);
-        let is_resting = state.resting.get(key).is_some_and(|until| now < *until);
+        let has_space = state.released.len() < RELEASED_MAX && state.can_exclude_more(now);
+        let is_excluded = state.excluded.get(key).is_some_and(|until| now < *until);
         let is_taken = state.held.contains_key(key)
             || state.acquiring.values().any(|other| other.key == *key)
             || state.writing.values().flatten().any(|span| span.has(key));
-        if !is_alive || !has_room || is_resting || is_taken {
+        if !is_alive || !has_space || is_excluded || is_taken {
             return None;
         }
         let (number, lease) = (state.number(), state.lease);
         let key = Bytes::copy_from_slice(key);
         let acquiring = Acquiring { key: key.clone(), lease, outdated_at: 0 };
         state.acquiring.insert(number, acquiring);
-        Some(Acquisition { holdings: self, number, key, lease })
+        Some(Acquisition { owned_keys: self, number, key, lease })
     }
 
     /// Starts a write of these keys.
@@ -223,12 +223,12 @@ impl Holdings {
         let (mut owned, mut touched) = (Owned::new(), Owned::new());
         for span in spans {
             for key in state.held_within(span) {
-                let Some(holding) = state.held.get_mut(&key) else { continue };
-                if touched.insert(key.clone(), holding.made).is_none() {
-                    holding.writers += 1;
+                let Some(owned_key) = state.held.get_mut(&key) else { continue };
+                if touched.insert(key.clone(), owned_key.made).is_none() {
+                    owned_key.writers += 1;
                 }
                 if span.is_single() {
-                    owned.insert(key, holding.made);
+                    owned.insert(key, owned_key.made);
                 }
             }
             for acquiring in state.acquiring.values_mut().filter(|it| span.has(&it.key)) {
@@ -236,7 +236,7 @@ impl Holdings {
             }
         }
         state.writing.insert(number, spans.to_vec());
-        Writing { holdings: self, number, owned, touched }
+        Writing { owned_keys: self, number, owned, touched }
     }
 
     /// Processes an event on a leasing key: leasing keys created before `revision` no longer count.
@@ -249,21 +249,21 @@ impl Holdings {
     pub(super) fn give_up(&self, key: &[u8], made: i64, now: Duration) {
         let mut state = self.state.lock();
         state.lose(key, made + 1);
-        state.resting.insert(Bytes::copy_from_slice(key), now + REST);
+        state.excluded.insert(Bytes::copy_from_slice(key), now + EXCLUSION);
         self.queue(&mut state, key, made);
     }
 
     fn queue(&self, state: &mut State, key: &[u8], made: i64) {
-        state.given_up.insert(self.names.leasing_key(key), made);
-        self.has_given_up.notify_one();
+        state.released.insert(self.names.leasing_key(key), made);
+        self.has_released.notify_one();
     }
 
     /// Takes up to `count` leasing keys from the deletion queue.
-    pub(super) fn take_given_up(&self, count: usize) -> Vec<(Bytes, i64)> {
+    pub(super) fn take_released(&self, count: usize) -> Vec<(Bytes, i64)> {
         let mut state = self.state.lock();
         let mut taken = Vec::new();
         while taken.len() < count
-            && let Some(next) = state.given_up.pop_first()
+            && let Some(next) = state.released.pop_first()
         {
             taken.push(next);
         }
@@ -271,13 +271,13 @@ impl Holdings {
     }
 
     /// Returns leasing keys to the queue because their deletion failed.
-    pub(super) fn give_back(&self, taken: Vec<(Bytes, i64)>, lease: i64) {
+    pub(super) fn requeue_released(&self, taken: Vec<(Bytes, i64)>, lease: i64) {
         let mut state = self.state.lock();
         if state.lease == lease {
             for (name, made) in taken {
-                state.given_up.entry(name).or_insert(made);
+                state.released.entry(name).or_insert(made);
             }
-            self.has_given_up.notify_one();
+            self.has_released.notify_one();
         }
     }
 
@@ -289,12 +289,12 @@ impl Holdings {
 
     /// Releases keys until the byte limit is met.
     fn fit(&self, state: &mut State) {
-        while state.bytes > HELD_BYTES_MAX {
+        while state.bytes > OWNED_BYTES_MAX {
             let Some(key) = state.by_use.first_key_value().map(|(_, key)| key.clone()) else {
                 break;
             };
-            if let Some(holding) = state.remove(&key) {
-                self.queue(state, &key, holding.made);
+            if let Some(owned_key) = state.remove(&key) {
+                self.queue(state, &key, owned_key.made);
             }
         }
     }
@@ -304,7 +304,7 @@ impl Acquisition<'_> {
     /// Completes the acquisition: the leasing key was created at `made`, and the record was read at that
     /// revision.
     pub(super) fn succeed(self, made: i64, known: Known, now: Duration) {
-        let mut state = self.holdings.state.lock();
+        let mut state = self.owned_keys.state.lock();
         let Some(acquiring) = state.acquiring.remove(&self.number) else { return };
         if acquiring.lease != state.lease {
             // The leasing key ends with its session.
@@ -312,26 +312,26 @@ impl Acquisition<'_> {
         }
         let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
         if !fits {
-            state.resting.insert(self.key.clone(), now + REST);
+            state.excluded.insert(self.key.clone(), now + EXCLUSION);
         }
         if acquiring.outdated_at > made || !fits {
-            self.holdings.queue(&mut state, &self.key, made);
+            self.owned_keys.queue(&mut state, &self.key, made);
             return;
         }
         state.insert(self.key.clone(), made, known);
-        self.holdings.fit(&mut state);
+        self.owned_keys.fit(&mut state);
     }
 
     /// Ends the acquisition without ownership.
     pub(super) fn decline(self, now: Duration) {
-        self.holdings.state.lock().resting.insert(self.key.clone(), now + REST);
+        self.owned_keys.state.lock().excluded.insert(self.key.clone(), now + EXCLUSION);
     }
 }
 
 impl Writing<'_> {
     /// Ends a write that was performed at `revision` and left the owned keys in this state.
     pub(super) fn done(mut self, revision: i64, refreshed: Vec<(Bytes, Known)>) {
-        let mut state = self.holdings.state.lock();
+        let mut state = self.owned_keys.state.lock();
         for (key, known) in refreshed {
             let Some(made) = self.touched.remove(&key) else { continue };
             let lease = known.as_ref().map_or(0, |record| record.fields().lease);
@@ -342,17 +342,17 @@ impl Writing<'_> {
             if lease != 0 || !fits {
                 // The new record has a lease and could expire at any time, or it is too large.
                 state.remove(&key);
-                self.holdings.queue(&mut state, &key, made);
+                self.owned_keys.queue(&mut state, &key, made);
             } else {
                 state.replace(&key, known, revision);
             }
         }
-        self.holdings.fit(&mut state);
+        self.owned_keys.fit(&mut state);
     }
 
     /// Ends a write that was not performed.
-    pub(super) fn nothing(mut self) {
-        let mut state = self.holdings.state.lock();
+    pub(super) fn not_performed(mut self) {
+        let mut state = self.owned_keys.state.lock();
         for (key, made) in std::mem::take(&mut self.touched) {
             state.settle(&key, made);
         }
@@ -361,11 +361,11 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        let mut state = self.holdings.state.lock();
+        let mut state = self.owned_keys.state.lock();
         for (key, made) in std::mem::take(&mut self.touched) {
             if state.settle(&key, made) {
                 state.remove(&key);
-                self.holdings.queue(&mut state, &key, made);
+                self.owned_keys.queue(&mut state, &key, made);
             }
         }
         state.writing.remove(&self.number);
@@ -384,11 +384,11 @@ impl State {
         self.next
     }
 
-    fn may_rest_more(&mut self, now: Duration) -> bool {
-        if self.resting.len() >= RESTING_MAX {
-            self.resting.retain(|_, until| now < *until);
+    fn can_exclude_more(&mut self, now: Duration) -> bool {
+        if self.excluded.len() >= EXCLUDED_MAX {
+            self.excluded.retain(|_, until| now < *until);
         }
-        self.resting.len() < RESTING_MAX
+        self.excluded.len() < EXCLUDED_MAX
     }
 
     fn held_within(&self, span: &Span) -> Vec<Bytes> {
@@ -409,30 +409,30 @@ impl State {
         let used = self.number();
         self.bytes += bytes_of(&key, &known);
         self.by_use.insert(used, key.clone());
-        self.held.insert(key, Holding { made, known, as_of: made, writers: 0, used });
+        self.held.insert(key, OwnedKey { made, known, as_of: made, writers: 0, used });
     }
 
-    fn remove(&mut self, key: &[u8]) -> Option<Holding> {
-        let holding = self.held.remove(key)?;
-        self.by_use.remove(&holding.used);
-        self.bytes -= bytes_of(key, &holding.known);
-        Some(holding)
+    fn remove(&mut self, key: &[u8]) -> Option<OwnedKey> {
+        let owned_key = self.held.remove(key)?;
+        self.by_use.remove(&owned_key.used);
+        self.bytes -= bytes_of(key, &owned_key.known);
+        Some(owned_key)
     }
 
     fn lose(&mut self, key: &[u8], revision: i64) {
         for acquiring in self.acquiring.values_mut().filter(|it| it.key == key) {
             acquiring.outdated_at = acquiring.outdated_at.max(revision);
         }
-        if self.held.get(key).is_some_and(|holding| holding.made < revision) {
+        if self.held.get(key).is_some_and(|owned_key| owned_key.made < revision) {
             self.remove(key);
         }
     }
 
     /// Ends a write of a key. Returns whether the key is still owned under the same leasing key.
     fn settle(&mut self, key: &[u8], made: i64) -> bool {
-        match self.held.get_mut(key).filter(|holding| holding.made == made) {
-            Some(holding) => {
-                holding.writers -= 1;
+        match self.held.get_mut(key).filter(|owned_key| owned_key.made == made) {
+            Some(owned_key) => {
+                owned_key.writers -= 1;
                 true
             }
             None => false,
@@ -441,12 +441,12 @@ impl State {
 
     /// Stores the record that a write produced, unless a later record is known.
     fn replace(&mut self, key: &[u8], known: Known, revision: i64) {
-        let Some(holding) = self.held.get_mut(key) else { return };
-        if revision > holding.as_of {
-            self.bytes -= bytes_of(key, &holding.known);
+        let Some(owned_key) = self.held.get_mut(key) else { return };
+        if revision > owned_key.as_of {
+            self.bytes -= bytes_of(key, &owned_key.known);
             self.bytes += bytes_of(key, &known);
-            holding.known = known;
-            holding.as_of = revision;
+            owned_key.known = known;
+            owned_key.as_of = revision;
         }
     }
 }
@@ -459,10 +459,10 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(100);
 
-    fn holdings() -> Holdings {
-        let holdings = Holdings::new(Names::new("own/"));
-        holdings.begin_session(5, NOW + REST * 10);
-        holdings
+    fn owned_keys() -> OwnedKeys {
+        let owned_keys = OwnedKeys::new(Names::new("own/"));
+        owned_keys.begin_session(5, NOW + EXCLUSION * 10);
+        owned_keys
     }
 
     fn key(number: usize) -> Bytes {
@@ -473,135 +473,135 @@ mod tests {
         Some(KeyValue::new(&Fields { value: &vec![1; bytes], ..Fields::default() }))
     }
 
-    fn own(holdings: &Holdings, key: &Bytes, made: i64, bytes: usize) {
-        let acquisition = holdings.begin_acquiring(key, NOW).unwrap();
+    fn own(owned_keys: &OwnedKeys, key: &Bytes, made: i64, bytes: usize) {
+        let acquisition = owned_keys.begin_acquiring(key, NOW).unwrap();
         acquisition.succeed(made, known(bytes), NOW);
     }
 
-    fn is_owned(holdings: &Holdings, key: &Bytes, now: Duration) -> bool {
-        holdings.read(|| now, |view| view.known(key)).is_some()
+    fn is_owned(owned_keys: &OwnedKeys, key: &Bytes, now: Duration) -> bool {
+        owned_keys.read(|| now, |view| view.known(key)).is_some()
     }
 
     #[test]
     fn owned_keys_are_readable_until_the_lease_deadline() {
-        let holdings = holdings();
-        own(&holdings, &key(1), 7, 10);
-        assert!(is_owned(&holdings, &key(1), NOW));
-        assert!(!is_owned(&holdings, &key(2), NOW));
-        let end = NOW + REST * 10;
-        assert!(!is_owned(&holdings, &key(1), end));
-        assert!(holdings.begin_acquiring(&key(2), end).is_none());
-        holdings.prolong(end + REST);
-        assert!(is_owned(&holdings, &key(1), end));
+        let owned_keys = owned_keys();
+        own(&owned_keys, &key(1), 7, 10);
+        assert!(is_owned(&owned_keys, &key(1), NOW));
+        assert!(!is_owned(&owned_keys, &key(2), NOW));
+        let end = NOW + EXCLUSION * 10;
+        assert!(!is_owned(&owned_keys, &key(1), end));
+        assert!(owned_keys.begin_acquiring(&key(2), end).is_none());
+        owned_keys.prolong(end + EXCLUSION);
+        assert!(is_owned(&owned_keys, &key(1), end));
         // The record is read before the clock.
         let mut has_read = false;
         let read = |view: &mut View<'_>| view.known(&key(1)).inspect(|_| has_read = true);
-        assert!(holdings.read(|| end + REST, read).is_none());
+        assert!(owned_keys.read(|| end + EXCLUSION, read).is_none());
         assert!(has_read);
-        holdings.end_session();
-        assert!(!is_owned(&holdings, &key(1), NOW));
-        assert_eq!(holdings.load(), (0, 0));
+        owned_keys.end_session();
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
+        assert_eq!(owned_keys.load(), (0, 0));
     }
 
     #[test]
     fn a_key_released_on_request_is_not_acquired_again_for_a_while() {
-        let holdings = holdings();
-        own(&holdings, &key(1), 7, 10);
+        let owned_keys = owned_keys();
+        own(&owned_keys, &key(1), 7, 10);
         // An event of an earlier owner.
-        holdings.lose(&key(1), 6);
-        assert!(is_owned(&holdings, &key(1), NOW));
-        holdings.lose(&key(1), 9);
-        holdings.give_up(&key(1), 7, NOW);
-        assert!(!is_owned(&holdings, &key(1), NOW));
-        assert_eq!(holdings.take_given_up(9), [(Bytes::from_static(b"own/00001"), 7)]);
-        assert!(holdings.begin_acquiring(&key(1), NOW).is_none());
-        assert!(holdings.begin_acquiring(&key(1), NOW + REST).is_some());
+        owned_keys.lose(&key(1), 6);
+        assert!(is_owned(&owned_keys, &key(1), NOW));
+        owned_keys.lose(&key(1), 9);
+        owned_keys.give_up(&key(1), 7, NOW);
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
+        assert_eq!(owned_keys.take_released(9), [(Bytes::from_static(b"own/00001"), 7)]);
+        assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
+        assert!(owned_keys.begin_acquiring(&key(1), NOW + EXCLUSION).is_some());
     }
 
     #[test]
     fn events_during_an_acquisition_are_honoured() {
-        let holdings = holdings();
+        let owned_keys = owned_keys();
         for (news, is_kept) in [(6, true), (8, false)] {
-            let acquisition = holdings.begin_acquiring(&key(1), NOW).unwrap();
-            assert!(holdings.begin_acquiring(&key(1), NOW).is_none(), "one at a time");
-            holdings.lose(&key(1), news);
+            let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
+            assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none(), "one at a time");
+            owned_keys.lose(&key(1), news);
             acquisition.succeed(7, known(1), NOW);
-            assert_eq!(is_owned(&holdings, &key(1), NOW), is_kept);
-            assert_eq!(holdings.take_given_up(9).is_empty(), is_kept);
-            holdings.lose(&key(1), 8);
+            assert_eq!(is_owned(&owned_keys, &key(1), NOW), is_kept);
+            assert_eq!(owned_keys.take_released(9).is_empty(), is_kept);
+            owned_keys.lose(&key(1), 8);
         }
-        let acquisition = holdings.begin_acquiring(&key(1), NOW).unwrap();
-        holdings.begin_writing(&[Span::of(key(1))]).nothing();
+        let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
+        owned_keys.begin_writing(&[Span::of(key(1))]).not_performed();
         acquisition.succeed(7, known(1), NOW);
-        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
         // A leasing key created with the lease of another session ends with that session.
-        let acquisition = holdings.begin_acquiring(&key(2), NOW).unwrap();
-        holdings.end_session();
-        holdings.begin_session(6, NOW + REST);
+        let acquisition = owned_keys.begin_acquiring(&key(2), NOW).unwrap();
+        owned_keys.end_session();
+        owned_keys.begin_session(6, NOW + EXCLUSION);
         acquisition.succeed(9, known(1), NOW);
-        assert!(!is_owned(&holdings, &key(2), NOW));
+        assert!(!is_owned(&owned_keys, &key(2), NOW));
     }
 
     #[test]
     fn a_written_key_is_unreadable_until_all_writes_have_ended() {
-        let holdings = holdings();
-        own(&holdings, &key(1), 7, 10);
+        let owned_keys = owned_keys();
+        own(&owned_keys, &key(1), 7, 10);
         let (one, other) = (
-            holdings.begin_writing(&[Span::of(key(1))]),
-            holdings.begin_writing(&[Span::new(&key(0), &key(9))]),
+            owned_keys.begin_writing(&[Span::of(key(1))]),
+            owned_keys.begin_writing(&[Span::new(&key(0), &key(9))]),
         );
         assert_eq!(one.owned, Owned::from([(key(1), 7)]));
         assert!(other.owned.is_empty(), "a range is not written as its owner");
-        assert!(!is_owned(&holdings, &key(1), NOW));
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
         one.done(9, vec![(key(1), known(20))]);
-        assert!(!is_owned(&holdings, &key(1), NOW));
-        other.nothing();
-        let read = holdings.read(|| NOW, |view| view.known(&key(1)));
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
+        other.not_performed();
+        let read = owned_keys.read(|| NOW, |view| view.known(&key(1)));
         assert_eq!(read, Some((known(20), 9)));
         // A write that was overtaken does not replace the record. A write without a result makes the key
         // unknown.
-        holdings.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
-        assert_eq!(holdings.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
-        drop(holdings.begin_writing(&[Span::of(key(1))]));
-        assert!(!is_owned(&holdings, &key(1), NOW));
-        assert_eq!(holdings.take_given_up(9).len(), 1);
+        owned_keys.begin_writing(&[Span::of(key(1))]).done(8, vec![(key(1), known(3))]);
+        assert_eq!(owned_keys.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
+        drop(owned_keys.begin_writing(&[Span::of(key(1))]));
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
+        assert_eq!(owned_keys.take_released(9).len(), 1);
     }
 
     #[test]
     fn owned_keys_are_bounded_in_bytes() {
-        let holdings = holdings();
+        let owned_keys = owned_keys();
         let bytes = RECORD_BYTES_MAX - 1000;
         for number in 0..20 {
-            own(&holdings, &key(number), 7, bytes);
+            own(&owned_keys, &key(number), 7, bytes);
             // The first key is requested all the time.
-            assert!(is_owned(&holdings, &key(0), NOW));
+            assert!(is_owned(&owned_keys, &key(0), NOW));
         }
-        let (count, held) = holdings.load();
-        assert!(count == 16 && held <= HELD_BYTES_MAX, "{count} of {held}");
-        assert!(!is_owned(&holdings, &key(1), NOW));
-        assert_eq!(holdings.take_given_up(99).len(), 4);
-        own(&holdings, &key(99), 7, RECORD_BYTES_MAX);
-        assert!(!is_owned(&holdings, &key(99), NOW));
-        assert_eq!(holdings.load().0, 16);
+        let (count, held) = owned_keys.load();
+        assert!(count == 16 && held <= OWNED_BYTES_MAX, "{count} of {held}");
+        assert!(!is_owned(&owned_keys, &key(1), NOW));
+        assert_eq!(owned_keys.take_released(99).len(), 4);
+        own(&owned_keys, &key(99), 7, RECORD_BYTES_MAX);
+        assert!(!is_owned(&owned_keys, &key(99), NOW));
+        assert_eq!(owned_keys.load().0, 16);
     }
 
     #[test]
     fn no_key_is_acquired_while_the_deletion_queue_is_full() {
-        let holdings = holdings();
-        for number in 0..GIVEN_UP_MAX {
-            holdings.give_up(&key(number), 7, NOW);
+        let owned_keys = owned_keys();
+        for number in 0..RELEASED_MAX {
+            owned_keys.give_up(&key(number), 7, NOW);
         }
-        let other = key(RESTING_MAX * 2);
-        assert!(holdings.begin_acquiring(&other, NOW).is_none());
-        let taken = holdings.take_given_up(GIVEN_UP_MAX);
-        assert!(holdings.begin_acquiring(&other, NOW).is_some());
-        holdings.give_back(taken, 5);
-        assert!(holdings.begin_acquiring(&other, NOW).is_none());
-        assert_eq!(holdings.take_given_up(GIVEN_UP_MAX).len(), GIVEN_UP_MAX);
-        for number in GIVEN_UP_MAX..RESTING_MAX {
-            holdings.begin_acquiring(&key(number), NOW).unwrap().decline(NOW);
+        let other = key(EXCLUDED_MAX * 2);
+        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
+        let taken = owned_keys.take_released(RELEASED_MAX);
+        assert!(owned_keys.begin_acquiring(&other, NOW).is_some());
+        owned_keys.requeue_released(taken, 5);
+        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
+        assert_eq!(owned_keys.take_released(RELEASED_MAX).len(), RELEASED_MAX);
+        for number in RELEASED_MAX..EXCLUDED_MAX {
+            owned_keys.begin_acquiring(&key(number), NOW).unwrap().decline(NOW);
         }
-        assert!(holdings.begin_acquiring(&other, NOW).is_none());
-        assert!(holdings.begin_acquiring(&other, NOW + REST).is_some());
+        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
+        assert!(owned_keys.begin_acquiring(&other, NOW + EXCLUSION).is_some());
     }
 }

@@ -22,15 +22,15 @@ use quorate_api::etcdserverpb::{ResponseHeader, WatchResponse};
 use quorate_telemetry::metrics::ProxyMetrics;
 use tonic::Status;
 
-use super::mailbox::{Mailbox, News};
+use super::mailbox::{Mailbox, WatcherChange};
 use super::response;
-use crate::call::Asker;
-use crate::outbox::Letter;
+use crate::call::Caller;
+use crate::outbox::OutboxMessage;
 
 /// The parameters of a watch. Watchers with equal parameters can share a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wish {
-    pub(super) asker: Asker,
+pub(super) struct WatchParameters {
+    pub(super) caller: Caller,
     /// The key, with the namespace prefix.
     pub(super) key: Bytes,
     pub(super) range_end: Bytes,
@@ -78,8 +78,8 @@ pub(super) trait Follower: std::fmt::Debug + Send {
 
 /// All watchers with the same parameters.
 #[derive(Debug)]
-pub(super) struct Room {
-    pub(super) wish: Wish,
+pub(super) struct WatcherSet {
+    pub(super) parameters: WatchParameters,
     metrics: Arc<ProxyMetrics>,
     state: Mutex<State>,
 }
@@ -92,21 +92,21 @@ struct State {
     coalescing: i64,
 }
 
-/// The group that a new watcher entered.
-pub(super) enum Entered {
+/// The group to which a watcher was added.
+pub(super) enum Added {
     Joined(u64),
     /// A new group that has no follower.
-    Alone {
+    NewGroup {
         watcher: u64,
         group: u64,
         /// Whether the group can join another group as soon as a member has created its watch.
-        has_company: bool,
+        has_joinable_group: bool,
     },
 }
 
-impl Room {
-    pub(super) fn new(wish: Wish, metrics: Arc<ProxyMetrics>) -> Self {
-        Self { wish, metrics, state: Mutex::default() }
+impl WatcherSet {
+    pub(super) fn new(parameters: WatchParameters, metrics: Arc<ProxyMetrics>) -> Self {
+        Self { parameters, metrics, state: Mutex::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -116,24 +116,24 @@ impl Room {
     /// Adds a watcher. A new watcher gets a watch of its own until a member has created it, because the
     /// member must check the token and its permission for the range. A watcher that returns joins an existing
     /// group at once if possible.
-    pub(super) fn enter(&self, watcher: Watcher) -> Entered {
+    pub(super) fn add(&self, watcher: Watcher) -> Added {
         let mut state = self.state.lock();
         let number = state.number();
         let start = watcher.next;
         let joinable = state.groups.values_mut().filter(|group| group.is_current && start > 0);
         let not_beyond = joinable.filter(|group| group.position.is_some_and(|at| at <= start));
         let found = not_beyond.max_by_key(|group| group.position);
-        let has_company = found.is_some();
+        let has_joinable_group = found.is_some();
         if let Some(group) = found
             && watcher.is_created
         {
             group.watchers.insert(number, watcher);
-            state.tell(&self.metrics);
-            return Entered::Joined(number);
+            state.update_gauge(&self.metrics);
+            return Added::Joined(number);
         }
         let group = state.number();
         let watchers = BTreeMap::from([(number, watcher)]);
-        let alone = Group {
+        let new_group = Group {
             start,
             position: None,
             is_current: false,
@@ -141,13 +141,13 @@ impl Room {
             watchers,
             follower: None,
         };
-        state.groups.insert(group, alone);
-        state.tell(&self.metrics);
-        Entered::Alone { watcher: number, group, has_company }
+        state.groups.insert(group, new_group);
+        state.update_gauge(&self.metrics);
+        Added::NewGroup { watcher: number, group, has_joinable_group }
     }
 
     /// Sets the follower of a group.
-    pub(super) fn followed_by(&self, group: u64, follower: Box<dyn Follower>) {
+    pub(super) fn set_follower(&self, group: u64, follower: Box<dyn Follower>) {
         if let Some(group) = self.state.lock().groups.get_mut(&group) {
             group.follower = Some(follower);
             group.ask_progress();
@@ -173,7 +173,7 @@ impl Room {
     }
 
     /// Removes a watcher.
-    pub(super) fn leave(&self, watcher: u64) -> Option<ResponseHeader> {
+    pub(super) fn remove(&self, watcher: u64) -> Option<ResponseHeader> {
         let mut state = self.state.lock();
         let (&number, group) =
             state.groups.iter_mut().find(|(_, group)| group.watchers.contains_key(&watcher))?;
@@ -182,7 +182,7 @@ impl Room {
         if group.watchers.is_empty() {
             state.groups.remove(&number);
         }
-        state.tell(&self.metrics);
+        state.update_gauge(&self.metrics);
         header
     }
 
@@ -205,32 +205,32 @@ impl Room {
                 watcher.mailbox.outbox.end(status.clone());
             }
         }
-        state.tell(&self.metrics);
+        state.update_gauge(&self.metrics);
     }
 
     /// Delivers a response to the watchers of a group. Returns whether the watch is still needed.
-    pub(super) fn deliver(&self, number: u64, told: WatchResponse) -> bool {
+    pub(super) fn deliver(&self, number: u64, response: WatchResponse) -> bool {
         let mut state = self.state.lock();
         let Some(group) = state.groups.get_mut(&number) else { return false };
-        if told.header.is_some() {
-            group.header.clone_from(&told.header);
+        if response.header.is_some() {
+            group.header.clone_from(&response.header);
         }
-        if told.canceled {
+        if response.canceled {
             if let Some(group) = state.groups.remove(&number) {
-                group.watchers.values().for_each(|watcher| watcher.tell_cancelled(&told));
+                group.watchers.values().for_each(|watcher| watcher.send_cancelled(&response));
             }
-        } else if told.created {
-            group.created();
-        } else if told.events.is_empty() {
-            group.progressed(&told);
+        } else if response.created {
+            group.record_created();
+        } else if response.events.is_empty() {
+            group.record_progress(&response);
         } else {
-            group.happened(told, &self.metrics);
+            group.deliver_events(response, &self.metrics);
         }
         if state.groups.get(&number).is_some_and(|group| group.watchers.is_empty()) {
             state.groups.remove(&number);
         }
         state.coalesce(number);
-        state.tell(&self.metrics);
+        state.update_gauge(&self.metrics);
         state.groups.contains_key(&number)
     }
 }
@@ -261,7 +261,7 @@ impl State {
         group.ask_progress();
     }
 
-    fn tell(&mut self, metrics: &ProxyMetrics) {
+    fn update_gauge(&mut self, metrics: &ProxyMetrics) {
         let beyond_first = |group: &Group| group.watchers.len().saturating_sub(1);
         let now: usize = self.groups.values().map(beyond_first).sum();
         let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -284,28 +284,28 @@ impl Group {
     }
 
     /// The member has created the watch, for the first time or again.
-    fn created(&mut self) {
+    fn record_created(&mut self) {
         if self.position.is_none() {
             self.is_current = self.start == 0;
             self.position = Some(if self.start > 0 { self.start } else { self.revision() + 1 });
         }
         for watcher in self.watchers.values_mut() {
             watcher.next = watcher.next.max(self.position.unwrap_or_default());
-            watcher.tell_created(self.header.as_ref());
+            watcher.send_created(self.header.as_ref());
         }
     }
 
     /// All events up to and including the header's revision were delivered.
-    fn progressed(&mut self, told: &WatchResponse) {
+    fn record_progress(&mut self, response: &WatchResponse) {
         self.position = self.position.max(Some(self.revision() + 1));
         self.is_current = true;
-        let was_asked_for = told.watch_id < 0;
+        let was_asked_for = response.watch_id < 0;
         let header = self.header.as_ref();
         for watcher in self.watchers.values_mut() {
             if was_asked_for {
                 if std::mem::take(&mut watcher.awaits_progress) {
                     let header = header.copied();
-                    watcher.mailbox.notify(watcher.serial, News::Progressed { header });
+                    watcher.mailbox.notify(watcher.serial, WatcherChange::Progressed { header });
                 }
             } else if watcher.wants_progress {
                 // A watcher whose outbox is full gets the next notification.
@@ -314,66 +314,70 @@ impl Group {
         }
     }
 
-    fn happened(&mut self, told: WatchResponse, metrics: &ProxyMetrics) {
-        let WatchResponse { header, events, .. } = told;
+    fn deliver_events(&mut self, response: WatchResponse, metrics: &ProxyMetrics) {
+        let WatchResponse { header, events, .. } = response;
         let first = events.first().map_or(0, response::revision);
         let after = events.last().map_or(0, response::revision) + 1;
         let everything = response::events(header.as_ref(), events.clone());
         let position = self.position.unwrap_or_default();
-        let mut told_count = 0;
+        let mut receiver_count = 0;
         self.watchers.retain(|_, watcher| {
             let shared = if watcher.next <= first {
                 everything.clone()
             } else {
-                let news = events.iter().filter(|event| response::revision(event) >= watcher.next);
-                let news: Vec<_> = news.cloned().collect();
-                if news.is_empty() {
+                let missing =
+                    events.iter().filter(|event| response::revision(event) >= watcher.next);
+                let missing: Vec<_> = missing.cloned().collect();
+                if missing.is_empty() {
                     return true;
                 }
-                response::events(header.as_ref(), news)
+                response::events(header.as_ref(), missing)
             };
-            let is_told = watcher.offer(shared);
-            if is_told {
-                told_count += 1;
+            let was_queued = watcher.offer(shared);
+            if was_queued {
+                receiver_count += 1;
             } else {
                 metrics.watchers_behind.inc();
                 watcher.fall_behind(position);
             }
-            is_told
+            was_queued
         });
-        metrics.events_coalescing.add(u64::saturating_sub(told_count, 1));
+        metrics.events_coalescing.add(u64::saturating_sub(receiver_count, 1));
         self.position = self.position.max(Some(after));
     }
 }
 
 impl Watcher {
-    fn tell_created(&mut self, header: Option<&ResponseHeader>) {
+    fn send_created(&mut self, header: Option<&ResponseHeader>) {
         if !std::mem::replace(&mut self.is_created, true) {
             let shared = response::created(header);
-            self.mailbox.outbox.put(Letter { watch_id: self.watch_id, shared });
+            self.mailbox.outbox.put(OutboxMessage { watch_id: self.watch_id, shared });
         }
     }
 
     /// Leaves the group, which has delivered all events before `position`.
     fn fall_behind(&self, position: i64) {
         let next = self.next.max(position);
-        self.mailbox.notify(self.serial, News::Behind { next });
+        self.mailbox.notify(self.serial, WatcherChange::Behind { next });
     }
 
     /// Queues a response for the client. Returns whether it fit.
     fn offer(&self, shared: Bytes) -> bool {
-        self.mailbox.outbox.offer(Letter { watch_id: self.watch_id, shared })
+        self.mailbox.outbox.offer(OutboxMessage { watch_id: self.watch_id, shared })
     }
 
-    fn tell_cancelled(&self, told: &WatchResponse) {
+    fn send_cancelled(&self, response: &WatchResponse) {
         // A watch that was never created gets one response that is both `created` and `canceled`.
-        let is_refused = told.created && !self.is_created;
-        let shared =
-            response::encode(WatchResponse { created: is_refused, watch_id: 0, ..told.clone() });
-        let watch_id = if is_refused { told.watch_id } else { self.watch_id };
+        let is_refused = response.created && !self.is_created;
+        let shared = response::encode(WatchResponse {
+            created: is_refused,
+            watch_id: 0,
+            ..response.clone()
+        });
+        let watch_id = if is_refused { response.watch_id } else { self.watch_id };
         // The notice comes first, because the client may reuse the id as soon as it has the response.
-        self.mailbox.notify(self.serial, News::Cancelled { was_there: !is_refused });
-        self.mailbox.outbox.put(Letter { watch_id, shared });
+        self.mailbox.notify(self.serial, WatcherChange::Cancelled { was_there: !is_refused });
+        self.mailbox.outbox.put(OutboxMessage { watch_id, shared });
     }
 }
 

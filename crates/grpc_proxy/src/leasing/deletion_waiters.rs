@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 /// The waiters by leasing key. A lost notification only costs time, because a waiter checks again after a
 /// timeout.
 #[derive(Debug, Default)]
-pub(super) struct Departures(Mutex<HashMap<Bytes, Vec<oneshot::Sender<()>>>>);
+pub(super) struct DeletionWaiters(Mutex<HashMap<Bytes, Vec<oneshot::Sender<()>>>>);
 
 /// A waiter for several leasing keys.
 #[derive(Debug)]
 pub(super) struct Waiting(Vec<oneshot::Receiver<()>>);
 
-impl Departures {
+impl DeletionWaiters {
     /// Registers a waiter for these leasing keys.
     pub(super) fn watch<'a>(&self, names: impl Iterator<Item = &'a Bytes>) -> Waiting {
         let mut waiting = self.0.lock();
@@ -32,7 +32,7 @@ impl Departures {
     }
 
     /// Notifies the waiters of a leasing key that was deleted.
-    pub(super) fn tell(&self, name: &Bytes) {
+    pub(super) fn notify(&self, name: &Bytes) {
         for waiting in self.0.lock().remove(name).unwrap_or_default() {
             // The waiter may have given up.
             _ = waiting.send(());
@@ -40,7 +40,7 @@ impl Departures {
     }
 
     /// Drops waiters that have given up, for all keys.
-    pub(super) fn tidy(&self) {
+    pub(super) fn remove_abandoned(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|one| !one.is_closed());
             !waiting.is_empty()
@@ -69,20 +69,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiter_is_notified_when_all_leasing_keys_are_deleted() {
-        let departures = Departures::default();
+        let waiters = DeletionWaiters::default();
         let names = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
-        let waiting = departures.watch(names.iter());
-        let given_up = departures.watch(names.iter());
-        drop(given_up);
-        let told = tokio::spawn(waiting.until_gone(LONG));
-        departures.tell(&names[0]);
-        departures.tell(&Bytes::from_static(b"other"));
-        assert!(!told.is_finished());
-        departures.tell(&names[1]);
-        told.await.unwrap();
-        let given_up = departures.watch(names.iter());
-        drop(given_up);
-        departures.tidy();
-        assert!(departures.0.lock().is_empty());
+        let waiting = waiters.watch(names.iter());
+        let abandoned = waiters.watch(names.iter());
+        drop(abandoned);
+        let waiter = tokio::spawn(waiting.until_gone(LONG));
+        waiters.notify(&names[0]);
+        waiters.notify(&Bytes::from_static(b"other"));
+        assert!(!waiter.is_finished());
+        waiters.notify(&names[1]);
+        waiter.await.unwrap();
+        let abandoned = waiters.watch(names.iter());
+        drop(abandoned);
+        waiters.remove_abandoned();
+        assert!(waiters.0.lock().is_empty());
     }
 }
