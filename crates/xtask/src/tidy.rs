@@ -16,6 +16,8 @@
 //! * The patch of every plant (`crates/sim/plants`) applies.
 //! * The number of asserts in the crates that store and decide does not fall.
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
+//! * Log and error messages that the documentation quotes occur in the sources.
+//! * Every entry in the skip lists of the black-box tests matches a test.
 //! * No file contains unfinished work, or a path of one machine.
 //!
 //! The tests of the pure crates may use the environment; [`production`] defines which lines are tests. The rules also
@@ -30,6 +32,8 @@ mod layers;
 mod manifest;
 mod modules;
 mod prose;
+mod quotations;
+mod skip_lists;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -46,6 +50,8 @@ use decisions::check_decisions;
 use layers::check_layers;
 use manifest::{check_arrows, check_used};
 use prose::check_prose;
+use quotations::check_quotations;
+use skip_lists::check_skip_lists;
 use source::{Source, is_letter, is_test_file, production, read_all};
 use unused::check_unused;
 
@@ -386,6 +392,8 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_decisions(sources, &mut complaints);
     check_architecture(sources, &mut complaints);
     check_prose(sources, &mut complaints);
+    check_quotations(sources, &mut complaints);
+    check_skip_lists(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: in LONG_FILES, but the file does not exist"));

@@ -4,30 +4,56 @@ use super::source::is_letter;
 
 /// Splits a source into identifiers, `::` and single punctuation marks. The quote of a lifetime is a token of its own.
 pub(super) fn tokens(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+    let pieces = pieces(text).filter(|(kind, _)| *kind == Kind::Token);
+    pieces.map(|(_, token)| token).collect()
+}
+
+/// The contents of all string literals of a source, with continued lines joined.
+pub(super) fn literals(text: &str) -> Vec<String> {
+    let contents = |literal: &str| {
+        let start = literal.find('"')?;
+        let end = literal.rfind('"').filter(|end| *end > start)?;
+        let lines = literal[start + 1..end].split("\\\n").map(str::trim_start);
+        Some(lines.collect::<String>().replace("\\\"", "\""))
+    };
+    let pieces = pieces(text).filter(|(kind, _)| *kind == Kind::Literal);
+    pieces.filter_map(|(_, literal)| contents(literal)).collect()
+}
+
+/// The kinds of pieces of a source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Token,
+    Literal,
+    /// A comment or white space.
+    Other,
+}
+
+/// Splits a source into tokens, string and character literals, and the rest.
+fn pieces(text: &str) -> impl Iterator<Item = (Kind, &str)> {
     let mut rest = text;
-    while let Some(first) = rest.chars().next() {
-        let len = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let (kind, len) = if rest.starts_with("//") {
+            (Kind::Other, rest.find('\n').unwrap_or(rest.len()))
         } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |at| at + 2)
+            (Kind::Other, rest.find("*/").map_or(rest.len(), |at| at + 2))
         } else if let Some(len) = text_len(rest) {
-            len
+            (Kind::Literal, len)
         } else if first.is_whitespace() {
-            first.len_utf8()
+            (Kind::Other, first.len_utf8())
         } else {
             let len = match first {
                 _ if is_letter(first) => rest.find(|letter| !is_letter(letter)),
                 ':' if rest.starts_with("::") => Some(2),
                 _ => Some(first.len_utf8()),
             };
-            let len = len.unwrap_or(rest.len());
-            found.push(&rest[..len]);
-            len
+            (Kind::Token, len.unwrap_or(rest.len()))
         };
+        let piece = &rest[..len];
         rest = &rest[len..];
-    }
-    found
+        Some((kind, piece))
+    })
 }
 
 /// The length of the string or character literal at the beginning, if there is one.
@@ -116,6 +142,12 @@ mod tests {
         let expected =
             ["use", "a", "::", "b", ";", "let", "x", ":", "&", "'", "a", "u8", "=", ";", ";", ";"];
         assert_eq!(tokens(text), expected);
+    }
+
+    #[test]
+    fn literals_are_joined_over_lines() {
+        let text = "f(\"a \\\n   b\", r#\"c\"#, 'd', \"e \\\"f\\\"\") // \"g\"";
+        assert_eq!(literals(text), ["a b", "c", "e \"f\""]);
     }
 
     #[test]

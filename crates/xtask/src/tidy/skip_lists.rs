@@ -1,0 +1,111 @@
+//! Lists of tests that a run of the black-box tests skips or selects.
+//!
+//! An entry is a string literal such as `"lease::a_short_"` in one of the [`FILES`]: the module of a test, and the
+//! beginning of its name. Each entry must match a test, because a misspelled or outdated entry has no effect.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{Source, is_letter};
+use super::tokens::{literals, tokens};
+
+/// The files with the lists.
+const FILES: [&str; 3] = ["crates/xtask/src/test.rs", "tests/src/company.rs", "tests/src/guard.rs"];
+
+/// The folder of the tests. A file in a folder of it is a module.
+const TESTS: &str = "tests/tests/";
+
+/// Macros whose arguments are the names of test functions.
+const TEST_MACROS: [&str; 3] = ["on_both_servers", "on_quorate", "with_both_tools"];
+
+/// Reports entries that match no test, and missing files.
+pub(super) fn check_skip_lists(sources: &[Source], complaints: &mut Vec<String>) {
+    let tests = tests(sources);
+    if tests.is_empty() {
+        return;
+    }
+    for path in FILES {
+        let Some(source) = sources.iter().find(|source| source.path == path) else {
+            complaints.push(format!("{path}: a file of the skip lists does not exist"));
+            continue;
+        };
+        for entry in literals(&source.text) {
+            let Some((module, name)) = split(&entry) else { continue };
+            let is_match = tests
+                .get(module)
+                .is_some_and(|names| names.iter().any(|known| known.starts_with(name)));
+            if !is_match {
+                complaints.push(format!("{path}: no test matches the entry {entry}"));
+            }
+        }
+    }
+}
+
+/// The module and the beginning of the name in an entry. Names of lints (`clippy::..`) are no entries.
+fn split(entry: &str) -> Option<(&str, &str)> {
+    let (module, name) = entry.split_once("::")?;
+    let is_entry = !module.is_empty() && module != "clippy";
+    (is_entry && module.chars().chain(name.chars()).all(is_letter)).then_some((module, name))
+}
+
+/// The names of the test functions of each module.
+fn tests(sources: &[Source]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut tests: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources {
+        let path = source.path.strip_prefix(TESTS).and_then(|path| path.strip_suffix(".rs"));
+        if let Some((_, module)) = path.and_then(|path| path.split_once('/')) {
+            tests.entry(module).or_default().extend(test_names(&tokens(&source.text)));
+        }
+    }
+    tests
+}
+
+/// The names of functions with `#[test]`, and the names in the arguments of [`TEST_MACROS`].
+fn test_names<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let rest = &tokens[at + 1..];
+        if TEST_MACROS.contains(token) && rest.starts_with(&["!", "{"]) {
+            let arguments = rest.iter().skip(2).take_while(|token| **token != "}");
+            names.extend(arguments.filter(|token| token.starts_with(is_letter)));
+        } else if *token == "#" && rest.starts_with(&["[", "test", "]"]) {
+            let function = rest.iter().skip_while(|token| **token != "fn").nth(1);
+            names.extend(function);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The complaints about a list with these entries, in a repository with two modules of tests.
+    fn complaints(entries: &[&str]) -> Vec<String> {
+        let file = |path: &str, text: String| Source { path: path.to_owned(), text };
+        let list = |entry: &&str| format!("const X: &str = \"{entry}\";\n");
+        let lease = "on_both_servers! {\n    a_lease_ends,\n}\nasync fn a_lease_ends() {}\nfn helper() {}\n";
+        let flags =
+            "with_both_tools! { alone: flags_are_shown }\n#[test]\nfn flags_are_read() {}\n";
+        let sources = [
+            file(FILES[0], entries.iter().map(list).collect()),
+            file(FILES[1], String::new()),
+            file(FILES[2], String::new()),
+            file("tests/tests/blackbox/lease.rs", lease.to_owned()),
+            file("tests/tests/faults/flags.rs", flags.to_owned()),
+        ];
+        let mut complaints = Vec::new();
+        check_skip_lists(&sources, &mut complaints);
+        complaints
+    }
+
+    #[test]
+    fn an_entry_that_matches_no_test_is_reported() {
+        let good = ["lease::", "lease::a_lease", "flags::flags_are_r", "flags::flags_are_shown"];
+        assert_eq!(complaints(&good), [""; 0]);
+        assert_eq!(complaints(&["::etcd", "clippy::lint", "a text", "_to_etcd"]), [""; 0]);
+        for bad in ["leases::", "lease::a_lease_ends_early", "lease::helper", "flags::a_lease"] {
+            let expected = format!("{}: no test matches the entry {bad}", FILES[0]);
+            assert_eq!(complaints(&[bad]), [expected]);
+        }
+    }
+}
