@@ -206,14 +206,14 @@ pub enum Refusal {
     LogMarkedLost(String),
     #[error("entries up to index {0} have been applied, and there is no write-ahead log")]
     LogMissing(LogIndex),
-    #[error("the write-ahead log does not say whose it is")]
+    #[error("the write-ahead log has no metadata record with the member id and the cluster id")]
     NoMetadata,
     #[error("cannot read the metadata of the write-ahead log: {0}")]
     Metadata(#[from] prost::DecodeError),
     #[error(
         "invalid downgrade; server version is lower than determined cluster version: {held} (by \
          --hold-cluster-version) < {cluster}; start without it and lower the version first, by `ctl downgrade \
-         enable`; if that has been done, wait until the leader has lowered it (`/version` tells)"
+         enable`; if that has been done, wait until `/version` shows the lower version"
     )]
     HeldBack { held: Version, cluster: Version },
     #[error("the member has been permanently removed from the cluster")]
@@ -221,8 +221,8 @@ pub enum Refusal {
     #[error("membership: too many learner members in cluster")]
     TooManyLearners,
     #[error(
-        "the write-ahead log was begun for member {logged_member:x} of cluster {logged_cluster:x} and holds \
-         nothing yet, and the flags found cluster {cluster:x} with this member as {member:x}; remove the \
+        "the write-ahead log was created for member {logged_member:x} of cluster {logged_cluster:x} and is \
+         still empty, but the flags found cluster {cluster:x} with this member as {member:x}; remove the \
          data directory, or start with the flags of the first start"
     )]
     OtherFounding { logged_cluster: u64, logged_member: u64, cluster: u64, member: u64 },

@@ -52,9 +52,9 @@ pub enum NotForUs {
     Removed,
     #[error("cannot process message to mismatch member")]
     OtherMember,
-    #[error("cannot process message of another member than the one that sends it")]
+    #[error("cannot process message with the id of another member than its sender")]
     OtherSender,
-    #[error("cannot process message from somebody who is not known to be a member")]
+    #[error("cannot process message from unknown member")]
     UnknownSender,
 }
 
@@ -82,7 +82,7 @@ pub enum Refused {
     TooMany,
     #[error(transparent)]
     Storage(#[from] SnapError),
-    #[error("the image is of no use: {0}")]
+    #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
 }
 

@@ -52,7 +52,7 @@ pub enum StartError {
         problem: &'static str,
     },
     /// The metadata of the backend file cannot be read.
-    #[error("database file ({}) of the backend cannot be looked at: {source}", path.display())]
+    #[error("database file ({}) of the backend cannot be examined: {source}", path.display())]
     BackendUnreadable {
         /// The path of the file.
         path: PathBuf,

@@ -111,9 +111,9 @@ pub struct Now {
 pub enum ApplyError {
     /// This version cannot apply the entry. Another version may be able to.
     #[error(
-        "log entry {index} of term {term} ({kind}) cannot be carried out by this version: {fault}; the member \
-         stops before it, and will again. Start the version that wrote the entry on this data directory; if \
-         the entry should not be there, begin a new cluster from a snapshot of before it"
+        "log entry {index} of term {term} ({kind}) cannot be applied by this version: {fault}; the member stops \
+         before this entry at every start. Start the version that wrote the entry on this data directory; if \
+         the entry should not exist, create a new cluster from a snapshot that was taken before it"
     )]
     Entry {
         /// The entry's index.

@@ -69,7 +69,7 @@ async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
     work(&ann).await;
     let after = figure(&server, "process_resident_memory_bytes");
     assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
-    let told = lines_with(&server, "refused a token that is not good");
+    let told = lines_with(&server, "refused an invalid token");
     assert!((1..GUESSES / 100).contains(&told), "told {told} times");
     assert_eq!(lines_with(&server, "GuessedLetters"), 0);
 }

@@ -183,7 +183,7 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
     client.compact(pb::CompactionRequest { revision, physical: true }).await.unwrap();
     eventually("writes are taken again", async || client.put(put("k", "v")).await.ok()).await;
     assert!(alarms(&client).await.is_empty());
-    assert!(server.log().contains("took the NOSPACE alarm of this member back"));
+    assert!(server.log().contains("disarmed the NOSPACE alarm of this member"));
     eventually("the warning is over", async || {
         (server.metric("quorate_quota_warning") == Some(0.0)).then_some(())
     })

@@ -227,7 +227,7 @@ impl LeaseHolder {
     }
 }
 
-/// Until when the leader is asked, from the first time that it is.
+/// The deadline for requests to the leader, set at the first request.
 #[derive(Default)]
 struct Patience(Option<Instant>);
 
@@ -275,7 +275,7 @@ async fn ask(
     Ok(call.send_over(pool, dialer).await?)
 }
 
-/// The body of a good answer; `None` if there is no such lease.
+/// The body of a successful answer; `None` if there is no such lease.
 fn body_of(answer: &Response<Bytes>) -> Result<Option<&Bytes>, Unanswered> {
     match answer.status() {
         StatusCode::OK => Ok(Some(answer.body())),

@@ -178,12 +178,12 @@ async fn disarm(handles: &Handles, bytes: u64, in_use: u64) {
     let request = InternalRaftRequest { alarm: Some(alarm), ..InternalRaftRequest::default() };
     match handles.proposer.propose_as_member(request, RequestKind::Alarm).await {
         Ok(_) => log::warn!(
-            "took the NOSPACE alarm of this member back",
+            "disarmed the NOSPACE alarm of this member",
             "backend-size-bytes" = bytes,
             "backend-size-in-use-bytes" = in_use
         ),
         Err(error) => log::warn!(
-            "failed to take the NOSPACE alarm of this member back; retrying",
+            "failed to disarm the NOSPACE alarm of this member; retrying",
             "error" = error.to_string()
         ),
     }

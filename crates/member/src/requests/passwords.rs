@@ -320,7 +320,10 @@ impl Shared {
     fn work(&self) {
         #[cfg(target_os = "linux")]
         if let Err(error) = rustix::process::nice(NICENESS) {
-            log::debug!("passwords do not give way to other work", "error" = error.to_string());
+            log::debug!(
+                "cannot lower the priority of the password threads",
+                "error" = error.to_string()
+            );
         }
         loop {
             let work = {

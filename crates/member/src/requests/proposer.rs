@@ -270,11 +270,11 @@ impl Proposer {
             return Ok(());
         }
         self.check_credentials(client).await?;
-        // Once is enough: as long as the alarm is raised, every write comes by here.
+        // Logged only once: while the alarm is raised, every refused write reaches this line.
         if !self.info.facts().alarms.is_out_of_space() {
             warn_of_full_store(quota, size_bytes);
         }
-        // Whether or not that works out, there is no room.
+        // The write is refused even if the alarm cannot be raised.
         drop(self.raise_no_space(Cause::Other).await);
         Err(RequestError::Refused(Refusal::NoSpace))
     }
@@ -298,12 +298,12 @@ impl Proposer {
         if !self.has_members_of_etcd() {
             return revision;
         }
-        // What cannot be read is refused when it is applied, or stops the member there.
+        // If the records cannot be read, the compaction is refused or stops the member when it is applied.
         let point = compaction_point::harmless(&self.readers.view(), revision).unwrap_or(revision);
         if point != revision {
             log::info!(
-                "compacting one revision earlier: members of etcd would lose a key that was deleted and written \
-                 again at the one asked for",
+                "compacting one revision earlier: etcd members would lose a key that was deleted and written again \
+                 at the requested revision",
                 "requested-revision" = revision,
                 "revision" = point
             );
@@ -326,7 +326,7 @@ impl Proposer {
     /// The reason why a request has timed out.
     fn explain_timeout(&self, started: Instant) -> RequestError {
         let (member_status, peers) = (self.info.member_status(), &self.peers);
-        // Without a leader it was never proposed: what ended it is its own time.
+        // Without a leader, the request was never proposed, so its own deadline has ended it.
         if member_status.had_no_leader_since(started) {
             return RequestError::DeadlineExceeded;
         }

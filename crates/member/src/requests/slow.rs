@@ -254,7 +254,7 @@ mod tests {
         let times: Vec<_> = steps.iter().map(|(_, at)| *at).collect();
         assert_eq!(times, [at(1), at(5), at(7), at(8), at(9)]);
         assert_eq!(steps[1].0, "known to be committed");
-        assert_eq!(steps_of_write(None, at(7), at(8)).len(), 2, "it is forgotten");
+        assert_eq!(steps_of_write(None, at(7), at(8)).len(), 2, "the stages are not kept");
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         let names = |parts: Vec<Part>| parts.into_iter().map(|(name, ..)| name).collect::<Vec<_>>();
         let unknown = Stages { synced: None, committed: None, ..stages };
         assert_eq!(names(parts(Some(unknown))), ["queue", "application", "answer"]);
-        assert_eq!(names(parts(None)), ["answer"], "it is forgotten");
+        assert_eq!(names(parts(None)), ["answer"], "the stages are not kept");
     }
 
     #[test]

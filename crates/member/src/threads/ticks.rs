@@ -30,7 +30,7 @@ impl Ticks {
         Self { interval, next: now + interval, has_company: false, has_heard: false }
     }
 
-    /// Until when the thread waits for an input that it can process together with the next tick.
+    /// The time until which the thread waits for an input that it can process together with the next tick.
     pub(crate) fn patience(&self, is_leader: bool) -> Instant {
         if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
     }
@@ -64,7 +64,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Lets heartbeats come at these times, and tells when the thread was woken and how many ticks it took then.
+    /// Runs the ticks with heartbeats at these times. Returns when the thread was woken, and how many ticks it took
+    /// then.
     fn run(is_leader: bool, heartbeats: &[u64], end: u64) -> Vec<(u64, usize)> {
         let start = Instant::now();
         let mut ticks = Ticks::begin(INTERVAL, start);
@@ -85,13 +86,13 @@ mod tests {
 
     #[test]
     fn a_follower_that_hears_heartbeats_is_woken_by_them_alone() {
-        // Whatever their phase is.
+        // The result does not depend on the phase of the heartbeats.
         for phase in [0, 1, 49, 50, 51, 99] {
             let heartbeats: Vec<u64> = (1..=50).map(|number| number * 100 + phase).collect();
             let woken = run(false, &heartbeats, 5_000);
             let ticks: usize = woken.iter().map(|(_, ticks)| ticks).sum();
             assert!((49..=50).contains(&ticks), "{phase}: {ticks}");
-            // But for the first two ticks, at most.
+            // At most the first two ticks need a wake-up of their own.
             assert!(woken.len() <= 52, "{phase}: {woken:?}");
         }
     }

@@ -87,7 +87,10 @@ fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     two.peers.local.known_members.confirm(9);
     let answer = block_on(post_snapshot(&two, stranger, &fit, &[7; 100]));
-    assert!(answer.contains("the image is of no use"), "now its image is looked at: {answer}");
+    assert!(
+        answer.contains("the image is invalid"),
+        "the image of a known member is checked: {answer}"
+    );
     assert_eq!(std::fs::read_dir(two.dir.path()).unwrap().count(), 0, "nothing is left");
 }
 

@@ -133,7 +133,7 @@ impl AccessControl {
     /// Logs that tokens are refused, at a limited rate and without the tokens, because expired tokens are common.
     fn tell_refused(&self) {
         if let Some(left_out) = self.refusals.admits() {
-            log::info!("refused a token that is not good", "left-out" = left_out);
+            log::info!("refused an invalid token", "left-out" = left_out);
         }
     }
 
@@ -316,7 +316,7 @@ impl AccessControl {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
-            // If others were published meanwhile, they are checked instead.
+            // If users or roles have changed meanwhile, the check is repeated with the new ones.
             if self.readers.auth.stamp() == Some(stamp) {
                 checked??;
                 return Ok(Pass(stamp));
@@ -351,15 +351,16 @@ impl AccessControl {
         Ok(())
     }
 
-    /// Checks the permissions for each part of a long read, without waiting: while others are being published, the
-    /// check fails.
+    /// Checks the permissions for each part of a long read, without waiting: the check fails while new users or roles
+    /// are being published.
     pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         let holds =
             self.readers.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
-    /// The version of the permissions in force. It waits while others are being published, which is short.
+    /// The version of the permissions in force. This waits while new users or roles are being published, which is
+    /// short.
     async fn stamp(&self) -> Stamp {
         loop {
             match self.readers.auth.stamp() {

@@ -142,15 +142,15 @@ impl Signer {
             Ok(true)
         });
         match reloaded {
-            Ok(true) => log::info!("keys of tokens have changed"),
+            Ok(true) => log::info!("loaded the changed token keys"),
             Ok(false) => {}
             Err(fault @ SourceFault::Keys(_)) => log::warn!(
-                "the files of keys hold none; tokens stay those of the keys before",
+                "the token key files contain no valid key; the previous keys stay in force",
                 "error" = fault.to_string()
             ),
             // The file may be in the middle of its replacement.
             Err(fault @ SourceFault::File { .. }) => {
-                log::debug!("a file of keys cannot be read", "error" = fault.to_string());
+                log::debug!("cannot read a token key file", "error" = fault.to_string());
             }
         }
     }
