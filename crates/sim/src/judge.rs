@@ -254,8 +254,8 @@ impl Judge {
         };
         if digest.revision != revision {
             self.fail(|| {
-                let right = digest.revision;
-                format!("host {host} has revision {revision} at index {index}, not {right}")
+                let expected = digest.revision;
+                format!("host {host} has revision {revision} at index {index}, not {expected}")
             });
         }
     }
@@ -266,15 +266,15 @@ impl Judge {
         let view = readers.view();
         let revision = if revision == 0 { view.current_revision() } else { revision };
         let all = RangeRequest { revision, ..all_keys() };
-        let theirs = match read_range(&view, &all) {
+        let actual = match read_range(&view, &all) {
             Ok(Ok(response)) => translate::range_result(&response),
             Ok(Err(_)) => return,
             Err(fault) => {
                 return self.fail(|| format!("host {host} cannot read its keys: {fault}"));
             }
         };
-        let ours = read_range(&self.reference.readers().view(), &all);
-        let ours = match ours {
+        let expected = read_range(&self.reference.readers().view(), &all);
+        let expected = match expected {
             Ok(Ok(response)) => translate::range_result(&response),
             // The member has not applied the compaction yet.
             Ok(Err(Refusal::Compacted)) => return,
@@ -285,10 +285,10 @@ impl Judge {
                 return self.fail(|| format!("the reference state cannot be read: {fault}"));
             }
         };
-        if theirs != ours {
+        if actual != expected {
             self.fail(|| {
                 format!(
-                    "host {host} has other keys at revision {revision}: {theirs:?}, not {ours:?}"
+                    "host {host} has other keys at revision {revision}: {actual:?}, not {expected:?}"
                 )
             });
         }
@@ -299,18 +299,18 @@ impl Judge {
         if LogIndex(state.applied().0) != self.committed() {
             return;
         }
-        let (mut theirs, mut ours) =
+        let (mut actual, mut expected) =
             (state.readers().leases.list(), self.reference.readers().leases.list());
-        theirs.sort_unstable();
-        ours.sort_unstable();
-        if theirs != ours {
-            self.fail(|| format!("host {host} has leases {theirs:?}, not {ours:?}"));
+        actual.sort_unstable();
+        expected.sort_unstable();
+        if actual != expected {
+            self.fail(|| format!("host {host} has leases {actual:?}, not {expected:?}"));
         }
-        for id in ours {
-            let (theirs, ours) =
+        for id in expected {
+            let (actual, expected) =
                 (state.readers().leases.keys(id), self.reference.readers().leases.keys(id));
-            if theirs != ours {
-                self.fail(|| format!("host {host}: lease {id:?} has {theirs:?}, not {ours:?}"));
+            if actual != expected {
+                self.fail(|| format!("host {host}: lease {id:?} has {actual:?}, not {expected:?}"));
             }
         }
         if state.members() != self.reference.members() {
@@ -320,8 +320,10 @@ impl Judge {
             self.fail(|| format!("host {host} has other alarms"));
         }
         if state.auth().view() != self.reference.auth().view() {
-            let (theirs, ours) = (state.auth().view(), self.reference.auth().view().clone());
-            self.fail(|| format!("host {host} has other users or roles: {theirs:?}, not {ours:?}"));
+            let (actual, expected) = (state.auth().view(), self.reference.auth().view().clone());
+            self.fail(|| {
+                format!("host {host} has other users or roles: {actual:?}, not {expected:?}")
+            });
         }
         if state.versions() != self.reference.versions() {
             self.fail(|| format!("host {host} has other versions"));
@@ -378,10 +380,10 @@ impl Judge {
         let Some(digest) = self.digest(index) else { return };
         match term_at(index) {
             Ok(None) => {}
-            Ok(Some(its)) if its == digest.term => {}
-            Ok(Some(its)) => self.fail(|| {
-                let right = digest.term;
-                format!("host {host} leads in term {term} with another entry {index}: of term {its}, not {right}")
+            Ok(Some(entry_term)) if entry_term == digest.term => {}
+            Ok(Some(entry_term)) => self.fail(|| {
+                let expected = digest.term;
+                format!("host {host} leads in term {term} with another entry {index}: of term {entry_term}, not {expected}")
             }),
             Err(ends) => self.fail(|| {
                 format!("host {host} leads in term {term} without the committed entry {index}: {ends}")
@@ -392,11 +394,11 @@ impl Judge {
     /// Checks that a leader directly commits only entries of its own term.
     pub fn check_commit(&mut self, host: usize, term: Term, commit: LogIndex) {
         let began = self.leaders.get(&term).map_or(commit, |(_, commit)| *commit);
-        let its = self.digest(commit).map_or(term, |digest| digest.term);
+        let entry_term = self.digest(commit).map_or(term, |digest| digest.term);
         // Other leaders committed the entries up to the commit index with which this leader began.
-        if commit > began && its != term {
+        if commit > began && entry_term != term {
             self.fail(|| {
-                format!("host {host}, leader in term {term}, directly commits entry {commit} of term {its}")
+                format!("host {host}, leader in term {term}, directly commits entry {commit} of term {entry_term}")
             });
         }
     }
@@ -420,11 +422,11 @@ impl Judge {
 
     /// Compares the voters and learners of a member's consensus with the members in its state.
     pub fn compare_members(&mut self, host: usize, state: &State, config: &Configuration) {
-        let of = |is_learner: bool| -> BTreeSet<u64> {
+        let ids_of = |is_learner: bool| -> BTreeSet<u64> {
             let rows = state.members().iter().filter(|row| row.is_learner == is_learner);
             rows.map(|row| row.id.0).collect()
         };
-        let (voters, learners) = (of(false), of(true));
+        let (voters, learners) = (ids_of(false), ids_of(true));
         let counts = config.conf_state();
         let is_same = counts.voters.iter().eq(&voters) && counts.learners.iter().eq(&learners);
         if !is_same || config.voters.is_joint() {

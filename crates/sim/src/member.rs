@@ -786,11 +786,11 @@ impl Process {
 
     fn fail_proposal(&mut self, request_id: u64, failure: ProposalFailure) {
         let Some(waiter) = self.outputs.pending.take(request_id) else { return };
-        let words = match failure {
+        let reason = match failure {
             ProposalFailure::Dropped => "the proposal was dropped",
             ProposalFailure::QueueFull => "too many requests",
         };
-        self.fail_waiter(waiter, Failure::Never(words));
+        self.fail_waiter(waiter, Failure::Never(reason));
     }
 }
 

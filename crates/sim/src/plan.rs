@@ -212,12 +212,13 @@ impl Plan {
         let first = Kind::ALL.into_iter().filter(|kind| !Kind::ADDED_LATER.contains(kind));
         let mut kinds: BTreeSet<Kind> = first.filter(|_| rng.below(one_in) == 0).collect();
         kinds.extend(theme.kinds().iter().filter(|_| rng.below(5) != 0));
-        let mut apart = SplitMix64::new(!seed);
-        let odds = |apart: &mut SplitMix64, kind| match theme.later_kinds().contains(&kind) {
-            true => apart.below(5) != 0,
-            false => apart.below(one_in) == 0,
+        let mut later_rng = SplitMix64::new(!seed);
+        let is_drawn = |later_rng: &mut SplitMix64, kind| match theme.later_kinds().contains(&kind)
+        {
+            true => later_rng.below(5) != 0,
+            false => later_rng.below(one_in) == 0,
         };
-        kinds.extend(Kind::ADDED_LATER.into_iter().filter(|kind| odds(&mut apart, *kind)));
+        kinds.extend(Kind::ADDED_LATER.into_iter().filter(|kind| is_drawn(&mut later_rng, *kind)));
         let founders = one_of(rng, &[1, 2, 3, 3, 3, 3, 4, 5]);
         let mut duration = one_of(rng, &[10, 20, 30, 30, 45, 60, 90]) * SECOND;
         if let Some(seconds) = reduction.seconds_max {

@@ -62,20 +62,20 @@ pub fn shrink(
     };
     let kinds: Vec<Kind> = Plan::draw(seed, &reduction).kinds.into_iter().collect();
     for kind in kinds {
-        let mut fewer = reduction.clone();
-        fewer.without.insert(kind);
-        if fails(&fewer) {
-            reduction = fewer;
+        let mut candidate = reduction.clone();
+        candidate.without.insert(kind);
+        if fails(&candidate) {
+            reduction = candidate;
         }
     }
     let mut seconds = Plan::draw(seed, &reduction).duration / SECOND;
     while seconds > 1 {
         let shorter = seconds * 2 / 3;
-        let fewer = Reduction { seconds_max: Some(shorter), ..reduction.clone() };
-        if !fails(&fewer) {
+        let candidate = Reduction { seconds_max: Some(shorter), ..reduction.clone() };
+        if !fails(&candidate) {
             break;
         }
-        (reduction, seconds) = (fewer, shorter);
+        (reduction, seconds) = (candidate, shorter);
     }
     reduction
 }

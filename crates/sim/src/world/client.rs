@@ -70,12 +70,12 @@ impl World {
         if self.ending.clients_stopped {
             return;
         }
-        let up: Vec<usize> =
+        let running: Vec<usize> =
             (0..self.hosts.len()).filter(|at| self.hosts[*at].process.is_some()).collect();
-        if up.is_empty() {
+        if running.is_empty() {
             return self.schedule_next_request(client);
         }
-        let host = up[self.rng.position(up.len())];
+        let host = running[self.rng.position(running.len())];
         let recorded = self.draw_request(client);
         let request = request_of(&recorded);
         self.send_request(Requester::Client(client), host, request, Some(recorded));

@@ -16,13 +16,13 @@ use crate::plan::Kind;
 const RECOVERY_MAX: Micros = 90 * SECOND;
 
 /// The time in which pending requests and entries complete.
-const SETTLE: Micros = 10 * SECOND;
+const COMPLETION_MAX: Micros = 10 * SECOND;
 
 /// The minimum time without requests at the end of a run.
-const QUIET: Micros = 3 * SECOND;
+const QUIET_MIN: Micros = 3 * SECOND;
 
 /// The minimum for a run with leases. All leases expire in this time, except those with a very long TTL.
-const QUIET_WITH_LEASES: Micros = 18 * SECOND;
+const QUIET_WITH_LEASES_MIN: Micros = 18 * SECOND;
 
 /// The maximum delay of an expiry while all members serve: leaders check leases twice a second, and revoke them through
 /// the log.
@@ -36,7 +36,7 @@ const PROBE_EVERY: Micros = 500 * MILLI;
 pub(super) struct Ending {
     /// Whether faults have stopped.
     pub(super) faults_ended: bool,
-    since: Micros,
+    faults_ended_at: Micros,
     /// The time of the last reply of each host.
     answered: std::collections::BTreeMap<usize, Micros>,
     /// Whether clients have stopped.
@@ -50,7 +50,7 @@ impl World {
     pub(super) fn end_faults(&mut self) {
         self.log(|| "faults end".to_owned());
         self.ending.faults_ended = true;
-        self.ending.since = self.now;
+        self.ending.faults_ended_at = self.now;
         (0..self.hosts.len()).for_each(|at| self.reverse_exchange(at));
         self.repair_hosts();
         self.queue.push(self.now + SECOND, Event::Probe);
@@ -65,10 +65,10 @@ impl World {
             self.log(|| "the cluster has recovered".to_owned());
             self.ending.clients_stopped = true;
             self.ending.clients_stopped_at = self.now;
-        } else if !self.can_keep_quorum() && self.now > self.ending.since + 30 * SECOND {
+        } else if !self.can_keep_quorum() && self.now > self.ending.faults_ended_at + 30 * SECOND {
             self.rare_states.note("the cluster has lost its quorum for good");
             self.ending.is_over = true;
-        } else if self.now > self.ending.since + RECOVERY_MAX {
+        } else if self.now > self.ending.faults_ended_at + RECOVERY_MAX {
             let state = self.describe();
             self.judge.fail(|| format!("the repaired cluster does not serve: {state}"));
         } else {
@@ -117,8 +117,12 @@ impl World {
                 format!("{:x}{}", row.id.0, if row.is_learner { " learner" } else { "" })
             });
             let process = host.process.as_ref().map(|process| {
-                let (led, shown) = (process.leadership(), process.published());
-                format!("{:x} {led:?} published {shown} of {}", process.id, process.committed())
+                let (leadership, published) = (process.leadership(), process.published());
+                format!(
+                    "{:x} {leadership:?} published {published} of {}",
+                    process.id,
+                    process.committed()
+                )
             });
             format!("\n  h{at}: row {row:?}, {:?}, process {process:?}", host.down)
         });
@@ -133,11 +137,11 @@ impl World {
                 process.published() == committed && process.committed() == committed
             });
         let waited = self.now - self.ending.clients_stopped_at;
-        let quiet = if self.plan.has(Kind::Leases) { QUIET_WITH_LEASES } else { QUIET };
+        let quiet = if self.plan.has(Kind::Leases) { QUIET_WITH_LEASES_MIN } else { QUIET_MIN };
         if is_done && waited > quiet {
             return self.finish();
         }
-        if waited > SETTLE + 30 * SECOND {
+        if waited > COMPLETION_MAX + 30 * SECOND {
             let state = self.describe();
             return self.judge.fail(|| format!("members do not apply the same entries: {state}"));
         }

@@ -47,9 +47,9 @@ impl World {
         }
         let kind = kinds[self.rng.position(kinds.len())];
         let mut host = self.rng.position(self.hosts.len());
-        let is_of_leaders =
+        let matters_for_leaders =
             matches!(kind, Kind::HostHang | Kind::Refusal | Kind::Suspension | Kind::Reset);
-        if is_of_leaders && self.one_in(2) {
+        if matters_for_leaders && self.one_in(2) {
             // These faults matter most for a leader.
             host = self.leader().unwrap_or(host);
         }
@@ -102,12 +102,12 @@ impl World {
             Kind::DiskStall => {
                 let until = self.now + self.draw_duration();
                 // Log and backend may be on separate disks.
-                let which = self.rng.below(3);
+                let choice = self.rng.below(3);
                 let stalled = &mut self.hosts[at].stalled_until;
-                if which != 0 {
+                if choice != 0 {
                     stalled.log = until;
                 }
-                if which != 1 {
+                if choice != 1 {
                     stalled.backend = until;
                 }
             }
@@ -190,8 +190,8 @@ impl World {
         }
         let room = Some(self.rng.below(20_000));
         self.add_faults(at, |faults| faults.room = room);
-        let again = self.now + self.draw_duration();
-        self.queue.push(again, Event::DiskHasRoom(at));
+        let until = self.now + self.draw_duration();
+        self.queue.push(until, Event::DiskHasRoom(at));
         self.rare_states.note("a disk is full when a snapshot arrives");
     }
 
@@ -252,8 +252,8 @@ impl World {
             true => self.rng.below(200 * MILLI),
             false => self.draw_duration() + SECOND / 2,
         };
-        let again = if kind == Kind::Flap { 1 + self.rng.below(4) } else { 1 };
-        for round in 1..=again {
+        let rounds = if kind == Kind::Flap { 1 + self.rng.below(4) } else { 1 };
+        for round in 1..=rounds {
             self.queue.push(self.now + span * round, Event::RestoreLinks);
         }
     }

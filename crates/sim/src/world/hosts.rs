@@ -114,7 +114,7 @@ impl Host {
         }
     }
 
-    /// Exchanges the directories of two hosts without a process, and the facts about them.
+    /// Exchanges the directories of two hosts without a process, and the state that belongs to them.
     pub(super) fn exchange_directories(one: &mut Self, other: &mut Self) {
         std::mem::swap(&mut one.disk, &mut other.disk);
         std::mem::swap(&mut one.old_copy, &mut other.old_copy);

@@ -5,8 +5,8 @@
 //!
 //! # Mistakes
 //!
-//! The modules `mistakes` and `exchange` make them. The checks of refused starts ([`World::check_refusal`]) take them
-//! into account.
+//! The modules `mistakes` and `exchange` contain them. The checks of refused starts ([`World::check_refusal`]) take
+//! mistakes into account.
 
 mod accounts;
 mod exchange;
@@ -151,8 +151,8 @@ impl World {
     fn change(&mut self, kind: ConfChangeKind, id: u64, context: String, rare_state: &'static str) {
         let change = ConfChange { id: 0, kind, node_id: id, context: context.into() };
         self.send_operator_request(ClientRequest::Change(change), rare_state);
-        let falls_apart = self.plan.theme == Theme::Membership && self.plan.has(Kind::Cut);
-        if falls_apart && self.one_in(2) {
+        let may_partition = self.plan.theme == Theme::Membership && self.plan.has(Kind::Cut);
+        if may_partition && self.one_in(2) {
             // The change reaches some members and not others.
             let round = self.plan.delay.1 + self.plan.sync_max + self.plan.step_max;
             let at = self.now + self.rng.below(6 * round);
@@ -162,12 +162,12 @@ impl World {
 
     /// Requests two membership changes before the first is answered.
     fn request_two_changes(&mut self) {
-        let bare: Vec<usize> = (0..self.hosts.len())
+        let empty: Vec<usize> = (0..self.hosts.len())
             .filter(|at| self.hosts[*at].process.is_none() && self.row_of(*at).is_none())
             .filter(|at| !self.is_initialised(*at))
             .collect();
         let (running, count) = self.running_voters();
-        if let [first, second, ..] = bare[..]
+        if let [first, second, ..] = empty[..]
             && running.len() > (count + 2) / 2
             && self.one_in(2)
         {
@@ -202,7 +202,7 @@ impl World {
         hosts.iter().copied().filter(|at| !leads(*at)).collect()
     }
 
-    /// Takes the next step for a host whose member does not run. Returns whether it has sent a request or started a
+    /// Takes the next step for a host whose member does not run. Returns whether it has sent a request or started a new
     /// member.
     fn restore_host(&mut self) -> bool {
         for at in 0..self.hosts.len() {
@@ -210,8 +210,8 @@ impl World {
                 self.stop_process(at);
             }
             let host = &self.hosts[at];
-            let is_cared_for = host.down == Down::Ended || host.exchanged_with.is_some();
-            if host.process.is_some() || is_cared_for {
+            let restarts_or_returns = host.down == Down::Ended || host.exchanged_with.is_some();
+            if host.process.is_some() || restarts_or_returns {
                 continue;
             }
             let (down, id) = (self.hosts[at].down, self.hosts[at].id);
@@ -485,7 +485,7 @@ impl World {
         }
     }
 
-    /// Checks that a member which stops for a contradiction in its log has a reason.
+    /// Checks that only tampering makes a member stop because of a contradiction in its log.
     pub(super) fn check_log_fault(&mut self, at: usize, fault: &LogFault) {
         let is_excused = match fault {
             LogFault::LogLost(_) => self.hosts[at].is_tampered,

@@ -125,8 +125,8 @@ impl World {
                 let Transfer { from, to, .. } = transfer;
                 self.log(|| format!("h{} has received a snapshot", to.0));
                 // The acknowledgement of the receiver may be lost.
-                let is_told = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
-                self.end_transfer(from, message.to, is_told || self.faults_ended());
+                let is_acknowledged = !self.plan.has(Kind::BrokenSnapshots) || !self.one_in(4);
+                self.end_transfer(from, message.to, is_acknowledged || self.faults_ended());
                 if let Some(process) = self.hosts[to.0].process.as_mut() {
                     process.receive(message);
                 }
@@ -135,10 +135,10 @@ impl World {
             }
             Err(why) => {
                 self.log(|| format!("h{} fails to receive a snapshot: {why}", transfer.to.0));
-                let is_unfit = matches!(why, BrokenOff::Refused(Refused::Image(_)));
-                let is_excused = self.hosts[transfer.from.0].names_other_index
+                let is_invalid = matches!(why, BrokenOff::Refused(Refused::Image(_)));
+                let is_expected = self.hosts[transfer.from.0].names_other_index
                     || self.hosts[transfer.to.0].disk.has_faults_hit();
-                if is_unfit && !is_excused {
+                if is_invalid && !is_expected {
                     self.judge
                         .fail(|| format!("h{} receives an invalid snapshot: {why}", transfer.to.0));
                 }
@@ -159,9 +159,10 @@ impl World {
     /// Transfers the next piece. Returns the message for consensus after the last one.
     fn take_piece(&mut self, transfer: &mut Transfer) -> Result<Option<Message>, BrokenOff> {
         let ((from, _), (to, _)) = (transfer.from, transfer.to);
-        let breaks = self.plan.has(Kind::BrokenSnapshots) && !self.faults_ended() && self.one_in(8);
+        let is_interrupted =
+            self.plan.has(Kind::BrokenSnapshots) && !self.faults_ended() && self.one_in(8);
         let is_open = self.network.is_open(from, to) && self.network.is_open(to, from);
-        if breaks || !is_open || self.hosts[to].life != transfer.to.1 {
+        if is_interrupted || !is_open || self.hosts[to].life != transfer.to.1 {
             return Err(BrokenOff::Connection);
         }
         if transfer.arriving.is_none() {

@@ -58,8 +58,8 @@ impl World {
             0 => return Bytes::new(),
             // Up to the maximum size of a request, and a little more.
             _ if is_large => {
-                let most = self.plan.settings.request_bytes_max as u64 + 10;
-                self.rng.below(most)
+                let length_max = self.plan.settings.request_bytes_max as u64 + 10;
+                self.rng.below(length_max)
             }
             1 => self.rng.below(2_000),
             _ => self.rng.below(40),
@@ -154,13 +154,13 @@ impl World {
             _ => Relation::Less,
         };
         let known = self.clients[client].revision;
-        let near = (known - i64::try_from(self.rng.below(5)).unwrap_or(0)).max(0);
+        let recent = (known - i64::try_from(self.rng.below(5)).unwrap_or(0)).max(0);
         let operand = match self.rng.below(6) {
             0 => Operand::Value(self.draw_value()),
             1 => Operand::Version(i64::try_from(self.rng.below(4)).unwrap_or(0)),
-            2 => Operand::CreateRevision(if self.one_in(2) { 0 } else { near }),
+            2 => Operand::CreateRevision(if self.one_in(2) { 0 } else { recent }),
             3 => Operand::Lease(self.draw_lease().unwrap_or(0)),
-            _ => Operand::ModRevision(near),
+            _ => Operand::ModRevision(recent),
         };
         Compare { keys: self.draw_keys(), relation, operand }
     }

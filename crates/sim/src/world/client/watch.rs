@@ -40,13 +40,13 @@ impl World {
         if self.watch_clients[at].stream.is_none() {
             self.open_stream(at);
         }
-        let heard = self.read_stream(at);
+        let read = self.read_stream(at);
         if let Some((_, host, life)) = self.watch_clients[at].stream {
             // A watcher with room in its queue again, or with an old start revision, is served from history.
             let soon = self.now + 1 + self.rng.below(5 * MILLI);
             self.queue.push(soon, Event::CatchUp { host, life });
         }
-        let pause = match (heard, self.watch_clients[at].is_slow && !self.faults_ended()) {
+        let pause = match (read, self.watch_clients[at].is_slow && !self.faults_ended()) {
             (StreamRead::Ended, _) => self.rng.below(500 * MILLI),
             (_, true) => self.rng.below(2 * SECOND),
             (StreamRead::Messages, false) => self.rng.below(2 * MILLI),
@@ -56,17 +56,17 @@ impl World {
     }
 
     fn open_stream(&mut self, at: usize) {
-        let up: Vec<usize> =
+        let running: Vec<usize> =
             (0..self.hosts.len()).filter(|at| self.hosts[*at].process.is_some()).collect();
-        if up.is_empty() {
+        if running.is_empty() {
             return;
         }
-        let host = up[self.rng.position(up.len())];
+        let host = running[self.rng.position(running.len())];
         let last = &self.watch_clients[at];
         // The client resumes its watch, or begins another one.
-        let goes_on = last.next > 0 && !self.one_in(4);
+        let resumes = last.next > 0 && !self.one_in(4);
         let last = &self.watch_clients[at];
-        let request = match goes_on {
+        let request = match resumes {
             true => WatchRequest { start_revision: last.next, ..last.watcher.request.clone() },
             false => {
                 let current = self.judge.revision();
@@ -128,29 +128,29 @@ impl World {
         if self.hosts[host].paused_until > self.now {
             return StreamRead::Empty;
         }
-        let cancels = self.one_in(400) && !self.faults_ended();
-        let (asks, ticks) = (self.one_in(40), self.one_in(40));
-        let most = if self.watch_clients[at].is_slow { 1 } else { 1 + self.rng.below(4) };
+        let is_cancelling = self.one_in(400) && !self.faults_ended();
+        let (requests_progress, is_progress_due) = (self.one_in(40), self.one_in(40));
+        let messages_max = if self.watch_clients[at].is_slow { 1 } else { 1 + self.rng.below(4) };
         let now = self.moment();
-        let lives = self.hosts[host].life == life;
-        let process = self.hosts[host].process.as_mut().filter(|_| lives);
+        let is_same_process = self.hosts[host].life == life;
+        let process = self.hosts[host].process.as_mut().filter(|_| is_same_process);
         let Some(stream) = process.and_then(|process| process.streams.get_mut(&id)) else {
             self.end_stream(at);
             return StreamRead::Ended;
         };
-        if ticks {
+        if is_progress_due {
             stream.tick_progress();
         }
-        if asks {
+        if requests_progress {
             stream.request_progress();
         }
-        if cancels {
+        if is_cancelling {
             stream.cancel(0);
         }
         let context = Context::from_waker(Waker::noop());
-        let mut heard = Vec::new();
+        let mut messages = Vec::new();
         let mut fault = None;
-        while (heard.len() as u64) < most {
+        while (messages.len() as u64) < messages_max {
             match stream.poll_next(&context, &HeaderFields::default()) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => {
@@ -161,21 +161,22 @@ impl World {
                     let mut bytes = Vec::new();
                     frame.encode(&mut bytes);
                     let response = WatchResponse::decode(&bytes[..]);
-                    heard.push(translate::watch_message(&response.expect("a frame is a response")));
+                    messages
+                        .push(translate::watch_message(&response.expect("a frame is a response")));
                 }
             }
         }
         if let Some(fault) = fault {
             self.judge.fail(|| format!("h{host} cannot read history: {fault}"));
         }
-        if heard.is_empty() {
+        if messages.is_empty() {
             return StreamRead::Empty;
         }
         let mut is_over = false;
-        for message in heard {
+        for message in messages {
             is_over |= self.note_message(at, &message);
             self.watch_clients[at].watcher.messages.push((now, message));
-            if is_over && cancels {
+            if is_over && is_cancelling {
                 // The reply to the cancellation may follow the message of a compaction that has ended the watcher.
                 break;
             }
@@ -237,7 +238,7 @@ impl World {
     pub(in crate::world) fn end_watchers(&mut self, host: usize, life: u64) {
         for at in 0..self.watch_clients.len() {
             let stream = self.watch_clients[at].stream;
-            if stream.is_some_and(|(_, its, of)| (its, of) == (host, life)) {
+            if stream.is_some_and(|(_, its_host, its_life)| (its_host, its_life) == (host, life)) {
                 self.end_stream(at);
             }
         }
@@ -250,10 +251,10 @@ impl World {
             while let Some((_, host, _)) = self.watch_clients[at].stream {
                 let process = self.hosts[host].process.as_ref();
                 let hub = process.map(|process| process.readers().hub.clone());
-                let goes_on = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
+                let has_more = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
                 // The stream is read after each catch-up, so that the last events are not missed.
-                let heard = self.read_stream(at);
-                if matches!(heard, StreamRead::Empty) && !goes_on {
+                let read = self.read_stream(at);
+                if matches!(read, StreamRead::Empty) && !has_more {
                     self.watch_clients[at].watcher.complete_to = Some(revision);
                     self.end_stream(at);
                 }
@@ -264,8 +265,10 @@ impl World {
     /// Serves watchers of a member that are behind.
     pub(in crate::world) fn catch_up(&mut self, host: usize, life: u64) {
         let is_paused = self.hosts[host].paused_until > self.now;
-        let lives = self.hosts[host].life == life && !is_paused;
-        let Some(process) = self.hosts[host].process.as_ref().filter(|_| lives) else { return };
+        let is_same_process = self.hosts[host].life == life && !is_paused;
+        let Some(process) = self.hosts[host].process.as_ref().filter(|_| is_same_process) else {
+            return;
+        };
         let hub = process.readers().hub.clone();
         let context = Context::from_waker(Waker::noop());
         if hub.poll_behind(&context).is_pending() {
