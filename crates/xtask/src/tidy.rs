@@ -17,7 +17,7 @@
 //! * The number of asserts in the crates that store and decide does not fall.
 //! * The number of stilted sentences, and of headings that are sentences, does not rise.
 //! * Log and error messages that the documentation quotes occur in the sources.
-//! * Every entry in the skip lists of the black-box tests matches a test.
+//! * Every entry in the skip lists of the black-box tests, and every test in the table of plants, names a test.
 //! * No file contains unfinished work, or a path of one machine.
 //!
 //! The tests of the pure crates may use the environment; [`production`] defines which lines are tests. The rules also
@@ -33,8 +33,8 @@ mod manifest;
 mod modules;
 mod prose;
 mod quotations;
-mod skip_lists;
 mod source;
+mod test_names;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -51,8 +51,8 @@ use layers::check_layers;
 use manifest::{check_arrows, check_used};
 use prose::check_prose;
 use quotations::check_quotations;
-use skip_lists::check_skip_lists;
 use source::{Source, is_letter, is_test_file, production, read_all};
+use test_names::check_test_names;
 use unused::check_unused;
 
 /// The maximum number of lines of a Rust file.
@@ -393,7 +393,7 @@ fn check(sources: &[Source]) -> Vec<String> {
     check_architecture(sources, &mut complaints);
     check_prose(sources, &mut complaints);
     check_quotations(sources, &mut complaints);
-    check_skip_lists(sources, &mut complaints);
+    check_test_names(sources, &mut complaints);
     for (path, _) in LONG_FILES {
         if !sources.iter().any(|source| source.path == *path) {
             complaints.push(format!("{path}: in LONG_FILES, but the file does not exist"));

@@ -1,7 +1,11 @@
-//! Lists of tests that a run of the black-box tests skips or selects.
+//! Names of tests in skip lists and in the table of plants.
 //!
-//! An entry is a string literal such as `"lease::a_short_"` in one of the [`FILES`]: the module of a test, and the
-//! beginning of its name. Each entry must match a test, because a misspelled or outdated entry has no effect.
+//! An entry of a list of tests that a run of the black-box tests skips or selects is a string literal such as
+//! `"lease::a_short_"` in one of the [`FILES`]: the module of a test, and the beginning of its name. Each entry must
+//! match a test, because a misspelled or outdated entry has no effect.
+//!
+//! A row of the table in [`PLANTS`] whose second cell is `a test` ends with the path of the test that found the plant. A
+//! function must have this name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +15,39 @@ use super::tokens::{literals, tokens};
 /// The files with the lists.
 const FILES: [&str; 3] = ["crates/xtask/src/test.rs", "tests/src/company.rs", "tests/src/guard.rs"];
 
-/// The folder of the tests. A file in a folder of it is a module.
+/// The page with the table of plants.
+const PLANTS: &str = "docs/testing.md";
+
+/// The folder of the black-box tests. A file in a folder of it is a module.
 const TESTS: &str = "tests/tests/";
 
 /// Macros whose arguments are the names of test functions.
 const TEST_MACROS: [&str; 3] = ["on_both_servers", "on_quorate", "with_both_tools"];
 
+/// Reports names that no test has.
+pub(super) fn check_test_names(sources: &[Source], complaints: &mut Vec<String>) {
+    check_plants(sources, complaints);
+    check_lists(sources, complaints);
+}
+
+/// Reports rows of the table of plants whose test does not exist.
+fn check_plants(sources: &[Source], complaints: &mut Vec<String>) {
+    let Some(page) = sources.iter().find(|source| source.path == PLANTS) else { return };
+    for (number, line) in (1..).zip(page.text.lines()) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, _, "a test", _, path, _] = cells[..] else { continue };
+        // `on_quorate!` and similar macros add a segment for the server.
+        let path = path.strip_suffix("::quorate").unwrap_or(path);
+        let function = format!("fn {}(", path.rsplit("::").next().unwrap_or(path));
+        let mut rust = sources.iter().filter(|source| source.path.ends_with(".rs"));
+        if !rust.any(|source| source.text.contains(&function)) {
+            complaints.push(format!("{PLANTS}:{number}: no test has the name {path}"));
+        }
+    }
+}
+
 /// Reports entries that match no test, and missing files.
-pub(super) fn check_skip_lists(sources: &[Source], complaints: &mut Vec<String>) {
+fn check_lists(sources: &[Source], complaints: &mut Vec<String>) {
     let tests = tests(sources);
     if tests.is_empty() {
         return;
@@ -94,7 +123,7 @@ mod tests {
             file("tests/tests/faults/flags.rs", flags.to_owned()),
         ];
         let mut complaints = Vec::new();
-        check_skip_lists(&sources, &mut complaints);
+        check_test_names(&sources, &mut complaints);
         complaints
     }
 
@@ -107,5 +136,17 @@ mod tests {
             let expected = format!("{}: no test matches the entry {bad}", FILES[0]);
             assert_eq!(complaints(&[bad]), [expected]);
         }
+    }
+
+    #[test]
+    fn a_row_of_a_plant_without_its_test_is_reported() {
+        let page = "| plant | seeds | time | failure |\n|---|---|---|---|\n| `a` | 3 | 1 s | x::gone |\n\
+                    | `b` | a test | 1 s | x::tests::kept::quorate |\n| `c` | a test | 1 s | x::tests::gone |\n";
+        let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+        let sources =
+            [file(PLANTS, page), file("crates/x/src/tests.rs", "async fn kept(kind: Kind) {}\n")];
+        let mut complaints = Vec::new();
+        check_test_names(&sources, &mut complaints);
+        assert_eq!(complaints, [format!("{PLANTS}:5: no test has the name x::tests::gone")]);
     }
 }
