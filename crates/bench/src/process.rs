@@ -17,16 +17,27 @@ const TICK_ERROR_MICROS: u64 = 3 * TICK_MICROS;
 pub(crate) struct Usage {
     pub(crate) user_micros: u64,
     pub(crate) system_micros: u64,
-    /// The CPU time of the living threads, which is exact, unlike the ticks.
-    threads_nanos: u64,
+    /// Figures of the living threads.
+    threads: Threads,
     pub(crate) memory: Memory,
 }
 
-/// CPU time between two readings.
+/// The sums over the threads of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Threads {
+    /// CPU time, which is exact, unlike the ticks.
+    cpu_nanos: u64,
+    /// How often a thread has given up the CPU to wait.
+    voluntary_switches: u64,
+}
+
+/// CPU time and context switches between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cpu {
     pub(crate) user_micros: f64,
     pub(crate) system_micros: f64,
+    /// Voluntary context switches: how often a thread went to sleep.
+    pub(crate) context_switches: f64,
 }
 
 impl Cpu {
@@ -54,14 +65,17 @@ impl Usage {
     pub(crate) fn cpu_since(&self, earlier: &Self) -> Cpu {
         let user = self.user_micros.saturating_sub(earlier.user_micros);
         let system = self.system_micros.saturating_sub(earlier.system_micros);
-        let threads = self.threads_nanos.saturating_sub(earlier.threads_nanos);
+        let threads = self.threads.cpu_nanos.saturating_sub(earlier.threads.cpu_nanos);
+        let switches =
+            self.threads.voluntary_switches.saturating_sub(earlier.threads.voluntary_switches);
         let ticks = user + system;
-        let (user_micros, system_micros) = (user as f64, system as f64);
-        if ticks == 0 || (threads / 1000).abs_diff(ticks) > TICK_ERROR_MICROS {
-            return Cpu { user_micros, system_micros };
+        let are_ticks_better = ticks == 0 || (threads / 1000).abs_diff(ticks) > TICK_ERROR_MICROS;
+        let scale = if are_ticks_better { 1.0 } else { threads as f64 / 1e3 / ticks as f64 };
+        Cpu {
+            user_micros: user as f64 * scale,
+            system_micros: system as f64 * scale,
+            context_switches: switches as f64,
         }
-        let scale = threads as f64 / 1e3 / ticks as f64;
-        Cpu { user_micros: user_micros * scale, system_micros: system_micros * scale }
     }
 }
 
@@ -74,20 +88,27 @@ pub(crate) fn usage(pid: u32) -> Result<Usage, BenchError> {
     let malformed = || BenchError::Process { pid, source: io::ErrorKind::InvalidData.into() };
     let (user_micros, system_micros) = parse_stat(&read("stat")?).ok_or_else(malformed)?;
     let memory = parse_status(&read("status")?);
-    let threads_nanos = threads_nanos(pid).unwrap_or_default();
-    Ok(Usage { user_micros, system_micros, threads_nanos, memory })
+    let threads = threads(pid).unwrap_or_default();
+    Ok(Usage { user_micros, system_micros, threads, memory })
 }
 
-/// The CPU time of the living threads, in nanoseconds.
-fn threads_nanos(pid: u32) -> io::Result<u64> {
-    let mut total = 0;
+/// The figures of the living threads.
+fn threads(pid: u32) -> io::Result<Threads> {
+    let mut total = Threads::default();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?.path();
         // A thread may end while the others are read.
-        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        let used = text.split_ascii_whitespace().next().and_then(|used| used.parse::<u64>().ok());
-        total += used.unwrap_or_default();
+        let read = |file: &str| fs::read_to_string(thread.join(file)).unwrap_or_default();
+        let (schedstat, status) = (read("schedstat"), read("status"));
+        total.cpu_nanos += first_number(&schedstat);
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        total.voluntary_switches += line.map_or(0, first_number);
     }
     Ok(total)
+}
+
+fn first_number(text: &str) -> u64 {
+    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or_default()
 }
 
 fn parse_stat(stat: &str) -> Option<(u64, u64)> {
@@ -101,8 +122,7 @@ fn parse_stat(stat: &str) -> Option<(u64, u64)> {
 fn parse_status(status: &str) -> Memory {
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
-        kib.unwrap_or_default() * 1024
+        line.map_or(0, first_number) * 1024
     };
     Memory {
         resident_bytes: bytes("VmRSS:"),
@@ -129,23 +149,26 @@ mod tests {
 
     #[test]
     fn thread_times_are_used_unless_threads_have_ended() {
-        let at = |user_micros, system_micros, threads_nanos| Usage {
+        let at = |user_micros, system_micros, cpu_nanos| Usage {
             user_micros,
             system_micros,
-            threads_nanos,
+            threads: Threads { cpu_nanos, voluntary_switches: cpu_nanos / 1_000_000 },
             memory: Memory::default(),
         };
         let start = at(100_000, 0, 100_000_000);
         let exact = at(160_000, 20_000, 184_000_000).cpu_since(&start);
         assert!((exact.total_micros() - 84_000.0).abs() < 0.001);
         assert!((exact.user_micros / exact.system_micros - 3.0).abs() < 0.001);
+        assert!((exact.context_switches - 84.0).abs() < 0.001);
         let coarse = at(160_000, 20_000, 40_000_000).cpu_since(&start);
         assert!((coarse.total_micros() - 80_000.0).abs() < 0.001);
     }
 
     #[test]
     fn the_usage_of_this_process_can_be_read() {
-        assert!(usage(std::process::id()).unwrap().memory.resident_bytes > 0);
+        let usage_of_this = usage(std::process::id()).unwrap();
+        assert!(usage_of_this.memory.resident_bytes > 0);
+        assert!(usage_of_this.threads.voluntary_switches > 0);
         assert!(usage(u32::MAX).is_err());
     }
 }

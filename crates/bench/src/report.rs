@@ -113,6 +113,7 @@ struct ServerPart {
     cpu_us_per_operation: f64,
     user_us_per_operation: f64,
     system_us_per_operation: f64,
+    context_switches_per_operation: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_us_per_event: Option<f64>,
     memory: Memory,
@@ -141,7 +142,7 @@ impl Report {
         let seconds = cost.elapsed.as_secs_f64();
         let part = |record: &Record| Part::new(record, seconds);
         let named = kinds.iter().copied().zip(records.iter().map(part));
-        let each = |micros: f64| micros / all.count().max(1) as f64;
+        let each = |sum: f64| sum / all.count().max(1) as f64;
         let servers = cost.servers.iter().filter_map(|server| {
             let (cpu, memory) = server.used?;
             let cpu_micros = cpu.total_micros();
@@ -151,6 +152,7 @@ impl Report {
                 cpu_us_per_operation: each(cpu_micros),
                 user_us_per_operation: each(cpu.user_micros),
                 system_us_per_operation: each(cpu.system_micros),
+                context_switches_per_operation: each(cpu.context_switches),
                 cpu_us_per_event: events.map(|events| cpu_micros / events.count().max(1) as f64),
                 memory,
             })
@@ -299,11 +301,13 @@ impl std::fmt::Display for ServerPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "process {}: {:.1} us of CPU per operation ({:.1} user, {:.1} system)",
+            "process {}: {:.1} us of CPU per operation ({:.1} user, {:.1} system), {:.1} context \
+             switches",
             self.pid,
             self.cpu_us_per_operation,
             self.user_us_per_operation,
-            self.system_us_per_operation
+            self.system_us_per_operation,
+            self.context_switches_per_operation
         )?;
         if let Some(per_event) = self.cpu_us_per_event {
             write!(f, ", {per_event:.2} us per event")?;
@@ -333,12 +337,12 @@ mod tests {
         writes.add(Duration::ZERO, &Status { code: 8, message: "no".to_owned() }, 0);
         let memory =
             Memory { resident_bytes: 3_000_000, peak_bytes: 9_000_000, ..Memory::default() };
-        let cpu = Cpu { user_micros: 60.0, system_micros: 30.0 };
+        let cpu = Cpu { user_micros: 60.0, system_micros: 30.0, context_switches: 6.0 };
         let server = ServerCost { pid: 7, used: Some((cpu, memory)) };
         let gone = ServerCost { pid: 8, used: None };
         let cost = Cost {
             elapsed: Duration::from_secs(2),
-            own: Cpu { user_micros: 9.0, system_micros: 0.0 },
+            own: Cpu { user_micros: 9.0, ..Cpu::default() },
             servers: vec![server, gone],
         };
         let load = "mixed".to_owned();
@@ -361,6 +365,7 @@ mod tests {
         assert_eq!(json["error_texts"]["no (gRPC code 8)"], 1);
         assert_eq!(json["kinds"]["read"]["count"], 1);
         assert_eq!(json["servers"][0]["cpu_us_per_operation"], 30.0);
+        assert_eq!(json["servers"][0]["context_switches_per_operation"], 2.0);
         assert_eq!(json["servers"][0]["memory"]["peak_bytes"], 9_000_000);
         assert_eq!(json["generator_cpu_us_per_operation"], 3.0);
         assert_eq!(json["longest_silence"]["began_unix_seconds"], 1.5e9);
@@ -371,11 +376,8 @@ mod tests {
     fn a_kind_without_operations_has_no_line() {
         let mut reads = Record::new();
         reads.add(Duration::from_micros(100), &Status::default(), 10);
-        let cost = Cost {
-            elapsed: Duration::from_secs(1),
-            own: Cpu { user_micros: 0.0, system_micros: 0.0 },
-            servers: Vec::new(),
-        };
+        let cost =
+            Cost { elapsed: Duration::from_secs(1), own: Cpu::default(), servers: Vec::new() };
         let load = "mixed".to_owned();
         let heading = Heading { load, clients: 1, connections: 1, value_size: 8 };
         let kinds = ["read", "write"];

@@ -20,6 +20,7 @@ const FILL: [&str; 3] = ["fill", "--clients", "1000"];
 enum Figure {
     CpuPerOperation,
     CpuPerEvent,
+    ContextSwitches,
     P50,
 }
 
@@ -28,6 +29,7 @@ impl Figure {
         match self {
             Self::CpuPerOperation => sum(report, "/cpu_us_per_operation"),
             Self::CpuPerEvent => sum(report, "/cpu_us_per_event"),
+            Self::ContextSwitches => sum(report, "/context_switches_per_operation"),
             Self::P50 => number(report, "/latency_us/p50"),
         }
     }
@@ -35,7 +37,15 @@ impl Figure {
     const fn suffix(self) -> &'static str {
         match self {
             Self::CpuPerOperation | Self::CpuPerEvent => "",
+            Self::ContextSwitches => ", context switches of all members",
             Self::P50 => ", p50 latency",
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::CpuPerOperation | Self::CpuPerEvent | Self::P50 => "us",
+            Self::ContextSwitches => "",
         }
     }
 }
@@ -157,7 +167,11 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 8_000,
-        figures: &[(Figure::CpuPerOperation, Some(0.45)), (Figure::P50, Some(0.9))],
+        figures: &[
+            (Figure::CpuPerOperation, Some(0.45)),
+            (Figure::ContextSwitches, None),
+            (Figure::P50, Some(0.9)),
+        ],
     },
     Case {
         name: "get-100",
@@ -487,7 +501,39 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 4_000,
-        figures: &[(Figure::CpuPerOperation, None), (Figure::P50, Some(0.9))],
+        figures: &[
+            (Figure::CpuPerOperation, None),
+            (Figure::ContextSwitches, None),
+            (Figure::P50, Some(0.9)),
+        ],
+    },
+    Case {
+        name: "cluster-get-1",
+        work: "get, linearizable, at the leader, 1 client",
+        place: Place::Leader,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "1"],
+        total: 8_000,
+        figures: &[
+            (Figure::CpuPerOperation, None),
+            (Figure::ContextSwitches, None),
+            (Figure::P50, Some(0.9)),
+        ],
+    },
+    Case {
+        name: "cluster-get-follower-1",
+        work: "get, linearizable, at a follower, 1 client",
+        place: Place::Follower,
+        by: Generator::Bench,
+        is_filled: true,
+        args: &["range", "--clients", "1"],
+        total: 8_000,
+        figures: &[
+            (Figure::CpuPerOperation, None),
+            (Figure::ContextSwitches, None),
+            (Figure::P50, Some(0.9)),
+        ],
     },
     Case {
         name: "cluster-get-follower",
@@ -547,7 +593,7 @@ fn measure(case: &Case, clusters: &[Cluster; 2], options: &Options) -> Result<Ve
         let figures: Vec<_> =
             pairs.iter().map(|[etcd, quorate]| (figure.of(etcd), figure.of(quorate))).collect();
         let work = format!("{}{}", case.work, figure.suffix());
-        Row { latency: Some(latencies), ..Row::of_pairs(work, "us", &figures, *target) }
+        Row { latency: Some(latencies), ..Row::of_pairs(work, figure.unit(), &figures, *target) }
     };
     Ok(case.figures.iter().map(row).collect())
 }

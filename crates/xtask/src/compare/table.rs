@@ -104,7 +104,8 @@ pub(super) fn render(rows: &[Row], [first, second]: [&str; 2], options: &Options
         "|---|--:|--:|--:|--:|--:|--:|".to_owned(),
     ];
     for row in rows {
-        let with_unit = |value: f64| format!("{} {}", figure(value), row.unit);
+        let with_unit =
+            |value: f64| format!("{} {}", figure(value), row.unit).trim_end().to_owned();
         let ratio = match row.reached() {
             Some(false) => format!("**{}** (missed)", measured(row)),
             _ => measured(row),
