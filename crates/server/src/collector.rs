@@ -179,7 +179,7 @@ impl Sender {
             }
         }
         if self.tracer.dropped_count() > dropped_before {
-            self.tell_losses("more spans than are sent");
+            self.tell_losses("spans are queued faster than they are sent");
         }
     }
 

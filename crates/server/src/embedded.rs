@@ -262,7 +262,7 @@ impl Member {
 
     /// Stops the member as a signal stops a server: it transfers leadership, finishes requests and closes its
     /// files.
-    #[must_use = "it may have ended otherwise before"]
+    #[must_use = "the member may have ended before, for another reason"]
     pub fn stop(mut self) -> End {
         drop(self.stop.take());
         self.finish()

@@ -94,7 +94,7 @@ fn sizes(now: &Stats, before: Option<&Stats>) -> Vec<(&'static str, Value)> {
 
 /// Writes the content of `old` into a new file, and syncs it.
 fn rewrite(disk: &Arc<dyn Disk>, old: &Db, path: &Path) -> Result<Db, Failure> {
-    if disk.metadata(path).map_err(Failure::io("look for it", path))?.is_some() {
+    if disk.metadata(path).map_err(Failure::io("check whether it exists", path))?.is_some() {
         disk.remove_file(path).map_err(Failure::io("remove it", path))?;
     }
     let read = old.read();

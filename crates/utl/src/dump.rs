@@ -127,7 +127,7 @@ pub(crate) fn identity(metadata: &[u8]) -> String {
 fn dump_snap(session: &Session) -> Result<(), Failure> {
     let [path] = session.arguments("snapshot dump requires exactly one argument")?;
     let (disk, path) = (files::disk(), PathBuf::from(path));
-    let facts = disk.metadata(&path).map_err(Failure::io("look for it", &path))?;
+    let facts = disk.metadata(&path).map_err(Failure::io("check whether it exists", &path))?;
     let paths = if facts.is_some_and(|facts| facts.is_dir) {
         let dir = DataDir::new(&path, None).snap();
         let listed = snap::list(&*disk, &dir)?.snapshots;

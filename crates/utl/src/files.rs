@@ -80,7 +80,7 @@ fn wait_for<T>(time: Option<Duration>, open: impl Fn() -> Result<T, Fault>) -> R
 
 /// Opening for writing would create a missing file, or initialise an empty one.
 pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
-    let facts = disk().metadata(path).map_err(Failure::io("look for it", path))?;
+    let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;
     let reason = match facts {
         None => "no such file or directory",
         Some(facts) if facts.is_dir => "is a directory",
@@ -93,7 +93,7 @@ pub(crate) fn check_there(path: &Path) -> Result<(), Failure> {
 /// The paths of a member's data directory. A mistyped path gets another error than a damaged directory.
 pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
-        let facts = disk().metadata(path).map_err(Failure::io("look for it", path))?;
+        let facts = disk().metadata(path).map_err(Failure::io("check whether it exists", path))?;
         Ok(facts.is_some_and(|facts| facts.is_dir))
     };
     for path in [Some(root), wal].into_iter().flatten() {
@@ -104,7 +104,7 @@ pub(crate) fn data_dir(root: &Path, wal: Option<&Path>) -> Result<DataDir, Failu
     if is_dir(&root.join("member"))? {
         return Ok(DataDir::new(root, wal));
     }
-    let whole = std::fs::canonicalize(root).map_err(Failure::io("look for it", root))?;
+    let whole = std::fs::canonicalize(root).map_err(Failure::io("resolve it", root))?;
     let name = |path: &Path| path.file_name().map(std::ffi::OsStr::to_os_string);
     let above = whole.parent().unwrap_or(&whole);
     let part = match name(&whole) {

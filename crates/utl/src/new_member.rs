@@ -139,13 +139,13 @@ impl NewMember {
     /// Refuses target paths that exist already: nothing is overwritten.
     pub(crate) fn check_places(&self, disk: &dyn Disk) -> Result<(), RestoreError> {
         let root = self.dirs.root();
-        let facts = disk.metadata(root).map_err(io_error("look for the directory", root, 0))?;
+        let facts = disk.metadata(root).map_err(io_error("check whether it exists", root, 0))?;
         let is_free = facts.is_none() || disk.read_dir(root).is_ok_and(|names| names.is_empty());
         if !is_free {
             return Err(RestoreError::DataDir(root.to_path_buf()));
         }
         let wal = self.dirs.wal();
-        let facts = disk.metadata(wal).map_err(io_error("look for the directory", wal, 0))?;
+        let facts = disk.metadata(wal).map_err(io_error("check whether it exists", wal, 0))?;
         if facts.is_some() { Err(RestoreError::WalDir(wal.to_path_buf())) } else { Ok(()) }
     }
 
@@ -348,7 +348,7 @@ fn content_mark(view: &BackendView, bump_revision: u64) -> Result<String, Restor
 }
 
 /// Raises the newest revision, and marks everything up to it as compacted. Watchers and caches that have seen
-/// revisions unknown to the new cluster are then told that these revisions are compacted.
+/// revisions unknown to the new cluster then receive the error that these revisions are compacted.
 fn bump(view: &BackendView, by: u64, batch: &mut Batch) -> Result<(), RestoreError> {
     let mut newest = 1;
     view.scan(Bucket::Key, |key, _| {

@@ -68,7 +68,7 @@ pub(super) enum Comparison {
 }
 
 impl Outline {
-    /// Reads a log; the flag tells whether it could be read to its end.
+    /// Reads a log. The flag is true if the log could be read to its end.
     pub(super) fn read(disk: &dyn Disk, dir: &Path) -> (Self, bool) {
         let mut outline = Self::default();
         let visited = visit(disk, dir, |_, content| -> Result<(), WalError> {

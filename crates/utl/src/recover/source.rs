@@ -150,7 +150,7 @@ impl Source {
 /// The paths that an argument names.
 fn places(disk: &dyn Disk, argument: &str) -> Result<DataDir, Failure> {
     let is_dir = |path: &Path| -> Result<bool, Failure> {
-        let facts = disk.metadata(path).map_err(Failure::io("look for it", path))?;
+        let facts = disk.metadata(path).map_err(Failure::io("check whether it exists", path))?;
         Ok(facts.is_some_and(|facts| facts.is_dir))
     };
     let (root, wal) = match argument.split_once(WAL_MARK) {

@@ -131,7 +131,7 @@ fn open_source(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, Restor
         }
         opened => opened.map_err(io_error("open", path, 0))?,
     };
-    let facts = disk.metadata(path).map_err(io_error("look at it", path, 0))?;
+    let facts = disk.metadata(path).map_err(io_error("read its metadata", path, 0))?;
     let reason = match facts {
         Some(facts) if facts.is_dir => Some("it is a directory"),
         Some(facts) if facts.len == 0 => Some("the file is empty"),

@@ -57,7 +57,7 @@ fn run(session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Holds the digest at the end of a file against what is before it.
+/// Compares the digest at the end of a file with the content before it.
 fn digest(disk: &dyn Disk, path: &Path, findings: &mut Findings) -> std::io::Result<()> {
     let file = disk.open(path, OpenMode::Read)?;
     let len = file.len()?;
