@@ -168,6 +168,7 @@ impl Node {
                 max_uncommitted_size: limits::UNCOMMITTED_BYTES_MAX,
                 max_inflight_count: limits::INFLIGHT_APPENDS_MAX,
                 pre_vote: config.pre_vote,
+                skip_repeated_acknowledgements: true,
                 async_storage_writes: true,
                 applied: config.applied,
                 ..quorate_raft::Config::new(config.id, config.seed)

@@ -52,6 +52,10 @@ pub struct Config {
     pub disable_conf_change_validation: bool,
     /// Whether a leader that leaves the group, or becomes a learner, steps down at once.
     pub step_down_on_removal: bool,
+    /// Whether a follower does not answer an append that only raises the commit index, if it has
+    /// acknowledged the same entries to the leader before. The answer would tell the leader
+    /// nothing. etcd's followers always answer.
+    pub skip_repeated_acknowledgements: bool,
     /// Whether storage threads that receive messages write and apply, instead of the application
     /// between [`Node::ready`](crate::Node::ready) and [`Node::advance`](crate::Node::advance).
     pub async_storage_writes: bool,
@@ -82,6 +86,7 @@ impl Config {
             disable_proposal_forwarding: false,
             disable_conf_change_validation: false,
             step_down_on_removal: false,
+            skip_repeated_acknowledgements: false,
             async_storage_writes: false,
             applied: LogIndex::ZERO,
             seed,

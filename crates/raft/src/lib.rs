@@ -92,6 +92,8 @@
 //! * A refused proposal has no effect: it does not block membership changes until later entries are
 //!   applied.
 //! * A transfer request that a former leader has forwarded is dropped, not forwarded again.
+//! * With [`Config::skip_repeated_acknowledgements`], a follower does not answer an append that only
+//!   raises the commit index.
 //!
 //! # Not here
 //!

@@ -53,6 +53,8 @@ pub(crate) struct Raft<S> {
     /// Messages, also to this member, that may be sent when all current state is durable.
     pub(crate) messages_after_append: Vec<Message>,
     pub(crate) read_states: Vec<ReadState>,
+    /// The index up to which this member has last acknowledged appends, and the term of the leader.
+    pub(crate) acknowledged: EntryId,
 
     pub(crate) reads: PendingReads,
     /// Read requests that arrived before the leader committed an entry in its term.
@@ -92,6 +94,7 @@ impl<S: Storage> Raft<S> {
             messages: Vec::new(),
             messages_after_append: Vec::new(),
             read_states: Vec::new(),
+            acknowledged: EntryId::default(),
             reads: PendingReads::default(),
             parked_reads: Vec::new(),
             transferee: NONE,

@@ -279,8 +279,20 @@ impl<S: Storage> Raft<S> {
         } else if self.log.contains(previous) {
             check_consistent(&append, term)?;
             let last_new = previous.index + append.entries.len() as u64;
+            let has_entries = !append.entries.is_empty();
             self.append_new(append.entries);
-            self.log.commit_to(self.log.committed().max(append.commit.min(last_new)));
+            let committed = self.log.committed();
+            self.log.commit_to(committed.max(append.commit.min(last_new)));
+            let acknowledged = EntryId { term, index: last_new };
+            let is_repeated = !has_entries
+                && self.log.committed() > committed
+                && self.acknowledged == acknowledged;
+            if is_repeated && self.config.skip_repeated_acknowledgements {
+                // If the first acknowledgement was lost, the next append without a new commit index
+                // is answered: at the latest, that after the next heartbeat.
+                return Ok(());
+            }
+            self.acknowledged = acknowledged;
             response.index = last_new;
         } else {
             self.check_agrees(leader, previous)?;

@@ -533,6 +533,31 @@ fn heartbeat_context_is_echoed_whatever_it_is() {
 }
 
 #[test]
+fn repeated_acknowledgements_are_skipped_only_for_a_new_commit_index() {
+    let config = Config { skip_repeated_acknowledgements: true, ..config() };
+    let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
+    let mut acknowledged = |message: Message| {
+        node.step(message).unwrap();
+        let (_, sent) = settle(&mut node);
+        sent.first().map(|message| message.index)
+    };
+    let entries = vec![entry(2, 11), entry(2, 12)];
+    assert_eq!(acknowledged(append(10, 1, entries)), Some(LogIndex(12)));
+    let commit = |index| Message { commit: LogIndex(index), ..append(12, 2, Vec::new()) };
+    assert_eq!(acknowledged(commit(11)), None);
+    assert_eq!(acknowledged(commit(12)), None);
+    // The same commit index again: the leader is looking for a lost acknowledgement.
+    assert_eq!(acknowledged(commit(12)), Some(LogIndex(12)));
+    let next = Message { commit: LogIndex(13), ..append(12, 2, vec![entry(2, 13)]) };
+    assert_eq!(acknowledged(next), Some(LogIndex(13)));
+    // A new leader has no acknowledgement yet.
+    let leader = Message { from: 3, term: Term(3), ..append(13, 2, vec![entry(3, 14)]) };
+    assert_eq!(acknowledged(leader.clone()), Some(LogIndex(14)));
+    let index = Message { index: LogIndex(14), log_term: Term(3), entries: Vec::new(), ..leader };
+    assert_eq!(acknowledged(Message { commit: LogIndex(14), ..index }), None);
+}
+
+#[test]
 fn transfer_request_from_a_former_leader_is_dropped() {
     let mut node = node(&[1, 2, 3]);
     node.step(append(10, 1, Vec::new())).unwrap();
