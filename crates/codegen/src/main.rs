@@ -1,7 +1,7 @@
 //! Generates Rust code from `crates/api/proto` into the `generated/` folders of the crates that include it.
 //!
-//! The code is committed, because generating it would take a ninth of the work of a build (decision record
-//! 0028). `cargo xtask generate` starts this program. A test fails if the committed code differs from the
+//! The code is committed, because generating it would take an eighth of the work of a build (decision record
+//! 0031). `cargo xtask generate` starts this program. A test fails if the committed code differs from the
 //! generated code.
 
 mod api;

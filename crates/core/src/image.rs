@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * The backend file is replaced only by an image that can be opened and reaches the snapshot's index.
+//! * The backend file is replaced only by an image that can be opened and has exactly the snapshot's index.
 //! * An image is released only when the backend file has reached its index: later images may still wait for their
 //!   installation.
 

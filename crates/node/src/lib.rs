@@ -33,7 +33,7 @@
 //!
 //! # Not here
 //!
-//! Elections, replication and quorums (`raft`); encoding (`server`); the state machine (`state`).
+//! Elections, replication and quorums (`raft`); encoding (`peer`); the state machine (`state`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 

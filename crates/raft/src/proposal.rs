@@ -2,7 +2,8 @@
 //!
 //! A leader accepts all entries of a batch or none. A membership change that is invalid in the
 //! current configuration is replaced by an empty entry: at most one change may be unapplied, and a
-//! joint configuration must be left before the next change.
+//! joint configuration must be left before the next change. The leader leaves it with an empty
+//! change, as soon as the change that entered it is applied.
 
 use crate::confchange::{AnyConfChange, ConfChangeV2};
 use crate::entry::{Entry, MemberId, NONE, payload_bytes};

@@ -3,7 +3,7 @@
 //!
 //! Every member applies the same entries in the same order and must reach the same state, byte for
 //! byte: members compare hashes of it. Nothing here reads a clock, draws a random number, starts a
-//! thread or waits. Time is an argument, and the server owns the threads.
+//! thread or waits. Time is an argument, and `member` owns the threads.
 //!
 //! `schema` ← `backend` ← `mvcc` ← `watch`; `backend` ← `alarm`, `auth`, `members`, `versions`;
 //! `lease` and `quota` depend on no other module; `apply` uses all of them, and no module uses
@@ -12,8 +12,8 @@
 //!
 //! # Not here
 //!
-//! Bytes on disk (`quorate-storage`), consensus (`quorate-raft`), sockets and clocks
-//! (`quorate-server`).
+//! Bytes on disk (`storage`), consensus (`raft`), threads and clocks (`member`), sockets (`edge`,
+//! `peer`).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 

@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! The server's `versions` decides when to propose a version. A downgrade does not check whether
+//! `member::versions` decides when to propose a version. A downgrade does not check whether
 //! the older version can read the write-ahead log: no entry that a client can cause needs a newer
 //! version than the oldest file does.
 

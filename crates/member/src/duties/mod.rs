@@ -1,4 +1,5 @@
-//! Work of a member that no request starts: periodic work, agreement with other members, and the work of a leader.
+//! Work of the member as a whole: periodic work, agreement with other members, and the work of a leader. Requests for
+//! that work (membership changes, downgrades, lease renewals) end here too.
 //!
 //! A duty uses the handles of the member (`Handles`), as a service of the gRPC port does. Nothing in `requests` or
 //! `threads` imports from here.

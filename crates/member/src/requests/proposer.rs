@@ -287,7 +287,7 @@ impl Proposer {
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)
     }
 
-    /// Raises the NOSPACE alarm of this member: all members refuse writes.
+    /// Raises the NOSPACE alarm of this member: all members refuse requests that add data.
     pub(crate) async fn raise_no_space(&self, cause: Cause) -> Result<(), RequestError> {
         let request = no_space_alarm(self.info.id(), AlarmAction::Activate, cause);
         self.propose_as_member(request, RequestKind::Alarm).await.map(drop)

@@ -2,7 +2,7 @@
 //!
 //! If the cluster has other voters, the log has its own thread, so that a slow disk does not delay heartbeats and
 //! messages. All queued orders are appended together and share one sync, which makes a thousand clients as cheap as
-//! one. If this member is the only voter, it has no messages to send meanwhile, so the driver writes the log. This
+//! one. Until this member has another voter, it has no messages to send meanwhile, so the driver writes the log. This
 //! saves two of the four wake-ups of a write (measured: a tenth of the CPU of a single client's put).
 //!
 //! # Not here

@@ -14,8 +14,8 @@
 //!
 //! # Not here
 //!
-//! The permissions that a request needs (`apply::permission`), passwords and signed tokens (the
-//! shell).
+//! The permissions that a request needs (`apply::permission`), passwords (`member::passwords`)
+//! and signed tokens (`jwt`).
 
 mod key_set;
 mod record;

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Quorum and connectivity checks before a change is proposed (the server's `membership`), the
+//! Quorum and connectivity checks before a change is proposed (`member::membership`), the
 //! effect of a change on consensus (`quorate-raft`).
 
 mod founders;

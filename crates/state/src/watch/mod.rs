@@ -8,7 +8,7 @@
 //! ```text
 //! applier ── Publication::deliver ──► index ─► live groups ─► queue of the stream ─► Frame, Frame, ..
 //!                                                   ▲  │ no room
-//! server ─── Hub::catch_up ─► history ─► queue      │  ▼
+//! member ─── Hub::catch_up ─► history ─► queue      │  ▼
 //!                              └───── current revision ◄── behind
 //! ```
 //!
@@ -21,8 +21,8 @@
 //!
 //! # Not here
 //!
-//! Permissions (the caller passes a check), timers (the server calls [`WatchStream::tick_progress`]
-//! and [`Hub::catch_up`]), reading the keyspace (through the trait [`Source`]).
+//! Permissions (the caller passes a check), timers (`edge` calls [`WatchStream::tick_progress`], and
+//! `member::housekeeping` calls [`Hub::catch_up`]), reading the keyspace (through the trait [`Source`]).
 //!
 //! # Tests
 //!

@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! When and how fast this runs (the server). Buckets inside buckets are not moved.
+//! When and how fast this runs (`core::backend_writer`). Buckets inside buckets are not moved.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Access control: authentication and authorization of every request of a client.
 //!
 //! The [`Credentials`] of a request identify a user: by a token, which the log issued or a key signed, or by the certificate of
-//! the connection. The user's permissions are checked against the published users and roles. Every member checks a proposal
-//! again when it applies it. A request that a member answers from its own state is checked only here.
+//! the connection. The user's permissions are checked against the published users and roles. Every member checks a
+//! proposal that reads or writes keys, or that changes users and roles, again when it applies it (`state::apply::guard`).
+//! Other requests are checked only here.
 //!
 //! # Invariants
 //!
