@@ -117,11 +117,13 @@ pub(super) fn is_refusal(status: &Status) -> bool {
         | Code::NotFound
         | Code::AlreadyExists
         | Code::PermissionDenied
-        | Code::ResourceExhausted
         | Code::FailedPrecondition
         | Code::OutOfRange
         | Code::Unimplemented
         | Code::Unauthenticated => true,
+        // Two errors with this code can follow a write that was performed: an answer longer than this proxy
+        // accepts, and the member's error when the write has exceeded its quota.
+        Code::ResourceExhausted => false,
         Code::Ok
         | Code::Cancelled
         | Code::Unknown

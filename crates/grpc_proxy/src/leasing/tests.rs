@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use quorate_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_api::etcdserverpb::response_op::Response;
 use quorate_api::etcdserverpb::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+    TxnResponse,
 };
 use quorate_telemetry::metrics::ProxyMetrics;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tonic::Status;
 
 use self::store::{DelayedStore, Model};
 use super::answer::Known;
@@ -290,4 +293,45 @@ async fn answers_about_owned_keys_are_current() {
     }
     assert!(expired > 20 && sessions > 20, "{expired} leases and {sessions} sessions have ended");
     assert!(reads > 5000, "{reads} reads of owned keys");
+}
+
+/// A store that applies every transaction, and then returns the error, if there is one.
+#[derive(Debug)]
+struct FailAfterApplyStore {
+    model: Arc<Model>,
+    error: Mutex<Option<Status>>,
+}
+
+impl Store for FailAfterApplyStore {
+    async fn txn(&self, _: HeaderMap, request: TxnRequest) -> Result<TxnResponse, Status> {
+        let answer = self.model.apply(&request);
+        self.error.lock().clone().map_or(Ok(answer), Err)
+    }
+
+    fn now(&self) -> Duration {
+        self.model.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_released_if_its_write_failed_after_it_was_applied() {
+    for text in [
+        "grpc: received message larger than max (9 vs. 8)",
+        "etcdserver: mvcc: database space exceeded",
+    ] {
+        let model = Model::new(0);
+        let store = FailAfterApplyStore { model: Arc::clone(&model), error: Mutex::default() };
+        let leasing = Leasing::over(store, Arc::new(ProxyMetrics::new(&[])), "own/");
+        leasing.owned_keys.begin_session(model.grant(TTL), TTL);
+        let (none, key) = (HeaderMap::new(), key(0));
+        let request = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+        leasing.write(&none, put(&key, 1, 0)).await.unwrap();
+        leasing.range(&none, &request).await.unwrap();
+        assert_eq!(leasing.owned_keys.load().0, 1, "the read acquires the key");
+        *leasing.members.error.lock() = Some(Status::resource_exhausted(text));
+        leasing.write(&none, put(&key, 2, 0)).await.unwrap_err();
+        *leasing.members.error.lock() = None;
+        let answer = leasing.range(&none, &request).await.unwrap();
+        assert_eq!(answer.kvs[0].fields().value, b"2", "{text}");
+    }
 }
