@@ -220,7 +220,8 @@ impl Services {
         let leasing = self.leasing.as_ref().filter(|_| self.namespace.is_none());
         let Some(leasing) = leasing else { return self.relay(method, headers, message).await };
         let below = Span::below(&[name, b"/"].concat().into());
-        let _reservation = leasing.reserve(headers, below).await;
+        // If other proxies may still own the keys, the request is not sent.
+        let _reservation = leasing.reserve(headers, below).await?;
         let answer = relay::ask(&self.upstream, method, forwarded(headers), message).await?;
         Ok(framing::answer(answer))
     }
@@ -232,5 +233,89 @@ impl Services {
         message: Bytes,
     ) -> Result<Response<Body>, Status> {
         relay::relay(&self.upstream, method, forwarded(headers), message).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::server::conn::http2;
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use parking_lot::Mutex;
+    use quorate_cli::flags::Matches;
+    use quorate_grpc::methods;
+    use tokio::net::TcpListener;
+    use tokio::runtime::Handle;
+    use tonic::Code;
+
+    use super::*;
+    use crate::line::{FLAGS, Options};
+    use crate::security::targets;
+    use crate::start;
+
+    const TXN: &str = "/etcdserverpb.KV/Txn";
+    const LOCK: &str = "/v3lockpb.Lock/Lock";
+
+    /// The paths of the requests that a member has received.
+    type Received = Arc<Mutex<Vec<String>>>;
+
+    /// Starts a member that fails transactions with this status and grants locks. Returns its address.
+    async fn member(refusal: &Status, received: &Received) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (refusal, received) = (refusal.clone(), Arc::clone(received));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (refusal, received) = (refusal.clone(), Arc::clone(&received));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let path = request.uri().path();
+                    received.lock().push(path.to_owned());
+                    let answer = match path {
+                        TXN => refusal.clone().into_http(),
+                        _ => framing::answer(Bytes::new()),
+                    };
+                    std::future::ready(Ok::<Response<Body>, Infallible>(answer))
+                });
+                let connection = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        });
+        address
+    }
+
+    fn proxy_of(member: &str) -> Arc<Services> {
+        let line = ["--experimental-leasing-prefix=own/", &format!("--endpoints={member}")];
+        let words = line.map(|word| word.as_bytes().to_vec());
+        let options = Options::of(&Matches::parse(FLAGS, &words).unwrap()).unwrap();
+        let upstream = Upstream::new(
+            &options.endpoints,
+            targets(&options).unwrap(),
+            options.dial_keep_alive,
+            options.limits,
+            Handle::current(),
+        );
+        start::services(&options, upstream.unwrap(), Arc::new(ProxyMetrics::new(&[])))
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_not_forwarded_if_the_check_for_other_owners_fails() {
+        for (code, paths) in [
+            (Code::Unavailable, &[TXN][..]),
+            (Code::ResourceExhausted, &[TXN]),
+            // The client may have no access to leasing keys.
+            (Code::PermissionDenied, &[TXN, LOCK]),
+        ] {
+            let (refusal, received) = (Status::new(code, "refused"), Received::default());
+            let proxy = proxy_of(&member(&refusal, &received).await);
+            let request = LockRequest { name: Bytes::from_static(b"lock"), lease: 1 };
+            let message = request.encode_to_vec().into();
+            let method = methods::named(LOCK);
+            let answer =
+                proxy.answer_one("v3lockpb.Lock", method, &HeaderMap::new(), message).await;
+            assert_eq!(*received.lock(), paths, "{code:?}");
+            let failed = answer.err().map(|status| status.code());
+            assert_eq!(failed, (paths.len() == 1).then_some(code));
+        }
     }
 }

@@ -130,7 +130,8 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-fn services(
+/// Returns the services of a proxy with these options.
+pub(crate) fn services(
     options: &Options,
     upstream: Arc<Upstream>,
     metrics: Arc<ProxyMetrics>,

@@ -48,14 +48,17 @@ impl<S: Store> Leasing<S> {
     }
 
     /// Makes sure that no other proxy owns these keys, which a member is about to write, and that this proxy
-    /// does not answer reads of them until the returned value is dropped. Returns `None` if members refuse this.
-    pub(crate) async fn reserve(&self, headers: &HeaderMap, span: Span) -> Option<Reservation<'_>> {
+    /// does not answer reads of them until the returned value is dropped. Returns `None` if the user has no
+    /// access to the leasing keys.
+    pub(crate) async fn reserve(
+        &self,
+        headers: &HeaderMap,
+        span: Span,
+    ) -> Result<Option<Reservation<'_>>, Status> {
         let empty = Request::RequestTxn(TxnRequest::default());
         let spans = [span];
-        // If members refuse this request, the client's own request is sent all the same, and its answer has the
-        // reason.
-        let (writing, _) = self.write_guarded(headers, empty, &spans).await.ok().flatten()?;
-        Some(Reservation { _writing: writing })
+        let done = self.write_guarded(headers, empty, &spans).await?;
+        Ok(done.map(|(writing, _)| Reservation { _writing: writing }))
     }
 
     /// Runs a guarded write once no other proxy owns the keys. Returns `None` if the user has no access to
