@@ -100,6 +100,9 @@ struct State {
     /// The peer was removed, so no connection may attach.
     is_closed: bool,
     messages: VecDeque<Message>,
+    /// The connection has taken messages and has not asked for more since, so it may not have accepted all
+    /// their bytes.
+    has_unsent: bool,
     /// The time since which the connection has not accepted queued messages.
     waiting_since: Option<Instant>,
     /// Wakes the connection when there are messages.
@@ -117,6 +120,7 @@ impl State {
     /// Detaches the connection. Returns the queued messages and the waker of the connection.
     fn detach(&mut self) -> (VecDeque<Message>, Option<Waker>) {
         self.attached = None;
+        self.has_unsent = false;
         self.waiting_since = None;
         (std::mem::take(&mut self.messages), self.waker.take())
     }
@@ -126,7 +130,8 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) was_attached: bool,
-    /// Whether queued messages were lost. Messages that were already encoded do not count.
+    /// Whether messages were lost that waited in the queue, or in a chunk that the connection had not accepted
+    /// completely. Messages in the buffers of the connection do not count.
     pub(crate) lost_any: bool,
 }
 
@@ -196,6 +201,7 @@ impl Outgoing {
         if !state.attached.is_some_and(is_meant) {
             return Ended { was_attached: false, lost_any: false };
         }
+        let has_unsent = state.has_unsent;
         let (messages, waker) = state.detach();
         drop(state);
         for message in &messages {
@@ -204,7 +210,7 @@ impl Outgoing {
         if let Some(waker) = waker {
             waker.wake();
         }
-        Ended { was_attached: true, lost_any: !messages.is_empty() }
+        Ended { was_attached: true, lost_any: has_unsent || !messages.is_empty() }
     }
 
     /// Moves queued messages of about [`CHUNK_BYTES`] into `batch`. Returns `None` if the attachment has
@@ -221,6 +227,7 @@ impl Outgoing {
             bytes += cost(&message);
             batch.push_back(message);
         }
+        state.has_unsent = bytes > 0;
         if !state.messages.is_empty() {
             state.waiting_since = Some(Instant::now());
         } else {
@@ -346,6 +353,16 @@ mod tests {
         fn lost(&self, _: Ended) {}
     }
 
+    /// Sends the end of a stream to a test.
+    struct Reports(std::sync::mpsc::Sender<Ended>);
+
+    impl Observer for Reports {
+        fn wrote(&self, _: usize) {}
+        fn lost(&self, ended: Ended) {
+            self.0.send(ended).unwrap();
+        }
+    }
+
     fn outgoing(stuck_after: Duration) -> Arc<Outgoing> {
         Arc::new(Outgoing::new(&Arc::new(Allowance::default()), stuck_after))
     }
@@ -359,12 +376,13 @@ mod tests {
         Message { term: Term(1), ..Message::new(MessageKind::AppendResponse, 2) }
     }
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
     fn body(outgoing: &Arc<Outgoing>, attachment: u64) -> StreamBody<Nobody> {
-        let hour = Duration::from_secs(3600);
-        StreamBody::new(StreamKind::Message, outgoing, attachment, hour, Nobody)
+        StreamBody::new(StreamKind::Message, outgoing, attachment, HOUR, Nobody)
     }
 
-    fn poll(body: &mut StreamBody<Nobody>) -> Poll<Option<Bytes>> {
+    fn poll<O: Observer + Unpin>(body: &mut StreamBody<O>) -> Poll<Option<Bytes>> {
         let mut cx = Context::from_waker(Waker::noop());
         Pin::new(body).poll_frame(&mut cx).map(|frame| Some(frame?.unwrap().into_data().unwrap()))
     }
@@ -415,6 +433,37 @@ mod tests {
         assert!(matches!(poll(&mut body), Poll::Ready(Some(_))));
         outgoing.detach();
         assert_eq!(poll(&mut body), Poll::Ready(None));
+    }
+
+    #[tokio::test]
+    async fn messages_of_a_partly_sent_chunk_are_reported_as_lost() {
+        let outgoing = outgoing(HOUR);
+        let (reports, reported) = std::sync::mpsc::channel();
+        let open = || {
+            let (attachment, replaced) = outgoing.attach();
+            let observer = Reports(reports.clone());
+            (StreamBody::new(StreamKind::Append, &outgoing, attachment, HOUR, observer), replaced)
+        };
+        let lost = |lost_any| Ended { was_attached: true, lost_any };
+        // The connection breaks after the first piece.
+        let (mut first, _) = open();
+        assert!(matches!(outgoing.push(large(2 * PIECE_BYTES)), Pushed::Taken(_)));
+        assert!(poll(&mut first).is_ready());
+        drop(first);
+        assert_eq!(reported.try_recv(), Ok(lost(true)));
+        // A new connection replaces it after the first piece.
+        let (mut second, _) = open();
+        assert!(matches!(outgoing.push(large(2 * PIECE_BYTES)), Pushed::Taken(_)));
+        assert!(poll(&mut second).is_ready());
+        let (mut third, replaced) = open();
+        assert_eq!(replaced, lost(true));
+        // The connection accepts all pieces and asks for more.
+        assert!(matches!(outgoing.push(large(2 * PIECE_BYTES)), Pushed::Taken(_)));
+        while poll(&mut third).is_ready() {}
+        drop(third);
+        assert_eq!(reported.try_recv(), Ok(lost(false)));
+        drop(second);
+        assert!(reported.try_recv().is_err(), "the loss was already reported");
     }
 
     proptest::proptest! {
