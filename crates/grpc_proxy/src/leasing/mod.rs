@@ -29,7 +29,9 @@
 
 mod answer;
 mod clock;
+mod deletion_queue;
 mod deletion_waiters;
+mod excluded_keys;
 mod follow;
 mod guard;
 mod latest;

@@ -13,15 +13,14 @@
 //!
 //! # Bound
 //!
-//! [`OWNED_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. While
-//! [`RELEASED_MAX`] leasing keys wait for deletion, or [`EXCLUDED_MAX`] keys are excluded from acquisition, no
-//! more keys are acquired.
+//! [`OWNED_BYTES_MAX`] bytes of keys and records; the least recently requested keys are released first. No more
+//! keys are acquired while `deletion_queue` is full or `excluded_keys` has no space.
 //!
 //! # Not here
 //!
 //! Requests to members: `session` sends the queued deletions, and `guard` builds the transactions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +28,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::answer::Known;
+use super::deletion_queue::DeletionQueue;
+use super::excluded_keys::ExcludedKeys;
 use super::guard::Owned;
 use super::names::Names;
 use crate::span::Span;
@@ -41,15 +42,6 @@ const RECORD_BYTES_MAX: usize = OWNED_BYTES_MAX / 16;
 
 /// The overhead of one record.
 const OVERHEAD_BYTES: usize = 256;
-
-/// Leasing keys that wait for deletion.
-const RELEASED_MAX: usize = 4096;
-
-/// Keys that are excluded from acquisition for a while.
-const EXCLUDED_MAX: usize = 8192;
-
-/// How long a key is excluded after it could not be acquired or was released on request.
-const EXCLUSION: Duration = Duration::from_secs(2);
 
 /// The owned keys and the session that owns them.
 #[derive(Debug)]
@@ -72,9 +64,8 @@ struct State {
     bytes: usize,
     acquiring: BTreeMap<u64, Acquiring>,
     writing: BTreeMap<u64, Vec<Span>>,
-    excluded: HashMap<Bytes, Duration>,
-    /// Leasing keys to delete, with their creation revisions.
-    released: BTreeMap<Bytes, i64>,
+    excluded: ExcludedKeys,
+    released: DeletionQueue,
     next: u64,
 }
 
@@ -201,12 +192,11 @@ impl OwnedKeys {
     pub(super) fn begin_acquiring(&self, key: &Bytes, now: Duration) -> Option<Acquisition<'_>> {
         let mut state = self.state.lock();
         let is_alive = state.lease != 0 && now < state.until;
-        let has_space = state.released.len() < RELEASED_MAX && state.can_exclude_more(now);
-        let is_excluded = state.excluded.get(key).is_some_and(|until| now < *until);
+        let is_allowed = !state.released.is_full() && state.excluded.may_acquire(key, now);
         let is_taken = state.held.contains_key(key)
             || state.acquiring.values().any(|other| other.key == *key)
             || state.writing.values().flatten().any(|span| span.has(key));
-        if !is_alive || !has_space || is_excluded || is_taken {
+        if !is_alive || !is_allowed || is_taken {
             return None;
         }
         let (number, lease) = (state.number(), state.lease);
@@ -249,25 +239,18 @@ impl OwnedKeys {
     pub(super) fn give_up(&self, key: &[u8], made: i64, now: Duration) {
         let mut state = self.state.lock();
         state.lose(key, made + 1);
-        state.excluded.insert(Bytes::copy_from_slice(key), now + EXCLUSION);
+        state.excluded.add(Bytes::copy_from_slice(key), now);
         self.queue(&mut state, key, made);
     }
 
     fn queue(&self, state: &mut State, key: &[u8], made: i64) {
-        state.released.insert(self.names.leasing_key(key), made);
+        state.released.push(self.names.leasing_key(key), made);
         self.has_released.notify_one();
     }
 
     /// Takes up to `count` leasing keys from the deletion queue.
     pub(super) fn take_released(&self, count: usize) -> Vec<(Bytes, i64)> {
-        let mut state = self.state.lock();
-        let mut taken = Vec::new();
-        while taken.len() < count
-            && let Some(next) = state.released.pop_first()
-        {
-            taken.push(next);
-        }
-        taken
+        self.state.lock().released.take(count)
     }
 
     /// Returns leasing keys to the queue because their deletion failed.
@@ -275,7 +258,7 @@ impl OwnedKeys {
         let mut state = self.state.lock();
         if state.lease == lease {
             for (name, made) in taken {
-                state.released.entry(name).or_insert(made);
+                state.released.return_key(name, made);
             }
             self.has_released.notify_one();
         }
@@ -312,7 +295,7 @@ impl Acquisition<'_> {
         }
         let fits = bytes_of(&self.key, &known) <= RECORD_BYTES_MAX;
         if !fits {
-            state.excluded.insert(self.key.clone(), now + EXCLUSION);
+            state.excluded.add(self.key.clone(), now);
         }
         if acquiring.outdated_at > made || !fits {
             self.owned_keys.queue(&mut state, &self.key, made);
@@ -324,7 +307,7 @@ impl Acquisition<'_> {
 
     /// Ends the acquisition without ownership.
     pub(super) fn decline(self, now: Duration) {
-        self.owned_keys.state.lock().excluded.insert(self.key.clone(), now + EXCLUSION);
+        self.owned_keys.state.lock().excluded.add(self.key.clone(), now);
     }
 }
 
@@ -382,13 +365,6 @@ impl State {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
-    }
-
-    fn can_exclude_more(&mut self, now: Duration) -> bool {
-        if self.excluded.len() >= EXCLUDED_MAX {
-            self.excluded.retain(|_, until| now < *until);
-        }
-        self.excluded.len() < EXCLUDED_MAX
     }
 
     fn held_within(&self, span: &Span) -> Vec<Bytes> {
@@ -455,6 +431,8 @@ impl State {
 mod tests {
     use quorate_api::record::{Fields, KeyValue};
 
+    use super::super::deletion_queue::RELEASED_BYTES_MAX;
+    use super::super::excluded_keys::{EXCLUDED_BYTES_MAX, EXCLUSION};
     use super::*;
 
     const NOW: Duration = Duration::from_secs(100);
@@ -585,23 +563,42 @@ mod tests {
         assert_eq!(owned_keys.load().0, 16);
     }
 
+    /// Bytes of a long key.
+    const LONG: usize = 1 << 20;
+
+    fn long_key(number: usize) -> Bytes {
+        format!("{number:8}").repeat(LONG / 8).into()
+    }
+
     #[test]
     fn no_key_is_acquired_while_the_deletion_queue_is_full() {
         let owned_keys = owned_keys();
-        for number in 0..RELEASED_MAX {
-            owned_keys.give_up(&key(number), 7, NOW);
+        let count = RELEASED_BYTES_MAX / LONG;
+        for number in 0..count {
+            own(&owned_keys, &long_key(number), 7, 10);
         }
-        let other = key(EXCLUDED_MAX * 2);
-        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
-        let taken = owned_keys.take_released(RELEASED_MAX);
-        assert!(owned_keys.begin_acquiring(&other, NOW).is_some());
+        // A range is deleted, and its result is unknown.
+        drop(owned_keys.begin_writing(&[Span::new(&Bytes::new(), &Bytes::from_static(b"\0"))]));
+        assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
+        let taken = owned_keys.take_released(count);
+        assert!(owned_keys.begin_acquiring(&key(1), NOW).is_some());
         owned_keys.requeue_released(taken, 5);
-        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
-        assert_eq!(owned_keys.take_released(RELEASED_MAX).len(), RELEASED_MAX);
-        for number in RELEASED_MAX..EXCLUDED_MAX {
-            owned_keys.begin_acquiring(&key(number), NOW).unwrap().decline(NOW);
-        }
-        assert!(owned_keys.begin_acquiring(&other, NOW).is_none());
-        assert!(owned_keys.begin_acquiring(&other, NOW + EXCLUSION).is_some());
+        assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
+        assert_eq!(owned_keys.take_released(count).len(), count);
+        assert!(owned_keys.begin_acquiring(&key(1), NOW).is_some());
+    }
+
+    #[test]
+    fn no_key_is_acquired_without_space_to_exclude_it() {
+        let owned_keys = owned_keys();
+        let decline = |number| {
+            let acquisition = owned_keys.begin_acquiring(&long_key(number), NOW)?;
+            acquisition.decline(NOW);
+            Some(())
+        };
+        let count = (0..100).map_while(decline).count();
+        assert!(count * LONG < EXCLUDED_BYTES_MAX, "{count} keys");
+        let later = NOW + EXCLUSION;
+        assert!(owned_keys.begin_acquiring(&long_key(count), later).is_some());
     }
 }
