@@ -4,7 +4,8 @@
 //!
 //! [`REMOTES_MAX`] remotes. When the table is full, a new remote replaces the one that has been silent longest,
 //! if it was silent for [`REMOTE_QUIET_MIN`]. A remote that is confirmed as a member is considered only if all
-//! are confirmed. If no remote can be replaced, the new sender gets no answers; its next request tries again.
+//! are confirmed: otherwise active unknown senders could replace a member that is unreachable for a while. If
+//! no remote can be replaced, the new sender gets no answers; its next request tries again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -251,11 +251,38 @@ fn silent_remotes_are_replaced_by_new_ones() {
     table.add_remote(300, &urls, start + second * 10);
     assert!(!table.has_remote(101) && table.has_remote(300), "the oldest makes room");
     table.add_remote(301, &urls, start + second * 10);
-    assert!(!table.has_remote(301), "all others were heard from just now");
+    assert!(!table.has_remote(301), "the only silent one is confirmed");
     table.add_remote(301, &urls, start + second * 11);
     assert!(!table.has_remote(103) && table.has_remote(301));
     assert!(table.has_remote(100) && table.has_remote(102));
     assert_eq!(one.peers.load(), PeersLoad { remotes: 64, confirmed: 1, ..PeersLoad::default() });
+}
+
+#[test]
+fn active_unknown_remotes_do_not_replace_silent_members() {
+    let one = TestMember::start(1);
+    one.peers.set_members(&members(&[&one]));
+    let table = &one.peers.table;
+    let urls = ["http://127.0.0.1:9".to_owned()];
+    let (start, second) = (Instant::now(), Duration::from_secs(1));
+    for id in 100..164 {
+        table.add_remote(id, &urls, start);
+    }
+    for id in 101..164 {
+        one.peers.local.known_members.confirm(id);
+    }
+    // One unknown remote is active.
+    table.add_remote(100, &urls, start + second * 9);
+    table.add_remote(200, &urls, start + second * 10);
+    assert!(!table.has_remote(200) && (100..164).all(|id| table.has_remote(id)));
+    // It becomes silent, so the next sender replaces it.
+    table.add_remote(200, &urls, start + second * 19);
+    assert!(table.has_remote(200) && !table.has_remote(100));
+    assert!((101..164).all(|id| table.has_remote(id)));
+    // All remotes are confirmed, so the one that was silent longest is replaced.
+    one.peers.local.known_members.confirm(200);
+    table.add_remote(201, &urls, start + second * 20);
+    assert!(table.has_remote(201) && !table.has_remote(101) && table.has_remote(200));
 }
 
 #[test]
