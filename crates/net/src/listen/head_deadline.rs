@@ -2,13 +2,13 @@
 //!
 //! A connection may be idle between two requests for minutes, but a head must arrive quickly. The HTTP
 //! library has one timer for both cases. This wrapper therefore observes the reads: the deadline starts with
-//! the first byte while a head is expected, and ends when the service is called.
+//! the first byte that arrives while no request is in progress, and ends when the service is called. Bytes
+//! during a request belong to its body, which may arrive until the answer ends, or to a request that waits
+//! for that end.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,35 +24,19 @@ use super::socket::Ends;
 use super::takeover::Takeover;
 use super::write_through::write_to_inner;
 
-/// A count shared by service and connection, which increases when the service is called and again when it
-/// returns the head of the answer. It is odd in between.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Turns(Arc<AtomicUsize>);
-
-impl Turns {
-    fn turn(&self) {
-        // Service and connection run in the same task.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// A connection whose reads fail when a head takes too long.
 #[derive(Debug)]
 pub(super) struct HeadDeadline<T> {
     inner: T,
-    turns: Turns,
+    requests: Requests,
     patience: Duration,
-    /// The timer while a head is incomplete, with the turn it belongs to.
-    timer: Option<(usize, Pin<Box<Sleep>>)>,
+    /// The timer while a head is incomplete, with the number of requests before it.
+    timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl<T> HeadDeadline<T> {
-    pub(super) const fn new(inner: T, turns: Turns, patience: Duration) -> Self {
-        Self { inner, turns, patience, timer: None }
+    pub(super) const fn new(inner: T, requests: Requests, patience: Duration) -> Self {
+        Self { inner, requests, patience, timer: None }
     }
 
     /// Returns the connection without the deadline.
@@ -68,16 +52,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let turn = this.turns.count();
-        if this.timer.as_ref().is_some_and(|(of, _)| *of != turn) {
+        let begun = this.requests.begun();
+        if this.timer.as_ref().is_some_and(|(before, _)| *before != begun) {
             this.timer = None;
         }
         let filled = buf.filled().len();
         let read = Pin::new(&mut this.inner).poll_read(cx, buf);
-        let is_in_request = turn % 2 == 1;
+        let is_in_request = this.requests.under_way() > 0;
         if buf.filled().len() > filled && !is_in_request {
             let patience = this.patience;
-            this.timer.get_or_insert_with(|| (turn, Box::pin(tokio::time::sleep(patience))));
+            this.timer.get_or_insert_with(|| (begun, Box::pin(tokio::time::sleep(patience))));
         }
         let timer = this.timer.as_mut().map(|(_, timer)| timer.as_mut());
         match timer.map(|timer| timer.poll(cx)) {
@@ -89,13 +73,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
 
 write_to_inner!(HeadDeadline);
 
-/// A service that notifies the connection when a head is complete, when the next head may arrive, and when an
-/// answer is sent.
+/// A service that counts its requests for the connection, and passes the properties of the connection to them.
 #[derive(Clone, Debug)]
 pub(super) struct Announcing<S> {
     pub(super) inner: S,
     pub(super) ends: Ends,
-    pub(super) turns: Turns,
     pub(super) requests: Requests,
     pub(super) ends_with_client: EndsWithClient,
     pub(super) takeover: Takeover,
@@ -110,17 +92,126 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        self.turns.turn();
         self.ends_with_client.set(false);
         request.extensions_mut().insert(self.ends_with_client.clone());
         request.extensions_mut().insert(self.ends);
         request.extensions_mut().insert(self.takeover.clone());
         let under_way = self.requests.begin();
-        let (answer, turns) = (self.inner.call(request), self.turns.clone());
+        let answer = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            turns.turn();
-            answer.map(|answer| answer.map(|body| AnswerBody::new(body, under_way)))
+            answer.await.map(|answer| answer.map(|body| AnswerBody::new(body, under_way)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{Ready, ready};
+
+    use bytes::Bytes;
+    use hyper::body::{Body, Frame};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio::sync::watch;
+
+    use super::super::tests::{PATIENCE, limits};
+    use super::super::{Http1Service, serve_http1};
+    use super::*;
+
+    /// Answers with the request body, piece by piece.
+    #[derive(Clone)]
+    struct Echoing {
+        /// Whether the answer ends with the request body.
+        does_end: bool,
+    }
+
+    struct Echo {
+        request: Incoming,
+        does_end: bool,
+    }
+
+    impl Body for Echo {
+        type Data = Bytes;
+        type Error = hyper::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+            match Pin::new(&mut self.request).poll_frame(cx) {
+                Poll::Ready(None) if !self.does_end => Poll::Pending,
+                other => other,
+            }
+        }
+    }
+
+    impl Service<Request<Incoming>> for Echoing {
+        type Response = Response<Echo>;
+        type Error = Infallible;
+        type Future = Ready<Result<Self::Response, Infallible>>;
+
+        fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+            if let Some(client) = request.extensions_mut().remove::<EndsWithClient>() {
+                client.ask();
+            }
+            let body = Echo { request: request.into_body(), does_end: self.does_end };
+            ready(Ok(Response::new(body)))
+        }
+    }
+
+    impl Http1Service for Echoing {
+        const ANSWERS_HALF_CLOSED: bool = true;
+    }
+
+    /// Returns the client's end of a connection with a request in progress, whose first piece was echoed.
+    async fn begin(does_end: bool) -> DuplexStream {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let (stopper, stop) = watch::channel(false);
+        tokio::spawn(async move {
+            let _stopper = stopper;
+            let service = (Echoing { does_end }, Ends::default());
+            drop(serve_http1(server, Vec::new(), service, limits(1), stop).await);
+        });
+        let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.write_all(head).await.unwrap();
+        client.write_all(b"1\r\na\r\n").await.unwrap();
+        read_until(&mut client, b"1\r\na\r\n").await;
+        client
+    }
+
+    async fn read_until(client: &mut DuplexStream, end: &[u8]) {
+        let mut read = Vec::new();
+        while !read.ends_with(end) {
+            read.push(client.read_u8().await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_body_that_arrives_during_the_answer_has_no_deadline() {
+        for (sent, echoed) in [(&b"1\r\nb\r\n"[..], &b"1\r\nb\r\n"[..]), (b"0\r\n\r\n", b"")] {
+            let mut client = begin(false).await;
+            client.write_all(sent).await.unwrap();
+            read_until(&mut client, echoed).await;
+            let ended = tokio::time::timeout(PATIENCE.head * 10, client.read_u8()).await;
+            assert!(ended.is_err(), "{ended:?} after {sent:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_head_after_a_streamed_answer_ends_the_connection() {
+        let mut client = begin(true).await;
+        client.write_all(b"0\r\n\r\n").await.unwrap();
+        read_until(&mut client, b"0\r\n\r\n").await;
+        // The clock advances only while the client waits.
+        let (started, mut rest) = (tokio::time::Instant::now(), Vec::new());
+        for byte in b"GET / HTTP/1.1\r\nHost: x\r\n" {
+            drop(client.write_all(&[*byte]).await);
+            let ended = tokio::time::timeout(PATIENCE.head / 4, client.read_to_end(&mut rest));
+            if ended.await.is_ok() {
+                assert!(started.elapsed() <= PATIENCE.head * 2, "{:?}", started.elapsed());
+                return;
+            }
+        }
+        panic!("the connection stays open");
     }
 }

@@ -14,8 +14,8 @@
 //!   that no service has read is limited by the connection's window, which is small when too many connections
 //!   have large ones. Services count the data that they have read.
 //! * [`Patience`] limits the time until a connection's first bytes identify its protocol, and the time of
-//!   each HTTP/1 head. A head that arrives together with the request before it has the time of an idle
-//!   connection. An idle HTTP/2 connection has no time limit: it remains while it answers pings and its
+//!   each HTTP/1 head. A head that starts to arrive during the request before it has the time of an
+//!   idle connection. An idle HTTP/2 connection has no time limit: it remains while it answers pings and its
 //!   permit is not needed.
 
 mod addresses;
@@ -56,7 +56,7 @@ use self::authority::AnyAuthority;
 use self::buffered::{Buffered, Sending};
 pub use self::hang_up::EndsWithClient;
 use self::hang_up::HangUp;
-use self::head_deadline::{Announcing, HeadDeadline, Turns};
+use self::head_deadline::{Announcing, HeadDeadline};
 pub use self::mixed::Encrypted;
 use self::mixed::{Mixed, Told};
 use self::ping_floor::PingFloor;
@@ -432,23 +432,17 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     mut stop: watch::Receiver<bool>,
 ) -> Served {
     let (io, outlet) = buffered::wrap(stream, first);
-    let (turns, requests) = (Turns::default(), Requests::default());
+    let requests = Requests::default();
     let own = requests.clone();
     let activity =
         || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
     let ends_with_client = EndsWithClient::default();
-    let io = HeadDeadline::new(io, turns.clone(), limits.patience.head);
+    let io = HeadDeadline::new(io, requests.clone(), limits.patience.head);
     let io = HangUp::new(io, ends_with_client.clone());
     let takeover = Takeover::default();
     let of_requests = takeover.clone();
-    let service = Announcing {
-        inner: service,
-        ends,
-        turns,
-        requests,
-        ends_with_client,
-        takeover: of_requests,
-    };
+    let service =
+        Announcing { inner: service, ends, requests, ends_with_client, takeover: of_requests };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.patience.idle)

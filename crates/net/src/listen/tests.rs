@@ -63,11 +63,11 @@ impl Http1Service for Answering {
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 
-const PATIENCE: Patience =
+pub(super) const PATIENCE: Patience =
     Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
 /// Limits with this many permits.
-fn limits(places: u64) -> ConnectionLimits {
+pub(super) fn limits(places: u64) -> ConnectionLimits {
     ConnectionLimits {
         max_concurrent_streams: None,
         patience: PATIENCE,
