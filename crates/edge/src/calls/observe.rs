@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName};
 use prost::Message as _;
-use quorate_api::etcdserverpb::CompactionResponse;
+use prost::encoding::{WireType, decode_key};
+use quorate_api::etcdserverpb::ResponseHeader;
 use tonic::Code;
 
 use super::access::Noted;
@@ -221,17 +222,26 @@ impl Followed {
     fn look(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
-            && let Some((head, message)) = part.split_at_checked(HEAD_BYTES)
-            && head[0] == 0
-            && let Ok(Headed { header: Some(header) }) = Headed::decode(message)
+            && let Some(revision) = revision_of(part)
         {
-            account.note_revision(header.revision);
+            account.note_revision(revision);
         }
     }
 }
 
-/// A message with only a header, the common part of all answers. It skips the other fields.
-type Headed = CompactionResponse;
+/// Returns the revision in the header of an answer that starts with this part. The part may end inside a later
+/// field.
+fn revision_of(part: &[u8]) -> Option<i64> {
+    let (head, mut message) = part.split_at_checked(HEAD_BYTES)?;
+    if head[0] != 0 || decode_key(&mut message).ok()? != HEADER {
+        return None;
+    }
+    let len = prost::decode_length_delimiter(&mut message).ok()?;
+    Some(ResponseHeader::decode(message.get(..len)?).ok()?.revision)
+}
+
+/// The field of all answers with their header.
+const HEADER: (u32, WireType) = (1, WireType::LengthDelimited);
 
 /// Returns whether a call with this code counts as failed by the server, according to OpenTelemetry.
 const fn is_own_fault(code: Code) -> bool {
@@ -300,7 +310,34 @@ impl Observer for CallStats {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use http_body_util::BodyExt as _;
+    use quorate_api::etcdserverpb::RangeResponse;
+    use quorate_api::record::{Fields, KeyValue};
+    use quorate_member::admission::Bound;
+
+    use super::super::large_reply::{Reply, body_of};
     use super::*;
+
+    /// Returns the first part of the answer to a get of a value of this size at revision 5.
+    async fn first_part(value_bytes: usize) -> bytes::Bytes {
+        let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
+        let value = vec![7; value_bytes];
+        let record = KeyValue::new(&Fields { key: b"k", value: &value, ..Fields::default() });
+        let message = RangeResponse { header, kvs: vec![record], more: false, count: 1 };
+        let reply = Reply::new(message, None).admit(&Arc::new(Bound::new(1))).unwrap();
+        let mut response = reply.into_response().unwrap();
+        let body = body_of(response.extensions_mut(), tonic::body::Body::empty());
+        pin!(body).frame().await.unwrap().unwrap().into_data().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_revision_of_a_large_answer_is_in_its_first_part() {
+        for value_bytes in [5_000, 8 << 10, 1 << 20] {
+            assert_eq!(revision_of(&first_part(value_bytes).await), Some(5), "{value_bytes} bytes");
+        }
+    }
 
     #[test]
     fn only_versions_are_labels() {
