@@ -34,6 +34,9 @@ pub enum RequestError {
     PasswordTooLong,
     #[error("auth: token signing attempted with verify-only key")]
     VerifyOnlyKey,
+    /// Passwords cannot be checked at the moment; a later request may succeed.
+    #[error("failed to start a thread for passwords: {0}")]
+    NoPasswordThread(Arc<str>),
     #[error("etcdserver: leader changed")]
     LeaderChanged,
     #[error("etcdserver: server stopped")]

@@ -34,6 +34,7 @@ const fn code(error: &RequestError) -> Code {
         | RequestError::TimeoutDueToLeaderFailure
         | RequestError::TimeoutDueToConnectionLost
         | RequestError::TimeoutWaitingForApply
+        | RequestError::NoPasswordThread(_)
         | RequestError::Unhealthy => Code::Unavailable,
         RequestError::NotLeader
         | RequestError::BadLeaderTransferee
@@ -201,6 +202,11 @@ mod tests {
             (RequestError::InvalidAuthToken, 16, "etcdserver: invalid auth token"),
             (RequestError::PasswordTooLong, 2, "bcrypt: password length exceeds 72 bytes"),
             (RequestError::VerifyOnlyKey, 2, "auth: token signing attempted with verify-only key"),
+            (
+                RequestError::NoPasswordThread("no memory".into()),
+                14,
+                "failed to start a thread for passwords: no memory",
+            ),
             (RequestError::TooLarge, 3, "etcdserver: request is too large"),
             (RequestError::TooManyRequests, 2, "etcdserver: too many requests"),
             (RequestError::NoLeader, 14, "etcdserver: no leader"),

@@ -10,6 +10,11 @@
 //! The name of a user that does not exist waits like any other, and its password takes as long to check, so that the time
 //! does not reveal which users exist.
 //!
+//! # Threads
+//!
+//! The first request starts the threads. If some cannot be started, each further request tries again; while none runs,
+//! requests fail.
+//!
 //! # Bound
 //!
 //! [`WAITING_PER_USER_MAX`] for one authenticated user, [`WAITING_MAX`] in each queue; beyond that, work is refused. The
@@ -18,6 +23,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use bcrypt::Version;
@@ -26,6 +32,7 @@ use tokio::sync::oneshot;
 
 use crate::error::RequestError;
 use crate::requests::admission::LoginSource;
+use quorate_telemetry::throttle::LogThrottle;
 use quorate_telemetry::{log, threads};
 
 /// The most work that waits for one authenticated user.
@@ -54,7 +61,11 @@ pub(crate) type Work = Box<dyn FnOnce(&Shared) + Send>;
 pub(crate) struct Passwords {
     shared: Arc<Shared>,
     thread_count: usize,
-    are_running: OnceLock<()>,
+    /// How many of the threads run.
+    running: Mutex<usize>,
+    /// Starts a thread with this name.
+    start: fn(String, Arc<Shared>) -> io::Result<()>,
+    start_failures: LogThrottle,
 }
 
 pub(crate) struct Shared {
@@ -234,7 +245,13 @@ impl Passwords {
             is_there_work: Condvar::new(),
         };
         let thread_count = (cores / 2).max(1);
-        Self { shared: Arc::new(shared), thread_count, are_running: OnceLock::new() }
+        Self {
+            shared: Arc::new(shared),
+            thread_count,
+            running: Mutex::default(),
+            start,
+            start_failures: LogThrottle::default(),
+        }
     }
 
     /// Hashes a password on behalf of an authenticated user.
@@ -274,7 +291,7 @@ impl Passwords {
         asker: Asker<'_>,
         work: impl FnOnce(&Shared) -> T + Send + 'static,
     ) -> Result<T, RequestError> {
-        self.are_running.get_or_init(|| self.run());
+        self.start_missing_threads()?;
         let (done, told) = oneshot::channel();
         let work: Work = Box::new(move |shared| {
             if !done.is_closed() {
@@ -292,15 +309,35 @@ impl Passwords {
         self.shared.queues.lock().load()
     }
 
-    fn run(&self) {
-        for number in 0..self.thread_count {
-            let shared = Arc::clone(&self.shared);
-            let thread = std::thread::Builder::new().name(format!("passwords-{number}"));
-            if let Err(error) = threads::spawn(thread, move || shared.work()) {
-                log::error!("failed to start a thread for passwords", "error" = error.to_string());
+    /// Starts the threads that do not run yet. Fails if none runs, because work would then wait for ever.
+    fn start_missing_threads(&self) -> Result<(), RequestError> {
+        let mut running = self.running.lock();
+        while *running < self.thread_count {
+            let name = format!("passwords-{running}");
+            let Err(error) = (self.start)(name, Arc::clone(&self.shared)) else {
+                *running += 1;
+                continue;
+            };
+            if let Some(left_out) = self.start_failures.admits() {
+                log::error!(
+                    "failed to start a thread for passwords",
+                    "error" = error.to_string(),
+                    "running-threads" = *running,
+                    "left-out" = left_out
+                );
             }
+            if *running == 0 {
+                return Err(RequestError::NoPasswordThread(error.to_string().into()));
+            }
+            break;
         }
+        Ok(())
     }
+}
+
+fn start(name: String, shared: Arc<Shared>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name(name);
+    threads::spawn(thread, move || shared.work()).map(drop)
 }
 
 impl Drop for Passwords {
@@ -374,6 +411,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn requests_fail_until_a_thread_can_be_started() {
+        let mut passwords = passwords();
+        let start =
+            std::mem::replace(&mut passwords.start, |_, _| Err(io::ErrorKind::WouldBlock.into()));
+        let login = (source(1), "ann");
+        for _ in 0..2 {
+            let failed = tokio::select! {
+                biased;
+                failed = passwords.fits(login, "secret", None) => failed.unwrap_err(),
+                () = std::future::ready(()) => panic!("the request waits without a thread"),
+            };
+            assert!(matches!(failed, RequestError::NoPasswordThread(_)), "{failed}");
+        }
+        assert_eq!(passwords.load().waiting, 0);
+        passwords.start = start;
+        assert!(!passwords.fits(login, "secret", None).await.unwrap());
+    }
+
+    #[tokio::test]
     async fn what_would_not_count_in_full_is_refused() {
         let passwords = passwords();
         let longest = "x".repeat(PASSWORD_BYTES_MAX);
@@ -435,7 +491,7 @@ mod tests {
     async fn a_name_that_no_user_has_waits_like_one_that_a_user_has() {
         let order = async |hash: Option<&'static [u8]>| {
             let mut passwords = passwords();
-            passwords.thread_count = 0;
+            passwords.start = |_, _| Ok(());
             let login = |name| passwords.fits((source(1), name), "p", hash);
             let logins = async { tokio::join!(login("x"), login("x"), login("y"), login("x")) };
             tokio::select! { biased; _ = logins => unreachable!("no thread works"), () = std::future::ready(()) => {} }
