@@ -101,6 +101,10 @@ const HEADER_LIST_BYTES_MAX: u32 = 256 << 10;
 /// are not an attack.
 const STREAMS_GIVEN_UP_MAX: usize = 1024;
 
+/// The least data that the client of a closing connection accepts within one timeout. A few pings, which are
+/// not data of answers, are less.
+const TAKEN_BYTES_MIN: u64 = 1024;
+
 /// The limits of connections, from the flags.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
@@ -421,7 +425,7 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
     let patience = leaving.is_some().then_some(limits.patience.head);
-    end(ending, patience, || own.activity()).await
+    end(ending, patience, || Activity { sent: outlet.sent(), ..own.activity() }).await
 }
 
 async fn serve_http1<S: Stream, H: Http1Service>(
@@ -489,8 +493,8 @@ where
 }
 
 /// Waits for the end of a connection that was asked to close. The connection is cut if, for one timeout, its
-/// client has no request in progress, starts none and accepts no data. Only HTTP/1 connections count the data
-/// ([`Activity::sent`]).
+/// client has no request in progress, starts none and accepts less than [`TAKEN_BYTES_MIN`]: over HTTP/2 too,
+/// the end of an answer may still wait for the client after its request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
     patience: Option<Duration>,
@@ -504,7 +508,9 @@ async fn end<T>(
             return ended;
         }
         let seen = activity();
-        if seen.under_way == 0 && seen == last_seen {
+        let is_taking = seen.sent - last_seen.sent >= TAKEN_BYTES_MIN;
+        let is_same = seen == Activity { sent: seen.sent, ..last_seen };
+        if seen.under_way == 0 && is_same && !is_taking {
             return Ok(());
         }
         last_seen = seen;

@@ -54,7 +54,8 @@ pub struct Activity {
     pub begun: u64,
     /// Requests in progress.
     pub under_way: u64,
-    /// Bytes sent, on connections that send only answers: the client may still be receiving the last one.
+    /// Bytes sent, because the client may still be receiving the last answer. Over HTTP/2 only a closing
+    /// connection counts them: pings would keep an idle connection.
     pub sent: u64,
 }
 

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::runtime::Threads;
 
+mod closing;
 mod secured;
 
 /// A service that never answers.
@@ -462,10 +463,13 @@ async fn ends_after(patiences: u32) -> Result<(), ()> {
 #[tokio::test(start_paused = true)]
 async fn a_closing_connection_that_does_not_read_is_cut() {
     let sent = AtomicU64::new(0);
-    let taking = || Activity { sent: sent.fetch_add(1, Ordering::Relaxed), ..Activity::default() };
+    let next = |bytes| sent.fetch_add(bytes, Ordering::Relaxed);
+    let taking = || Activity { sent: next(TAKEN_BYTES_MIN), ..Activity::default() };
+    let answering_pings = || Activity { sent: next(TAKEN_BYTES_MIN - 1), ..Activity::default() };
     let under_way = || Activity { under_way: 1, ..Activity::default() };
     assert_eq!(end(ends_after(10), Some(PATIENCE.head), taking).await, Err(()));
     assert_eq!(end(ends_after(10), Some(PATIENCE.head), under_way).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(PATIENCE.head), answering_pings).await, Ok(()));
     assert_eq!(end(ends_after(10), Some(PATIENCE.head), Activity::default).await, Ok(()));
     assert_eq!(end(ends_after(10), None, Activity::default).await, Err(()));
 }
