@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::guard;
+
 /// The bytes of leasing keys at which the queue is full.
 pub(super) const RELEASED_BYTES_MAX: usize = 8 << 20;
 
@@ -38,15 +40,11 @@ impl DeletionQueue {
         }
     }
 
-    /// Takes up to `count` leasing keys.
-    pub(super) fn take(&mut self, count: usize) -> Vec<(Bytes, i64)> {
-        let mut taken = Vec::new();
-        while taken.len() < count
-            && let Some((name, made)) = self.keys.pop_first()
-        {
-            self.bytes -= bytes_of(&name);
-            taken.push((name, made));
-        }
+    /// Takes the leasing keys that the next transaction deletes.
+    pub(super) fn take(&mut self) -> Vec<(Bytes, i64)> {
+        let count = guard::batch_len(self.keys.keys());
+        let taken: Vec<_> = (0..count).filter_map(|_| self.keys.pop_first()).collect();
+        self.bytes -= taken.iter().map(|(name, _)| bytes_of(name)).sum::<usize>();
         taken
     }
 
@@ -57,4 +55,34 @@ impl DeletionQueue {
 
 fn bytes_of(name: &Bytes) -> usize {
     OVERHEAD_BYTES + name.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn a_transaction_deletes_no_more_than_members_accept() {
+        // The default of --max-request-bytes.
+        const REQUEST_BYTES_MAX: usize = 3 << 19;
+        let mut queue = DeletionQueue::default();
+        let names: Vec<Bytes> =
+            (0..100).map(|number| format!("{number:8}").repeat(4096).into()).collect();
+        for name in &names {
+            queue.push(name.clone(), 7);
+        }
+        let mut deleted = Vec::new();
+        loop {
+            let taken = queue.take();
+            if taken.is_empty() {
+                break;
+            }
+            assert!(guard::give_up(&taken).encoded_len() < REQUEST_BYTES_MAX);
+            deleted.extend(taken.into_iter().map(|(name, _)| name));
+        }
+        assert_eq!(deleted, names);
+        assert_eq!(queue.bytes, 0);
+    }
 }

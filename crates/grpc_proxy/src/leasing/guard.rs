@@ -33,8 +33,10 @@ const OPERATIONS_MAX: usize = 128;
 /// How many leasing keys one attempt reads for each condition. The next attempt finds the others.
 const LISTED_MAX: i64 = 256;
 
-/// How many leasing keys one transaction changes.
-pub(super) const CHANGED_MAX: usize = 32;
+/// How many leasing keys one transaction changes, and how many bytes their names have. The transaction
+/// contains each name twice, and members refuse requests beyond 1.5 MiB by default.
+const CHANGED_MAX: usize = 32;
+const CHANGED_BYTES_MAX: usize = 512 << 10;
 
 /// A leasing key that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,6 +272,25 @@ pub(super) fn give_up(keys: &[(Bytes, i64)]) -> TxnRequest {
     }))
 }
 
+/// Returns how many of these leasing keys, from the first on, one transaction changes.
+pub(super) fn batch_len<'a>(names: impl Iterator<Item = &'a Bytes>) -> usize {
+    let mut bytes = 0;
+    let fits = |(index, name): &(usize, &Bytes)| {
+        bytes += name.len();
+        *index == 0 || bytes <= CHANGED_BYTES_MAX
+    };
+    names.take(CHANGED_MAX).enumerate().take_while(fits).count()
+}
+
+/// Divides leasing keys into the batches that one transaction each changes.
+pub(super) fn batches(mut keys: &[LeasingKey]) -> impl Iterator<Item = &[LeasingKey]> {
+    std::iter::from_fn(move || {
+        let (batch, rest) = keys.split_at(batch_len(keys.iter().map(|key| &key.name)));
+        keys = rest;
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
 /// Builds independent operations, each with its own condition.
 fn each(operations: impl Iterator<Item = (Compare, Request)>) -> TxnRequest {
     let one = |(compare, request)| {
@@ -352,6 +373,21 @@ mod tests {
         let (asked, _) = guarded(request, &Owned::new(), false);
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
         assert_eq!(conditions, ["own/o..own/p free", "own/..own0 free"]);
+    }
+
+    #[test]
+    fn one_transaction_changes_a_bounded_number_and_size_of_leasing_keys() {
+        let key = |bytes: usize| {
+            let name = vec![b'n'; bytes].into();
+            LeasingKey { name, created: 3, lease: 4, is_revoked: false }
+        };
+        let of = |bytes: usize, count: usize| -> Vec<usize> {
+            batches(&vec![key(bytes); count]).map(<[LeasingKey]>::len).collect()
+        };
+        assert_eq!(of(10, 70), [CHANGED_MAX, CHANGED_MAX, 6]);
+        assert_eq!(of(CHANGED_BYTES_MAX / 4, 10), [4, 4, 2]);
+        assert_eq!(of(CHANGED_BYTES_MAX + 1, 2), [1, 1]);
+        assert!(of(10, 0).is_empty());
     }
 
     #[test]

@@ -248,9 +248,9 @@ impl OwnedKeys {
         self.has_released.notify_one();
     }
 
-    /// Takes up to `count` leasing keys from the deletion queue.
-    pub(super) fn take_released(&self, count: usize) -> Vec<(Bytes, i64)> {
-        self.state.lock().released.take(count)
+    /// Takes the leasing keys that the next transaction deletes.
+    pub(super) fn take_released(&self) -> Vec<(Bytes, i64)> {
+        self.state.lock().released.take()
     }
 
     /// Returns leasing keys to the queue because their deletion failed.
@@ -491,7 +491,7 @@ mod tests {
         owned_keys.lose(&key(1), 9);
         owned_keys.give_up(&key(1), 7, NOW);
         assert!(!is_owned(&owned_keys, &key(1), NOW));
-        assert_eq!(owned_keys.take_released(9), [(Bytes::from_static(b"own/00001"), 7)]);
+        assert_eq!(owned_keys.take_released(), [(Bytes::from_static(b"own/00001"), 7)]);
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
         assert!(owned_keys.begin_acquiring(&key(1), NOW + EXCLUSION).is_some());
     }
@@ -505,7 +505,7 @@ mod tests {
             owned_keys.lose(&key(1), news);
             acquisition.succeed(7, known(1), NOW);
             assert_eq!(is_owned(&owned_keys, &key(1), NOW), is_kept);
-            assert_eq!(owned_keys.take_released(9).is_empty(), is_kept);
+            assert_eq!(owned_keys.take_released().is_empty(), is_kept);
             owned_keys.lose(&key(1), 8);
         }
         let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();
@@ -542,7 +542,7 @@ mod tests {
         assert_eq!(owned_keys.read(|| NOW, |view| view.known(&key(1))), Some((known(20), 9)));
         drop(owned_keys.begin_writing(&[Span::of(key(1))]));
         assert!(!is_owned(&owned_keys, &key(1), NOW));
-        assert_eq!(owned_keys.take_released(9).len(), 1);
+        assert_eq!(owned_keys.take_released().len(), 1);
     }
 
     #[test]
@@ -557,7 +557,7 @@ mod tests {
         let (count, held) = owned_keys.load();
         assert!(count == 16 && held <= OWNED_BYTES_MAX, "{count} of {held}");
         assert!(!is_owned(&owned_keys, &key(1), NOW));
-        assert_eq!(owned_keys.take_released(99).len(), 4);
+        assert_eq!(owned_keys.take_released().len(), 4);
         own(&owned_keys, &key(99), 7, RECORD_BYTES_MAX);
         assert!(!is_owned(&owned_keys, &key(99), NOW));
         assert_eq!(owned_keys.load().0, 16);
@@ -580,11 +580,15 @@ mod tests {
         // A range is deleted, and its result is unknown.
         drop(owned_keys.begin_writing(&[Span::new(&Bytes::new(), &Bytes::from_static(b"\0"))]));
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
-        let taken = owned_keys.take_released(count);
+        let take_all = || -> Vec<_> {
+            let take = || Some(owned_keys.take_released()).filter(|taken| !taken.is_empty());
+            std::iter::from_fn(take).flatten().collect()
+        };
+        let taken = take_all();
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_some());
         owned_keys.requeue_released(taken, 5);
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_none());
-        assert_eq!(owned_keys.take_released(count).len(), count);
+        assert_eq!(take_all().len(), count);
         assert!(owned_keys.begin_acquiring(&key(1), NOW).is_some());
     }
 

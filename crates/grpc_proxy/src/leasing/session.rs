@@ -27,7 +27,7 @@ use tonic::{Code, Status};
 use super::Leasing;
 use super::clock;
 use super::follow::{Ended, Following, WatchHealth};
-use super::guard::{self, CHANGED_MAX};
+use super::guard;
 use super::members::{Store, in_time, is_refusal};
 
 /// The TTL of the session, as in etcd.
@@ -262,7 +262,7 @@ impl<S: Store> Leasing<S> {
         loop {
             self.owned_keys.has_released.notified().await;
             loop {
-                let taken = self.owned_keys.take_released(CHANGED_MAX);
+                let taken = self.owned_keys.take_released();
                 if taken.is_empty() {
                     break;
                 }

@@ -9,7 +9,7 @@ use quorate_api::etcdserverpb::response_op::Response;
 use tonic::{Code, Status};
 
 use super::Leasing;
-use super::guard::{self, CHANGED_MAX, Done, Guarded, LeasingKey, Outcome};
+use super::guard::{self, Done, Guarded, LeasingKey, Outcome};
 use super::members::{Store, is_refusal};
 use super::owned_keys::Writing;
 use crate::call::forwarded;
@@ -128,7 +128,7 @@ impl<S: Store> Leasing<S> {
             .into_iter()
             .filter(|key| key.lease != 0)
             .partition(|key| Some(key.lease) == own_lease);
-        for own in own.chunks(CHANGED_MAX) {
+        for own in guard::batches(&own) {
             let released: Vec<_> = own.iter().map(|it| (it.name.clone(), it.created)).collect();
             for (name, made) in &released {
                 if let Some(key) = self.names.key(name) {
@@ -142,7 +142,7 @@ impl<S: Store> Leasing<S> {
         }
         let waiting = self.deletion_waiters.watch(others.iter().map(|it| &it.name));
         let unasked: Vec<_> = others.into_iter().filter(|it| !it.is_revoked).collect();
-        for unasked in unasked.chunks(CHANGED_MAX) {
+        for unasked in guard::batches(&unasked) {
             self.members.txn(forwarded(headers), guard::revoke(unasked)).await?;
         }
         waiting.until_gone(wait).await;
