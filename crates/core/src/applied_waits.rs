@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_released_before_the_index_is_published() {
+    fn waiters_are_released_only_when_their_index_is_published() {
         let mut waits = AppliedWaits::default();
         assert_eq!(waits.wait("a", LogIndex(4), LogIndex(4)), Some("a"));
         assert_eq!(waits.wait("b", LogIndex(5), LogIndex(4)), None);

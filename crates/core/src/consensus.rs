@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_hands_over_takes_no_requests_of_its_term() {
+    fn a_leader_refuses_proposals_during_a_leadership_transfer() {
         let mut consensus = consensus(vec![1, 2], vec![]);
         consensus.start();
         while consensus.status().hard_state.vote != 1 {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_voter_with_a_learner_is_not_alone() {
+    fn a_sole_voter_with_a_learner_is_not_alone() {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
             let consensus = consensus(vec![1], learners);
             assert!(consensus.is_sole_voter());

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_counts_for_an_election_timeout() {
+    fn a_confirmation_is_valid_for_one_election_timeout() {
         let mut state = leading();
         state.confirm(Millis(500));
         assert!(state.is_confirmed(Millis(1_500)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_hands_over_for_its_disk_is_not_confirmed() {
+    fn a_leader_that_transfers_leadership_for_a_stalled_disk_is_not_confirmed() {
         let mut state = leading();
         state.confirm(Millis(500));
         state.gives_way = true;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_leader_needs_no_confirmation() {
+    fn a_sole_member_needs_no_confirmation_of_its_leadership() {
         let mut state = leading();
         state.note_company(true, LogIndex(3));
         assert!(state.is_confirmed(Millis(90_000)) && state.is_confirmed_since(Millis(90_000)));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_only_member_reads_without_a_barrier() {
+    fn only_a_sole_member_reads_without_a_barrier() {
         let mut state = leading();
         state.note_company(true, LogIndex(3));
         let can_read = |state: LeadershipState, index, term| {

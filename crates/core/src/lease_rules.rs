@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_renewed_by_a_leader_that_was_succeeded_at_once_lasts_as_promised() {
+    fn a_lease_renewed_just_before_a_leader_change_lasts_its_full_ttl() {
         // The successor is elected right after the last heartbeat that was answered.
         let (election_timeout, lifetime, elected) = (1_000, 60_000, Millis(0));
         let ends = elected.plus(lifetime).plus(extension_millis(election_timeout));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_the_file_needs_room_before_anything_else_is_looked_at() {
+    fn the_quota_is_checked_first_for_requests_that_grow_the_backend_file() {
         let room = |cost| Ok(Step::Quota { cost });
         assert_eq!(course(Ask::Put(&put(b"k"))), [room(257), PROPOSED]);
         assert_eq!(course(Ask::Put(&put(b""))), [room(256), Err(RequestRefusal::EmptyKey)]);
@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn a_linearizable_read_comes_after_a_barrier() {
+    fn a_linearizable_range_needs_a_read_barrier() {
         assert_eq!(course(Ask::Range(&range(false))), [reads(true)]);
         assert_eq!(course(Ask::Range(&range(true))), [reads(false)]);
     }
 
     #[test]
-    fn a_transaction_is_read_or_proposed() {
+    fn a_transaction_is_proposed_only_if_it_writes() {
         let before = |cost, operation_count| {
             [Step::Credentials, Step::Quota { cost }, Step::Compare { operation_count }].map(Ok)
         };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headroom_is_left_to_what_makes_room() {
+    fn the_headroom_is_reserved_for_requests_without_cost() {
         let room = QuotaHeadroom { quota: Quota::new(1_000), headroom_bytes: 100 };
         assert!(room.allows(800, 99));
         assert!(!room.allows(800, 100));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_too_large_is_no_proposal() {
+    fn a_request_above_the_size_limit_is_not_proposed() {
         let header = RequestHeader { id: 7, ..RequestHeader::default() };
         let request =
             InternalRaftRequest { put: Some(put(b"k")), ..InternalRaftRequest::default() };

@@ -15,9 +15,9 @@ use self::member::{Folder, Member};
 
 #[test]
 fn every_machine_may_move_to_another_thread() {
-    fn may_be_sent<T: Send>() {}
-    may_be_sent::<crate::Consensus<Vec<u64>>>();
-    may_be_sent::<crate::Log>();
-    may_be_sent::<crate::StateMachine<u64>>();
-    may_be_sent::<crate::BackendWriter<u64, u64>>();
+    fn assert_send<T: Send>() {}
+    assert_send::<crate::Consensus<Vec<u64>>>();
+    assert_send::<crate::Log>();
+    assert_send::<crate::StateMachine<u64>>();
+    assert_send::<crate::BackendWriter<u64, u64>>();
 }

@@ -92,7 +92,7 @@ mod tests {
     use quorate_raft::MessageKind;
 
     #[test]
-    fn the_stamp_stands_behind_the_context_of_the_core() {
+    fn the_time_stamp_is_appended_to_the_heartbeat_context() {
         let mut confirmation = Confirmation::default();
         confirmation.note_time(7);
         for context in [&b""[..], b"12345678"] {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_count_in_their_term_and_never_ahead_of_time() {
+    fn responses_count_only_in_their_term_and_not_from_the_future() {
         let mut confirmation = Confirmation::default();
         confirmation.note_time(50);
         confirmation.note_answer(Term(3), 2, 40);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_write_is_noticed_once_and_its_end_too() {
+    fn a_stalled_write_and_its_recovery_are_each_reported_once() {
         let mut watch = DiskWatch::new(Some(10));
         let changes = [9, 10, 11, 0, 0].map(|age| watch.look(age));
         assert_eq!(changes, [None, Some(Change::Stalled), None, Some(Change::Recovered), None]);

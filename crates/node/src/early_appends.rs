@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_out_in_the_order_of_the_log() {
+    fn early_appends_are_returned_in_log_order() {
         let mut early = EarlyAppends::default();
         for index in [9, 7, 8] {
             assert_eq!(early.keep(append(1, index, 1)), None);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn another_term_forgets_them() {
+    fn a_new_term_drops_the_early_appends_of_the_old_one() {
         let mut early = EarlyAppends::default();
         early.keep(append(1, 7, 1));
         assert_eq!(early.take_fitting(Term(2), LogIndex(9)), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded_in_bytes() {
+    fn early_appends_are_bounded_in_bytes() {
         let mut early = EarlyAppends::default();
         assert_eq!(early.keep(append(1, 7, 12 << 20)), None);
         assert!((12 << 20..EARLY_APPENDS_BYTES_MAX).contains(&early.bytes()));

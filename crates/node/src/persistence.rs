@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_a_write_is_told_in_ticks() {
+    fn write_age_counts_the_ticks_of_the_oldest_unfinished_write() {
         let mut persistence = Persistence::default();
         persistence.tick();
         let first = persistence.order_write(order(1, 1, 0)).unwrap();

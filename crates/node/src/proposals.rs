@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proposals_wait_in_order_and_not_for_ever() {
+    fn waiting_proposals_keep_their_order_and_expire() {
         let mut proposals = Proposals::new(2);
         for request_id in 0..3 {
             proposals.push(request_id, Content::Data(Bytes::new())).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_is_forgotten() {
+    fn withdrawn_proposals_are_dropped() {
         let mut proposals = Proposals::new(2);
         for request_id in [7, 2, 9, 4] {
             proposals.push(request_id, Content::Data(Bytes::new())).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded() {
+    fn the_queue_of_waiting_proposals_is_bounded() {
         let mut proposals = Proposals::new(2);
         for request_id in 0..WAITING_PROPOSALS_MAX as u64 {
             proposals.push(request_id, Content::Data(Bytes::new())).unwrap();

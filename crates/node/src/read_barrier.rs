@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_settles_earlier_requests_too() {
+    fn a_read_index_response_confirms_earlier_rounds_too() {
         let mut barriers = ReadBarriers::new(7);
         let first = barriers.start(vec![1]).unwrap();
         let second = barriers.start(vec![2, 3]).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unanswered_request_is_repeated() {
+    fn an_unanswered_read_index_request_is_repeated() {
         let mut barriers = ReadBarriers::new(7);
         let name = barriers.start(vec![1]).unwrap();
         for _ in 1..READ_INDEX_RETRY_TICKS {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_beyond_their_number_are_given_back_until_others_are_settled() {
+    fn barrier_rounds_beyond_the_limit_are_returned_until_others_finish() {
         let mut barriers = ReadBarriers::new(7);
         let bound = u64::try_from(BARRIER_ROUNDS_MAX).unwrap();
         let names: Vec<_> = (0..bound).map(|round| barriers.start(vec![round]).unwrap()).collect();

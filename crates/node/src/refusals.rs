@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_makes_a_line_now_and_then() {
+    fn repeated_refusals_are_logged_at_most_once_per_interval() {
         let mut refusals = Refusals::default();
         let text = |refusals: &mut Refusals| {
             refusals.note(NoteLevel::Warn, Source::Peer, "nonsense").map(|note| note.text)

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_voter_after_the_other_is_asked_before_writes_are_refused() {
+    fn leadership_is_offered_to_each_voter_before_writes_are_refused() {
         let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true), (3, true)]));
         assert_eq!(steps(&mut watch, &status, 9), [], "there is room");
         watch.note(true);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voter_that_comes_back_is_asked_while_writes_are_refused() {
+    fn leadership_is_offered_to_a_returning_voter_while_writes_are_refused() {
         let mut watch = RoomWatch::new(ELECTION_TICKS);
         watch.note(true);
         let silent = leader(&[(2, false)]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_declined_are_asked_again_in_the_end() {
+    fn leadership_is_offered_again_to_voters_that_have_declined() {
         let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true)]));
         watch.note(true);
         let expected = [Step::HandOver(2), Step::RefuseWrites, Step::HandOver(2)];
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_voter_refuses_writes_at_once() {
+    fn a_sole_voter_without_disk_space_refuses_writes_at_once() {
         let mut watch = RoomWatch::new(ELECTION_TICKS);
         watch.note(true);
         assert_eq!(watch.tick(Some(&leader(&[])), NONE), Some(Step::RefuseWrites));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn voters_stand_one_after_the_other() {
+    fn voters_campaign_one_after_the_other() {
         let five = voters(&[5, 4, 3, 2, 1]);
         let turn_of = |id: MemberId| {
             let mut succession = Succession::default();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_of_another_candidate_steps_back() {
+    fn another_candidate_delays_the_own_campaign() {
         let mut succession = Succession::default();
         succession.step_back();
         assert_eq!(turn_of(&mut succession), None, "it is nobody's turn");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_follower_succeeds() {
+    fn only_a_follower_of_a_leader_begins_a_succession() {
         let three = voters(&[1, 2, 3]);
         let mut succession = Succession::default();
         assert!(!succession.begin(1, LEADERLESS, &three));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_ends_the_wait() {
+    fn a_new_leader_or_term_ends_the_succession() {
         let three = voters(&[1, 2, 3]);
         for (leader, term) in [(2, 7), (NONE, 8)] {
             let mut succession = Succession::default();

@@ -138,7 +138,7 @@ impl Member {
 }
 
 /// Delivers messages between members until none is left.
-fn converse(members: &mut [Member]) {
+fn exchange_messages(members: &mut [Member]) {
     loop {
         for member in &mut *members {
             member.finish_writes();
@@ -155,8 +155,8 @@ fn converse(members: &mut [Member]) {
     }
 }
 
-/// As [`converse`], but all messages to `absent` are lost.
-fn converse_without(members: &mut [Member], absent: u64) {
+/// As [`exchange_messages`], but all messages to `absent` are lost.
+fn exchange_messages_without(members: &mut [Member], absent: u64) {
     loop {
         for member in &mut *members {
             member.finish_writes();
@@ -178,13 +178,13 @@ fn three() -> Vec<Member> {
     let mut members: Vec<_> = (1..=3).map(|id| Member::start(config(id, &[1, 2, 3]))).collect();
     while members[0].node.leadership().role != Role::Leader {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     members
 }
 
 #[test]
-fn a_lone_voter_leads_at_once_and_applies_only_what_is_durable() {
+fn a_sole_voter_leads_at_once_and_applies_only_durable_entries() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();
     assert_eq!(member.node.leadership().role, Role::Leader);
@@ -198,21 +198,21 @@ fn a_lone_voter_leads_at_once_and_applies_only_what_is_durable() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_not_proposed_to_a_new_leader() {
+fn withdrawn_proposals_are_not_sent_to_a_new_leader() {
     let mut members = [Member::start(config(1, &[1, 2])), Member::start(config(2, &[1, 2]))];
     members[0].propose(7, "withdrawn");
     members[0].propose(8, "wanted");
     members[0].handle(Event::Withdraw(vec![3, 7]));
     while members[0].node.leadership().leader == NONE {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert!(members.iter().all(|member| member.applied_data().contains(&&b"wanted"[..])));
     assert!(members.iter().all(|member| !member.applied_data().contains(&&b"withdrawn"[..])));
 }
 
 #[test]
-fn a_leader_refuses_what_it_cannot_hold() {
+fn a_leader_refuses_proposals_beyond_the_uncommitted_limit() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();
     let data = Bytes::from(vec![0; 64 << 20]);
@@ -239,19 +239,19 @@ fn proposals_wait_for_a_leader() {
     assert!(members[0].sent.is_empty());
     while members[0].applied.is_empty() {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert_eq!(members[2].applied_data(), [&b""[..], b"early"]);
 }
 
 #[test]
-fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
+fn a_read_barrier_passes_with_a_quorum_and_fails_on_a_leader_change() {
     let mut members = three();
     members[0].propose(1, "a");
-    converse(&mut members);
+    exchange_messages(&mut members);
     members[1].handle(Event::ReadBarrier { round: 7 });
     assert!(members[1].passed.is_empty());
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert_eq!(members[1].passed, [(7, LogIndex(2))]);
     // The leader becomes silent while a barrier is pending, and another member becomes leader.
     members[1].handle(Event::ReadBarrier { round: 8 });
@@ -285,7 +285,7 @@ fn a_barrier_passes_with_a_quorum_and_fails_with_the_leader() {
 }
 
 #[test]
-fn a_snapshot_is_asked_for_once_until_it_is_taken() {
+fn a_snapshot_is_requested_once_until_it_is_taken() {
     let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, ..SnapshotPolicy::default() };
     let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
     for request_id in 0..30 {
@@ -300,7 +300,7 @@ fn a_snapshot_is_asked_for_once_until_it_is_taken() {
 }
 
 #[test]
-fn a_small_count_of_entries_between_snapshots_cuts_the_log_as_often() {
+fn the_log_in_memory_is_bounded_by_the_snapshot_entry_count() {
     let policy = SnapshotPolicy { entry_count: 10, catch_up_count: 5, ..SnapshotPolicy::default() };
     let mut member = Member::start(Config { snapshot_policy: policy, ..config(1, &[1]) });
     let data = Bytes::from(vec![0; 1000]);
@@ -330,7 +330,7 @@ fn the_log_in_memory_is_bounded_in_bytes() {
 }
 
 #[test]
-fn a_restart_goes_on_where_the_state_machine_is() {
+fn a_restart_continues_after_the_applied_index() {
     let mut first = Member::start(config(1, &[1]));
     first.finish_writes();
     for request_id in 0..5 {
@@ -353,9 +353,9 @@ fn a_restart_goes_on_where_the_state_machine_is() {
 }
 
 #[test]
-fn appends_that_arrive_in_reverse_are_taken_in_without_a_refusal() {
+fn appends_in_reverse_order_are_stored_without_a_rejection() {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     for request_id in 0..5 {
         members[0].propose(request_id, "x");
     }
@@ -374,9 +374,9 @@ fn appends_that_arrive_in_reverse_are_taken_in_without_a_refusal() {
 }
 
 #[test]
-fn an_append_whose_predecessor_never_comes_is_refused_a_tick_later() {
+fn an_append_without_its_predecessor_is_rejected_after_a_tick() {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     members[0].propose(1, "lost");
     members[0].sent.clear();
     members[0].propose(2, "x");
@@ -391,7 +391,7 @@ fn an_append_whose_predecessor_never_comes_is_refused_a_tick_later() {
 }
 
 #[test]
-fn a_leader_that_is_gone_is_succeeded_within_ticks() {
+fn a_leader_whose_process_has_ended_is_replaced_within_ticks() {
     let mut members = three();
     members[0].sent.clear();
     members[0].unfinished_writes.clear();
@@ -423,7 +423,7 @@ fn a_leader_that_is_gone_is_succeeded_within_ticks() {
 }
 
 #[test]
-fn a_leader_that_others_hear_of_stays() {
+fn a_leader_reported_gone_by_one_member_stays_leader() {
     let mut members = three();
     let term = members[0].node.leadership().term;
     members[1].handle(Event::Gone(1));
@@ -431,7 +431,7 @@ fn a_leader_that_others_hear_of_stays() {
         for member in &mut members {
             member.handle(Event::Tick);
         }
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     for member in &members {
         let now = member.node.leadership();
@@ -443,7 +443,7 @@ fn a_leader_that_others_hear_of_stays() {
 }
 
 #[test]
-fn a_candidate_asks_for_votes_when_its_own_is_durable() {
+fn a_candidate_requests_votes_after_its_own_vote_is_durable() {
     let mut members: Vec<_> = (1..=3)
         .map(|id| Member::start(Config { pre_vote: false, ..config(id, &[1, 2, 3]) }))
         .collect();
@@ -457,12 +457,12 @@ fn a_candidate_asks_for_votes_when_its_own_is_durable() {
     assert_eq!((asked(candidate), candidate.unfinished_writes.len()), (0, 1));
     candidate.finish_writes();
     assert_eq!(asked(candidate), 2);
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert_eq!(members[0].node.leadership().role, Role::Leader);
 }
 
 #[test]
-fn without_pre_votes_timeouts_decide() {
+fn without_pre_vote_the_end_of_the_leader_starts_no_succession() {
     let mut member = Member::start(Config { pre_vote: false, ..config(2, &[1, 2, 3]) });
     let heartbeat = Message { term: Term(5), from: 1, ..Message::new(MessageKind::Heartbeat, 2) };
     member.handle(Event::Received(vec![heartbeat]));
@@ -471,7 +471,7 @@ fn without_pre_votes_timeouts_decide() {
 }
 
 #[test]
-fn time_before_the_start_counts_where_that_is_wanted() {
+fn initial_tick_advance_shortens_the_first_election_timeout() {
     for seed in 1..30 {
         let ticks_until_it_stands = |initial_tick_advance| {
             let voters = config(1, &[1, 2, 3]);
@@ -492,7 +492,7 @@ fn time_before_the_start_counts_where_that_is_wanted() {
 #[test]
 fn one_acknowledgement_covers_the_appends_of_a_write() {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     for request_id in 0..5 {
         members[0].propose(request_id, "x");
     }
@@ -509,7 +509,7 @@ fn one_acknowledgement_covers_the_appends_of_a_write() {
 /// changes.
 fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     for id in 1..=count {
         let change = ConfChange {
             id,
@@ -524,7 +524,7 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
     let are_held = members[proposer].node.held_change_count();
     assert_eq!(are_held, if proposer == 0 { held } else { 0 });
     for _ in 0..count {
-        converse(&mut members);
+        exchange_messages(&mut members);
         members[0].handle(Event::Tick);
     }
     assert_eq!(members[0].node.held_change_count(), 0);
@@ -535,13 +535,13 @@ fn changes_at_once(proposer: usize, count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_membership_change_waits_for_the_one_before_it() {
+fn a_membership_change_waits_for_the_previous_one() {
     assert_eq!(changes_at_once(0, 3), [1, 2, 3], "proposed by the leader");
     assert_eq!(changes_at_once(1, 3), [1, 2, 3], "proposed by a follower");
 }
 
 #[test]
-fn membership_changes_beyond_those_that_may_wait_come_to_nothing() {
+fn membership_changes_beyond_the_waiting_limit_are_dropped() {
     // One is under way, and the rest of these wait.
     let taken = 1 + u64::try_from(limits::HELD_CHANGES_MAX).unwrap();
     for proposer in [0, 1] {
@@ -558,12 +558,12 @@ fn from_one(kind: MessageKind, term: Term) -> Message {
 fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
     let mut members = three();
     members[0].propose(1, "acknowledged");
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert_eq!(members[2].applied_data(), [&b""[..], b"acknowledged"]);
     // The third member restarts with nothing, not even the ids of the other members.
     members[2] = Member::start(config(3, &[]));
     members[0].handle(Event::Tick);
-    converse(&mut members);
+    exchange_messages(&mut members);
     let lost = &members[2];
     let [LogFault::LogLost(error)] = &lost.stops[..] else { panic!("{:?}", lost.stops) };
     assert_eq!(
@@ -585,7 +585,7 @@ fn a_member_that_has_lost_its_log_neither_answers_nor_votes() {
 }
 
 #[test]
-fn messages_behind_the_one_that_tells_of_the_loss_are_not_heeded() {
+fn messages_after_the_one_that_reveals_a_lost_log_are_ignored() {
     let mut lost = Member::start(config(3, &[]));
     lost.handle(Event::Received(vec![
         Message { commit: LogIndex(5), ..from_one(MessageKind::Heartbeat, Term(2)) },
@@ -605,7 +605,7 @@ fn a_member_whose_commits_the_group_has_lost_stops() {
     let mut members = three();
     for request_id in 0..3 {
         members[0].propose(request_id, "acknowledged");
-        converse_without(&mut members, 2);
+        exchange_messages_without(&mut members, 2);
     }
     assert_eq!(members[0].applied.len(), 4);
     // The third member votes for the second, which lacks the entry, as if it had acknowledged
@@ -613,17 +613,17 @@ fn a_member_whose_commits_the_group_has_lost_stops() {
     members[2] = Member::start(config(3, &[1, 2, 3]));
     while members[1].node.leadership().role != Role::Leader {
         members[1].handle(Event::Tick);
-        converse_without(&mut members, 1);
+        exchange_messages_without(&mut members, 1);
     }
     members[1].handle(Event::Tick);
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert!(matches!(&members[0].stops[..], [LogFault::GroupLost(_)]), "{:?}", members[0].stops);
     assert_eq!(members[0].applied.len(), 4, "it keeps what it has");
     assert!(members[1].stops.is_empty() && members[2].stops.is_empty());
 }
 
 #[test]
-fn refused_messages_make_a_line_and_change_nothing() {
+fn refused_messages_are_logged_once_and_change_nothing() {
     let mut members = three();
     drop(members[2].node.take_notes());
     let term = members[2].node.leadership().term;
@@ -639,12 +639,12 @@ fn refused_messages_make_a_line_and_change_nothing() {
     assert_eq!(texts, [expected]);
     assert_eq!(members[2].node.leadership().term, term);
     members[0].propose(1, "a");
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert_eq!(members[2].applied_data(), [&b""[..], b"a"]);
 }
 
 #[test]
-fn a_refused_report_of_the_own_storage_is_told() {
+fn a_refused_report_of_the_own_storage_is_logged() {
     let mut member = Member::start(config(1, &[1]));
     member.finish_writes();
     assert_eq!(member.node.leadership().role, Role::Leader);
@@ -662,7 +662,7 @@ fn a_refused_report_of_the_own_storage_is_told() {
 }
 
 #[test]
-fn a_lone_founder_does_not_stand_before_it_may() {
+fn a_sole_founder_campaigns_only_after_its_membership_is_applied() {
     let data = quorate_raft::confchange::wire::encode_v1(&ConfChange {
         kind: ConfChangeKind::AddNode,
         node_id: 1,

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_settings_are_named() {
+    fn invalid_settings_are_refused() {
         let refuse = |change: fn(&mut Config)| {
             let mut config = Config::new(1, 0);
             change(&mut config);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_limits_mean_their_defaults() {
+    fn zero_limits_are_replaced_by_the_defaults() {
         let config = Config::new(1, 0).validated().unwrap();
         assert_eq!(config.max_committed_size_per_ready, 1 << 20);
         assert_eq!(config.max_inflight_bytes, u64::MAX);

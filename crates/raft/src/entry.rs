@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_wire() {
+    fn encoded_size_matches_the_protobuf_encoding() {
         // 10 <term> 18 <index>
         let entry = Entry { term: Term(1), index: LogIndex(2), ..Entry::default() };
         assert_eq!(entry.encoded_bytes(), 4);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_entry_always_fits() {
+    fn the_first_entry_is_returned_even_above_the_size_limit() {
         let entries = vec![Entry { term: Term(1), index: LogIndex(1), ..Entry::default() }; 3];
         assert_eq!(fitting_count(entries.iter(), 0), 1);
         assert_eq!(fitting_count(entries.iter(), 7), 1);

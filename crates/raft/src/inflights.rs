@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn count_limit() {
+    fn inflights_are_full_at_the_count_limit() {
         let mut inflights = Inflights::new(2, u64::MAX);
         inflights.add(LogIndex(3), 10);
         assert!(!inflights.is_full());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn byte_limit_is_crossed_by_one_message_only() {
+    fn only_one_message_can_exceed_the_byte_limit() {
         let mut inflights = Inflights::new(100, 10);
         inflights.add(LogIndex(1), 9);
         assert!(!inflights.is_full());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_and_steps_agree() {
+    fn index_arithmetic_is_consistent_and_saturates() {
         let index = LogIndex(7);
         assert_eq!(index.next(), index + 1);
         assert_eq!(index.next().prev(), index);

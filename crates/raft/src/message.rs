@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_in_both_directions() {
+    fn message_kinds_round_trip_through_wire_numbers() {
         for number in 0..24 {
             let kind = MessageKind::from_wire(number).unwrap();
             assert_eq!(kind.to_wire(), number);

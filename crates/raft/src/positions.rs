@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elections_follow_every_term_that_one_message_leads_to() {
+    fn an_election_can_follow_the_highest_term_that_one_message_can_set() {
         let far = Term(TERM_BELIEVED_MAX.get() + 7);
         for own in [Term::ZERO, Term(1), TERM_BELIEVED_MAX, far] {
             let reached = believed_term_max(own);

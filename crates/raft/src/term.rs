@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_follow_one_another() {
+    fn next_term_is_one_higher() {
         assert!(Term::ZERO < Term::ZERO.next());
         assert_eq!(Term(7).next().get(), 8);
     }

@@ -58,7 +58,7 @@ fn founders() -> Changer {
 }
 
 /// Whether a recorded configuration is restored unchanged.
-fn survives_recording(changer: &Changer) -> bool {
+fn round_trips_through_conf_state(changer: &Changer) -> bool {
     let restored = restore(&changer.config.conf_state(), changer.last_index, LIMITS);
     let (config, progress) = restored.expect("what was reached by changes can be restored");
     let learners = |progress: &ProgressMap| -> Vec<_> {
@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn what_is_agreed_is_what_counting_gives(
+    fn agreed_index_equals_the_result_of_naive_counting(
         config in any_joint(),
         acked in proptest::collection::btree_map(1..12u64, 1..20u64, 0..12),
     ) {
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn raising_an_acknowledgement_never_lowers_what_is_agreed(
+    fn raising_an_acknowledgement_never_lowers_the_agreed_index(
         config in any_joint(),
         mut acked in proptest::collection::btree_map(1..12u64, 1..20u64, 1..12),
         raised in 1..12u64,
@@ -113,7 +113,7 @@ proptest! {
     /// Any order of changes, allowed or refused, leads from one sound configuration to another;
     /// the changer itself asserts that lists and progress agree.
     #[test]
-    fn configurations_stay_sound_and_survive_recording(
+    fn configurations_stay_valid_and_round_trip_through_conf_state(
         changes in proptest::collection::vec(
             (0..4u8, proptest::collection::vec(any_step(), 0..4)), 0..20
         ),
@@ -134,13 +134,13 @@ proptest! {
                 prop_assert!(both <= 1 || after.is_joint(), "majorities overlap");
                 changer = changed;
             }
-            prop_assert!(survives_recording(&changer));
+            prop_assert!(round_trips_through_conf_state(&changer));
         }
     }
 
     /// Several changes through joint consensus give the same result as the single changes.
     #[test]
-    fn joint_change_equals_its_steps(steps in proptest::collection::vec(any_step(), 1..6)) {
+    fn joint_change_equals_the_single_changes(steps in proptest::collection::vec(any_step(), 1..6)) {
         let one_by_one = steps.iter().try_fold(founders(), |changer, step| changer.simple(&[*step]));
         let at_once = founders().enter_joint(false, &steps).and_then(Changer::leave_joint);
         if let (Ok(one_by_one), Ok(at_once)) = (one_by_one, at_once) {

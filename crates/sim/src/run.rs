@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_that_differ_in_names_and_numbers_have_the_same_kind() {
+    fn failures_that_differ_only_in_names_and_numbers_have_the_same_kind() {
         let same = |a: &str, b: &str| failure_kind(a) == failure_kind(b);
         assert!(same("h2 ends: the disk is full at 7", "h0 ends: the disk is full at 12"));
         assert!(same("WatchEvents: revision 9 was sent\n  #1: ..", "WatchEvents: an event again"));

@@ -105,7 +105,7 @@ fn refusal(decided: Result<Decision, Refusal>) -> String {
 }
 
 #[test]
-fn the_mark_of_a_lost_log_is_overruled_by_force_alone_and_only_if_there_is_a_log() {
+fn only_force_new_cluster_with_a_log_overrides_the_lost_log_mark() {
     let judge = |is_alone, lost: bool, has_log| {
         let lost = lost.then(|| "why".to_owned());
         Flags { is_alone, ..flags(false) }.judge_directory(lost, has_log).ok()
@@ -124,7 +124,7 @@ fn a_backend_file_without_its_log_is_refused() {
 }
 
 #[test]
-fn a_founder_is_known_to_nobody_as_a_member_that_has_run() {
+fn a_founder_already_published_in_the_cluster_is_refused() {
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
     world.rows = vec![row("a")];
     let Ok(Decision::Found(founding)) = world.create(false) else { panic!("it founds") };
@@ -136,7 +136,7 @@ fn a_founder_is_known_to_nobody_as_a_member_that_has_run() {
 }
 
 #[test]
-fn a_member_joins_the_cluster_whose_members_its_flags_name() {
+fn a_member_joins_the_cluster_listed_in_its_flags() {
     let mut world = World {
         initial: Some(initial(&["a", "b"])),
         cluster: Some(cluster([row("a"), published("b")])),
@@ -210,7 +210,7 @@ fn more_learners_than_the_flags_allow_are_refused() {
 }
 
 #[test]
-fn a_member_that_is_held_back_does_not_open_files_of_a_higher_version() {
+fn a_member_with_a_held_version_does_not_open_files_of_a_higher_version() {
     let held = Flags { held_version: Some(Version::new(3, 5)), ..flags(false) };
     assert!(held.check_version(None).is_ok());
     assert!(held.check_version(Some(Version::new(3, 5))).is_ok());
@@ -219,7 +219,7 @@ fn a_member_that_is_held_back_does_not_open_files_of_a_higher_version() {
 }
 
 #[test]
-fn an_empty_log_founds_the_same_cluster_again_or_none() {
+fn an_empty_log_founds_only_the_same_cluster_again() {
     let founders = ["a", "b", "c"].map(id_of);
     let own = || identity(cluster_id(founders));
     let mut world = World { initial: Some(initial(&["a", "b", "c"])), ..World::default() };
@@ -238,7 +238,7 @@ fn an_empty_log_founds_the_same_cluster_again_or_none() {
 }
 
 #[test]
-fn a_sole_founder_waits_for_nobody() {
+fn a_sole_founder_with_an_empty_log_founds_its_cluster_again() {
     let own = || identity(cluster_id([id_of("a")]));
     let mut world = World { initial: Some(initial(&["a"])), ..World::default() };
     for joins in [false, true] {
@@ -254,7 +254,7 @@ fn a_sole_founder_waits_for_nobody() {
 }
 
 #[test]
-fn a_member_whose_files_list_no_member_asks_the_others() {
+fn a_member_whose_files_list_no_member_asks_its_peers() {
     let go_on = |world: &World| {
         world.decide(flags(true).go_on(identity(7), &Start::default(), &Members::default()))
     };
@@ -284,7 +284,7 @@ fn a_member_whose_files_list_no_member_asks_the_others() {
 }
 
 #[test]
-fn the_metadata_of_a_log_is_read_back_and_must_name_a_member() {
+fn log_metadata_round_trips_and_must_contain_a_member_id() {
     let own = identity(7);
     let metadata = own.to_metadata();
     let read = Identity::from_metadata(Some(&metadata), "b").unwrap();

@@ -17,7 +17,7 @@ fn snapshot_message() -> Message {
 }
 
 #[test]
-fn messages_come_from_members_to_this_member() {
+fn only_messages_from_members_to_this_member_are_admitted() {
     let message = |to| Message { from: 2, ..Message::new(MessageKind::Heartbeat, to) };
     assert_eq!(admit(1, &message(1), Sender::Member), Ok(()));
     assert_eq!(admit(1, &message(1), Sender::Unknown), Err(NotForUs::UnknownSender));
@@ -28,7 +28,7 @@ fn messages_come_from_members_to_this_member() {
 }
 
 #[test]
-fn a_snapshot_is_refused_before_its_image_is_stored() {
+fn an_invalid_snapshot_message_is_refused_before_its_image_is_stored() {
     let refused = |claimed, sender, change: fn(&mut Message)| {
         let mut message = snapshot_message();
         change(&mut message);
@@ -59,7 +59,7 @@ fn a_snapshot_is_refused_before_its_image_is_stored() {
 }
 
 #[test]
-fn images_beyond_the_bound_are_refused_until_one_has_arrived_or_is_given_up() {
+fn images_beyond_the_limit_are_refused_until_one_is_finished_or_discarded() {
     let folder = tempfile::tempdir().unwrap();
     let depot = Depot::new(Arc::new(RealDisk), folder.path(), 1);
     let begin = || {

@@ -95,7 +95,7 @@ fn a_renewal_asks_a_quorum_unless_the_leadership_is_confirmed() {
 }
 
 #[test]
-fn a_quorum_that_was_asked_in_another_term_counts_for_nothing() {
+fn a_quorum_confirmation_requested_in_another_term_is_ignored() {
     let member = Member::new();
     member.at(5_000, 0);
     let (mut task, step) = member.renewal(ID);
@@ -107,7 +107,7 @@ fn a_quorum_that_was_asked_in_another_term_counts_for_nothing() {
 }
 
 #[test]
-fn without_a_quorum_the_question_goes_to_the_leader() {
+fn without_a_quorum_a_lease_request_is_forwarded_to_the_leader() {
     let member = Member::new();
     member.at(5_000, 0);
     let (mut task, _) = member.renewal(ID);
@@ -120,7 +120,7 @@ fn without_a_quorum_the_question_goes_to_the_leader() {
 }
 
 #[test]
-fn only_a_quorum_knows_that_there_is_no_lease() {
+fn a_lease_is_reported_missing_only_after_a_quorum_confirms_the_leader() {
     let member = Member::new();
     let (mut task, step) = member.renewal(LeaseId(8));
     assert_eq!(step, LeaseStep::AskQuorum);
@@ -132,7 +132,7 @@ fn only_a_quorum_knows_that_there_is_no_lease() {
 }
 
 #[test]
-fn an_expired_lease_is_waited_for_where_a_quorum_confirms_the_leader() {
+fn renewing_an_expired_lease_waits_for_its_revocation() {
     let mut member = Member::new();
     member.at(60_000, 0);
     let (mut task, step) = member.renewal(ID);
@@ -144,7 +144,7 @@ fn an_expired_lease_is_waited_for_where_a_quorum_confirms_the_leader() {
 }
 
 #[test]
-fn a_checkpoint_is_taken_back_by_the_leader_of_the_term_before_the_renewal() {
+fn a_renewal_first_proposes_to_reset_the_checkpoint() {
     let options = LessorOptions { checkpoints: true, ..LessorOptions::default() };
     let mut member = Member::with(options, 30);
     let (mut task, step) = member.renewal(ID);
@@ -156,7 +156,7 @@ fn a_checkpoint_is_taken_back_by_the_leader_of_the_term_before_the_renewal() {
 }
 
 #[test]
-fn a_member_that_does_not_lead_checks_the_client_and_asks_the_leader() {
+fn a_follower_checks_the_client_and_forwards_lease_requests_to_the_leader() {
     let member = Member::new();
     member.follow();
     let mut task = LeaseTask::renew(ID, true);
@@ -174,7 +174,7 @@ fn a_member_that_does_not_lead_checks_the_client_and_asks_the_leader() {
 }
 
 #[test]
-fn a_lease_that_is_known_is_renewed_at_once_where_that_is_asked_for() {
+fn a_known_lease_can_be_renewed_before_all_entries_are_applied() {
     let member = Member::new();
     let mut task = LeaseTask::renew(ID, true);
     assert_eq!(task.step(true, &member), LeaseStep::CheckClient);
@@ -183,7 +183,7 @@ fn a_lease_that_is_known_is_renewed_at_once_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_is_left_is_told_with_the_keys() {
+fn time_to_live_returns_the_remaining_ttl_and_the_keys() {
     let mut member = Member::new();
     member.lessor.attach(b"k", ID);
     member.at(500, 400);
@@ -195,7 +195,7 @@ fn what_is_left_is_told_with_the_keys() {
 }
 
 #[test]
-fn leases_end_only_after_a_quorum_has_answered_what_was_sent_after_the_look() {
+fn leases_expire_only_if_a_quorum_confirms_the_leader_after_the_scan() {
     let member = Member::new();
     member.at(60_000, 59_900);
     let care = LeaseCare::look(&member).unwrap();
@@ -211,7 +211,7 @@ fn leases_end_only_after_a_quorum_has_answered_what_was_sent_after_the_look() {
 }
 
 #[test]
-fn checkpoints_need_no_quorum() {
+fn lease_checkpoints_need_no_quorum() {
     let options = LessorOptions {
         checkpoints: true,
         checkpoint_interval_secs: 10,

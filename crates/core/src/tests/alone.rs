@@ -19,7 +19,12 @@ const WRITES: u64 = 24;
 const TURNS_MAX: u64 = 100_000;
 
 /// Makes this many writes and runs the machines in turns, until all writes are acknowledged and the member is idle.
-fn live(member: &mut Member, client: &mut Client, writes: u64, draw: &mut SplitMix64) -> Outcome {
+fn run_workload(
+    member: &mut Member,
+    client: &mut Client,
+    writes: u64,
+    draw: &mut SplitMix64,
+) -> Outcome {
     let until = client.asked + writes;
     let mut waiting = writes;
     for turn in 0.. {
@@ -60,15 +65,15 @@ fn begin(folder: &Folder, stop: Option<u64>) -> (FaultyDisk, Outcome<Member>) {
 
 /// Founds a member and runs it until the power fails. Returns its folder and disk, the client, and the newest snapshot
 /// mark that the member had promised.
-fn life(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
+fn run_until_power_cut(seed: u64, stop: Option<u64>) -> (Folder, FaultyDisk, Client, LogIndex) {
     let folder = Folder::new();
     folder.found(&[1], small_segments());
     let (mut client, mut draw) = (Client::default(), SplitMix64::new(seed));
     let (disk, started) = begin(&folder, stop);
     let Ok(mut member) = started else { return (folder, disk, client, LogIndex::ZERO) };
-    let lived = live(&mut member, &mut client, WRITES, &mut draw);
+    let result = run_workload(&mut member, &mut client, WRITES, &mut draw);
     let mark = member.promised.mark;
-    let ended = lived.and_then(|()| {
+    let ended = result.and_then(|()| {
         assert!(member.reads_done() > 0, "reads are answered");
         client.check(member.machine.state(), "at the end");
         member.stop()
@@ -88,25 +93,31 @@ fn check_backend(folder: &Folder, client: &Client, what: &str) {
 }
 
 #[test]
-fn a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged() {
+fn a_power_cut_at_any_operation_loses_no_acknowledged_write() {
     for seed in 0..2 {
-        let (_folder, disk, client, mark) = life(seed, None);
+        let (_folder, disk, client, mark) = run_until_power_cut(seed, None);
         assert!(mark > LogIndex::ZERO, "snapshots are taken");
         assert!(client.acknowledged == WRITES, "{client:?}");
         let total = disk.operation_count();
         assert!(total > 150, "{total}");
         for stop in (seed..total).step_by(2) {
-            let (_folder, disk, client, mark) = life(seed, Some(stop));
+            let (_folder, disk, client, mark) = run_until_power_cut(seed, Some(stop));
             for image_seed in [stop / 2 % 2, 1000 + stop] {
                 let what = format!("seed {seed}, stop {stop} of {total}, image {image_seed}");
-                go_on(&disk, image_seed, client.clone(), mark, &what);
+                restart_and_check(&disk, image_seed, client.clone(), mark, &what);
             }
         }
     }
 }
 
 /// Starts the member from the disk after a power cut, and writes again.
-fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: LogIndex, what: &str) {
+fn restart_and_check(
+    disk: &FaultyDisk,
+    image_seed: u64,
+    mut client: Client,
+    mark: LogIndex,
+    what: &str,
+) {
     let folder = Folder::new();
     disk.crash(image_seed, folder.path()).unwrap();
     check_backend(&folder, &client, what);
@@ -120,7 +131,7 @@ fn go_on(disk: &FaultyDisk, image_seed: u64, mut client: Client, mark: LogIndex,
     let written = client.check(member.machine.state(), what);
     assert!(written >= client.acknowledged, "{what}: {written} of {}", client.acknowledged);
     client.asked = written;
-    live(&mut member, &mut client, 5, &mut draw).unwrap();
+    run_workload(&mut member, &mut client, 5, &mut draw).unwrap();
     assert_eq!(client.check(member.machine.state(), what), written + 5);
     member.take_turn(Turn::Purge, &mut client, &mut draw).unwrap();
 }

@@ -12,7 +12,7 @@ use super::member::Promised;
 
 /// Makes writes, cuts the follower off twice during a membership change and further writes, and lets it catch up each
 /// time.
-fn live(cluster: &mut Cluster) -> Result<(), PowerCut> {
+fn run_workload(cluster: &mut Cluster) -> Result<(), PowerCut> {
     cluster.elect()?;
     cluster.write(6)?;
     cluster.settle()?;
@@ -37,27 +37,27 @@ fn check(cluster: &mut Cluster, what: &str) {
 }
 
 #[test]
-fn a_power_cut_at_any_operation_of_a_follower_takes_back_nothing_that_it_has_acknowledged() {
+fn a_follower_loses_nothing_it_has_acknowledged_in_a_power_cut_at_any_operation() {
     for seed in 0..2 {
         let (mut cluster, disk, started) = Cluster::found(seed, None);
-        started.and_then(|()| live(&mut cluster)).unwrap();
+        started.and_then(|()| run_workload(&mut cluster)).unwrap();
         check(&mut cluster, "without a power cut");
         assert!(cluster.snapshots >= 2, "{}", cluster.snapshots);
         let total = disk.operation_count();
         assert!(total > 100, "{total}");
         for stop in (seed..total).step_by(3) {
             let (mut cluster, disk, started) = Cluster::found(seed, Some(stop));
-            let lived = started.and_then(|()| live(&mut cluster));
-            assert!(lived.is_err(), "the power fails at {stop}");
+            let result = started.and_then(|()| run_workload(&mut cluster));
+            assert!(result.is_err(), "the power fails at {stop}");
             let image = [0, 1, stop][usize::try_from(stop / 3 % 3).unwrap()];
             let what = format!("seed {seed}, stop {stop} of {total}, image {image}");
-            go_on(&mut cluster, &disk, image, &what);
+            restart_and_check(&mut cluster, &disk, image, &what);
         }
     }
 }
 
 /// Starts the follower from its disk after a power cut, and lets it catch up with the others, which have continued.
-fn go_on(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
+fn restart_and_check(cluster: &mut Cluster, disk: &FaultyDisk, image: u64, what: &str) {
     let promised = cluster.take_victim().map_or_else(Promised::default, |victim| victim.promised);
     let folder = Folder::new();
     disk.crash(image, folder.path()).unwrap();

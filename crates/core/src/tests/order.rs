@@ -64,7 +64,7 @@ fn after_crash(disk: &FaultyDisk, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() {
+fn a_leaders_snapshot_purges_no_segment_before_its_hard_state_is_synced() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     let conf_state = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
@@ -88,7 +88,7 @@ fn a_leaders_snapshot_frees_nothing_before_the_hard_state_that_makes_it_count() 
 }
 
 #[test]
-fn the_mark_of_an_own_snapshot_counts_when_it_is_reported() {
+fn the_wal_mark_of_an_own_snapshot_is_durable_when_it_is_reported() {
     let folder = Folder::new();
     let (disk, mut log, purger) = log_of_many_segments(&folder);
     // An unsynced entry is written first. The commit index on disk is that of the founding.
@@ -148,7 +148,7 @@ impl Scripted {
 }
 
 #[test]
-fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
+fn a_membership_change_from_before_a_snapshot_is_ignored_during_its_sync() {
     let mut third = Scripted::start();
     let everybody = third.voters();
     let removal =
@@ -182,7 +182,7 @@ fn a_verdict_from_before_a_snapshot_is_not_heeded_while_that_is_being_synced() {
 }
 
 #[test]
-fn consensus_hears_of_a_verdict_before_it_hears_that_the_change_is_applied() {
+fn consensus_receives_a_membership_decision_before_its_applied_index() {
     let mut third = Scripted::start();
     let removal =
         ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
@@ -222,7 +222,7 @@ fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u
 }
 
 #[test]
-fn what_went_to_a_file_that_was_replaced_is_no_news() {
+fn a_commit_report_for_a_replaced_backend_file_is_ignored() {
     let mut third = Scripted::start();
     third.receive(MessageKind::Append, |append| {
         (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(4));
@@ -314,7 +314,7 @@ impl Files {
 }
 
 #[test]
-fn an_image_waits_until_the_backend_file_contains_it() {
+fn an_image_is_kept_until_the_backend_file_contains_its_index() {
     let mut files = Files::new();
     files.receive(20, &image_at(20));
     files.receive(40, &image_at(40));
@@ -331,7 +331,7 @@ fn an_image_waits_until_the_backend_file_contains_it() {
 }
 
 #[test]
-fn an_image_that_is_not_the_snapshots_replaces_nothing() {
+fn an_image_that_does_not_match_its_snapshot_replaces_nothing() {
     for (image, words) in [
         (vec![7; 20_000], "not a valid backend file"),
         (image_at(19), "does not match with snapshot"),
@@ -352,7 +352,7 @@ fn an_image_that_is_not_the_snapshots_replaces_nothing() {
 }
 
 #[test]
-fn a_mark_is_asked_for_only_when_the_batch_and_the_snapshots_file_are_durable() {
+fn a_wal_mark_is_requested_only_after_the_batch_and_the_snap_file_are_durable() {
     let mut files = Files::new();
     let state = State::recover(files.writer.backend(), state_options()).unwrap();
     let own = SnapshotOrder::new(LogIndex(10), Term(1), state.members(), state.versions());
@@ -370,7 +370,7 @@ fn a_mark_is_asked_for_only_when_the_batch_and_the_snapshots_file_are_durable() 
 }
 
 #[test]
-fn a_report_of_the_log_is_no_sooner_than_its_sync() {
+fn an_append_is_acknowledged_only_after_the_log_is_synced() {
     let mut third = Scripted::start();
     third.receive(MessageKind::Append, |append| {
         (append.index, append.log_term, append.commit) = (LogIndex(3), Term(1), LogIndex(3));

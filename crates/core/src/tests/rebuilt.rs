@@ -62,7 +62,13 @@ fn take_over(disk: &Arc<dyn Disk>, folder: &Folder, image: &[u8]) -> Outcome<Log
 }
 
 /// Starts the follower, checks that it has kept its promises, and lets it catch up with the others.
-fn go_on(mut cluster: Cluster, promised: Promised, folder: Folder, index: LogIndex, what: &str) {
+fn restart_and_check(
+    mut cluster: Cluster,
+    promised: Promised,
+    folder: Folder,
+    index: LogIndex,
+    what: &str,
+) {
     let marks = wal::snapshot_marks(&RealDisk, folder.dirs().wal()).unwrap();
     let mark = marks.last().cloned().unwrap_or_default();
     let contents = wal::read(&RealDisk, folder.dirs().wal(), &mark).unwrap();
@@ -80,7 +86,7 @@ fn go_on(mut cluster: Cluster, promised: Promised, folder: Folder, index: LogInd
 }
 
 #[test]
-fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_attempt() {
+fn a_rebuild_succeeds_on_retry_after_a_power_cut_at_any_operation() {
     for missed in [Missed::Nothing, Missed::Writes] {
         let (cluster, promised, folder) = stopped(missed);
         let image = cluster.backend_file(LEADER);
@@ -94,7 +100,13 @@ fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_atte
         drop(shared);
         let after = Folder::new();
         disk.crash(1, after.path()).unwrap();
-        go_on(cluster, promised, after, index, &format!("{missed:?}, without a power cut"));
+        restart_and_check(
+            cluster,
+            promised,
+            after,
+            index,
+            &format!("{missed:?}, without a power cut"),
+        );
         for stop in (missed as u64..total).step_by(2) {
             let what = format!("{missed:?}, stop {stop} of {total}");
             let (cluster, promised, folder) = stopped(missed);
@@ -107,7 +119,7 @@ fn a_power_cut_at_any_operation_leaves_a_member_that_is_rebuilt_by_the_next_atte
             disk.crash(stop % 3, after.path()).unwrap();
             let real: Arc<dyn Disk> = Arc::new(RealDisk);
             let index = take_over(&real, &after, &image).unwrap_or_else(|e| panic!("{what}: {e}"));
-            go_on(cluster, promised, after, index, &what);
+            restart_and_check(cluster, promised, after, index, &what);
         }
     }
 }

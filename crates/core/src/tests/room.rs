@@ -78,7 +78,7 @@ fn committed(member: &Member) -> LogIndex {
 }
 
 #[test]
-fn a_full_disk_holds_up_the_backend_file_and_no_write() {
+fn a_full_disk_delays_the_backend_file_but_no_write() {
     let mut life = Life::new();
     life.write(6);
     life.disk.limit_growth(Some(0));
@@ -106,7 +106,7 @@ fn a_full_disk_holds_up_the_backend_file_and_no_write() {
 }
 
 #[test]
-fn a_snapshot_that_finds_no_room_is_taken_later() {
+fn a_snapshot_without_disk_space_is_taken_later() {
     let mut life = Life::new();
     let fault = Fault { fail_count: 3, ..Fault::nth(Operation::Write, 0, NO_SPACE).on(".snap") };
     life.disk.inject(fault);
@@ -120,7 +120,7 @@ fn a_snapshot_that_finds_no_room_is_taken_later() {
 }
 
 #[test]
-fn any_other_failure_ends_the_member() {
+fn backend_file_failures_other_than_a_full_disk_stop_the_member() {
     for (operation, errno) in
         [(Operation::Sync, NO_SPACE), (Operation::Write, NO_SPACE), (Operation::Allocate, IO_ERROR)]
     {
@@ -136,7 +136,7 @@ fn any_other_failure_ends_the_member() {
 }
 
 #[test]
-fn an_end_does_not_wait_for_room() {
+fn shutdown_does_not_wait_for_disk_space() {
     let mut life = Life::new();
     life.disk.limit_growth(Some(0));
     life.write(20);
@@ -159,7 +159,7 @@ fn large_batch(index: u64) -> Order<(), ()> {
 }
 
 #[test]
-fn a_leaders_snapshot_replaces_batches_that_find_no_room() {
+fn a_leaders_snapshot_replaces_batches_that_wait_for_disk_space() {
     let mut files = Files::new();
     files.receive(20, &image_at(20));
     files.receive(40, &image_at(40));
@@ -199,7 +199,7 @@ fn a_leaders_snapshot_replaces_batches_that_find_no_room() {
 }
 
 #[test]
-fn a_snapshot_that_the_file_contains_already_replaces_nothing() {
+fn a_snapshot_already_contained_in_the_file_replaces_no_batch() {
     let mut files = Files::new();
     files.writer.take(large_batch(10), Instant::now());
     while files.writer.step().unwrap().is_some() {}
@@ -261,7 +261,7 @@ impl Outlet for Stuck {
 }
 
 #[test]
-fn a_compaction_and_whoever_waits_for_a_commit_hold_nobody_up_while_there_is_no_room() {
+fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, &folder.path().join("db"), bolt_options()).unwrap();

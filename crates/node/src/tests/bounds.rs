@@ -6,7 +6,7 @@ use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{LogIndex, Term};
 
 #[test]
-fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
+fn a_follower_with_too_many_unapplied_entries_drops_appends_and_recovers() {
     const PIECE_BYTES: u64 = 1 << 20;
     let mut members = three();
     let leader = members.iter().position(|one| one.node.leadership().role == Role::Leader).unwrap();
@@ -17,7 +17,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
     for request_id in 0..piece_count {
         let proposal = Proposal { request_id, data: data.clone() };
         members[leader].handle(Event::Propose(vec![proposal]));
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert!(members[leader].refused.is_empty(), "the others go on");
     let held = members[slow].node.log_bytes();
@@ -30,7 +30,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
     // Meanwhile, the leader sends at most one append again per heartbeat.
     for _ in 0..20 {
         members[leader].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
         assert!(members[slow].node.take_refused_for_room() <= 1);
     }
     let last = |member: &Member| member.applied.last().map(|entry| entry.index);
@@ -42,7 +42,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
     // The leader sends a snapshot instead of the entries that it has dropped meanwhile.
     for _ in 0..100 {
         members.iter_mut().for_each(|member| member.handle(Event::Tick));
-        converse(&mut members);
+        exchange_messages(&mut members);
         let reached = last(&members[slow]).max(members[slow].installed.last().copied());
         if reached == last(&members[leader]) {
             return;
@@ -52,7 +52,7 @@ fn a_follower_that_does_not_apply_drops_what_it_cannot_hold_and_comes_back() {
 }
 
 #[test]
-fn entries_that_are_not_committed_are_taken_beyond_the_bound_of_those_that_are() {
+fn uncommitted_entries_are_accepted_beyond_the_limit_of_unapplied_entries() {
     const PIECE_BYTES: u64 = 64 << 20;
     let mut follower = Member::start(config(1, &[1, 2, 3]));
     let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
@@ -85,7 +85,7 @@ fn entries_that_are_not_committed_are_taken_beyond_the_bound_of_those_that_are()
 }
 
 #[test]
-fn a_follower_whose_long_log_is_applied_takes_what_comes_after_a_restart() {
+fn a_follower_with_a_long_applied_log_accepts_appends_after_a_restart() {
     const PIECE_BYTES: u64 = 64 << 20;
     let data = Bytes::from(vec![0; usize::try_from(PIECE_BYTES).unwrap()]);
     let applied = 2 * limits::LOG_BYTES_MAX / PIECE_BYTES;
@@ -129,9 +129,9 @@ fn appends_to_two(leader: &mut Member) -> Vec<Message> {
 }
 
 #[test]
-fn a_member_that_does_not_answer_is_sent_no_more_appends_than_the_bound_says() {
+fn appends_to_an_unresponsive_member_do_not_exceed_the_inflight_limit() {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     let count = u64::try_from(2 * limits::INFLIGHT_APPENDS_MAX).unwrap();
     for request_id in 0..count {
         members[0].propose(request_id, "x");
@@ -151,9 +151,9 @@ fn a_member_that_does_not_answer_is_sent_no_more_appends_than_the_bound_says() {
 }
 
 #[test]
-fn an_append_is_no_longer_than_the_bound_says() {
+fn an_append_does_not_exceed_the_size_limit() {
     let mut members = three();
-    converse(&mut members);
+    exchange_messages(&mut members);
     let data = Bytes::from(vec![0; 400 << 10]);
     let batch = (0..7).map(|request_id| Proposal { request_id, data: data.clone() }).collect();
     members[0].handle(Event::Propose(batch));
@@ -172,7 +172,7 @@ fn an_append_is_no_longer_than_the_bound_says() {
 }
 
 #[test]
-fn the_log_keeps_entries_that_consensus_does_not_know_to_be_applied() {
+fn the_log_keeps_entries_until_raft_counts_them_as_applied() {
     const CHANGE: u64 = 250;
     // A membership change for consensus to look for before it campaigns.
     let change =

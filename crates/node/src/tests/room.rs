@@ -2,7 +2,7 @@
 
 use quorate_raft::Role;
 
-use super::{Member, config, converse, converse_without, three};
+use super::{Member, config, exchange_messages, exchange_messages_without, three};
 use crate::Event;
 
 fn note(members: &mut [Member], id: usize, is_short: bool) {
@@ -16,12 +16,12 @@ fn leader(members: &[Member]) -> Option<usize> {
 fn tick(members: &mut [Member], count: usize) {
     for _ in 0..count {
         members.iter_mut().for_each(|member| member.handle(Event::Tick));
-        converse(members);
+        exchange_messages(members);
     }
 }
 
 #[test]
-fn it_hands_over_to_a_member_with_room() {
+fn a_leader_without_disk_space_transfers_leadership_to_a_member_with_space() {
     let mut members = three();
     note(&mut members, 1, true);
     tick(&mut members, 1);
@@ -30,7 +30,7 @@ fn it_hands_over_to_a_member_with_room() {
 }
 
 #[test]
-fn the_lead_is_declined_by_a_member_without_room() {
+fn a_member_without_disk_space_does_not_accept_leadership() {
     let mut members = three();
     note(&mut members, 1, true);
     note(&mut members, 2, true);
@@ -40,7 +40,7 @@ fn the_lead_is_declined_by_a_member_without_room() {
 }
 
 #[test]
-fn writes_are_refused_where_no_member_has_room_until_one_has() {
+fn writes_are_refused_while_no_member_has_disk_space() {
     let mut members = three();
     (1..=3).for_each(|id| note(&mut members, id, true));
     tick(&mut members, 60);
@@ -55,7 +55,7 @@ fn writes_are_refused_where_no_member_has_room_until_one_has() {
 }
 
 #[test]
-fn writes_are_refused_while_the_others_are_silent() {
+fn a_leader_without_disk_space_refuses_writes_while_others_are_silent() {
     let mut members = three();
     note(&mut members, 1, true);
     members[0].handle(Event::Tick);
@@ -66,7 +66,7 @@ fn writes_are_refused_while_the_others_are_silent() {
     for _ in 0..60 {
         members[0].handle(Event::Tick);
         members[0].sent.retain(|it| it.kind != quorate_raft::MessageKind::TimeoutNow);
-        converse_without(&mut members, 3);
+        exchange_messages_without(&mut members, 3);
     }
     assert_eq!(leader(&members), Some(1));
     assert!(members[0].refuses_writes);
@@ -76,7 +76,7 @@ fn writes_are_refused_while_the_others_are_silent() {
 }
 
 #[test]
-fn a_lone_voter_refuses_writes_at_once() {
+fn a_sole_voter_without_disk_space_refuses_writes_at_once() {
     let mut members = [Member::start(config(1, &[1]))];
     members[0].finish_writes();
     note(&mut members, 1, true);

@@ -16,11 +16,11 @@ fn leader_and_laggard() -> (Vec<Member>, Member) {
     let laggard = members.pop().unwrap();
     while members[0].node.leadership().role != Role::Leader {
         members[0].handle(Event::Tick);
-        converse_without(&mut members, 3);
+        exchange_messages_without(&mut members, 3);
     }
     for request_id in 0..400 {
         members[0].propose(request_id, "x");
-        converse_without(&mut members, 3);
+        exchange_messages_without(&mut members, 3);
     }
     (members, laggard)
 }
@@ -54,7 +54,7 @@ fn until_a_snapshot_is_sent(members: &mut [Member]) {
 }
 
 #[test]
-fn what_is_written_while_a_snapshot_is_on_its_way_is_kept_for_who_gets_it() {
+fn entries_written_during_a_snapshot_transfer_are_kept_for_the_receiver() {
     let (mut members, laggard) = leader_and_laggard();
     members.push(laggard);
     until_a_snapshot_is_sent(&mut members);
@@ -62,52 +62,52 @@ fn what_is_written_while_a_snapshot_is_on_its_way_is_kept_for_who_gets_it() {
     for request_id in 1000..1080 {
         let data = Bytes::from(vec![0; 1000]);
         members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
-        converse_without(&mut members, 3);
+        exchange_messages_without(&mut members, 3);
     }
     assert!((80_000..100_000).contains(&members[0].node.log_bytes()));
     members[0].sent = under_way;
-    converse(&mut members);
+    exchange_messages(&mut members);
     members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
     for _ in 0..3 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert_eq!(members[2].installed.len(), 1, "the log has the rest");
     assert_eq!(members[2].applied.last(), members[0].applied.last());
     // From here on, no member needs that many entries.
     for request_id in 2000..2200 {
         members[0].propose(request_id, "x");
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert!(members[0].node.log_bytes() <= 11_000);
 }
 
 #[test]
-fn what_is_kept_for_who_gets_a_snapshot_is_bounded_too() {
+fn entries_kept_for_a_snapshot_receiver_are_bounded_in_bytes() {
     let (mut members, laggard) = leader_and_laggard();
     members.push(laggard);
     until_a_snapshot_is_sent(&mut members);
     for request_id in 1000..1300 {
         let data = Bytes::from(vec![0; 1000]);
         members[0].handle(Event::Propose(vec![Proposal { request_id, data }]));
-        converse_without(&mut members, 3);
+        exchange_messages_without(&mut members, 3);
         assert!(members[0].node.log_bytes() <= 102_000);
     }
 }
 
 #[test]
-fn a_member_that_missed_too_much_takes_in_a_snapshot() {
+fn a_member_that_is_too_far_behind_installs_a_snapshot() {
     let (mut members, laggard) = leader_and_laggard();
     let applied = members[0].applied.last().unwrap().index;
     members.push(laggard);
     until_a_snapshot_is_sent(&mut members);
     assert!(snapshot_at(&members[0]).unwrap() <= applied);
-    converse(&mut members);
+    exchange_messages(&mut members);
     members[0].handle(Event::SnapshotSent { to: 3, outcome: SnapshotOutcome::Finished });
     members[0].propose(1000, "after");
     for _ in 0..3 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     let third = &members[2];
     assert_eq!(third.installed.len(), 1);
@@ -153,7 +153,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
 }
 
 #[test]
-fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being_written() {
+fn a_membership_change_from_before_a_snapshot_is_not_applied_during_its_write() {
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
     assert!(third.installed.is_empty(), "the snapshot is still on its way to the disk");
@@ -167,7 +167,7 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_while_that_is_being
 }
 
 #[test]
-fn a_leaders_snapshot_stands_for_an_own_one_that_is_under_way() {
+fn an_installed_snapshot_replaces_the_own_snapshot_in_progress() {
     let (_, message, index) = member_and_snapshot();
     let policy = SnapshotPolicy { entry_count: 5, ..SnapshotPolicy::default() };
     let mut third = Member::start(Config { snapshot_policy: policy, ..config(3, &[1, 2, 3]) });

@@ -2,7 +2,7 @@
 
 use quorate_raft::{Message, MessageKind, NONE, Role, Term};
 
-use super::{Member, config, converse, three};
+use super::{Member, config, exchange_messages, three};
 use crate::{Config, Event};
 
 /// Ticks the first member, whose disk is stalled, until an election timeout has passed.
@@ -35,11 +35,11 @@ fn stall_leader(members: &mut [Member]) -> Vec<MessageKind> {
 }
 
 #[test]
-fn a_leader_whose_disk_is_stuck_hands_over_and_keeps_quiet() {
+fn a_leader_with_a_stalled_disk_transfers_leadership_and_sends_no_heartbeats() {
     let mut members = three();
     for _ in 0..3 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
     let last = stall_leader(&mut members);
@@ -55,7 +55,7 @@ fn a_leader_whose_disk_is_stuck_hands_over_and_keeps_quiet() {
 }
 
 #[test]
-fn a_follower_whose_disk_is_stuck_does_not_stand() {
+fn a_follower_with_a_stalled_disk_does_not_campaign() {
     let mut members = three();
     members[0].propose(1, "x");
     let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
@@ -73,11 +73,11 @@ fn a_follower_whose_disk_is_stuck_does_not_stand() {
 }
 
 #[test]
-fn a_leader_whose_disk_and_links_are_stuck_steps_down() {
+fn a_leader_with_a_stalled_disk_and_no_quorum_steps_down() {
     let mut members = three();
     for _ in 0..3 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
     // One election timeout until the stall is noticed, and two until no quorum was heard between two checks.
@@ -90,11 +90,11 @@ fn a_leader_whose_disk_and_links_are_stuck_steps_down() {
 }
 
 #[test]
-fn a_leader_whose_disk_is_stuck_keeps_quiet_until_it_is_replaced_or_steps_down() {
+fn a_leader_with_a_stalled_disk_sends_only_transfers_until_it_steps_down() {
     let mut members = three();
     for _ in 0..3 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     members[0].propose(1, "stuck");
     stall_leader(&mut members);
@@ -114,7 +114,7 @@ fn a_leader_whose_disk_is_stuck_keeps_quiet_until_it_is_replaced_or_steps_down()
 }
 
 #[test]
-fn a_follower_whose_disk_is_stuck_notices_that_there_is_no_leader() {
+fn a_follower_with_a_stalled_disk_detects_the_loss_of_the_leader() {
     let mut members = three();
     members[0].propose(1, "x");
     let append = members[0].sent.iter().find(|message| message.to == 2).cloned().unwrap();
@@ -132,7 +132,7 @@ fn a_follower_whose_disk_is_stuck_notices_that_there_is_no_leader() {
 }
 
 /// Advances the leader one tick at this time, and lets these members answer its heartbeats.
-fn beat(members: &mut [Member], now_millis: u64, answering: &[u64]) {
+fn exchange_heartbeats(members: &mut [Member], now_millis: u64, answering: &[u64]) {
     members[0].node.note_time(now_millis);
     members[0].handle(Event::Tick);
     for message in std::mem::take(&mut members[0].sent) {
@@ -147,24 +147,24 @@ fn beat(members: &mut [Member], now_millis: u64, answering: &[u64]) {
 }
 
 #[test]
-fn a_leader_is_confirmed_by_answers_to_its_heartbeats() {
+fn a_quorum_of_heartbeat_responses_confirms_the_leader() {
     let mut members = three();
     assert_eq!(members[1].node.confirmed_at(), None, "it does not lead");
-    beat(&mut members, 1_000, &[2]);
+    exchange_heartbeats(&mut members, 1_000, &[2]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_000), "two of three");
-    beat(&mut members, 1_100, &[]);
+    exchange_heartbeats(&mut members, 1_100, &[]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_000), "nobody has answered");
-    beat(&mut members, 1_200, &[3]);
+    exchange_heartbeats(&mut members, 1_200, &[3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_200));
     // A read that is confirmed meanwhile has its own number in the heartbeats.
     members[0].handle(Event::ReadBarrier { round: 1 });
-    beat(&mut members, 1_300, &[2, 3]);
+    exchange_heartbeats(&mut members, 1_300, &[2, 3]);
     assert_eq!(members[0].node.confirmed_at(), Some(1_300));
     assert_eq!(members[0].passed.len(), 1);
 }
 
 #[test]
-fn a_late_answer_confirms_nothing_newer() {
+fn a_late_response_confirms_only_the_time_of_its_heartbeat() {
     let mut members = three();
     members[0].node.note_time(1_000);
     members[0].handle(Event::Tick);
@@ -181,7 +181,7 @@ fn a_late_answer_confirms_nothing_newer() {
 }
 
 #[test]
-fn fencing_can_be_switched_off() {
+fn stalled_disk_fencing_can_be_disabled() {
     let mut member = Member::start(Config { fences_stalled_disk: false, ..config(1, &[1, 2]) });
     for _ in 0..25 {
         member.handle(Event::Tick);

@@ -2,7 +2,7 @@
 
 use quorate_raft::{LogIndex, Message, MessageKind, ProgressState, Role};
 
-use super::{Member, converse, converse_without, three};
+use super::{Member, exchange_messages, exchange_messages_without, three};
 use crate::{Event, limits};
 
 /// Lets the leader start a transfer to the second member, which does not receive the message.
@@ -16,16 +16,16 @@ fn count_applied(member: &Member, data: &[u8]) -> usize {
 }
 
 #[test]
-fn requests_during_a_transfer_that_fails_are_carried_out_by_the_leader() {
+fn requests_during_a_failed_transfer_are_carried_out_by_the_leader() {
     let mut members = three();
     begin_transfer(&mut members);
     members[0].propose(1, "own");
     members[2].propose(2, "forwarded");
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert!(members[0].refused.is_empty() && count_applied(&members[0], b"own") == 0);
     for _ in 0..11 {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     assert_eq!(members[0].node.leadership().role, Role::Leader, "the transfer is off");
     for member in &members {
@@ -43,7 +43,7 @@ fn requests_during_a_transfer_are_carried_out_by_the_next_leader() {
     members[2].propose(2, "forwarded");
     let forwarded = std::mem::take(&mut members[2].sent);
     members[0].handle(Event::Received(forwarded));
-    converse(&mut members);
+    exchange_messages(&mut members);
     assert_eq!(members[1].node.leadership().role, Role::Leader);
     assert!(members.iter().all(|member| member.refused.is_empty()));
     for member in &members {
@@ -89,11 +89,11 @@ fn stall_leader_with(members: &mut [Member], answering: &[u64]) {
 }
 
 #[test]
-fn a_leader_whose_disk_is_stuck_stays_where_no_quorum_is_left_without_it() {
+fn a_leader_with_a_stalled_disk_stays_if_the_others_are_no_quorum() {
     let mut members: Vec<_> = (1..=2).map(|id| Member::start(super::config(id, &[1, 2]))).collect();
     while members[0].node.leadership().role != Role::Leader {
         members[0].handle(Event::Tick);
-        converse(&mut members);
+        exchange_messages(&mut members);
     }
     stall_leader_with(&mut members, &[2]);
     assert_eq!(members[0].node.leadership().role, Role::Leader);
@@ -102,7 +102,7 @@ fn a_leader_whose_disk_is_stuck_stays_where_no_quorum_is_left_without_it() {
 }
 
 #[test]
-fn a_leader_stays_where_the_disks_of_others_are_stuck_as_well() {
+fn a_leader_with_a_stalled_disk_stays_if_other_disks_are_stalled_too() {
     for answering in [&[][..], &[2]] {
         let mut members = three();
         stall_leader_with(&mut members, answering);
@@ -113,9 +113,9 @@ fn a_leader_stays_where_the_disks_of_others_are_stuck_as_well() {
 }
 
 #[test]
-fn a_log_that_is_not_written_takes_so_many_writes() {
+fn unfinished_log_writes_are_bounded() {
     let mut members = three();
-    let _ = converse_without;
+    let _ = exchange_messages_without;
     let writes = u64::try_from(limits::WRITES_MAX).unwrap();
     for request_id in 0..writes + 1 {
         members[0].propose(request_id, "x");

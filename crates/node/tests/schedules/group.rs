@@ -44,12 +44,12 @@ impl Group {
     pub(crate) fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             let position = self.random.position(self.members.len());
-            self.befall(position);
+            self.take_random_step(position);
             self.observe();
         }
     }
 
-    fn befall(&mut self, position: usize) {
+    fn take_random_step(&mut self, position: usize) {
         let chance = self.random.below(1000);
         let (random, member) = (&mut self.random, &mut self.members[position]);
         match chance {

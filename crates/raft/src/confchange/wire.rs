@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bytes_are_those_of_etcd() {
+    fn conf_change_bytes_equal_those_of_etcd() {
         let add = ConfChange { node_id: 1, context: "ctx".into(), ..ConfChange::default() };
         assert_eq!(encode_v1(&add).as_ref(), b"\x10\x00\x18\x01\x22\x03ctx");
         let remove = ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 300, ..add.clone() };
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_bytes_are_named() {
+    fn malformed_conf_changes_return_specific_errors() {
         let v1 = |bytes: &'static [u8]| decode_v1(&Bytes::from_static(bytes)).unwrap_err();
         let malformed = DecodeError::Malformed;
         assert_eq!(v1(b"\x10"), malformed(Malformed::Truncated));
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn v1_survives_the_wire(
+        fn v1_conf_change_round_trips(
             id in any::<u64>(), kind in any_kind(), node_id in any::<u64>(), context in any_context()
         ) {
             let change = ConfChange { id, kind, node_id, context };
@@ -200,7 +200,7 @@ mod tests {
         }
 
         #[test]
-        fn v2_survives_the_wire(
+        fn v2_conf_change_round_trips(
             transition in 0..3u64,
             steps in proptest::collection::vec((any_kind(), any::<u64>()), 0..4),
             context in any_context(),
@@ -212,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn decoding_arbitrary_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let bytes = Bytes::from(bytes);
             // Reaching the end without a panic is the property.
             prop_assert!(decode_v1(&bytes).is_ok() || decode_v1(&bytes).is_err());

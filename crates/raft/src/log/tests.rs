@@ -62,7 +62,7 @@ impl Model {
         self.entries.last().map_or(self.before, Entry::id)
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply_event(&mut self, event: &Event) {
         match *event {
             Event::Append { back, count, raises_term } => self.append(back, count, raises_term),
             Event::HandOut => {
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn log_is_a_vector(events in proptest::collection::vec(any_event(), 0..60)) {
+    fn log_behaves_like_a_vector_of_entries(events in proptest::collection::vec(any_event(), 0..60)) {
         let mut model = Model {
             log: RaftLog::new(MemoryStorage::new(), u64::MAX),
             writes: Vec::new(),
@@ -190,14 +190,14 @@ proptest! {
             term: Term(1),
         };
         for event in &events {
-            model.happen(event);
+            model.apply_event(event);
             model.check();
         }
     }
 }
 
 #[test]
-fn what_is_handed_out_for_application_is_limited() {
+fn entries_being_applied_are_limited_in_bytes() {
     let entry = |index| Entry { term: Term(1), index: LogIndex(index), ..Entry::default() };
     let one = entry(1).encoded_bytes();
     let storage = MemoryStorage::recover(

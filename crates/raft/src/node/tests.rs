@@ -88,7 +88,7 @@ fn single_member_elects_itself_and_commits() {
 }
 
 #[test]
-fn sole_voter_answers_reads_only_when_its_commit_index_is_the_latest() {
+fn sole_voter_answers_reads_only_after_a_commit_in_its_term() {
     let mut node = node(&[1]);
     node.campaign();
     // It leads when its vote is written; the entry that opens the term is not written yet.
@@ -116,7 +116,7 @@ fn proposals_of_a_batch_share_one_message_per_follower() {
 }
 
 #[test]
-fn restart_continues_from_what_is_applied() {
+fn restart_continues_from_the_applied_index() {
     // The state machine is at 12, beyond the snapshot at 10, and the commit index that was saved.
     let mut storage = storage(&[1, 2, 3]);
     storage.append((11..=14).map(|index| entry(1, index)));
@@ -163,7 +163,7 @@ fn stored_commit_index_must_be_in_the_log() {
 }
 
 #[test]
-fn member_without_configuration_waits_to_be_sent_one() {
+fn member_without_a_configuration_does_not_campaign() {
     let mut node = Node::new(config(), MemoryStorage::new()).unwrap();
     for _ in 0..100 {
         node.tick();
@@ -188,7 +188,7 @@ fn member_without_configuration_waits_to_be_sent_one() {
 }
 
 #[test]
-fn uncommitted_limit_lets_one_proposal_through() {
+fn one_proposal_may_exceed_the_uncommitted_limit() {
     let limited = Config { max_uncommitted_size: 10, ..config() };
     let mut node = Node::new(limited, storage(&[1, 2])).unwrap();
     node.campaign();
@@ -206,7 +206,7 @@ fn uncommitted_limit_lets_one_proposal_through() {
 }
 
 #[test]
-fn proposals_go_to_the_leader_or_nowhere() {
+fn proposals_are_forwarded_to_the_leader_or_dropped() {
     let mut node = node(&[1, 2, 3]);
     let data = Bytes::from_static(b"data");
     assert_eq!(node.propose(data.clone()), Err(StepError::ProposalDropped));
@@ -224,7 +224,7 @@ fn proposals_go_to_the_leader_or_nowhere() {
 }
 
 #[test]
-fn a_candidate_of_a_term_that_is_past_is_told_the_present_one() {
+fn a_candidate_with_an_old_term_receives_the_current_term() {
     let mut node = node(&[1, 2, 3]);
     node.step(Message { term: Term(7), ..append(10, 1, Vec::new()) }).unwrap();
     settle(&mut node);
@@ -246,7 +246,7 @@ fn a_candidate_of_a_term_that_is_past_is_told_the_present_one() {
 }
 
 #[test]
-fn nonsense_is_refused_by_name() {
+fn invalid_messages_are_refused_with_specific_errors() {
     let mut node = node(&[1, 2, 3]);
     let mut refuse = |message: Message| node.step(message).unwrap_err();
     assert_eq!(refuse(from_peer(MessageKind::Hup)), StepError::LocalMessage);
@@ -279,7 +279,7 @@ fn nonsense_is_refused_by_name() {
 }
 
 #[test]
-fn impossible_appends_are_refused() {
+fn inconsistent_appends_are_refused() {
     let mut node = node(&[1, 2, 3]);
     let gap = append(10, 1, vec![entry(2, 11), entry(2, 13)]);
     let refused = node.step(gap).unwrap_err();
@@ -307,7 +307,7 @@ fn impossible_appends_are_refused() {
 }
 
 #[test]
-fn commit_indexes_that_no_log_has_reached_are_no_loss() {
+fn an_implausible_commit_index_is_not_taken_as_log_loss() {
     let mut node = node(&[1, 2, 3]);
     let last_index = node.last_index();
     let mut heartbeat = |distance: u64| {
@@ -345,7 +345,7 @@ fn with_commits() -> Node<MemoryStorage> {
 }
 
 #[test]
-fn leader_without_what_is_committed_here_is_refused() {
+fn messages_that_contradict_committed_entries_are_refused() {
     let mut node = with_commits();
     let snapshot = |index, term| {
         let mut snapshot = Snapshot::default();
@@ -395,7 +395,7 @@ fn leader_without_what_is_committed_here_is_refused() {
 }
 
 #[test]
-fn term_without_elections_after_it_is_refused() {
+fn a_term_too_high_for_later_elections_is_refused() {
     let mut node = node(&[1, 2, 3]);
     for kind in [
         MessageKind::Heartbeat,
@@ -435,7 +435,7 @@ fn term_without_elections_after_it_is_refused() {
 }
 
 #[test]
-fn stored_term_without_elections_after_it_is_refused() {
+fn a_stored_term_too_high_for_later_elections_is_refused() {
     let start = |term, last_term| {
         let snapshot = storage(&[1]).snapshot().unwrap();
         let state = HardState { term, vote: 0, commit: LogIndex(10) };
@@ -450,7 +450,7 @@ fn stored_term_without_elections_after_it_is_refused() {
 }
 
 #[test]
-fn commit_index_never_covers_entries_that_may_differ() {
+fn commit_index_stops_at_the_last_entry_of_the_append() {
     let mut node = node(&[1, 2, 3]);
     let old = Message { from: 3, ..append(10, 1, (11..=15).map(|i| entry(2, i)).collect()) };
     node.step(old).unwrap();
@@ -469,7 +469,7 @@ fn commit_index_never_covers_entries_that_may_differ() {
 }
 
 #[test]
-fn member_with_a_membership_change_to_apply_does_not_campaign() {
+fn member_with_an_unapplied_membership_change_does_not_campaign() {
     let config = Config { async_storage_writes: true, ..config() };
     let mut node = Node::new(config, storage(&[1, 2, 3])).unwrap();
     let change = ConfChange { node_id: 4, ..ConfChange::default() };
@@ -494,7 +494,7 @@ fn member_with_a_membership_change_to_apply_does_not_campaign() {
 }
 
 #[test]
-fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
+fn a_leader_refuses_impossible_acknowledgements_and_proposals() {
     let mut node = leader();
     let refused =
         node.step(Message { index: LogIndex(12), ..from_peer(MessageKind::AppendResponse) });
@@ -521,7 +521,7 @@ fn impossible_acknowledgements_and_proposals_are_refused_by_a_leader() {
 }
 
 #[test]
-fn heartbeat_context_is_echoed_whatever_it_is() {
+fn heartbeat_response_echoes_any_context() {
     let mut node = node(&[1, 2, 3]);
     for context in [&b""[..], b"x", b"twelve bytes"] {
         let context = Bytes::from_static(context);
@@ -558,7 +558,7 @@ fn repeated_acknowledgements_are_skipped_only_for_a_new_commit_index() {
 }
 
 #[test]
-fn transfer_request_from_a_former_leader_is_dropped() {
+fn a_follower_drops_a_transfer_request_from_another_member() {
     let mut node = node(&[1, 2, 3]);
     node.step(append(10, 1, Vec::new())).unwrap();
     settle(&mut node);
@@ -571,7 +571,7 @@ fn transfer_request_from_a_former_leader_is_dropped() {
 }
 
 #[test]
-fn snapshot_with_an_impossible_configuration_is_refused() {
+fn snapshot_with_a_contradictory_configuration_is_refused() {
     let mut node = node(&[1, 2, 3]);
     let mut snapshot = Snapshot::default();
     snapshot.metadata.index = LogIndex(20);
@@ -591,7 +591,7 @@ fn snapshot_with_an_impossible_configuration_is_refused() {
 }
 
 #[test]
-fn storage_threads_report_for_themselves_only() {
+fn storage_responses_are_accepted_only_through_step_local() {
     let config = Config { async_storage_writes: true, ..config() };
     let mut node = Node::new(config, storage(&[1])).unwrap();
     node.campaign();
@@ -611,7 +611,7 @@ fn storage_threads_report_for_themselves_only() {
 }
 
 #[test]
-fn lease_based_reads_are_answered_at_once() {
+fn lease_based_reads_are_answered_without_a_heartbeat_round() {
     let lease = Config { check_quorum: true, read_only: ReadOnlyOption::LeaseBased, ..config() };
     let mut node = Node::new(lease, storage(&[1, 2, 3])).unwrap();
     node.campaign();

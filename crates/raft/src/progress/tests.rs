@@ -31,7 +31,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 /// Applies an event to a progress as the core does.
-fn happen(progress: &mut Progress, event: &Event) {
+fn apply_event(progress: &mut Progress, event: &Event) {
     match *event {
         Event::Send { count } if !progress.is_paused() => {
             let count = if progress.inflights.is_full() { 0 } else { count };
@@ -74,11 +74,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn invariants_hold(events in proptest::collection::vec(any_event(), 0..60)) {
+    fn progress_invariants_hold_after_any_event(events in proptest::collection::vec(any_event(), 0..60)) {
         let mut progress = Progress::new(LogIndex(5), Inflights::new(3, 100));
         for event in &events {
             let matched = progress.match_index;
-            happen(&mut progress, event);
+            apply_event(&mut progress, event);
             prop_assert!(progress.match_index < progress.next_index, "{progress} after {event:?}");
             prop_assert!(progress.match_index >= matched, "acknowledgements are never taken back");
             prop_assert!(progress.inflights.count() <= 3);
@@ -100,7 +100,7 @@ fn replicating(match_index: u64, next_index: u64) -> Progress {
 }
 
 #[test]
-fn stale_refusals_change_nothing() {
+fn a_stale_rejection_does_not_change_progress() {
     let mut progress = replicating(5, 10);
     assert!(!progress.step_back(LogIndex(5), LogIndex(3)));
     assert!(progress.step_back(LogIndex(9), LogIndex(3)));
@@ -113,7 +113,7 @@ fn stale_refusals_change_nothing() {
 }
 
 #[test]
-fn commit_index_is_worth_telling_while_entries_in_flight_are_covered_by_none() {
+fn would_learn_commit_is_true_only_if_sent_entries_become_committed() {
     let mut progress = replicating(5, 10);
     progress.record_sent_commit(LogIndex(7));
     assert!(!progress.would_learn_commit(LogIndex(7)));
@@ -126,7 +126,7 @@ fn commit_index_is_worth_telling_while_entries_in_flight_are_covered_by_none() {
 }
 
 #[test]
-fn probing_resumes_after_a_snapshot_that_arrived() {
+fn probing_resumes_after_the_snapshot_index() {
     let mut progress = replicating(5, 10);
     progress.become_snapshot(LogIndex(20));
     assert_eq!(progress.next_index, LogIndex(21));
@@ -135,7 +135,7 @@ fn probing_resumes_after_a_snapshot_that_arrived() {
 }
 
 #[test]
-fn description_names_what_is_unusual() {
+fn progress_display_adds_only_unusual_properties() {
     let mut progress = replicating(5, 10);
     assert_eq!(progress.to_string(), "StateReplicate match=5 next=10 inactive");
     progress.is_recently_active = true;

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_outside_the_log_are_named() {
+    fn indexes_outside_the_log_return_compacted_or_unavailable() {
         let log = log();
         assert_eq!((log.first_index(), log.last_index()), (LogIndex(4), LogIndex(6)));
         assert_eq!(log.term(LogIndex(2)), Err(StorageError::Compacted));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn appending_replaces_the_tail() {
+    fn appending_replaces_the_tail_from_the_first_new_index() {
         let mut log = log();
         log.append(vec![entry(6, 5)]);
         assert_eq!(
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_a_part_of_the_log_is_known_after_every_change() {
+    fn bytes_between_is_correct_after_every_log_change() {
         let data = |len: u64| Bytes::from(vec![0; usize::try_from(len).unwrap()]);
         let entry = |index| Entry { data: data(index), ..entry(1, index) };
         let mut log = MemoryStorage::new();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn size_limit_names_the_index_to_compact_to() {
+    fn compact_index_for_keeps_the_log_within_the_size_limit() {
         let log = log();
         let one = entry(1, 1).encoded_bytes();
         assert_eq!(log.compact_index_for(3 * one), None);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn created_snapshot_leaves_the_log_alone() {
+    fn creating_a_snapshot_does_not_change_the_log() {
         let mut log = log();
         let created = log.create_snapshot(LogIndex(5), ConfState::default(), Bytes::new()).cloned();
         assert_eq!(created, Ok(snapshot_at(4, 5)));

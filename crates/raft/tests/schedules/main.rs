@@ -53,8 +53,8 @@ fn group_is_safe_and_recovers() {
 }
 
 #[test]
-fn group_is_safe_while_members_come_and_go() {
-    run("group_is_safe_while_members_come_and_go", 20, |seed| {
+fn group_is_safe_during_membership_changes() {
+    run("group_is_safe_during_membership_changes", 20, |seed| {
         let mut cluster = Cluster::new(Settings { seed, changes_membership: true });
         cluster.run(20_000);
     });
