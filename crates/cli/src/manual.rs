@@ -232,7 +232,7 @@ other(1)
     fn the_page_in_markdown() {
         let expected = r#"# `a tool`
 
-Generated from the declarations of commands and flags; a test compares it. Also called `tool`.
+This page is generated from the declarations of commands and flags; a test compares them. The tool is also called `tool`.
 
 One.
 

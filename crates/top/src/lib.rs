@@ -68,7 +68,7 @@ const DEPTH_MAX: u64 = 32;
 pub const FLAGS: &[Flag] = &[
     Flag::bool(
         "batch",
-        "Print reports instead of drawing the screen; the default if standard output is no terminal",
+        "Print reports instead of drawing the screen; the default if standard output is not a terminal",
     ),
     Flag::duration("interval", "2s", "Refresh interval"),
     Flag::uint("iterations", "0", "Number of reports to print; 0 for no limit"),

@@ -17,7 +17,8 @@ Prints a script that completes the tool's command lines in a shell:
   etcdutl completion fish | source
   etcdutl completion powershell | Out-String | Invoke-Expression
 
-The scripts of `quorate ctl` and `quorate utl` are the same, for all of quorate's tools; their name is quorate.
+`quorate ctl` and `quorate utl` print the same script. It completes the commands of all of quorate's tools, and
+its name is quorate.
 ",
     run: Some(run),
     ..Command::EMPTY

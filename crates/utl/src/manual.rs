@@ -14,8 +14,8 @@ pub(crate) const MANUAL: Manual<Run> = Manual {
     description: &[
         "Works on files rather than servers: data directories of stopped members, and snapshots. It reads the files \
          of Quorate and of etcd.",
-        "snapshot restore, recover with --yes, defrag and migrate write; every other command only reads. Commands \
-         that etcdutl 3.7 has as well have the same flags, output and exit codes.",
+        "Only snapshot restore, recover with --yes, defrag and migrate write files; all other commands only read them. \
+         Commands that etcdutl 3.7 has too have the same flags, output and exit codes as in etcdutl.",
     ],
     environment: &[],
     exits: &[

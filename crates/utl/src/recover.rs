@@ -54,16 +54,16 @@ pub(crate) const RECOVER: Command = Command {
     short: "Creates a new cluster from the data directories of a cluster that lost its quorum for good",
     long: "Creates a new cluster from the data directories of a cluster that lost its quorum for good. Give all
 directories that are left, as their members left them, and no older copies. If a log is in a separate directory, write
-DATA-DIR=WAL-DIR. The directories are only read, and no member may run on them.
+DATA-DIR=WAL-DIR. The directories are not modified. No member may be running on them.
 
 Among the sound directories, the one with the most up-to-date log is chosen, and its log is applied to the end. With
-sound directories of a majority of the voters the result has every acknowledged write. Otherwise writes may be missing,
+sound directories of a majority of the voters, the result has every acknowledged write. Otherwise writes may be missing,
 and --accept-data-loss is required.
 
-The plan is printed first: each directory, and what is kept, carried over, left out and dropped. Only with --yes one
-member of the new cluster is created, as by `snapshot restore`. Run the command once for each new member, with the same
+The plan is printed first: each directory, and what is kept, carried over, left out and dropped. With --yes, one
+member of the new cluster is then created, as by `snapshot restore`. Run the command once for each new member, with the same
 directories and the same --initial-cluster, and with its own --name, --initial-advertise-peer-urls and --data-dir. If
-the URLs are the same as before, another --initial-cluster-token is required, so that members of the old cluster do not
+the URLs are the same as before, a different --initial-cluster-token is required, so that members of the old cluster do not
 join the new one.
 ",
     flags: &[

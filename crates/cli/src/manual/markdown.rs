@@ -8,11 +8,11 @@ impl<R> Manual<R> {
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut page = format!(
-            "# `{}`\n\nGenerated from the declarations of commands and flags; a test compares it.",
+            "# `{}`\n\nThis page is generated from the declarations of commands and flags; a test compares them.",
             self.program
         );
         if let Some(alias) = self.alias {
-            page.push_str(&format!(" Also called `{alias}`."));
+            page.push_str(&format!(" The tool is also called `{alias}`."));
         }
         page.push('\n');
         paragraphs(self.description, &mut page);

@@ -31,7 +31,8 @@ PowerShell, for one session, or for all from a file that the profile sources:
 
   etcdctl completion powershell | Out-String | Invoke-Expression
 
-The scripts of `quorate ctl` and `quorate utl` are the same, for all of quorate's tools; their name is quorate.
+`quorate ctl` and `quorate utl` print the same script. It completes the commands of all of quorate's tools, and
+its name is quorate.
 ",
     group: Some(group::UTILITY),
     is_local: true,

@@ -45,11 +45,11 @@ pub(crate) const DIFF: Command = Command {
 
 const LONG: &str = "\
 Compares the keys of a cluster (the source) with those of another cluster, of a snapshot, or of a member's file
-(the destination), each at one revision. Each line of the output is '-' and a key that only the source has,
+(the destination), each at one revision. Each line of the output has '-' and a key that only the source has,
 '+' and a key that only the destination has, or '~' and a key that differs, with the differences. Exits with 0
-without differences, with 1 with differences, and with 2 if the comparison failed.
+if there are no differences, with 1 if there are differences, and with 2 if the comparison failed.
 
-Values are compared and, with --metadata, also revisions, versions and leases: those are the same in a member and in
+Values are compared and, with --metadata, also revisions, versions and leases. These are the same in a member and in
 a snapshot of it, but not in a mirror. To compare a snapshot with the cluster that it was taken from, give the
 snapshot's revision, which the last line of the output contains.
 ";

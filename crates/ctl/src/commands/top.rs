@@ -11,7 +11,7 @@ pub(crate) const TOP: Command = Command {
     usage: "top [options]",
     short: "Shows members, requests and prefixes of a cluster, continuously refreshed",
     long: "Shows members, requests and prefixes of a cluster, continuously refreshed: on the full screen of a terminal,
-or as text without control characters if standard output is no terminal, or as one JSON object per line with
+or as text without control characters if standard output is not a terminal, or as one JSON object per line with
 --write-out=json. Keys control the display; h lists them. etcdctl has no such command, but this one works with etcd 3.5
 and later as well.
 
@@ -21,10 +21,10 @@ members' /metrics, if they serve /metrics on their client URLs. Request latencie
 
 The load on the cluster is small. A refresh asks each member for its status, the member list and its metrics. Leases
 are listed every 10s, or every 120s if there are more than 10000. Keys are counted by prefix, exactly, with small
-requests. Each pause between requests is ten times as long as the response took, and each pause between complete counts
+requests. Each pause between requests is ten times as long as the previous response took, and each pause between complete counts
 is ten times as long as the count. Sizes are estimated from the keys that are read on the way. Write rates come from a
-watch, until it has received 5000 changes or 1 MiB within one interval; then it pauses for up to 5s. A user needs
-permission to read the keys of --prefix for that.",
+watch, until it has received 5000 changes or 1 MiB within one interval; then it pauses for up to 5s. For the
+watch, a user needs permission to read the keys of --prefix.",
     group: Some(group::MAINTENANCE),
     flags: quorate_top::FLAGS,
     is_own: true,
