@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::wire::Status;
 
-/// The maximum number of distinct errors that are listed; further ones only count.
+/// The maximum number of distinct errors that are listed; further ones are only counted.
 const ERROR_TEXTS_MAX: usize = 16;
 /// The highest latency recorded: an hour.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;

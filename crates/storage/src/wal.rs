@@ -139,7 +139,8 @@ pub struct Wal {
     encoder: RecordEncoder,
     /// Whether records were passed to the system since the last sync.
     written_unsynced: bool,
-    /// A commit index that is certainly on disk. A start skips the marks beyond it.
+    /// A commit index that is certainly on disk. When the log is opened, snapshot marks beyond the commit index are
+    /// ignored.
     durable_commit: u64,
     /// The locked segments in order; the last one belongs to `tail`.
     held: Vec<Segment>,

@@ -3,8 +3,8 @@
 //! Calls and returns are in a list by time. The search takes a call that comes before the first return, lets the
 //! operation take effect, and continues without it. If the first return comes before any call that fits, the last
 //! choice was wrong and the next one is tried. The set of operations that have taken effect, together with the
-//! resulting state, determines everything that can follow, so no such pair is visited twice. An operation that only
-//! reports the state and leaves it unchanged is never a wrong choice, and is not undone on its own.
+//! resulting state, determines everything that can follow, so no such pair is visited twice. Choosing an operation that
+//! only reads the state is never wrong, so backtracking does not stop there: it also undoes the choice before.
 //!
 //! The work is bounded by the given time and by the memory for the pairs.
 

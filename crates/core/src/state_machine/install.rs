@@ -37,7 +37,8 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// Repairs members that a leader of 3.5 did not store in the image, from the member list in its snapshot.
+    /// Corrects the member list of an image from a 3.5 leader, which did not store every membership change in it, with
+    /// the list in the snapshot message.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         if old_members::are_complete(storage_version(&self.backend)) {
             return Ok(());

@@ -226,8 +226,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends the close frame, and reads the client's data until it has received it: unread data would reset
-    /// the connection, and the client would lose the close frame.
+    /// Sends the close frame, then reads and discards the client's data until the client closes the connection or
+    /// `CLOSING_BYTES_MAX` bytes were read. Unread data would reset the connection, and the client would lose the close
+    /// frame.
     async fn close(mut self, mut read: ReadHalf<Box<dyn Duplex>>, end: End) -> io::Result<()> {
         if end == End::Gone {
             return Ok(());

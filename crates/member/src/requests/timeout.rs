@@ -14,11 +14,11 @@ pub(crate) enum Lead {
     Own {
         /// Voters and learners.
         member_count: usize,
-        /// The connection time of each other connected member.
+        /// When each of the other connected members connected.
         connected_since: Vec<Instant>,
     },
     Other {
-        /// The connection time of the leader, if it is connected.
+        /// When the leader connected, if it is connected.
         connected_since: Option<Instant>,
     },
 }

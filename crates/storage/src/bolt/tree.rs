@@ -174,7 +174,7 @@ impl Tree {
         Link::Node(self.nodes.len() - 1)
     }
 
-    /// The value of `key` with all edits so far, and whether it is a bucket's.
+    /// The value of `key` with all edits so far, and whether the key names a nested bucket.
     pub(super) fn get<'a>(
         &self,
         source: &'a Source,

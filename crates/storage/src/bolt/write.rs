@@ -100,8 +100,8 @@ impl<'db> WriteTx<'db> {
 
     /// Removes keys, which must ascend. Returns how many existed.
     ///
-    /// This is for long lists: every leaf is visited once. If it is refused, some keys may be
-    /// removed already.
+    /// This is for long lists: every leaf is visited once. If this fails, some keys may
+    /// already have been removed.
     pub fn delete_sorted<K: AsRef<[u8]>>(&mut self, bucket: &[u8], keys: &[K]) -> Result<u64> {
         let index = self.edited(bucket)?;
         self.edits[index].tree.delete_sorted(&self.source, keys)

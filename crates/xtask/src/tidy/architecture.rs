@@ -1,6 +1,6 @@
 //! The names in `ARCHITECTURE.md`.
 //!
-//! The drawing contains every crate, and every crate is named in a heading of the third level. A path in backticks, such
+//! The diagram contains every crate, and every crate is named in a third-level heading. A path in backticks, such
 //! as `storage::wal`, names a file, a module or a declared item of that crate. Below the heading of a crate, a single
 //! name in backticks does too, or it is the name of another crate.
 //!
