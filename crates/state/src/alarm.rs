@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_alarms_are_read_back() {
+    fn stored_alarms_are_loaded() {
         let keys = [alarm(7, AlarmType::Nospace).key(), alarm(0, AlarmType::Corrupt).key()];
         assert_eq!(&keys[0][..], [0x08, 7, 0x10, 1]);
         let alarms = Alarms::load(keys.iter().map(|key| (&key[..], &b""[..]))).unwrap();

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configured_number_has_two_special_meanings() {
+    fn quota_zero_is_the_default_and_negative_is_unlimited() {
         assert_eq!(Quota::new(0).bytes_max(), Some(2_147_483_648));
         assert_eq!(Quota::new(-1).bytes_max(), None);
         assert_eq!(Quota::new(1).bytes_max(), Some(1));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_costs_its_more_expensive_branch() {
+    fn a_transaction_costs_as_much_as_its_more_expensive_branch() {
         let inner = TxnRequest { success: vec![put(1)], failure: vec![put(100)], compare: vec![] };
         let nested = RequestOp { request: Some(Request::RequestTxn(inner)) };
         let outer =

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_encoded_as_by_etcd() {
+    fn a_revision_is_encoded_as_in_etcd() {
         let key = RecordKey { revision: Revision::new(0x0102, 3), tombstone: true };
         assert_eq!(key.encode().as_ref(), b"\0\0\0\0\0\0\x01\x02_\0\0\0\0\0\0\0\x03t");
     }
@@ -253,7 +253,7 @@ mod tests {
     const FORMAT: &str = include_str!("../../storage/FORMAT.md");
 
     #[test]
-    fn the_table_of_the_format_has_these_buckets_and_keys() {
+    fn the_table_in_the_format_page_lists_all_buckets_and_keys() {
         let rows = FORMAT.lines().skip_while(|line| *line != "| bucket | key | value |").skip(2);
         let rows = rows.take_while(|line| line.starts_with('|'));
         let rows: Vec<Vec<&str>> =
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_says_how_a_revision_is_stored() {
+    fn the_format_page_describes_the_encoding_of_a_revision() {
         let text = FORMAT.split_whitespace().collect::<Vec<_>>().join(" ");
         let revision = format!("`main i64 | _ | sub i64`, {} bytes;", Revision::ENCODED_LEN);
         assert!(text.contains(&revision), "{revision}");
@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn record_keys_keep_their_order(a: (u32, u32, bool), b: (u32, u32, bool)) {
+        fn encoded_record_keys_round_trip_and_sort_by_revision(a: (u32, u32, bool), b: (u32, u32, bool)) {
             let key = |(main, sub, tombstone): (u32, u32, bool)| RecordKey {
                 revision: Revision::new(main.into(), sub.into()),
                 tombstone,

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_stored_as_by_etcd() {
+    fn versions_are_stored_as_in_etcd() {
         let mut versions = Versions::default();
         let mut batch = Batch::new();
         let target = Downgrade { target_version: "3.6.0".into(), enabled: true };

@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_holds_added_keys_until_they_are_removed(
+        fn a_key_set_contains_added_keys_until_they_are_removed(
             steps in proptest::collection::vec((any::<bool>(), 0..8_usize, 0..8_usize), 0..12),
         ) {
             let (mut set, mut expected) = (KeyIntervals::default(), BTreeSet::new());
@@ -190,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn a_merged_set_holds_the_keys_of_both(
+        fn a_merged_set_contains_the_keys_of_both_sets(
             ranges in proptest::collection::vec((any::<bool>(), 0..8_usize, 0..8_usize), 0..12),
         ) {
             let mut sets = [KeyIntervals::default(), KeyIntervals::default()];

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn current_proposals_are_decoded() {
+    fn proposals_are_decoded_and_need_a_header_and_a_command() {
         let put = pb::PutRequest { key: b"k".as_slice().into(), ..pb::PutRequest::default() };
         let mut message = pb::InternalRaftRequest {
             header: Some(pb::RequestHeader { id: 7, username: "u".into(), auth_revision: 3 }),

@@ -97,7 +97,7 @@ fn revision_of(header: Option<&pb::ResponseHeader>) -> i64 {
 }
 
 #[test]
-fn puts_keep_value_or_lease_on_request() {
+fn a_put_keeps_the_value_or_the_lease_on_request() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 })).unwrap();
     let with_lease = pb::PutRequest { lease: 5, ..put("k", "v1") };
@@ -129,7 +129,7 @@ fn puts_keep_value_or_lease_on_request() {
 }
 
 #[test]
-fn deletes_return_keys_in_order_and_detach_them() {
+fn a_delete_returns_keys_in_order_and_detaches_them_from_leases() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 })).unwrap();
     for key in ["b", "a", "c"] {
@@ -173,7 +173,7 @@ fn revoking_a_lease_deletes_its_keys_in_one_revision() {
 }
 
 #[test]
-fn checkpoints_are_stored_from_cluster_version_3_6_on() {
+fn lease_checkpoints_are_stored_from_cluster_version_3_6_on() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 1, ttl: 600 })).unwrap();
     let checkpoint = || {
@@ -212,7 +212,7 @@ fn a_compaction_returns_a_notice() {
 }
 
 #[test]
-fn entries_in_the_file_are_not_applied_again() {
+fn entries_in_the_backend_file_are_not_applied_again() {
     let mut log = Log::new();
     log.put("a", "1");
     log.index = 0;
@@ -245,7 +245,7 @@ fn every_entry_advances_the_applied_index() {
 }
 
 #[test]
-fn cluster_facts_are_updated_and_noticed() {
+fn cluster_version_and_attributes_are_updated_and_notified() {
     let mut log = Log::new();
     let mut set = |command| log.applied(Command::Cluster(command)).notice;
     let version =

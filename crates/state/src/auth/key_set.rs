@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_range_of_itself_and_nothing_after_it() {
+    fn a_single_key_covers_only_itself() {
         let set = set(&[("a", "")]);
         assert!(set.covers(b"a", b""));
         assert!(set.covers(b"a", b"a\0"));

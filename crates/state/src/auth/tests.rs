@@ -40,7 +40,7 @@ fn stored(batch: &Batch) -> (tempfile::TempDir, Backend) {
 }
 
 #[test]
-fn rows_are_encoded_as_by_etcd() {
+fn user_and_role_rows_are_encoded_as_in_etcd() {
     let mut batch = Batch::new();
     busy(&mut batch);
     let (_folder, backend) = stored(&batch);
@@ -75,7 +75,7 @@ fn a_restart_recovers_users_and_roles() {
 }
 
 #[test]
-fn an_invalid_user_or_role_is_named() {
+fn the_error_for_an_invalid_auth_row_states_the_problem() {
     for (bucket, key, value, problem) in [
         (Bucket::AuthUsers, "ann", &b"\xff"[..], "not a user"),
         (Bucket::AuthUsers, "ann", b"\x0a\x03bob", "another name"),
@@ -92,7 +92,7 @@ fn an_invalid_user_or_role_is_named() {
 }
 
 #[test]
-fn a_change_is_visible_once_it_is_published() {
+fn an_auth_change_is_visible_only_after_publication() {
     let mut auth = busy(&mut Batch::new());
     let reader = auth.reader();
     let before = reader.stamp().unwrap();
@@ -112,7 +112,7 @@ fn a_change_is_visible_once_it_is_published() {
 }
 
 #[test]
-fn tokens_are_revoked_with_user_password_or_authentication() {
+fn tokens_are_revoked_when_the_user_password_or_authentication_changes() {
     let mut batch = Batch::new();
     let mut auth = busy(&mut batch);
     let tokens = auth.reader().tokens().clone();
@@ -171,7 +171,7 @@ fn a_snapshot_revokes_tokens_of_changed_users() {
 }
 
 #[test]
-fn a_plain_password_is_refused() {
+fn a_plain_text_password_is_refused() {
     let mut auth = busy(&mut Batch::new());
     let request = pb::AuthUserAddRequest {
         name: "old".into(),
@@ -182,7 +182,7 @@ fn a_plain_password_is_refused() {
 }
 
 #[test]
-fn password_hashes_are_decoded_as_by_go() {
+fn password_hashes_are_decoded_as_in_go() {
     let read = |hashed: &str| stored_password("", hashed).unwrap();
     assert_eq!(read("aGFz\r\naA=="), Ok(Bytes::from_static(b"hash")));
     assert_eq!(read("aGFzaB=="), Ok(Bytes::from_static(b"hash")));

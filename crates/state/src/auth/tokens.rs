@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_expires_after_its_last_use() {
+    fn a_token_expires_one_ttl_after_its_last_use() {
         let tokens = tokens();
         tokens.add("abc.7", "ann", Millis(100));
         assert_eq!(user_of(&tokens, "abc.7", 1099).as_deref(), Some("ann"));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_token_is_invalid_for_its_holder() {
+    fn a_revoked_token_is_invalid_for_streams_that_hold_it() {
         let tokens = tokens();
         tokens.add("a.1", "ann", Millis(0));
         tokens.add("b.2", "bob", Millis(0));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_tokens_are_dropped_when_others_are_added() {
+    fn expired_tokens_are_dropped_when_tokens_are_added() {
         let tokens = tokens();
         for index in 0..100 {
             tokens.add(&Tokens::text("old", index + 1), "ann", Millis(0));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_token_is_dropped_at_the_limit() {
+    fn the_token_with_the_earliest_expiry_is_dropped_at_the_limit() {
         let tokens = tokens();
         for index in 1..=3 {
             tokens.add(&Tokens::text("good", index), "ann", Millis(index));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tokens_text_contains_its_entry() {
+    fn the_text_of_a_token_ends_with_its_index_in_the_table() {
         assert_eq!(Tokens::text("AbC", 42), "AbC.41");
         assert_eq!(Tokens::index(&Tokens::text("AbC", 42)), Some(42));
         for bad in

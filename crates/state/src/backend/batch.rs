@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_full_by_changes_or_by_bytes() {
+    fn a_batch_is_full_by_the_count_or_the_bytes_of_its_changes() {
         let mut batch = Batch::new();
         for number in 0..30_u8 {
             assert_eq!(batch.fill(10), usize::from(number) / 10);

@@ -25,7 +25,7 @@ fn keys(lessor: &Lessor, id: i64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn grants_follow_the_rules() {
+fn lease_grants_check_the_id_and_limit_the_ttl() {
     let mut lessor = lessor(LessorOptions::default());
     let mut grant = |id, ttl_secs| lessor.grant(LeaseId(id), ttl_secs, Millis(0));
     assert_eq!(grant(0, 10), Err(LeaseRefusal::NotFound));
@@ -37,7 +37,7 @@ fn grants_follow_the_rules() {
 }
 
 #[test]
-fn a_lease_record_is_encoded_as_by_etcd() {
+fn a_lease_record_is_encoded_as_in_etcd() {
     let record = LeaseRecord { id: LeaseId(-2), ttl_secs: 300, remaining_secs: 0 };
     assert_eq!(&LeaseRecord::key(record.id)[..], b"\xff\xff\xff\xff\xff\xff\xff\xfe");
     let value = b"\x08\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\x10\xac\x02";
@@ -47,7 +47,7 @@ fn a_lease_record_is_encoded_as_by_etcd() {
 }
 
 #[test]
-fn a_key_is_attached_to_one_lease() {
+fn a_key_is_attached_to_at_most_one_lease() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 1, 10, 0);
     granted(&mut lessor, 2, 10, 0);
@@ -69,7 +69,7 @@ fn a_key_is_attached_to_one_lease() {
 }
 
 #[test]
-fn recovery_raises_short_lifetimes_and_stops_the_clocks() {
+fn recovery_raises_short_ttls_and_clears_deadlines() {
     let records = [
         LeaseRecord { id: LeaseId(1), ttl_secs: 1, remaining_secs: 0 },
         LeaseRecord { id: LeaseId(2), ttl_secs: 100, remaining_secs: 40 },
@@ -93,7 +93,7 @@ fn recovery_raises_short_lifetimes_and_stops_the_clocks() {
 }
 
 #[test]
-fn a_renewal_restarts_and_returns_the_granted_lifetime() {
+fn a_renewal_restarts_and_returns_the_granted_ttl() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -121,7 +121,7 @@ fn an_expired_lease_is_returned_again_until_revoked() {
 }
 
 #[test]
-fn waiting_ends_with_the_lease_or_the_leadership() {
+fn waiting_for_revocation_ends_with_the_lease_or_the_leadership() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -148,7 +148,7 @@ fn waiting_ends_with_the_lease_or_the_leadership() {
 }
 
 #[test]
-fn clocks_start_once_in_a_term() {
+fn lease_deadlines_are_set_once_per_term() {
     let mut lessor = lessor(LessorOptions::default());
     lessor.grant(LeaseId(1), 10, Millis(0)).unwrap();
     let leases = lessor.reader();
@@ -212,7 +212,7 @@ fn long_leases_are_checkpointed() {
 }
 
 #[test]
-fn a_checkpoint_taken_elsewhere_shortens_a_renewal() {
+fn a_checkpoint_of_another_leader_shortens_the_next_expiry() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -224,7 +224,7 @@ fn a_checkpoint_taken_elsewhere_shortens_a_renewal() {
 }
 
 #[test]
-fn renewing_and_revoking_leave_no_queue_entries() {
+fn renewing_and_revoking_do_not_accumulate_queue_entries() {
     let mut lessor = lessor(LessorOptions::default());
     let leases = lessor.reader();
     leases.promote(1, 0, Millis(0));
@@ -288,7 +288,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn expiry_agrees_with_a_scan_of_all_leases(steps in prop::collection::vec(step(), 1..120)) {
+    fn expired_leases_equal_a_scan_of_all_leases(steps in prop::collection::vec(step(), 1..120)) {
         let mut lessor = lessor(LessorOptions::default());
         let leases = lessor.reader();
         let mut model: BTreeMap<i64, ModelLease> = BTreeMap::new();
@@ -359,7 +359,7 @@ proptest! {
 }
 
 #[test]
-fn keys_are_checked_once_for_each_permitted_range() {
+fn keys_of_a_lease_are_checked_once_for_each_permitted_range() {
     let mut lessor = lessor(LessorOptions::default());
     granted(&mut lessor, 7, 60, 0);
     for key in ["a", "a1", "a2", "b", "c1", "c2"] {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn founders_are_those_of_etcd() {
+    fn founder_ids_and_entries_equal_those_of_etcd() {
         let founders = Founders::new(
             [("default", vec!["http://localhost:2380".to_owned()])],
             super::super::CLUSTER_TOKEN_DEFAULT,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_flags_does_not_matter() {
+    fn founders_do_not_depend_on_the_order_of_the_flags() {
         let url = |name: &str| vec![format!("http://{name}:2380")];
         let one = Founders::new([("a", url("a")), ("b", url("b")), ("c", url("c"))], "t");
         let other = Founders::new([("c", url("c")), ("a", url("a")), ("b", url("b"))], "t");

@@ -10,7 +10,7 @@ fn member(id: u64, url: &str, name: &str) -> Member {
 }
 
 #[test]
-fn ids_are_computed_as_by_etcd() {
+fn member_and_cluster_ids_do_not_depend_on_order() {
     // The golden data of 3.7.1: one founder at this URL with the default token.
     let urls = ["http://127.0.0.1:38855".to_owned()];
     let id = member_id(&urls, CLUSTER_TOKEN_DEFAULT, None);
@@ -25,7 +25,7 @@ fn ids_are_computed_as_by_etcd() {
 }
 
 #[test]
-fn rows_are_encoded_as_by_go() {
+fn member_rows_are_encoded_as_in_go() {
     let told = Member {
         client_urls: vec!["http://127.0.0.1:23701".to_owned()],
         ..member(4_627_081_221_937_520_288, "http://127.0.0.1:23801", "a")
@@ -50,7 +50,7 @@ fn rows_are_encoded_as_by_go() {
 }
 
 #[test]
-fn rows_are_decoded_as_leniently_as_by_go() {
+fn member_rows_are_decoded_as_leniently_as_in_go() {
     let json = br#"{"ID":5,"peerurls":["u"],"NAME":"n","clientURLs":null,"other":{"x":1}}"#;
     assert_eq!(Member::from_json(json), Ok(member(5, "u", "n")));
     for wrong in ["", "[]", r#"{"id":-1}"#, r#"{"id":1.5}"#, r#"{"name":1}"#, r#"{"peerURLs":[1]}"#]
@@ -60,7 +60,7 @@ fn rows_are_decoded_as_leniently_as_by_go() {
 }
 
 #[test]
-fn conf_states_are_encoded_as_by_go() {
+fn conf_states_are_encoded_as_in_go() {
     let state = ConfState {
         voters: vec![1, u64::MAX],
         learners: vec![7],
@@ -84,7 +84,7 @@ fn change(kind: ConfChangeType, id: u64, context: &str) -> ConfChange {
 }
 
 #[test]
-fn changes_are_validated_against_current_members() {
+fn membership_changes_are_validated_against_the_current_members() {
     use ConfChangeType::{
         ConfChangeAddLearnerNode as AddLearner, ConfChangeAddNode as Add,
         ConfChangeRemoveNode as Remove, ConfChangeUpdateNode as Update,
@@ -146,7 +146,7 @@ fn the_last_voter_is_not_removed() {
 }
 
 #[test]
-fn valid_changes_are_applied_and_stored() {
+fn valid_membership_changes_are_applied_and_stored() {
     let mut members = Members::new([member(1, "a", "m1")], []);
     let mut batch = Batch::new();
     let learner = Member { is_learner: true, ..member(2, "b", "") };
@@ -169,7 +169,7 @@ fn valid_changes_are_applied_and_stored() {
 }
 
 #[test]
-fn repairing_rewrites_only_what_differs() {
+fn repairing_members_rewrites_only_rows_that_differ() {
     let stored = Members::new([member(1, "a", "m1"), member(2, "b", ""), member(3, "c", "")], []);
     let truth = Members::new([member(1, "a", "m1"), member(2, "b", "m2")], [MemberId(3)]);
     let mut batch = Batch::new();
@@ -181,7 +181,7 @@ fn repairing_rewrites_only_what_differs() {
 }
 
 #[test]
-fn the_v2_tree_corrects_stale_rows() {
+fn the_v2_store_corrects_outdated_member_rows() {
     let learner = Member { is_learner: true, ..member(3, "c", "") };
     let stored = Members::new([member(1, "a", ""), member(2, "b", "m2"), learner], [MemberId(8)]);
     let mut v2 = Members::new([member(1, "a", "m1"), member(4, "d", "")], [MemberId(9)]);
@@ -200,7 +200,7 @@ fn the_v2_tree_corrects_stale_rows() {
 }
 
 #[test]
-fn the_v2_tree_is_readable_by_older_members() {
+fn the_v2_store_is_encoded_as_older_members_read_it() {
     let told = Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
     let membership = V2Membership {
         members: Members::new([told], [MemberId(0xcd)]),
@@ -239,7 +239,7 @@ fn the_v2_tree_is_readable_by_older_members() {
 }
 
 #[test]
-fn an_invalid_v2_tree_is_refused() {
+fn an_invalid_v2_store_is_refused() {
     for json in [
         "",
         "{}",

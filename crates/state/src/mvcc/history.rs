@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_at_compacted_records() {
+    fn a_key_history_ends_at_compacted_records() {
         let mut history = History::new();
         let mut link = 0;
         let count = 3 * SEGMENT_LEN.cast_signed() + 5;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_records_can_be_removed() {
+    fn a_history_accepts_records_after_all_were_removed() {
         let mut history = History::new();
         for n in 0..SEGMENT_LEN.cast_signed() {
             history.push(&record(n, 0));

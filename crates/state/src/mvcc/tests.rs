@@ -463,7 +463,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn behaves_as_the_model(
+    fn the_store_behaves_like_the_model(
         steps in proptest::collection::vec(step(), 1..90),
         queries in proptest::collection::vec(query(), 60),
     ) {

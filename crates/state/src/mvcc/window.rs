@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_shows_nothing_that_was_written_after_it() {
+    fn a_view_contains_no_later_record() {
         let mut window = window_of([(2, 1), (3, 1)], usize::MAX);
         let held = window.view().clone();
         for main in 4..4000 {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn records_not_in_the_file_stay_in_memory() {
+    fn records_not_yet_in_the_backend_file_stay_in_memory() {
         let mut window = window_of((2..5000).map(|main| (main, 1)), 1);
         window.trim(1);
         assert_eq!(window.view().first_main(), Some(2));

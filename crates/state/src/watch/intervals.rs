@@ -218,7 +218,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn stabbing_agrees_with_a_scan_of_all_ranges(
+        fn interval_lookup_equals_a_scan_of_all_ranges(
             steps in prop::collection::vec((any::<bool>(), range()), 1..80),
             keys in prop::collection::vec(prop::collection::vec(0..6u8, 0..4), 1..20),
         ) {

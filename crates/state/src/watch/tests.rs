@@ -217,7 +217,7 @@ fn shown(stream: &mut WatchStream) -> Vec<String> {
 }
 
 #[test]
-fn create_replies_follow_the_order_of_checks() {
+fn watch_creation_errors_follow_the_order_of_checks() {
     let (_, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     let denied = |_: &[u8], _: &[u8]| Err("etcdserver: permission denied".to_owned());
@@ -248,7 +248,7 @@ fn create_replies_follow_the_order_of_checks() {
 }
 
 #[test]
-fn events_reach_the_watchers_of_their_keys() {
+fn events_are_sent_to_the_watchers_of_their_keys() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));
@@ -275,7 +275,7 @@ fn events_reach_the_watchers_of_their_keys() {
 }
 
 #[test]
-fn filters_and_previous_records() {
+fn watchers_receive_filtered_events_with_uncompacted_previous_values() {
     let (keyspace, hub) = setup(QueueLimits::default());
     keyspace.put(&hub, b"a", b"0");
     let mut stream = hub.open_stream(1 << 20);
@@ -324,7 +324,7 @@ fn filters_and_previous_records() {
 }
 
 #[test]
-fn past_and_future_starts() {
+fn watchers_start_at_past_and_future_revisions() {
     let (keyspace, hub) = setup(QueueLimits::default());
     for value in [b"2", b"3", b"4"] {
         keyspace.put(&hub, b"a", value);
@@ -357,7 +357,7 @@ fn past_and_future_starts() {
 }
 
 #[test]
-fn a_compacted_watcher_is_cancelled_and_keeps_its_id() {
+fn a_watcher_of_compacted_history_is_cancelled_and_keeps_its_id() {
     let (keyspace, hub) = setup(QueueLimits::default());
     for _ in 0..5 {
         keyspace.put(&hub, b"a", b"v");
@@ -380,7 +380,7 @@ fn a_compacted_watcher_is_cancelled_and_keeps_its_id() {
 }
 
 #[test]
-fn nothing_follows_a_cancel() {
+fn no_event_follows_a_watch_cancellation() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));
@@ -440,7 +440,7 @@ fn large_responses_are_fragmented_on_request() {
 }
 
 #[test]
-fn progress_is_sent_to_synced_watchers_without_events() {
+fn progress_is_sent_only_to_synced_watchers_without_events() {
     let (keyspace, hub) = setup(QueueLimits::default());
     keyspace.put(&hub, b"a", b"1");
     let mut stream = hub.open_stream(1 << 20);
@@ -475,7 +475,7 @@ fn progress_is_sent_to_synced_watchers_without_events() {
 }
 
 #[test]
-fn a_stream_that_does_not_read_is_bounded_and_loses_nothing() {
+fn a_slow_stream_has_a_bounded_queue_and_loses_no_event() {
     let limits = QueueLimits { bytes_max: 10_000, count_max: 16 };
     let (keyspace, hub) = setup(limits);
     let mut stream = hub.open_stream(1 << 20);
@@ -509,7 +509,7 @@ fn a_stream_that_does_not_read_is_bounded_and_loses_nothing() {
 }
 
 #[test]
-fn wakers_are_woken_once_per_wait() {
+fn watch_wakers_are_woken_once_per_wait() {
     struct Count(AtomicUsize);
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -537,7 +537,7 @@ fn wakers_are_woken_once_per_wait() {
 }
 
 #[test]
-fn watchers_survive_an_installed_store() {
+fn watchers_continue_after_a_snapshot_is_installed() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));

@@ -53,7 +53,7 @@ fn commands() -> Vec<(&'static str, Command, bool, bool)> {
 }
 
 #[test]
-fn each_alarm_refuses_its_commands() {
+fn an_active_alarm_refuses_the_commands_it_forbids() {
     let raise = |kind| alarm(AlarmAction::Activate, 3, kind);
     for (name, command, when_full, when_corrupt) in commands() {
         for (kinds, allowed, refusal) in [
@@ -101,7 +101,7 @@ fn alarms_are_listed_and_deactivated_one_by_one() {
 }
 
 #[test]
-fn an_entry_above_the_quota_is_applied_and_reported() {
+fn an_entry_above_the_quota_is_applied_but_answered_with_no_space() {
     let mut log = Log::with(StateOptions { quota_bytes: 1000, ..StateOptions::default() });
     log.file_bytes = 1000 - 258;
     let applied = log.applied(Command::Put(put("a", "")));

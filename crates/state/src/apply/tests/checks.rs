@@ -31,7 +31,7 @@ fn check_ops(operations: Vec<Op>) -> Result<(), RequestRefusal> {
 }
 
 #[test]
-fn single_requests() {
+fn invalid_single_requests_are_refused() {
     assert_eq!(check_range(&range("", "x")), Err(EmptyKey));
     assert_eq!(check_range(&range("a", "")), Ok(()));
     let odd = pb::RangeRequest { sort_order: 3, ..range("a", "") };
@@ -47,7 +47,7 @@ fn single_requests() {
 }
 
 #[test]
-fn structure() {
+fn invalid_transaction_structures_are_refused() {
     let many = |count| ops(puts(&vec!["k"; count]));
     let txn_of = |compare_count, success, failure| pb::TxnRequest {
         compare: vec![pb::Compare { key: text("c"), ..pb::Compare::default() }; compare_count],
@@ -80,7 +80,7 @@ fn structure() {
 }
 
 #[test]
-fn the_operations_of_a_transaction_are_bounded() {
+fn the_operations_of_nested_transactions_are_bounded() {
     let lists = |count: usize, length: usize| -> Vec<Op> {
         (0..count)
             .map(|list| {
@@ -107,7 +107,7 @@ fn the_operations_of_a_transaction_are_bounded() {
 }
 
 #[test]
-fn a_key_is_written_once() {
+fn a_transaction_may_write_a_key_only_once() {
     let range_op = || Op::RequestRange(range("a", "\0"));
     let cases: Vec<(&str, Vec<Op>, bool)> = vec![
         ("two keys", puts(&["a", "b"]), true),
@@ -162,7 +162,7 @@ fn a_key_is_written_once() {
 }
 
 #[test]
-fn branches_are_independent() {
+fn both_branches_of_a_transaction_may_write_the_same_key() {
     let request = pb::TxnRequest {
         success: ops(puts(&["a"])),
         failure: ops([del("a", ""), del("b", "")]),
@@ -172,7 +172,7 @@ fn branches_are_independent() {
 }
 
 #[test]
-fn read_only_transactions_are_recognised() {
+fn read_only_and_serializable_transactions_are_recognised() {
     let serializable =
         |serializable| Op::RequestRange(pb::RangeRequest { serializable, ..range("a", "") });
     for (operations, read_only, local) in [

@@ -46,7 +46,7 @@ fn key_of(prefix: char, number: usize) -> String {
 }
 
 #[test]
-fn overlaps_of_puts_and_deletions() {
+fn checking_puts_and_deletions_for_overlap_takes_near_linear_steps() {
     is_near_linear(400, |size| {
         let deletes = (0..size)
             .map(|at| Op::RequestDeleteRange(delete(&key_of('d', at), &key_of('d', at + 1))));
@@ -57,7 +57,7 @@ fn overlaps_of_puts_and_deletions() {
 }
 
 #[test]
-fn overlaps_of_nested_transactions() {
+fn checking_nested_transactions_for_overlap_takes_near_linear_steps() {
     is_near_linear(200, |size| {
         let mut inner = ops((0..8 * size).map(|at| Op::RequestPut(put(&key_of('p', at), ""))));
         for at in 0..size {
@@ -70,7 +70,7 @@ fn overlaps_of_nested_transactions() {
 }
 
 #[test]
-fn puts_that_keep_values_beside_deletions() {
+fn puts_that_keep_values_beside_deletions_take_near_linear_steps() {
     is_near_linear(400, |size| {
         let mut log = Log::new();
         for at in 0..size {
@@ -112,7 +112,7 @@ fn leased_keys(size: usize) -> Log {
 }
 
 #[test]
-fn puts_with_a_lease_of_many_keys() {
+fn permission_checks_for_a_lease_of_many_keys_take_near_linear_steps() {
     is_near_linear(200, |size| {
         let log = leased_keys(size);
         let puts = (0..size)

@@ -156,7 +156,7 @@ fn members_and_ids_match_etcds_report() {
 }
 
 #[test]
-fn rows_and_v2_trees_are_encoded_as_by_etcd() {
+fn member_and_lease_rows_are_encoded_as_in_etcd() {
     for golden in goldens() {
         drop(snapshot(&golden));
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

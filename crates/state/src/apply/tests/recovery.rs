@@ -105,7 +105,7 @@ fn a_restart_recovers_applied_entries() {
 }
 
 #[test]
-fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
+fn the_cause_of_an_alarm_survives_a_restart_a_replay_and_a_snapshot() {
     let own = MemberId(7);
     let alarm = |action: AlarmAction, cause| {
         let (action, alarm) = (action as i32, AlarmType::Nospace as i32);
@@ -154,7 +154,7 @@ fn the_cause_of_an_alarm_survives_restarts_replays_and_snapshots() {
 }
 
 #[test]
-fn a_restart_loses_uncommitted_changes() {
+fn a_restart_loses_changes_not_yet_in_the_backend_file() {
     let folder = tempfile::tempdir().unwrap();
     let backend = open(folder.path());
     let mut log = Log::new();
@@ -168,7 +168,7 @@ fn a_restart_loses_uncommitted_changes() {
 }
 
 #[test]
-fn a_file_from_the_leader_replaces_the_state() {
+fn a_backend_file_from_the_leader_replaces_the_state() {
     let [ours, theirs] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let backend = open(ours.path());
     let mut log = Log::new();
@@ -213,7 +213,7 @@ fn a_file_from_the_leader_replaces_the_state() {
 }
 
 #[test]
-fn invalid_files_are_refused() {
+fn invalid_backend_rows_are_refused() {
     let version = crate::schema::meta::STORAGE_VERSION;
     let cases: [(Bucket, &'static [u8], &'static [u8], &str); 8] = [
         (Bucket::AuthUsers, b"u", b"\xff", "not a user"),

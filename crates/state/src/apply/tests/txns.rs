@@ -41,7 +41,7 @@ fn compare(
 }
 
 #[test]
-fn conditions() {
+fn transaction_conditions_compare_as_in_etcd() {
     use CompareResult::{Equal, Greater, Less, NotEqual};
     use CompareTarget::{Create, Lease, Mod, Value, Version};
     use TargetUnion as Is;
@@ -111,7 +111,7 @@ fn nested_conditions_are_evaluated_before_any_write() {
 }
 
 #[test]
-fn operations_see_earlier_writes() {
+fn operations_see_earlier_writes_of_the_same_transaction() {
     let mut log = Log::new();
     log.put("a", "1");
     let at = |revision| Op::RequestRange(pb::RangeRequest { revision, ..range("a", "\0") });
@@ -160,7 +160,7 @@ fn operations_see_earlier_writes() {
 }
 
 #[test]
-fn a_refused_operation_changes_nothing() {
+fn a_transaction_with_a_refused_operation_changes_nothing() {
     let mut log = Log::new();
     log.put("a", "1");
     log.put("a", "2");
@@ -201,7 +201,7 @@ fn a_refused_operation_changes_nothing() {
 }
 
 #[test]
-fn the_state_does_not_depend_on_waiting_clients() {
+fn the_state_does_not_depend_on_whether_a_reply_is_wanted() {
     let mut logs = [Log::new(), Log::new()];
     let prev = pb::PutRequest { prev_kv: true, ..put("a", "2") };
     let request = pb::TxnRequest {

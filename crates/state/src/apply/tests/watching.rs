@@ -87,7 +87,7 @@ const HISTORY: [&str; 7] = [
 ];
 
 #[test]
-fn history_and_live_events_join_without_a_gap() {
+fn a_watcher_receives_history_and_live_events_without_a_gap() {
     let mut log = written();
     let mut stream = watch(&log, [create("\0", "\0", 1)]);
     assert_eq!(events(&log, &mut stream), HISTORY);
@@ -119,7 +119,7 @@ fn live_and_late_watchers_receive_the_same_events() {
 }
 
 #[test]
-fn compacted_history_is_not_sent() {
+fn a_watch_of_compacted_history_is_cancelled() {
     let mut log = written();
     let compaction = pb::CompactionRequest { revision: 4, physical: false };
     log.outcome(Command::Compaction(compaction)).unwrap();
@@ -134,7 +134,7 @@ fn compacted_history_is_not_sent() {
 }
 
 #[test]
-fn a_revoked_lease_looks_like_a_deletion() {
+fn revoking_a_lease_sends_delete_events() {
     let mut log = Log::new();
     log.outcome(Command::LeaseGrant(pb::LeaseGrantRequest { id: 5, ttl: 60 })).unwrap();
     for key in ["b", "a"] {

@@ -37,7 +37,7 @@ fn an_entry_without_effect_uses_no_revision() {
 }
 
 #[test]
-fn a_future_revision_is_refused_before_a_compacted_one() {
+fn future_and_compacted_revisions_are_refused() {
     let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
     assert_eq!(store.schedule_compaction(-1, &mut batch), Err(MvccRefusal::Compacted));
     assert_eq!(store.schedule_compaction(2, &mut batch), Err(MvccRefusal::FutureRevision));
@@ -56,7 +56,7 @@ fn a_future_revision_is_refused_before_a_compacted_one() {
 }
 
 #[test]
-fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
+fn a_key_deleted_and_put_by_one_entry_survives_its_compaction() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"old");
     let mut txn = bed.store.write(&mut bed.batch);
@@ -82,7 +82,7 @@ fn a_key_deleted_and_written_by_one_entry_outlives_its_compaction() {
 }
 
 #[test]
-fn a_key_deleted_and_written_by_one_entry_is_hashed_as_by_etcd() {
+fn a_key_deleted_and_put_by_one_entry_is_hashed_as_in_etcd() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"a", b"before");
     let mut txn = bed.store.write(&mut bed.batch);
@@ -113,7 +113,7 @@ fn a_key_deleted_and_written_by_one_entry_is_hashed_as_by_etcd() {
 }
 
 #[test]
-fn the_newest_hash_is_not_that_of_a_compaction_at_zero() {
+fn the_current_hash_differs_from_the_hash_of_a_compaction_at_zero() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v");
     let compaction = bed.store.schedule_compaction(0, &mut bed.batch).unwrap();
@@ -127,7 +127,7 @@ fn the_newest_hash_is_not_that_of_a_compaction_at_zero() {
 }
 
 #[test]
-fn a_hash_to_compare_takes_the_compaction_of_the_other_member_into_account() {
+fn a_comparison_hash_uses_the_compaction_of_the_other_member() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"v1");
     put(&mut bed.store, &mut bed.batch, b"k", b"v2");
@@ -148,7 +148,7 @@ fn a_hash_to_compare_takes_the_compaction_of_the_other_member_into_account() {
 }
 
 #[test]
-fn a_key_written_twice_has_the_previous_value_before_the_entry() {
+fn both_events_of_a_key_written_twice_have_the_value_before_the_entry() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"before");
     let mut txn = bed.store.write(&mut bed.batch);
@@ -169,7 +169,7 @@ fn a_key_written_twice_has_the_previous_value_before_the_entry() {
 }
 
 #[test]
-fn the_mark_of_a_restore_compacts_everything_and_is_not_a_change() {
+fn the_mark_of_a_restore_compacts_all_revisions_and_is_no_event() {
     let bed = Bed::new();
     let mut batch = Batch::new();
     let record = |key: &[u8], main| {
@@ -205,7 +205,7 @@ fn the_mark_of_a_restore_compacts_everything_and_is_not_a_change() {
 }
 
 #[test]
-fn an_invalid_record_is_a_fault_that_names_it() {
+fn the_fault_for_an_invalid_record_names_file_and_entry() {
     let bed = Bed::new();
     let good = RecordKey { revision: Revision::new(2, 0), tombstone: false };
     let db = bed.backend.db();
@@ -222,7 +222,7 @@ fn an_invalid_record_is_a_fault_that_names_it() {
 }
 
 #[test]
-fn a_missing_record_is_a_fault_that_names_it() {
+fn the_fault_for_a_missing_record_contains_its_revision() {
     let mut bed = Bed::new();
     put(&mut bed.store, &mut bed.batch, b"k", b"");
     for _ in 0..2000 {
@@ -261,7 +261,7 @@ fn later_pages_of_a_list_use_the_pinned_index() {
 }
 
 #[test]
-fn readers_follow_when_a_store_is_replaced() {
+fn existing_readers_read_from_a_replaced_store() {
     let (mut old, mut new) =
         (Store::new(StoreOptions::default()), Store::new(StoreOptions::default()));
     let reader = old.reader();
@@ -278,7 +278,7 @@ fn readers_follow_when_a_store_is_replaced() {
 }
 
 #[test]
-fn the_hash_of_the_file_leaves_out_member_specific_rows() {
+fn the_backend_hash_excludes_member_specific_rows() {
     let bed = Bed::new();
     let before = bed.backend.read().hash().unwrap();
     let mut batch = Batch::new();
@@ -305,7 +305,7 @@ fn the_hash_of_the_file_leaves_out_member_specific_rows() {
 }
 
 #[test]
-fn an_unknown_sort_is_refused() {
+fn an_unknown_sort_order_or_target_is_refused() {
     use quorate_api::etcdserverpb::RangeRequest;
 
     let request = |sort_order, sort_target| RangeRequest {

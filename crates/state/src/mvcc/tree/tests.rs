@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
     #[test]
-    fn behaves_as_a_sorted_map(
+    fn the_tree_behaves_like_a_sorted_map(
         changes in proptest::collection::vec((key_strategy(), 0..10_u8), 1..3000),
         ends in proptest::collection::vec(key_strategy(), 6),
     ) {
@@ -150,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn keys_in_order_fill_their_leaves() {
+fn keys_inserted_in_order_fill_the_leaves() {
     let (mut tree, mut model) = (Tree::new(), Model::new());
     for n in 0..20_000_u32 {
         put(&mut tree, &mut model, &n.to_be_bytes(), entry(n.into(), false));
@@ -166,7 +166,7 @@ fn keys_in_order_fill_their_leaves() {
 }
 
 #[test]
-fn trees_of_every_size_are_built_balanced() {
+fn a_tree_built_from_any_number_of_keys_is_balanced() {
     for count in (0..300).chain([1000, 10_000, 33_333]) {
         let keys: Vec<_> = (0..count).map(|n: u32| n.to_be_bytes()).collect();
         let model: Model = keys.iter().map(|key| (key.to_vec(), entry(1, false))).collect();

@@ -4,7 +4,7 @@ use super::*;
 use crate::watch::queue::CONTROL_BACKLOG_MAX;
 
 #[test]
-fn watchers_are_refused_once_their_memory_is_used_up() {
+fn watchers_are_refused_at_the_limit_of_their_memory() {
     let (_, hub) = setup_with(WatchLimits { watcher_bytes_max: 2000, ..WatchLimits::default() });
     let mut first = hub.open_stream(1 << 20);
     let mut second = hub.open_stream(1 << 20);
@@ -34,7 +34,7 @@ fn idle_streams(hub: &Hub, count: usize, start_revision: i64) -> Vec<WatchStream
 }
 
 #[test]
-fn events_for_many_streams_are_held_once() {
+fn an_event_for_many_streams_is_held_in_memory_once() {
     let (keyspace, hub) = setup(QueueLimits::default());
     let streams = idle_streams(&hub, 100, 0);
     keyspace.put(&hub, b"k", &[b'x'; 1000]);
@@ -60,7 +60,7 @@ fn pending_events_are_counted_for_each_watcher() {
 }
 
 #[test]
-fn at_the_bound_a_stream_queues_one_response_and_misses_nothing() {
+fn at_the_memory_limit_a_stream_queues_one_response_and_loses_no_event() {
     let (keyspace, hub) =
         setup_with(WatchLimits { held_bytes_max: 3000, ..WatchLimits::default() });
     let mut streams = idle_streams(&hub, 2, 0);
@@ -97,7 +97,7 @@ fn full_hub() -> (Keyspace, Hub, Vec<WatchStream>) {
 }
 
 #[test]
-fn at_the_bound_reading_streams_are_served_from_history() {
+fn at_the_memory_limit_reading_streams_are_served_from_history() {
     let (keyspace, hub, idle) = full_hub();
     for value in [b"4", b"5", b"6"] {
         keyspace.put(&hub, b"a", value);
@@ -118,7 +118,7 @@ fn at_the_bound_reading_streams_are_served_from_history() {
 }
 
 #[test]
-fn at_the_bound_reading_streams_stay_live() {
+fn at_the_memory_limit_reading_streams_receive_live_events() {
     let (keyspace, hub, idle) = full_hub();
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));
@@ -140,7 +140,7 @@ fn at_the_bound_reading_streams_stay_live() {
 }
 
 #[test]
-fn at_the_bound_only_empty_queues_receive_events() {
+fn at_the_memory_limit_only_empty_queues_receive_events() {
     let (keyspace, hub, idle) = full_hub();
     let mut streams = idle_streams(&hub, 100, 3);
     catch_up(&hub);
@@ -160,7 +160,7 @@ fn at_the_bound_only_empty_queues_receive_events() {
 }
 
 #[test]
-fn at_the_bound_history_is_sent_in_small_responses() {
+fn at_the_memory_limit_history_is_sent_in_small_responses() {
     let (keyspace, hub) = setup_with(WatchLimits { held_bytes_max: 1, ..WatchLimits::default() });
     for _ in 0..1000 {
         keyspace.put(&hub, b"k", &[b'x'; 1000]);
@@ -180,7 +180,7 @@ fn at_the_bound_history_is_sent_in_small_responses() {
 }
 
 #[test]
-fn requests_are_not_accepted_while_many_replies_wait() {
+fn a_watch_stream_accepts_no_requests_while_many_replies_wait() {
     let (_, hub) = setup(QueueLimits::default());
     let mut stream = hub.open_stream(1 << 20);
     for _ in 0..CONTROL_BACKLOG_MAX {

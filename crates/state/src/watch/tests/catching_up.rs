@@ -73,7 +73,7 @@ fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn large_history_is_sent_once_and_in_order() {
+fn a_large_history_is_sent_exactly_once_in_order() {
     for (count, size) in [(3, 600_000), (5, 600_000), (40, 300_000), (4, 1_500_000), (200, 20_000)]
     {
         for slow in [false, true] {
@@ -99,7 +99,7 @@ fn large_history_is_sent_once_and_in_order() {
 }
 
 #[test]
-fn reads_under_the_lock_are_bounded_for_large_revisions() {
+fn catch_up_reads_bounded_bytes_under_the_lock() {
     let limits = WatchLimits {
         catch_up: CatchUpLimits {
             response_bytes: 1,
@@ -135,7 +135,7 @@ fn reads_under_the_lock_are_bounded_for_large_revisions() {
 }
 
 #[test]
-fn previous_values_count_for_the_size_of_a_response() {
+fn previous_values_count_towards_the_size_of_a_response() {
     let catch_up = CatchUpLimits { response_bytes: 1000, ..CatchUpLimits::default() };
     let (keyspace, hub) = setup_with(WatchLimits { catch_up, ..WatchLimits::default() });
     for _ in 0..10 {
