@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_answers() {
+    fn checksums_match_known_values() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c_extend(crc32c(b"1234"), b"56789"), 0xe306_9283);
         assert_eq!(crc32c(b""), 0);

@@ -202,7 +202,7 @@ mod tests {
     use crate::disk::{Fault, FaultyDisk, Operation, RealDisk};
 
     #[test]
-    fn a_missing_directory_is_made_and_survives() {
+    fn a_missing_data_directory_is_created_durably() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let place = DataDir::new(&root.path().join("a/default.etcd"), None);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_log_makes_a_directory_initialised() {
+    fn a_data_directory_is_initialised_only_if_it_has_a_log() {
         let root = tempfile::tempdir().unwrap();
         let elsewhere = root.path().join("log");
         let place = DataDir::new(&root.path().join("data"), Some(&elsewhere));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn oddities_are_returned_and_conflicts_refused() {
+    fn unexpected_files_are_reported_and_proxy_directories_are_refused() {
         let root = tempfile::tempdir().unwrap();
         let place = DataDir::new(root.path(), None);
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_named() {
+    fn the_error_for_an_unwritable_directory_states_its_purpose() {
         for (text, expected) in [
             ("data/.touch", "cannot access data directory: "),
             ("member/.touch", "cannot access member directory: "),

@@ -44,7 +44,7 @@ mod tests {
     use crate::disk::{FaultyDisk, RealDisk};
 
     #[test]
-    fn the_mark_survives_a_power_cut_and_keeps_its_reason() {
+    fn the_lost_log_mark_survives_a_power_cut_and_keeps_its_first_reason() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let dirs = DataDir::new(&root.path().join("data"), None);

@@ -85,7 +85,7 @@ mod tests {
     use crate::disk::RealDisk;
 
     #[test]
-    fn the_newest_files_stay_and_a_lock_ends_the_purge() {
+    fn purge_keeps_the_newest_files_and_stops_at_a_locked_file() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["1.wal", "2.wal", "3.wal", "4.wal", "0.tmp", "1.snap", "1.snap.db"] {
             fs::write(dir.path().join(name), b"").unwrap();

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_neighbours_are_merged() {
+    fn adjacent_freed_pages_are_merged() {
         let mut free = FreePages::all_free(PageId(200));
         assert_eq!(free.allocate(198), PageId(2));
         free.release(run(64, 2));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_dropped_up_to_the_last_used_page() {
+    fn the_free_tail_is_dropped_up_to_the_last_used_page() {
         let mut free = FreePages::all_free(PageId(500));
         assert!(free.take(run(130, 2)));
         assert!(!free.take(run(131, 2)));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_wait_only_for_snapshots_that_reach_them() {
+    fn replaced_pages_are_freed_when_no_snapshot_can_read_them() {
         let mut free = FreePages::all_free(PageId(50));
         assert_eq!(free.allocate(48), PageId(2));
         let mut pending = PendingPages::default();

@@ -120,7 +120,7 @@ mod tests {
     use crate::disk::{Disk, RealDisk};
 
     #[test]
-    fn every_page_up_to_the_last_has_a_use() {
+    fn every_page_of_a_file_is_listed_with_its_use() {
         let dir = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let db = Db::open(&disk, &dir.path().join("db"), Options::default()).unwrap();

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_in_the_middle_are_spread() {
+    fn entries_inserted_in_the_middle_are_split_evenly() {
         assert_eq!(leaf(&[333; 30], false), [10, 20, 30]);
         assert_eq!(leaf(&[333; 12], false), [12]);
     }
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_fits_and_takes_all_entries() {
+    fn every_split_covers_all_entries_and_leaves_no_single_child() {
         for seed in 0..300_u64 {
             let mut random = SplitMix64::new(seed);
             let mut draw = |below: usize| random.position(below);

@@ -74,7 +74,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn reservations_leave_room_for_others() {
+    fn reservations_leave_disk_space_for_other_files() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use super::*;
 
 #[test]
-fn real_files_read_back_what_was_written() {
+fn real_files_return_the_written_bytes_and_metadata() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b/file");
     RealDisk.create_dir_all(&dir.path().join("a/b"), 0o700).unwrap();
@@ -29,7 +29,7 @@ fn real_files_read_back_what_was_written() {
 }
 
 #[test]
-fn locks_exclude_another_open_of_the_file() {
+fn an_exclusive_file_lock_excludes_other_opens_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     for (first, second, granted) in [
@@ -47,7 +47,7 @@ fn locks_exclude_another_open_of_the_file() {
 }
 
 #[test]
-fn a_mapping_shows_writes_and_only_the_file() {
+fn a_mapping_shows_later_writes_and_ends_at_the_file_end() {
     let dir = tempfile::tempdir().unwrap();
     let file = RealDisk.open(&dir.path().join("file"), OpenMode::Create(0o600)).unwrap();
     let empty = file.map(0).unwrap();

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_file_is_read_or_refused() {
+    fn any_snapshot_file_is_read_or_refused_without_panic() {
         let folder = tempfile::tempdir().unwrap();
         let snapshot = Snapshot {
             index: 300,

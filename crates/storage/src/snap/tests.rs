@@ -23,7 +23,7 @@ fn mark(term: u64, index: u64) -> SnapshotMark {
 
 #[expect(clippy::disallowed_methods, reason = "outside material is named by the environment")]
 #[test]
-fn files_of_real_members_are_re_encoded_byte_for_byte() {
+fn snapshot_files_of_etcd_are_re_encoded_byte_for_byte() {
     let Some(folder) = std::env::var_os("QUORATE_GOLDEN").map(PathBuf::from) else {
         let required = std::env::var("QUORATE_REQUIRE").unwrap_or_default();
         assert!(!required.contains("golden"), "QUORATE_GOLDEN is required and not set");
@@ -100,7 +100,7 @@ fn damage_at_every_byte_is_detected() {
 }
 
 #[test]
-fn a_saved_snapshot_survives_and_a_failed_one_is_removed() {
+fn a_saved_snapshot_survives_a_power_cut_and_a_failed_save_is_removed() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     save(&disk, root.path(), &sample(1, 1)).unwrap();
@@ -151,7 +151,7 @@ fn a_received_backend_is_installed_whole_or_not_at_all() {
 }
 
 #[test]
-fn received_backends_are_kept_released_and_reported_missing() {
+fn received_backends_are_kept_until_released_and_missing_files_are_errors() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let missing = install_database(&RealDisk, dir, 5).unwrap_err().to_string();

@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused() {
+    fn any_log_bytes_are_read_or_refused_without_panic() {
         let folder = tempfile::tempdir().unwrap();
         let samples = [("log", sample()), ("cut", sample()[..1000].to_vec())];
         bounded("wal_bytes", &samples, 1000, |data| bytes(folder.path(), data));
     }
 
     #[test]
-    fn well_formed_records_may_have_any_content() {
+    fn well_formed_records_with_any_content_are_read_or_refused() {
         let folder = tempfile::tempdir().unwrap();
         let records = [
             &b"\x01\x04\x08\x2a\x10\x2b\x05\x04\x08\x00\x10\x00"[..],

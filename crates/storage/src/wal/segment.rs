@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip_and_others_are_refused() {
+    fn segment_names_round_trip_and_other_names_are_refused() {
         let name = SegmentName { sequence: 0x1f, index: u64::MAX };
         assert_eq!(name.file_name(), "000000000000001f-ffffffffffffffff.wal");
         assert_eq!(SegmentName::parse(&name.file_name()), Some(name));

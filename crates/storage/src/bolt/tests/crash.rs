@@ -109,7 +109,7 @@ fn content(db: &Db) -> Model {
 }
 
 #[test]
-fn a_power_cut_at_any_operation_loses_nothing_committed() {
+fn a_power_cut_at_any_operation_loses_no_committed_transaction() {
     let place = TestDir::new();
     let root = |name: String| {
         let root = place.directory.path().join(name);
@@ -237,7 +237,7 @@ fn writes_at_open(disk: &FaultyDisk, path: &Path, skip: u64) -> bool {
 }
 
 #[test]
-fn opening_overwrites_one_meta_page_and_only_after_its_sync_has_failed() {
+fn opening_rewrites_a_meta_page_only_if_its_sync_has_failed() {
     const EIO: i32 = 5;
     // The syncs of a commit: of the grown file, of its pages, of the meta page.
     for (failed, is_of_meta) in [(0, false), (1, false), (2, true)] {
@@ -252,7 +252,7 @@ fn opening_overwrites_one_meta_page_and_only_after_its_sync_has_failed() {
 }
 
 #[test]
-fn a_full_disk_fails_the_commit_and_nothing_else() {
+fn a_full_disk_fails_only_the_commit_that_needs_space() {
     let (_place, disk, db, state, error) = fail_third(|disk| disk.limit_growth(Some(4096)));
     assert!(matches!(error, BoltError::NoRoom { .. }), "{error}");
     assert_eq!(content(&db), state);

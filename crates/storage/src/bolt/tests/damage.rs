@@ -125,7 +125,7 @@ fn try_damaged(bytes: &[u8]) -> Option<BoltError> {
 }
 
 #[test]
-fn a_sound_file_is_read_without_fault() {
+fn an_undamaged_file_is_read_without_error() {
     let place = TestDir::new();
     std::fs::write(place.path(), sound_file()).unwrap();
     exercise(&place, false).unwrap();
@@ -170,7 +170,7 @@ fn zeroed_and_swapped_pages_never_panic() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_refused() {
+fn a_truncated_backend_file_is_refused() {
     let sound = sound_file();
     for len in [1, 16, 79, 80, 1023, 1024, 1100, 2047, 2048, 5000, sound.len() - 1] {
         let error = try_damaged(&sound[..len]).expect("a cut is noticed");
@@ -192,7 +192,7 @@ fn files_of_other_programs_are_refused() {
 }
 
 #[test]
-fn one_damaged_meta_page_is_survived_at_every_page_size() {
+fn a_file_with_one_damaged_meta_page_opens_at_every_page_size() {
     for page_bytes in [1 << 10, 1 << 12, 1 << 14, 1 << 16] {
         let place = TestDir::new();
         let options = || Options { page_bytes_new: page_bytes, ..small() };
@@ -229,7 +229,7 @@ fn one_damaged_meta_page_is_survived_at_every_page_size() {
 }
 
 #[test]
-fn a_page_with_an_inflated_overflow_is_not_freed() {
+fn a_page_whose_overflow_is_too_large_is_reported_before_it_is_freed() {
     let sound = sound_file();
     let place = TestDir::new();
     let damaged = |page: usize| {

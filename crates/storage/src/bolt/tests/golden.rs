@@ -63,7 +63,7 @@ fn real(path: &Path, read_only: bool) -> Db {
 }
 
 #[test]
-fn files_of_etcd_read_and_check_clean() {
+fn etcd_files_can_be_read_and_pass_the_check() {
     for_each_golden(|directory, name| {
         for file in ["data/member/snap/db", "snapshot.db"] {
             let db = real(&directory.join(file), true);
@@ -102,7 +102,7 @@ fn an_image_of_a_snapshot_file_equals_the_file() {
 }
 
 #[test]
-fn a_file_of_etcd_can_be_edited() {
+fn an_etcd_file_can_be_modified() {
     for_each_golden(|directory, name| {
         let path = directory.join("data/member/snap/db");
         let db = real(&path, false);

@@ -79,7 +79,7 @@ fn assert_small(db: &Db) {
 }
 
 #[test]
-fn the_file_shrinks_to_its_content() {
+fn reclaim_shrinks_the_file_to_its_content() {
     let place = TestDir::new();
     let db = place.open();
     for batch in 0..20 {
@@ -105,7 +105,7 @@ fn the_file_shrinks_to_its_content() {
 }
 
 #[test]
-fn sparse_leaves_are_joined() {
+fn reclaim_merges_sparse_leaves() {
     let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..4000, |_| 100);
@@ -120,7 +120,7 @@ fn sparse_leaves_are_joined() {
 }
 
 #[test]
-fn large_values_move_too() {
+fn reclaim_moves_large_values() {
     let place = TestDir::new();
     let db = place.open();
     let len = |n: u64| if n.is_multiple_of(5) { 30_000 } else { 200 };
@@ -158,7 +158,7 @@ fn pages_of_live_readers_stay_in_the_file() {
 }
 
 #[test]
-fn commits_interleave_with_a_reclaim_pass() {
+fn commits_between_reclaim_steps_leave_the_file_valid_and_small() {
     let place = TestDir::new();
     let db = place.open();
     fill(&db, 0..3000, |_| 150);
@@ -190,7 +190,7 @@ fn an_empty_file_shrinks_to_its_first_pages() {
 }
 
 #[test]
-fn space_freed_during_a_round_is_reclaimed() {
+fn space_freed_during_a_reclaim_round_is_reclaimed() {
     let place = TestDir::new();
     let db = place.open();
     for batch in 0..8 {
@@ -212,7 +212,7 @@ fn space_freed_during_a_round_is_reclaimed() {
 }
 
 #[test]
-fn a_file_takes_little_more_space_than_it_has_pages() {
+fn a_file_allocates_little_more_disk_space_than_its_pages() {
     use std::os::unix::fs::MetadataExt as _;
 
     let root = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ fn assert_generation(view: &ReadTx, count: u64) -> u64 {
 }
 
 #[test]
-fn readers_on_other_threads_see_whole_states_during_commits() {
+fn concurrent_readers_see_only_committed_states() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 500, 1);
@@ -70,7 +70,7 @@ fn readers_on_other_threads_see_whole_states_during_commits() {
 }
 
 #[test]
-fn bytes_outlive_their_transaction_and_keep_their_pages() {
+fn values_outlive_their_transaction_and_pin_their_pages() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 200, 1);
@@ -93,7 +93,7 @@ fn bytes_outlive_their_transaction_and_keep_their_pages() {
 }
 
 #[test]
-fn the_database_may_be_dropped_before_its_views() {
+fn a_view_stays_readable_after_its_database_is_dropped() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 50, 9);
@@ -126,7 +126,7 @@ fn a_long_snapshot_does_not_make_the_file_grow_with_every_commit() {
 }
 
 #[test]
-fn a_view_streams_as_a_file_during_commits() {
+fn a_view_can_be_copied_as_a_valid_file_during_commits() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 800, 1);
@@ -172,7 +172,7 @@ fn a_reader_and_a_writer_exclude_each_other_but_readers_do_not() {
 }
 
 #[test]
-fn refusals_leave_the_transaction_usable() {
+fn a_transaction_stays_usable_after_a_refused_operation() {
     let place = TestDir::new();
     let db = place.open();
     let mut tx = db.write().unwrap();
@@ -195,7 +195,7 @@ fn refusals_leave_the_transaction_usable() {
 }
 
 #[test]
-fn a_commit_without_edits_writes_nothing() {
+fn a_commit_without_changes_writes_nothing() {
     let place = TestDir::new();
     let db = place.open();
     write_generation(&db, 10, 1);

@@ -62,7 +62,7 @@ fn only_synced_changes_must_survive_a_power_cut() {
 }
 
 #[test]
-fn a_map_shows_later_writes_and_the_end_of_a_process_loses_nothing() {
+fn a_mapping_shows_later_writes_and_a_process_exit_loses_none() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     file.write_all_at(b"abc", 0).unwrap();
@@ -80,7 +80,7 @@ fn a_map_shows_later_writes_and_the_end_of_a_process_loses_nothing() {
 }
 
 #[test]
-fn the_operation_at_a_power_cut_is_the_last() {
+fn no_operation_succeeds_after_a_power_cut() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.sync_dir(root()).unwrap();
@@ -93,7 +93,7 @@ fn the_operation_at_a_power_cut_is_the_last() {
 }
 
 #[test]
-fn the_disk_can_fill_up_and_get_room_again() {
+fn a_full_disk_refuses_writes_until_space_is_freed() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.set_faults(Faults { room: Some(10), ..Faults::default() });
@@ -111,7 +111,7 @@ fn the_disk_can_fill_up_and_get_room_again() {
 }
 
 #[test]
-fn a_failed_sync_leaves_its_writes_undecided_for_good() {
+fn a_later_sync_does_not_make_writes_of_a_failed_sync_durable() {
     let (disk, path) = disk();
     let file = disk.open(&path, OpenMode::CreateNew(0o600)).unwrap();
     disk.sync_dir(root()).unwrap();
@@ -138,7 +138,7 @@ fn writes_repeated_after_a_failed_sync_become_durable() {
 }
 
 #[test]
-fn unsynced_writes_are_undecided_and_synced_ones_are_not() {
+fn a_power_cut_may_lose_or_tear_unsynced_writes_but_no_synced_writes() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o640)).unwrap();
@@ -172,7 +172,7 @@ fn unsynced_writes_are_undecided_and_synced_ones_are_not() {
 }
 
 #[test]
-fn unsynced_names_are_undecided() {
+fn a_power_cut_may_lose_unsynced_file_names() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("old"), b"old").unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
@@ -202,7 +202,7 @@ fn unsynced_names_are_undecided() {
 }
 
 #[test]
-fn faults_hit_the_selected_operations() {
+fn injected_faults_hit_the_selected_operations() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let file = disk.open(&root.path().join("f"), OpenMode::CreateNew(0o600)).unwrap();

@@ -159,12 +159,12 @@ fn cut_power_everywhere(room: Option<u64>) {
 }
 
 #[test]
-fn a_power_cut_at_any_operation_loses_nothing_acknowledged() {
+fn a_power_cut_at_any_operation_loses_no_acknowledged_entry() {
     cut_power_everywhere(None);
 }
 
 #[test]
-fn a_power_cut_loses_nothing_acknowledged_without_reserved_space() {
+fn a_power_cut_without_reserved_space_loses_no_acknowledged_entry() {
     cut_power_everywhere(Some(400_000));
 }
 
@@ -213,7 +213,7 @@ fn a_power_cut_during_repair_leaves_a_log_that_can_be_repaired() {
 }
 
 #[test]
-fn bytes_after_the_end_are_never_read_again() {
+fn old_bytes_after_the_log_end_are_never_read_as_records() {
     for seed in 0..40 {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("wal");
@@ -324,7 +324,7 @@ fn a_failed_write_or_sync_poisons_the_log() {
 }
 
 #[test]
-fn without_room_to_reserve_the_log_uses_the_remaining_room() {
+fn a_log_without_space_to_reserve_uses_the_remaining_disk_space() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -364,7 +364,7 @@ fn without_room_to_reserve_the_log_uses_the_remaining_room() {
 }
 
 #[test]
-fn a_log_is_created_on_a_disk_without_room_for_a_segment() {
+fn a_log_is_created_on_a_disk_without_space_for_a_segment() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -386,7 +386,7 @@ fn a_log_is_created_on_a_disk_without_room_for_a_segment() {
 }
 
 #[test]
-fn a_full_segment_stays_in_use_without_room_for_another() {
+fn a_full_segment_stays_in_use_without_disk_space_for_the_next() {
     let root = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new(root.path()).unwrap();
     let dir = root.path().join("wal");
@@ -407,7 +407,7 @@ fn a_full_segment_stays_in_use_without_room_for_another() {
 }
 
 #[test]
-fn a_torn_end_is_cut_off_without_room_for_a_copy() {
+fn a_torn_end_is_cut_off_without_disk_space_for_a_backup() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);

@@ -92,7 +92,7 @@ impl Sample {
 }
 
 #[test]
-fn truncated_at_every_byte() {
+fn a_last_record_truncated_at_any_byte_is_cut_off() {
     let sample = Sample::new();
     for kept in 0..=RECORD_BYTES {
         let expected = match kept {
@@ -105,7 +105,7 @@ fn truncated_at_every_byte() {
 }
 
 #[test]
-fn zeroed_from_every_byte() {
+fn a_last_record_is_cut_off_only_if_a_whole_sector_is_zero() {
     let sample = Sample::new();
     let start = sample.start;
     // The two bytes of padding are zero already.
@@ -136,7 +136,7 @@ fn zeroed_from_every_byte() {
 }
 
 #[test]
-fn one_changed_byte() {
+fn one_changed_byte_of_a_record_is_detected() {
     let sample = Sample::new();
     let start = sample.start;
     for at in 0..RECORD_BYTES {
@@ -155,7 +155,7 @@ fn one_changed_byte() {
 }
 
 #[test]
-fn lengths_beyond_the_end_are_cut_off_even_before_good_records() {
+fn the_log_is_cut_off_at_a_length_that_exceeds_the_file() {
     let sample = Sample::new();
     let got = sample.with(|b| b[sample.start + 6] = 1);
     assert_eq!(got, Outcome::Repaired);
@@ -172,7 +172,7 @@ fn lengths_beyond_the_end_are_cut_off_even_before_good_records() {
 }
 
 #[test]
-fn bytes_after_the_end() {
+fn bytes_after_the_log_end_are_ignored_torn_or_malformed() {
     let sample = Sample::new();
     let end = sample.start + RECORD_BYTES;
     // Bytes after a zero length are ignored.
@@ -260,7 +260,7 @@ fn damage_before_the_last_segment_is_not_repaired() {
 }
 
 #[test]
-fn the_error_text_names_checksums_file_and_position() {
+fn the_checksum_error_contains_file_and_position() {
     let sample = Sample::new();
     let mut bytes = sample.bytes.clone();
     bytes[sample.start + 40] ^= 1;
@@ -274,7 +274,7 @@ fn the_error_text_names_checksums_file_and_position() {
 }
 
 #[test]
-fn any_bytes_are_read_or_refused() {
+fn opening_any_log_bytes_accepts_no_more_than_reading() {
     let sample = Sample::new();
     let changes = proptest::collection::vec((0usize..3000, any::<u8>()), 1..12);
     proptest!(ProptestConfig::with_cases(400), |(changes in changes, kept in 100usize..6000)| {
@@ -294,7 +294,7 @@ fn any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn a_log_whose_terms_fall_is_refused_with_path_and_offset() {
+fn a_log_with_decreasing_terms_is_refused_with_path_and_offset() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("wal");
     let mut wal = create(&dir);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_new_log_is_encoded_as_by_etcd() {
+fn a_new_log_is_encoded_as_in_etcd() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = Wal::create(real(), &dir, metadata(), Options::default()).unwrap();
@@ -52,7 +52,7 @@ fn a_new_log_is_encoded_as_by_etcd() {
 }
 
 #[test]
-fn a_log_is_created_once() {
+fn a_log_is_not_created_over_an_existing_log() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     assert!(!exists(&RealDisk, &dir));
@@ -67,7 +67,7 @@ fn a_log_is_created_once() {
 }
 
 #[test]
-fn a_cut_starts_a_segment_that_can_be_read_alone() {
+fn a_new_segment_can_be_read_without_the_earlier_segments() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -133,7 +133,7 @@ fn a_commit_index_alone_waits_for_the_next_sync() {
 }
 
 #[test]
-fn locks_are_held_released_and_respected() {
+fn segments_are_unlocked_only_before_a_durable_snapshot_mark() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -165,7 +165,7 @@ fn locks_are_held_released_and_respected() {
 }
 
 #[test]
-fn preparation_is_bounded_and_ends() {
+fn preparing_a_segment_ends_after_bounded_steps() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -186,7 +186,7 @@ fn preparation_is_bounded_and_ends() {
 }
 
 #[test]
-fn marks_beyond_the_commit_index_do_not_count() {
+fn snapshot_marks_beyond_the_commit_index_are_ignored() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);
@@ -216,7 +216,7 @@ fn marks_beyond_the_commit_index_do_not_count() {
 }
 
 #[test]
-fn holes_and_segments_of_other_members_are_refused() {
+fn index_gaps_and_segments_of_other_members_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("wal");
     let mut wal = create(&dir);

@@ -91,7 +91,7 @@ fn the_fields_of_records_match_the_encoding() {
 }
 
 #[test]
-fn the_sizes_match_the_log() {
+fn the_sizes_in_the_format_page_match_the_log() {
     let options = Options::default();
     assert_says(&format!("whole segment ({} bytes)", grouped(options.segment_bytes)));
     assert_says(&format!("in steps of {} KiB", options.zero_step_bytes >> 10));

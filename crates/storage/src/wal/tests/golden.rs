@@ -34,7 +34,7 @@ fn for_each_golden(check: impl Fn(&str, &Path)) {
 }
 
 #[test]
-fn logs_of_real_members_are_read_and_continued() {
+fn logs_of_etcd_members_are_read_and_continued() {
     for_each_golden(|name, dir| {
         let start = SnapshotMark::default();
         let seen = read(&RealDisk, dir, &start).unwrap();
