@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn as_deep_as_etcd_and_no_deeper() {
+    fn transactions_are_decoded_only_up_to_the_depth_limit() {
         on_a_stack_of(STACK_BYTES, || {
             for depth in [1, 2, 48, 60, 200, DEPTH_MAX] {
                 let read = decode_entry(&entry(depth)).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_done_to_the_deepest_fits_the_stack() {
+    fn operations_on_the_deepest_transaction_fit_the_stack() {
         // A part of the depth with a part of the stack, because the generated code needs time quadratic in
         // the depth.
         const PART: usize = 10;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn shallow_ones_read_the_same_both_ways() {
+    fn shallow_transactions_are_decoded_as_by_the_prost_decoder() {
         let data = entry(7);
         let usual = InternalRaftRequest::decode(data.clone()).unwrap();
         assert_eq!(decode_entry(&data), Some(usual));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_come_twice_are_merged_as_by_the_generated_decoder() {
+    fn repeated_fields_are_merged_as_by_the_prost_decoder() {
         let range = RangeRequest { limit: 5, ..RangeRequest::default() };
         let range = RequestOp { request: Some(Request::RequestRange(range)) }.encode_to_vec();
         let more = RangeRequest { key: b"r".as_slice().into(), ..RangeRequest::default() };

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn any_request_is_read_or_refused() {
+    fn any_request_is_decoded_or_refused_without_panic() {
         let samples = [
             ("put", put().encode_to_vec()),
             ("mistyped", [&b"\x08\x01"[..], &put().encode_to_vec()].concat()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn any_record_is_read_or_refused() {
+    fn any_record_is_decoded_or_refused_without_panic() {
         let fields = Fields {
             key: b"key",
             create_revision: 2,
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn any_transaction_is_read_as_by_the_generated_decoder() {
+    fn any_transaction_is_decoded_as_by_the_prost_decoder() {
         let header = Some(RequestHeader { id: 9, ..RequestHeader::default() });
         let entry = InternalRaftRequest { id: 3, header, txn: Some(txn(1)), ..Default::default() };
         let samples = [

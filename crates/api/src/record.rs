@@ -231,21 +231,21 @@ mod tests {
     }
 
     #[test]
-    fn encodes_as_etcd_does() {
+    fn a_record_is_encoded_as_in_etcd() {
         let record = KeyValue::new(&sample());
         assert_eq!(&record.encoded()[..], b"\x0a\x04foo2\x10\x03\x18\x03\x20\x01\x2a\x04bar2");
         assert_eq!(record.encoded().len(), sample().encoded_len());
     }
 
     #[test]
-    fn reads_back_every_field() {
+    fn every_field_of_a_record_round_trips() {
         let fields = Fields { lease: -7, create_revision: i64::MAX, ..sample() };
         assert_eq!(Fields::decode(KeyValue::new(&fields).encoded()), Some(fields));
         assert_eq!(Fields::decode(KeyValue::default().encoded()), Some(Fields::default()));
     }
 
     #[test]
-    fn travels_inside_a_message() {
+    fn a_record_inside_a_message_round_trips() {
         let reply = crate::etcdserverpb::RangeResponse {
             kvs: vec![KeyValue::new(&sample()), KeyValue::default()],
             count: 2,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn malformed_records_are_refused() {
         assert_eq!(Fields::decode(b""), Some(Fields::default()));
         for bytes in [&b"\x0a\x05foo"[..], b"\x10\xff", b"\x42\x00", b"\x08\x01", b"\x0b\x0c"] {
             assert_eq!(Fields::decode(bytes), None, "{bytes:x?}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_takes_the_place_of_what_came_before_it() {
+    fn a_later_zero_field_overrides_an_earlier_value() {
         for bytes in [&b"\x10\x05\x10\x00"[..], b"\x0a\x01k\x0a\x00"] {
             let received = KeyValue::decode(bytes).unwrap();
             assert_eq!(Fields::decode(received.encoded()), Some(Fields::default()), "{bytes:x?}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_encoding_is_told_apart() {
+    fn a_truncated_record_is_refused() {
         let whole = KeyValue::new(&sample()).encoded().clone();
         for len in [1, 3, 5, 7, whole.len() - 1] {
             assert_eq!(Fields::decode(&whole[..len]), None, "{len}");

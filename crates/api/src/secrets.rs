@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_show_who_and_no_secret() {
+    fn debug_output_contains_user_names_but_no_secrets() {
         let (name, password) = ("ann".to_owned(), "SECRET".to_owned());
         let (hashed_password, token) = (password.clone(), password.clone());
         let messages: [&dyn fmt::Debug; 6] = [

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_another_type_is_passed_over() {
+    fn a_field_with_the_wrong_wire_type_is_skipped() {
         let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
         let good = put.encode_to_vec();
         // A number, a double and a group instead of bytes; bytes and a float instead of a number.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn inside_other_messages_too() {
+    fn nested_fields_with_the_wrong_wire_type_are_skipped() {
         // A comparison with a float instead of its key, then a put with a group instead of its value.
         let compare = b"\x0a\x08\x1a\x01k\x1d\x01\x02\x03\x04";
         let put = b"\x12\x0b\x12\x09\x0a\x01k\x13\x08\x01\x14\x28\x01";
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_numbers_come_in_both_forms() {
+    fn packed_and_unpacked_number_lists_are_decoded() {
         let filters = |encoded: &[u8]| {
             let watch = decoded::<WatchRequest>(encoded);
             let Some(RequestUnion::CreateRequest(create)) = watch.request_union else {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_field_does_not_excuse_depth_or_length() {
+    fn the_depth_limit_applies_after_a_mistyped_field() {
         let mut txn = b"\x08\x01".to_vec();
         for _ in 0..1000 {
             let mut operation = Vec::new();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_of_the_services_has_its_shape() {
+    fn the_shape_table_contains_the_service_messages() {
         for name in [PutRequest::full_name(), RangeRequest::full_name(), TxnRequest::full_name()] {
             assert!(SHAPES.iter().any(|shape| shape.name == name), "{name}");
         }

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_completed_from_the_tree_of_commands() {
+    fn a_command_line_is_completed_from_the_command_tree() {
         check("", "completion\tscripts help\thelp lease\tleases put\tputs :4");
         check("le", "lease\tleases :4");
         check("lease ", "grant list :4");

@@ -344,14 +344,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_add_up_and_replace_the_default() {
+    fn repeated_list_flags_accumulate_and_replace_the_default() {
         assert_eq!(parse("x").unwrap().list("endpoints"), ["d:1"]);
         let matches = parse("--endpoints a:1,b:2 --endpoints=c:3").unwrap();
         assert_eq!(matches.list("endpoints"), ["a:1", "b:2", "c:3"]);
     }
 
     #[test]
-    fn errors_have_pflags_texts() {
+    fn flag_errors_have_the_texts_of_pflag() {
         assert_eq!(wrong("--foo"), "unknown flag: --foo");
         assert_eq!(wrong("-iz"), "unknown shorthand flag: 'z' in -iz");
         assert_eq!(wrong("--endpoints"), "flag needs an argument: --endpoints");

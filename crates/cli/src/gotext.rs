@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_in_si_units() {
+    fn sizes_are_printed_in_si_units() {
         for (bytes, text) in [
             (0, "0 B"),
             (9, "9 B"),

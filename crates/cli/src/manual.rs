@@ -167,7 +167,7 @@ mod tests {
     };
 
     #[test]
-    fn the_page_for_man() {
+    fn the_man_page_contains_the_declared_commands_and_flags() {
         let expected = r#".\" Generated from the declarations of commands and flags; a test compares it.
 .TH "A\-TOOL" "1" "" "Quorate" "Quorate"
 .SH "NAME"
@@ -229,7 +229,7 @@ other(1)
     }
 
     #[test]
-    fn the_page_in_markdown() {
+    fn the_markdown_page_contains_the_declared_commands_and_flags() {
         let expected = r#"# `a tool`
 
 This page is generated from the declarations of commands and flags; a test compares them. The tool is also called `tool`.

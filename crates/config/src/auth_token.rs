@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_follow_etcds_grammar() {
+    fn auth_token_options_are_parsed_as_in_etcd() {
         assert_eq!(AuthToken::parse("simple"), Ok(AuthToken::Simple));
         assert_eq!(AuthToken::parse(""), Ok(AuthToken::Nothing));
         let jwt = AuthToken::parse("jwt,pub-key=a,priv-key=b,sign-method=RS256,ttl=10m,x=y");

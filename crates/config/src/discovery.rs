@@ -101,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_debug_output_contains_no_password() {
+    fn the_debug_output_of_discovery_contains_no_password() {
         let (user, password) = ("u:SECRET".to_owned(), "SECRET".to_owned());
         let shown = format!("{:?}", Discovery { user, password, ..Discovery::default() });
         assert!(shown.contains("\"u\"") && !shown.contains("SECRET"), "{shown}");
     }
 
     #[test]
-    fn the_user_may_contain_the_password() {
+    fn the_discovery_user_may_contain_the_password() {
         let login = |user: &str, password: &str| {
             let (user, password) = (user.to_owned(), password.to_owned());
             let login = Discovery { user, password, ..Discovery::default() }.login();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_set_by_name_takes_precedence_over_bulk() {
+    fn a_feature_gate_set_by_name_overrides_all_alpha_and_all_beta() {
         for text in ["AllAlpha=true,LeaseCheckpoint=false", "LeaseCheckpoint=false,AllAlpha=true"] {
             let gates = gates(text);
             assert!(!gates.is_enabled(FeatureGate::LeaseCheckpoint));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_lists_the_gates_that_are_set() {
+    fn printing_lists_the_feature_gates_that_are_set() {
         assert_eq!(gates("").to_string(), "");
         assert_eq!(
             gates(" PriorityRequest = t ,CompactHashCheck=F,").to_string(),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_etcds_texts_and_changes_nothing() {
+    fn an_invalid_feature_gate_is_refused_and_changes_nothing() {
         let mut gates = gates("LeaseCheckpoint=true");
         let mut refused = |text: &str| gates.set(text).unwrap_err().to_string();
         assert_eq!(refused("PriorityRequest=true,X=true"), "unrecognized feature gate: X");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_are_sorted_by_name() {
+    fn feature_gates_are_sorted_by_name() {
         assert!(FeatureGate::ALL.is_sorted_by_key(|gate| gate.name()));
     }
 }

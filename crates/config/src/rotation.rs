@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_case_insensitive_and_unknown_ones_are_ignored() {
+    fn rotation_keys_are_case_insensitive_and_unknown_keys_are_ignored() {
         let plain = parse(
             r#"{"maxsize": 100, "maxage": 0, "maxbackups": 0, "localtime": false, "compress": false}"#,
         );
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_etcds_texts() {
+    fn rotation_errors_have_the_texts_of_etcd() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(
             error("{"),

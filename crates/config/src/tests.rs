@@ -98,7 +98,7 @@ fn refusal(exit: &Exit) -> String {
 }
 
 #[test]
-fn without_flags_everything_has_its_default() {
+fn without_flags_all_settings_have_their_defaults() {
     let parsed = World::default().run("").unwrap();
     let expected = Config { data_dir: "default.etcd".to_owned(), ..Config::default() };
     assert_eq!(parsed.config, expected);
@@ -131,7 +131,7 @@ fn flags_can_be_written_in_four_ways() {
 }
 
 #[test]
-fn extra_words_are_refused_in_the_log() {
+fn extra_arguments_are_refused_with_a_log_line() {
     for (arguments, word) in [
         ("serve", "serve"),
         ("--pre-vote false", "false"),
@@ -147,7 +147,7 @@ fn extra_words_are_refused_in_the_log() {
 }
 
 #[test]
-fn command_line_errors_end_with_code_2_and_the_usage() {
+fn command_line_errors_exit_with_code_2_and_print_the_usage() {
     for (arguments, line) in [
         ("--nonsense", "flag provided but not defined: -nonsense"),
         ("--nonsense=1 --help", "flag provided but not defined: -nonsense"),
@@ -266,7 +266,7 @@ fn obsolete_flags_are_accepted_with_any_value() {
 }
 
 #[test]
-fn every_flag_has_its_environment_variable() {
+fn every_flag_can_be_set_by_its_environment_variable() {
     let world = World::with_environment(&[
         ("PATH", "/bin"),
         ("ETCD_NAME", "x"),
@@ -328,7 +328,7 @@ fn a_flag_together_with_its_variable_is_an_error() {
 }
 
 #[test]
-fn an_invalid_variable_is_logged_and_of_several_the_last() {
+fn the_last_invalid_environment_variable_is_reported() {
     let refused =
         |pairs: &[(&str, &str)]| refusal(&World::with_environment(pairs).run("").unwrap_err());
     assert_eq!(
@@ -346,7 +346,7 @@ fn an_invalid_variable_is_logged_and_of_several_the_last() {
 }
 
 #[test]
-fn checks_have_etcds_order_and_texts() {
+fn invalid_settings_are_refused_in_the_order_and_words_of_etcd() {
     for (arguments, text) in [
         ("--logger capnslog", "--logger=capnslog is removed in v3.5"),
         ("--logger x", "unknown logger option \"x\""),
@@ -475,7 +475,7 @@ fn missing_advertised_urls_add_a_log_line() {
 }
 
 #[test]
-fn an_unknown_log_level_ends_with_the_code_of_a_panic() {
+fn an_unknown_log_level_exits_like_a_go_panic() {
     let exit = exit("--log-level loud");
     assert_eq!((exit.code, exit.lines.len()), (2, 0));
     assert_eq!(exit.stderr, "panic: unrecognized level: \"loud\"\n");
@@ -483,7 +483,7 @@ fn an_unknown_log_level_ends_with_the_code_of_a_panic() {
 }
 
 #[test]
-fn names_are_converted_into_enums() {
+fn setting_names_are_converted_into_enums() {
     let config = config(
         "--initial-cluster-state existing --auto-compaction-mode revision --metrics extensive \
          --backend-bbolt-freelist-type array --log-format console --log-outputs stdout,stderr",
@@ -546,7 +546,7 @@ fn adjusted_and_deprecated_settings_are_logged() {
 }
 
 #[test]
-fn urls_are_sorted_and_an_empty_text_changes_nothing() {
+fn urls_are_sorted_and_an_empty_url_list_keeps_the_default() {
     let config = config(
         "--listen-peer-urls http://127.0.0.1:9,http://127.0.0.1:8,http://127.0.0.1:9 \
          --listen-client-urls= --advertise-client-urls=",
@@ -560,7 +560,7 @@ fn urls_are_sorted_and_an_empty_text_changes_nothing() {
 }
 
 #[test]
-fn origins_and_hosts_replace_the_star() {
+fn configured_origins_and_hosts_replace_the_wildcard() {
     let config = config("--cors http://b:2,http://a:1 --host-whitelist x,y,x");
     assert!(config.cors.iter().eq(["http://a:1", "http://b:2"]));
     assert!(config.host_whitelist.iter().eq(["x", "y"]));
@@ -599,7 +599,7 @@ fn listening_on_all_addresses_advertises_the_default_host() {
 }
 
 #[test]
-fn the_mode_decides_how_retention_is_parsed() {
+fn the_compaction_mode_decides_how_retention_is_parsed() {
     let retention = |mode: &str, text: &str| {
         let arguments = format!("--auto-compaction-mode {mode} --auto-compaction-retention={text}");
         config(&arguments).auto_compaction().map_err(|error| error.to_string())
@@ -626,7 +626,7 @@ fn the_mode_decides_how_retention_is_parsed() {
 }
 
 #[test]
-fn the_sampling_rate_counts_calls_per_million() {
+fn the_tracing_sampling_rate_must_be_from_0_to_1000000() {
     let on = |rate: &str| {
         format!("--enable-distributed-tracing --distributed-tracing-sampling-rate={rate}")
     };

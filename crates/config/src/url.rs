@@ -304,13 +304,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_sorted_and_hold_each_url_once() {
+    fn url_lists_are_sorted_without_duplicates() {
         let urls = parse_list("http://b:1,http://a:2, http://b:1").unwrap();
         assert_eq!(joined(&urls), "http://a:2,http://b:1");
     }
 
     #[test]
-    fn refuses_with_etcds_texts() {
+    fn invalid_urls_are_refused_with_the_errors_of_etcd() {
         for (text, expected) in [
             ("localhost:2379", "URL scheme must be http, https, unix, or unixs: localhost:2379"),
             ("ftp://a:1", "URL scheme must be http, https, unix, or unixs: ftp://a:1"),

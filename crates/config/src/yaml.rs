@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_scalars_resolve_by_yaml_1_1() {
+    fn plain_scalars_are_parsed_as_in_yaml_1_1() {
         for text in ["yes", "On", "true", "Y"] {
             assert_eq!(value(text), YamlValue::Bool(true));
             assert_eq!(value(&format!("'{text}'")), YamlValue::Text(text.to_owned()));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_keys_counts_and_aliases_are_expanded() {
+    fn the_last_duplicate_key_wins_and_aliases_are_expanded() {
         let YamlValue::Map(entries) =
             read("a: 1\nb: &x {c: 2}\na: 3\nd: *x\ne:\n  <<: *x\n  f: 4\n").unwrap()
         else {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_entries_count_at_their_position_and_earlier_list_items_take_precedence() {
+    fn a_merge_key_applies_at_its_position_and_earlier_maps_take_precedence() {
         let merged = |lines: &str| {
             let text = format!("a: &a {{k: 1, l: 1}}\nb: &b {{k: 2, m: 2}}\nkey:\n  {lines}\n");
             match read(&text) {

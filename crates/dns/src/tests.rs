@@ -117,7 +117,7 @@ async fn ask(manners: &[Manner], name: &str) -> (Result<Vec<String>, String>, Ve
 }
 
 #[tokio::test]
-async fn services_are_found_one_way_or_another() {
+async fn srv_records_are_found_over_tcp_or_at_another_server_if_necessary() {
     let found = Ok(vec!["b.example.com:2".to_owned(), "late.example.com:3".to_owned()]);
     for (manners, name, by_tcp) in [
         (&[Manner::Answers][..], "_x._tcp.example.com", vec![0]),
@@ -132,7 +132,7 @@ async fn services_are_found_one_way_or_another() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_told_is_an_error() {
+async fn missing_names_and_failed_lookups_are_errors() {
     let too_long = "x".repeat(64);
     for (manner, name, expected) in [
         (Manner::Answers, "_y._tcp.example.com", "no such host"),
@@ -156,7 +156,7 @@ fn the_servers_are_read_from_resolv_conf() {
 
 proptest::proptest! {
     #[test]
-    fn no_packet_is_a_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
+    fn parsing_any_packet_does_not_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
         read_answer(id, &bytes);
         // Damaged responses reach code further in when the rest is valid.
         let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Manner::Answers);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_gos_texts() {
+    fn invalid_durations_are_refused_with_the_errors_of_go() {
         let refused = |text: &str| text.parse::<SignedDuration>().unwrap_err().to_string();
         assert_eq!(refused("5"), "time: missing unit in duration \"5\"");
         assert_eq!(refused(""), "time: invalid duration \"\"");
@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_spans_parse_back(nanos in any::<i64>()) {
+        fn printed_durations_parse_back(nanos in any::<i64>()) {
             let span = SignedDuration::from_nanos(nanos);
             prop_assert_eq!(span.to_string().parse::<SignedDuration>(), Ok(span));
         }

@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decimal_numbers_read_back(value in any::<i64>()) {
+        fn decimal_numbers_round_trip(value in any::<i64>()) {
             prop_assert_eq!(parse_int(&value.to_string(), 10), Ok(value));
         }
 

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn system_errors_have_gos_form() {
+    fn system_errors_are_worded_as_in_go() {
         let missing = std::fs::read("/nonexistent/file").unwrap_err();
         assert_eq!(go_reason(&missing), "no such file or directory");
         assert_eq!(go_reason(&std::io::Error::other("")), "");

@@ -160,7 +160,7 @@ fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'s
 }
 
 #[test]
-fn falsified_watch_messages_are_found() {
+fn falsified_watch_messages_are_detected() {
     let mut found = 0;
     for seed in 0..2_000 {
         let (mut history, mut random) = drawn(seed, Shape::LARGE);

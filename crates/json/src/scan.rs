@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_returned_one_after_the_other() {
+    fn consecutive_json_values_are_returned_in_order() {
         check(b"", &[], None);
         check(b" \n\t", &[], None);
         check(b"{}", &["{}"], None);

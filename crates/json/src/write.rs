@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn set_fields_are_written_under_their_names() {
+    fn set_fields_are_written_with_their_json_names() {
         // A header (revision 5), a record (key, both revisions, value), more, the count.
         let wire = b"\x0a\x02\x18\x05\x12\x0b\x0a\x01k\x10\x02\x18\x02\x2a\x02v\xff\x12\x00\x18\x01\x20\x02";
         assert_eq!(

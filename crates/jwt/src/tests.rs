@@ -104,7 +104,7 @@ fn a_modified_token_is_refused() {
 }
 
 #[test]
-fn the_token_does_not_choose_the_method() {
+fn a_token_cannot_choose_the_signature_method() {
     // The public key is no secret, so it must not be accepted as the key of an HMAC signature.
     let public = file!("rsa.pub.pem");
     let forged = Keys::read(Method::Hs256, Some(public), None).unwrap();

@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_samples_count_once_and_small_ones_for_many() {
+    fn a_sample_counts_as_one_large_or_many_small_allocations() {
         let large = Amount::of_sample(64 << 20);
         assert_eq!((whole(large.objects), whole(large.bytes)), (1, 64 << 20));
         let small = Amount::of_sample(16);

@@ -122,7 +122,7 @@ mod tests {
     use crate::encoding::tests::{ReadRow, decode};
 
     #[test]
-    fn the_state_is_found_after_any_thread_name() {
+    fn the_thread_state_is_parsed_after_any_thread_name() {
         assert_eq!(state("7 (conn-0) S 1 7 7"), "sleeping");
         assert_eq!(state("7 (a) R (b) D 1"), "waiting for the disk");
         assert_eq!(state(""), "unknown");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_contains_started_and_ended_threads() {
+    fn the_difference_of_thread_profiles_contains_started_and_ended_threads() {
         let thread = |id, name: &str| Thread { id, name: name.to_owned(), state: "sleeping" };
         let before = [thread(1, "stays"), thread(2, "goes")];
         let now = [thread(1, "stays"), thread(3, "comes"), thread(4, "comes")];

@@ -27,7 +27,7 @@ fn naive_varint(bytes: &[u8]) -> Option<(u64, usize)> {
 
 proptest! {
     #[test]
-    fn a_number_reads_back_and_has_the_length_it_says(value in small_or_any(), more in any::<u8>()) {
+    fn a_varint_round_trips_with_the_predicted_length(value in small_or_any(), more in any::<u8>()) {
         let mut bytes = Vec::new();
         put_varint(value, &mut bytes);
         prop_assert_eq!(bytes.len(), varint_len(value));
@@ -38,14 +38,14 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_read_as_the_naive_way(bytes in vec(prop_oneof![any::<u8>(), 0x80_u8..], 0..14)) {
+    fn varints_are_decoded_as_by_a_naive_decoder(bytes in vec(prop_oneof![any::<u8>(), 0x80_u8..], 0..14)) {
         let mut rest = &bytes[..];
         let read = take_varint(&mut rest).ok().map(|value| (value, bytes.len() - rest.len()));
         prop_assert_eq!(read, naive_varint(&bytes));
     }
 
     #[test]
-    fn fields_read_back(
+    fn encoded_fields_round_trip(
         numbers in vec((field_number(), small_or_any()), 0..4),
         texts in vec((field_number(), vec(any::<u8>(), 0..200)), 0..4),
     ) {
@@ -66,12 +66,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..64)) {
+    fn parsing_arbitrary_bytes_terminates_without_panic(bytes in vec(any::<u8>(), 0..64)) {
         prop_assert!(Fields::new(&bytes).count() <= bytes.len());
     }
 
     #[test]
-    fn a_message_cut_short_is_refused_unless_cut_between_fields(
+    fn a_truncated_message_is_refused_unless_cut_between_fields(
         value in any::<u64>(), text in vec(any::<u8>(), 1..20), cut in any::<prop::sample::Index>(),
     ) {
         let mut bytes = Vec::new();
@@ -103,7 +103,7 @@ fn refusal(bytes: &[u8]) -> Malformed {
 }
 
 #[test]
-fn each_error_has_the_right_reason() {
+fn each_kind_of_malformed_field_has_its_own_error() {
     for (bytes, expected) in [
         (&b"\x08"[..], Malformed::Truncated),
         (b"\x08\xff", Malformed::Truncated),
@@ -149,7 +149,7 @@ fn groups_are_skipped_as_a_whole() {
 }
 
 #[test]
-fn the_encoded_field_is_the_difference_of_two_rests() {
+fn rest_returns_the_bytes_after_the_last_field() {
     let bytes = b"\x08\x96\x01\x12\x02hi";
     let mut fields = Fields::new(bytes);
     fields.next();
@@ -159,7 +159,7 @@ fn the_encoded_field_is_the_difference_of_two_rests() {
 }
 
 #[test]
-fn a_message_with_a_late_length_is_decoded_normally() {
+fn a_message_whose_length_is_written_last_is_decoded_normally() {
     for len in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, 0x0020_0000] {
         let inner = vec![7; len];
         let mut out = b"before".to_vec();

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_back_member_reports_the_older_version() {
+    fn a_member_held_at_an_older_version_reports_that_version() {
         assert_eq!(reported_version(None), ETCD_VERSION);
         assert_eq!(reported_version(Some(Version::OWN)), ETCD_VERSION);
         assert_eq!(reported_version(Some(Version::new(3, 5))), "3.5.0");

@@ -10,7 +10,7 @@ fn said(exit: &Exit) -> String {
 }
 
 #[test]
-fn security_settings_of_discovery_are_not_ignored() {
+fn unknown_discovery_security_settings_are_refused() {
     for (section, key) in [("Secure", "Server-Name"), ("auth", "token"), ("secure", "unheard-of")] {
         let text = format!("discovery-config: {{client: {{{section}: {{{key}: SECRET}}}}}}");
         let by_file = file(&text).unwrap_err();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_file_replaces_flags_and_environment() {
+fn a_configuration_file_replaces_flags_and_environment() {
     let world = World {
         environment: vec![("ETCD_MAX_WALS".to_owned(), "9".to_owned())],
         ..World::with_file(
@@ -37,7 +37,7 @@ fn a_file_replaces_flags_and_environment() {
 }
 
 #[test]
-fn the_file_may_be_named_by_the_environment_and_may_be_json() {
+fn the_environment_may_name_the_configuration_file_which_may_be_json() {
     let world = World {
         environment: vec![("ETCD_CONFIG_FILE".to_owned(), "/c".to_owned())],
         ..World::with_file("{\"name\": \"x\", \"election-timeout\": 3000}")
@@ -138,7 +138,7 @@ fn invalid_urls_in_a_file_are_printed_to_standard_error() {
 }
 
 #[test]
-fn keys_without_effect_are_reported() {
+fn configuration_keys_without_effect_are_reported() {
     let parsed = file(
         "peer-transport-security:\n  auto-tls: false\nDebug: true\nmemory-mlock: false\n\
          max-snapshots: 3\ndiscovery-srv:\nforce-new-cluster: false\nenable-v2: false\n",

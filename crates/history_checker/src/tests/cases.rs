@@ -173,7 +173,7 @@ fn a_serializable_read_may_be_stale_but_counts_as_an_observation() {
 }
 
 #[test]
-fn an_acknowledged_write_without_its_revision_is_lost() {
+fn an_acknowledged_write_without_its_revision_is_reported_as_lost() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     scenario.acknowledged_put(2, 3, put("a", "2"), 3).violates(Property::Durable);
@@ -182,7 +182,7 @@ fn an_acknowledged_write_without_its_revision_is_lost() {
 }
 
 #[test]
-fn a_write_that_was_executed_twice_has_no_cause() {
+fn a_write_executed_twice_is_reported() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     let again = Event::put(kv("a", "1", 2, 3, 2));
@@ -204,7 +204,7 @@ fn a_revision_cannot_be_observed_before_its_operation_is_called() {
 }
 
 #[test]
-fn a_transaction_applied_by_half_is_found() {
+fn a_partially_applied_transaction_is_reported() {
     let mut scenario = Scenario::default();
     let both = vec![KvRequest::Put(put("a", "1")), KvRequest::Put(put("b", "1"))];
     let request = KvRequest::Txn(Txn { compares: vec![], success: both, failure: vec![] });
@@ -218,7 +218,7 @@ fn a_transaction_applied_by_half_is_found() {
 }
 
 #[test]
-fn a_renewed_lease_lives_for_its_ttl() {
+fn a_lease_that_ends_before_its_renewed_ttl_is_reported() {
     let mut scenario = Scenario::default();
     scenario.granted(0, 1, 7, 2).kept(10, 11, 7, 2);
     let keep = Request::LeaseKeepAlive { id: 7 };
@@ -240,7 +240,7 @@ fn a_lease_may_end_as_soon_as_its_revocation_is_called() {
 }
 
 #[test]
-fn keys_are_deleted_with_their_lease() {
+fn a_key_that_outlives_its_lease_is_reported() {
     let mut scenario = Scenario::default();
     let stored = KeyValue { lease: 7, ..kv("a", "1", 2, 2, 1) };
     scenario.granted(0, 1, 7, 1).put(2, 3, stored.clone()).passes();
@@ -255,7 +255,7 @@ fn keys_are_deleted_with_their_lease() {
 }
 
 #[test]
-fn a_lease_without_renewals_ends_in_a_fault_free_period() {
+fn an_overdue_lease_in_a_fault_free_period_is_reported() {
     let mut scenario = Scenario::default();
     scenario.granted(0, 1, 7, 1).put(2, 3, KeyValue { lease: 7, ..kv("a", "1", 2, 2, 1) });
     let fault_free =
@@ -316,7 +316,7 @@ fn only_compacted_revisions_are_refused_as_compacted() {
 }
 
 #[test]
-fn a_watcher_behind_a_compaction_is_ended() {
+fn a_watcher_of_compacted_revisions_must_be_cancelled() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1)).put(2, 3, kv("a", "2", 2, 3, 2));
     scenario.answered(4, 5, Request::Compact { revision: 3 }, Response::Compacted);

@@ -29,7 +29,7 @@ fn refused(method: &str, json: &str, told: &str) {
 }
 
 #[test]
-fn fields_have_two_names_and_unknown_ones_are_ignored() {
+fn both_field_names_are_accepted_and_unknown_fields_are_ignored() {
     check("Range", "{}", b"");
     check("Range", r#" { "key" : "aw==" , "range_end":"bA"} "#, b"\x0a\x01k\x12\x01l");
     check("Range", r#"{"rangeEnd":"bA=="}"#, b"\x12\x01l");
@@ -82,7 +82,7 @@ fn unknown_enum_names_are_ignored() {
 }
 
 #[test]
-fn bytes_are_accepted_in_both_base64_forms_padded_or_not() {
+fn bytes_are_accepted_in_both_base64_alphabets_with_or_without_padding() {
     for json in ["-_8=", "-_8", "+/8=", "+/8"] {
         check("Range", &format!("{{\"key\":\"{json}\"}}"), b"\x0a\x02\xfb\xff");
     }
@@ -95,7 +95,7 @@ fn bytes_are_accepted_in_both_base64_forms_padded_or_not() {
 }
 
 #[test]
-fn strings_are_unicode() {
+fn string_escapes_must_be_valid_unicode() {
     let name = |json: &str| request("Authenticate", json);
     assert_eq!(name(r#"{"name":"a\u00e4\ud83d\ude00\n\/"}"#), Ok("\n\u{9}aä😀\n/".into()));
     for lone in [
@@ -113,7 +113,7 @@ fn strings_are_unicode() {
 }
 
 #[test]
-fn messages_contain_lists_maps_and_oneofs() {
+fn lists_messages_and_oneofs_are_converted() {
     let length = |len: u8| [0x80 | len, 0x80, 0x80, 0x80, 0];
     let put = [&b"\x12"[..], &length(3), b"\x0a\x01k"].concat();
     let txn = [&b"\x12"[..], &length(9), &put].concat();
