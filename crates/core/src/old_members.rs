@@ -29,7 +29,7 @@ const LEARNER_COUNT_MAX: usize = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum OldMembersError {
     /// The tree of the `.snap` file cannot be read.
-    #[error("the snapshot file's members are not readable: {0}")]
+    #[error("cannot read the member list in the snapshot file: {0}")]
     Tree(#[from] V2Error),
     /// The log cannot be read.
     #[error(transparent)]

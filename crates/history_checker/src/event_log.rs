@@ -48,7 +48,7 @@ pub enum RecordError {
         second: Vec<Event>,
     },
     /// A revision was recorded before the one that precedes it, or without events.
-    #[error("revision {revision} is recorded after {last}, or has no events")]
+    #[error("revision {revision} does not directly follow revision {last}, or has no events")]
     Gap {
         /// The revision.
         revision: i64,

@@ -18,7 +18,7 @@ const GROUP_END: u8 = 4;
 #[non_exhaustive]
 pub enum Malformed {
     /// The bytes end too early.
-    #[error("bytes end inside a field")]
+    #[error("unexpected end of data inside a field")]
     Truncated,
     /// A varint has more than 64 bits.
     #[error("varint overflow")]

@@ -171,7 +171,7 @@ pub enum StepError {
         last_index: LogIndex,
     },
     /// The configuration in a snapshot contradicts itself.
-    #[error("snapshot with an impossible configuration")]
+    #[error("the configuration in the snapshot contradicts itself")]
     SnapshotConfState(#[source] ConfChangeError),
 }
 

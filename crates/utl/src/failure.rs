@@ -37,7 +37,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Arguments(String),
     /// `completion` for a shell without a script.
-    #[error("invalid argument {0:?}: there are scripts for {names}", names = SHELLS.join(", "))]
+    #[error("no completion script for shell {0:?}: choose one of {names}", names = SHELLS.join(", "))]
     Shell(String),
     /// A required flag is missing.
     #[error("required flag(s) \"{0}\" not set")]
@@ -106,7 +106,7 @@ pub(crate) enum Failure {
         key: String,
     },
     /// A bucket inside a bucket, which no file of etcd contains.
-    #[error("{}: not a file of etcd: a bucket contains another bucket", path.display())]
+    #[error("{}: not an etcd backend file: a bucket contains another bucket", path.display())]
     Nested {
         /// The file.
         path: PathBuf,

@@ -61,8 +61,8 @@ async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
         write(&cluster, number).await;
     }
     let log = cluster.server(1).log();
-    assert!(log.contains("no room on the disk for the backend file"), "{log}");
-    assert!(log.contains("handing over the lead because the disk"), "{log}");
+    assert!(log.contains("no disk space for the backend file"), "{log}");
+    assert!(log.contains("transferring leadership to member"), "{log}");
     let running = cluster.running();
     let other = cluster.leader_among(&running).await;
     assert_ne!(other, 1, "a member with room leads");
@@ -130,7 +130,7 @@ async fn a_snapshot_updates_a_member_whose_changes_wait_for_space(kind: Kind) {
     let pending = || cluster.server(1).metric("quorate_backend_pending_bytes").unwrap();
     eventually("changes that find no room", async || {
         let log = cluster.server(1).log();
-        log.contains("no room on the disk for the backend file").then_some(())
+        log.contains("no disk space for the backend file").then_some(())
     })
     .await;
     assert!(pending() > 1e7, "{}", pending());

@@ -101,7 +101,7 @@ async fn without_space_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server,
     assert!(refused.message().contains("database space exceeded"), "{refused}: {log}");
     // Clients are refused just before the process logs the reason.
     eventually("the reason in the log", async || {
-        server.log().contains("no room on the disk for the backend file").then_some(())
+        server.log().contains("no disk space for the backend file").then_some(())
     })
     .await;
     Some((disk, server, acknowledged))
@@ -114,7 +114,7 @@ async fn a_backend_without_space_continues_once_there_is_some(kind: Kind) {
     check_acknowledged(&server.client(), acknowledged).await;
     disk.resize(1_000);
     eventually("room", async || {
-        server.log().contains("there is room for the backend file again").then_some(())
+        server.log().contains("disk space is available again for the backend file").then_some(())
     })
     .await;
     let client = server.client();

@@ -60,7 +60,7 @@ pub(crate) enum Event<'a, T> {
 /// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    #[error("the server broke the protocol: {0}")]
+    #[error("the server violated the protocol: {0}")]
     Protocol(&'static str),
 }
 

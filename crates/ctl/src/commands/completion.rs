@@ -48,7 +48,7 @@ async fn run(session: &Session) -> Result<(), Failure> {
     let name = String::from_utf8_lossy(shell);
     let script = script(&name, &session.program).ok_or_else(|| {
         let (word, shells) = (quote(shell), SHELLS.join(", "));
-        Failure::error(format!("invalid argument {word}: there are scripts for {shells}"))
+        Failure::error(format!("no completion script for shell {word}: choose one of {shells}"))
     })?;
     session.print(&script)
 }

@@ -49,9 +49,9 @@ enum Unanswered {
     Call(#[from] CallError),
     #[error("lease: {status} {text}")]
     Status { status: StatusCode, text: String },
-    #[error("lease: the answer cannot be read: {0}")]
+    #[error("lease: cannot decode the response: {0}")]
     Malformed(#[from] prost::DecodeError),
-    #[error("lease: the answer is about another lease")]
+    #[error("lease: the response is about another lease")]
     OtherLease,
 }
 

@@ -162,14 +162,14 @@ impl Committer {
             Report::NoRoom(error) => {
                 self.driver.report(Input::BackendRoom { is_short: true });
                 log::warn!(
-                    "no room on the disk for the backend file; changes stay in memory and in the write-ahead log, and are \
-                     written when there is room: free space on this disk",
+                    "no disk space for the backend file; changes stay in memory and in the write-ahead log, and are \
+                     written when there is space again: free space on this disk",
                     "error" = error.to_string()
                 );
             }
             Report::RoomAgain => {
                 self.driver.report(Input::BackendRoom { is_short: false });
-                log::info!("there is room for the backend file again");
+                log::info!("disk space is available again for the backend file");
             }
             Report::Ended => return true,
         }

@@ -18,21 +18,21 @@ impl Node {
             Some(Step::HandOver(to)) => {
                 self.raft.transfer_leader(to);
                 let text = format!(
-                    "handing over the lead because the disk of this member has no room for the backend file; to \
-                     member {to:x}"
+                    "transferring leadership to member {to:x}, because the disk of this member has no space for \
+                     the backend file"
                 );
                 (NoteLevel::Warn, text)
             }
             Some(Step::RefuseWrites) => {
                 self.effects.push_back(Effect::RefuseWrites(true));
-                let text = "the disk of this member has no room for the backend file and no other member can lead; \
-                            raising the NOSPACE alarm, which refuses writes until there is room on the disk";
+                let text = "the disk of this member has no space for the backend file and no other member can lead; \
+                            raising the NOSPACE alarm, which refuses writes until the disk has space";
                 (NoteLevel::Warn, text.to_owned())
             }
             Some(Step::TakeWrites) => {
                 self.effects.push_back(Effect::RefuseWrites(false));
-                let text = "this member has room for the backend file again, or no longer leads; taking back its \
-                            NOSPACE alarm";
+                let text = "this member has disk space for the backend file again, or is no longer the leader; \
+                            disarming its NOSPACE alarm";
                 (NoteLevel::Info, text.to_owned())
             }
         };
@@ -45,8 +45,8 @@ impl Node {
         let is_declined = message.kind == MessageKind::TimeoutNow && self.room_watch.is_short();
         if is_declined {
             let text = format!(
-                "not taking the lead that member {:x} hands over: the disk of this member has no room for the \
-                 backend file",
+                "not accepting leadership from member {:x}: the disk of this member has no space for the backend \
+                 file",
                 message.from
             );
             self.notes.push(Note { level: NoteLevel::Warn, text });

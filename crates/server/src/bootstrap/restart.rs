@@ -102,7 +102,9 @@ async fn pick_up(
     };
     let peers = match decide(config, &dirs, outside, step).await? {
         Decision::Found(founding) => {
-            log::warn!("founding the cluster again: the log contains only its metadata");
+            log::warn!(
+                "bootstrapping the cluster again: the write-ahead log contains only metadata"
+            );
             start = founding.write(&mut wal)?;
             founding.others()
         }

@@ -30,7 +30,7 @@ pub enum Fault {
     /// The log holds a password in plain text. Hashing it while applying would use another salt on
     /// every member.
     #[error(
-        "entry {index} sets a password that is not hashed, as only members before 3.5 write it"
+        "entry {index} sets a password in plain text; only members before 3.5 write such entries"
     )]
     PlainPassword {
         /// The log index of the entry.

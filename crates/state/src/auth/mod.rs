@@ -58,7 +58,7 @@ const FIRST_REVISION: u64 = 1;
 
 /// A password in plain text in the log, which only members before 3.5 write.
 #[derive(Debug, thiserror::Error)]
-#[error("a password that is not hashed, as only members before 3.5 write it")]
+#[error("the password is in plain text; only members before 3.5 write it that way")]
 pub struct PlainPassword;
 
 /// The result of a change: it may be refused, or it may be one that Quorate cannot apply.

@@ -59,7 +59,7 @@ pub enum BoltError {
         reason: &'static str,
     },
     /// The file ends before the last page that its meta page covers.
-    #[error("{}: file is cut off: it ends at offset {len}, its pages reach to {needed}", path.display())]
+    #[error("{}: file is truncated: it ends at offset {len}, but its pages extend to offset {needed}", path.display())]
     CutOff {
         /// The backend file.
         path: Arc<Path>,
@@ -107,13 +107,16 @@ pub enum BoltError {
         key: Box<[u8]>,
     },
     /// Keys have 1 to 32,768 bytes.
-    #[error("a key has {len} bytes; the limits are 1 to {}", super::KEY_BYTES_MAX)]
+    #[error("key length {len} is out of range: it must be 1 to {} bytes", super::KEY_BYTES_MAX)]
     KeyLength {
         /// The length of the key.
         len: usize,
     },
     /// Values have at most 2^31 - 2 bytes.
-    #[error("a value has {len} bytes; the limit is {}", super::VALUE_BYTES_MAX)]
+    #[error(
+        "value length {len} is out of range: it must be at most {} bytes",
+        super::VALUE_BYTES_MAX
+    )]
     ValueLength {
         /// The length of the value.
         len: usize,

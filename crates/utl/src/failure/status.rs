@@ -14,7 +14,7 @@ pub(crate) enum StatusError {
         described: String,
     },
     /// The file is a bbolt file, but no backend file of etcd.
-    #[error("{path}: not a file of etcd: bucket {bucket} is missing")]
+    #[error("{path}: not an etcd backend file: bucket {bucket} is missing")]
     Foreign {
         /// The file.
         path: String,

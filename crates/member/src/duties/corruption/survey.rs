@@ -37,7 +37,7 @@ pub(super) enum Unanswered {
     OtherCluster,
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("the answer cannot be read: {0}")]
+    #[error("cannot decode the response: {0}")]
     Malformed(#[from] serde_json::Error),
     #[error("unknown error: {0}")]
     Other(String),
@@ -210,7 +210,7 @@ mod tests {
             ),
             (412, "cluster ID mismatch\n", "cluster ID mismatch"),
             (404, "404 page not found\n", "unknown error: 404 page not found"),
-            (200, "{\"hash\":-1}", "the answer cannot be read: invalid value"),
+            (200, "{\"hash\":-1}", "cannot decode the response: invalid value"),
         ] {
             let error = read(status, body).unwrap_err();
             assert!(error.starts_with(told), "{error}");
