@@ -74,9 +74,9 @@ pub fn flag_docs() -> Vec<FlagDoc> {
 /// The reference page in Markdown, with the content of the help text.
 #[must_use]
 pub fn reference() -> String {
-    let mut text = "# Flags of a member\n\nGenerated from the table of flags (`config::flags`); a test compares it. \
-     Each flag can also be set by the\nenvironment variable `ETCD_` and its name in capitals, or by its key in \
-     the configuration file.\n"
+    let mut text = "# Flags of a member\n\nThis page is generated from the table of flags (`config::flags`), and a test compares \
+     it with the table. Each flag\ncan also be set by an environment variable, `ETCD_` followed by its name in \
+     capitals, or by its key in the configuration file.\n"
         .to_owned();
     let mut defaults = Draft::default();
     for section in SECTIONS {

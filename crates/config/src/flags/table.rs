@@ -18,7 +18,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "data-dir",
         Text(|d| &mut d.config.data_dir),
-        "Directory of the data of this member.",
+        "Data directory of this member.",
     )
     .default_text("${name}.etcd"),
     flag(
@@ -37,7 +37,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MEMBER,
         "snapshot-catchup-entries",
         Uint64(|d| &mut d.config.snapshot_catchup_entries),
-        "Number of entries before a snapshot that stay in memory, for followers that lag.",
+        "Number of entries before a snapshot that stay in memory for followers that lag behind.",
     ),
     flag(
         MEMBER,
@@ -242,13 +242,13 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "initial-cluster-state",
         OneOf(&["new", "existing"], |d| &mut d.initial_cluster_state),
-        "Whether this member founds a cluster ('new') or was added to one ('existing').",
+        "Whether this member founds a cluster ('new') or has been added to one ('existing').",
     ),
     flag(
         CLUSTERING,
         "initial-cluster-token",
         Text(|d| &mut d.config.initial_cluster_token),
-        "Text that distinguishes the ids of this cluster from those of others.",
+        "Text that makes the ids of this cluster differ from those of other clusters.",
     ),
     flag(
         CLUSTERING,
@@ -273,7 +273,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-token",
         Text(|d| &mut d.config.discovery.token),
-        "Token under which the new cluster is registered there.",
+        "Token under which the discovery cluster registers the new cluster.",
     )
     .file_key("discovery-config.token"),
     flag(
@@ -301,7 +301,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "discovery-keepalive-timeout",
         Duration(|d| &mut d.config.discovery.keepalive_timeout),
-        "Timeout of such a check.",
+        "Timeout of this check.",
     )
     .file_key("discovery-config.client.keepalive-timeout"),
     flag(
@@ -388,7 +388,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         CLUSTERING,
         "auto-compaction-retention",
         Text(|d| &mut d.config.auto_compaction_retention),
-        "What automatic compaction keeps; 0 turns it off.",
+        "History that automatic compaction keeps; 0 turns it off.",
     ),
     flag(
         CLUSTERING,
@@ -421,7 +421,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         SECURITY,
         "client-cert-file",
         Text(|d| &mut d.config.security.client.client_cert_file),
-        "Certificate for outgoing connections to client ports; only checked, because there are none.",
+        "Certificate for connections to client ports; it is checked but not used.",
     )
     .file_key("client-transport-security.client-cert-file"),
     flag(
@@ -593,7 +593,7 @@ pub(crate) static FLAGS: &[Flag] = &[
         MONITORING,
         "enable-pprof",
         Bool(|d| &mut d.config.enable_pprof),
-        "Serve profiles of this process to clients under /debug/pprof/; so does --log-level=debug.",
+        "Serve profiles of this process to clients under /debug/pprof/; --log-level=debug does the same.",
     ),
     flag(MONITORING, "logger", Text(|d| &mut d.logger), "Logger: only 'zap', which writes structured lines."),
     flag(

@@ -41,11 +41,11 @@ views! {
     Gauge open_fds: "process_open_fds",
         "Open file descriptors.";
     Gauge max_fds: "process_max_fds",
-        "File descriptors the process may open.";
+        "Maximum number of file descriptors of the process.";
     Gauge virtual_bytes: "process_virtual_memory_bytes",
         "Virtual memory in bytes.";
     Gauge virtual_max_bytes: "process_virtual_memory_max_bytes",
-        "Virtual memory the process may have, in bytes.";
+        "Maximum virtual memory of the process in bytes.";
     Gauge resident_bytes: "process_resident_memory_bytes",
         "Resident memory in bytes.";
     Gauge start_time_seconds: "process_start_time_seconds",

@@ -8,9 +8,9 @@ use super::{Metrics, MetricsLevel};
 const HEAD: &str = "\
 # Series of a member
 
-Generated from the declarations of the series (`telemetry::metrics`); a test compares it. A member serves them at `/metrics`, as text,
-OpenMetrics or protobuf. A series with labels appears with its first value. `grpc_server_handling_seconds` exists only with
-`--metrics=extensive`.
+This page is generated from the declarations of the series (`telemetry::metrics`), and a test compares it with them. A member
+serves the series at `/metrics`, as text, OpenMetrics or protobuf. A series with labels appears when it has its first value.
+`grpc_server_handling_seconds` exists only with `--metrics=extensive`.
 ";
 
 /// The section of a metric, by the prefix of its name.

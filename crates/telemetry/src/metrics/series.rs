@@ -66,7 +66,7 @@ group! {
         has_leader: Gauge = gauge(), "etcd_server_has_leader",
             "Whether a leader is known, 1 or 0.";
         is_leader: Gauge = gauge(), "etcd_server_is_leader",
-            "Whether this member leads, 1 or 0.";
+            "Whether this member is the leader, 1 or 0.";
         is_learner: Gauge = gauge(), "etcd_server_is_learner",
             "Whether this member is a learner, 1 or 0.";
         leader_changes_seen: Counter = counter(), "etcd_server_leader_changes_seen_total",
@@ -74,10 +74,10 @@ group! {
         heartbeat_send_failures: Counter = counter(), "etcd_server_heartbeat_send_failures_total",
             "Heartbeats that the leader sent late.";
         learner_promote_successes: Counter = counter(), "etcd_server_learner_promote_successes",
-            "Learners promoted while this member led.";
+            "Learners that were promoted while this member was the leader.";
         learner_promote_failures: Labelled<Counter> = Labelled::new(&["Reason"]),
             "etcd_server_learner_promote_failures",
-            "Learners not promoted while this member led.";
+            "Failed promotions of learners while this member was the leader.";
         snapshot_apply_in_progress: Gauge = gauge(), "etcd_server_snapshot_apply_in_progress_total",
             "Whether a received snapshot is being installed, 1 or 0.";
         proposals_committed: Gauge = gauge(), "etcd_server_proposals_committed_total",
@@ -89,7 +89,7 @@ group! {
         log_bytes: Gauge = gauge(), "quorate_log_memory_bytes",
             "Bytes of the log held in memory.";
         log_uncommitted_bytes: Gauge = gauge(), "quorate_log_uncommitted_bytes",
-            "Bytes of entries that this member has appended as leader and not applied yet.";
+            "Bytes of entries that this member has appended as leader but not yet applied.";
         log_refused: Counter = counter(), "quorate_log_refused_total",
             "Requests and appends that were refused because the limit on log memory was reached.";
         early_appends: Gauge = gauge(), "quorate_early_appends_bytes",
@@ -106,9 +106,9 @@ group! {
             "quorate_connections_over_address_limit_total",
             "Connections that were closed because their address had reached its connection limit.";
         proposals_pending: Gauge = gauge(), "etcd_server_proposals_pending",
-            "Proposals that wait for their outcome.";
+            "Proposals that wait for their result.";
         proposals_failed: Counter = counter(), "etcd_server_proposals_failed_total",
-            "Proposals that ended without an outcome.";
+            "Proposals that ended without a result.";
         request_duration: PerKind = PerKind::new("type", None, from_a_milli),
             "etcd_server_request_duration_seconds",
             "Time that requests took, by kind.";
@@ -128,18 +128,18 @@ group! {
             "etcd_server_client_requests_total",
             "Calls by the client's version.";
         version: Labelled<Gauge> = Labelled::new(&["server_version"]), "etcd_server_version",
-            "The release this server behaves as.";
+            "The etcd release that this server implements.";
         go_version: Labelled<Gauge> = Labelled::new(&["server_go_version"]),
             "etcd_server_go_version",
-            "The compiler this server was built with.";
+            "The compiler with which this server was built.";
         id: Labelled<Gauge> = Labelled::new(&["server_id"]), "etcd_server_id",
             "The id of this member, in hex.";
         feature_enabled: Labelled<Gauge> = Labelled::new(&["name", "stage"]),
             "etcd_server_feature_enabled",
-            "Whether a feature gate is open, 1 or 0.";
+            "Whether a feature gate is enabled, 1 or 0.";
         cluster_version: Labelled<Gauge> = Labelled::new(&["cluster_version"]),
             "etcd_cluster_version",
-            "1 for the version the cluster runs at, 0 for those it ran at.";
+            "1 for the current cluster version, 0 for earlier ones.";
         health_success: Counter = counter(), "etcd_server_health_success",
             "Health probes that found the member healthy.";
         health_failures: Counter = counter(), "etcd_server_health_failures",
@@ -151,7 +151,7 @@ group! {
             "Checks by result.";
         alarms: Labelled<Gauge> = Labelled::new(&["alarm_type", "server_id"]),
             "etcd_debugging_server_alarms",
-            "Alarms activated less those deactivated.";
+            "Number of activated alarms minus number of deactivated alarms.";
         watch_send: Histogram = from_a_milli(),
             "etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds",
             "Time that sending a batch of events took.";
@@ -179,7 +179,7 @@ group! {
         backend_commit: Histogram = from_a_milli(), "etcd_disk_backend_commit_duration_seconds",
             "Time that commits of the backend took.";
         backend_pending: Gauge = gauge(), "quorate_backend_pending_bytes",
-            "Bytes of changes that are applied and not in the backend file yet.";
+            "Bytes of changes that are applied but not yet in the backend file.";
         backend_defrag: Histogram = Histogram::seconds(100_000, 13),
             "etcd_disk_backend_defrag_duration_seconds",
             "Time that defragmenting the backend took.";
@@ -190,13 +190,13 @@ group! {
             "Whether the backend is being defragmented, 1 or 0.";
         commit_rebalance: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_rebalance_duration_seconds",
-            "Time of a commit spent on joining pages.";
+            "Time that a commit spent on joining pages.";
         commit_spill: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_spill_duration_seconds",
-            "Time of a commit spent on laying pages out.";
+            "Time that a commit spent on laying out pages.";
         commit_write: Histogram = from_a_milli(),
             "etcd_debugging_disk_backend_commit_write_duration_seconds",
-            "Time of a commit spent on writing pages.";
+            "Time that a commit spent on writing pages.";
     }
 }
 
@@ -213,7 +213,7 @@ group! {
             "etcd_debugging_snap_save_marshalling_duration_seconds",
             "Time that encoding a snapshot took.";
         save: Histogram = from_a_milli(), "etcd_debugging_snap_save_total_duration_seconds",
-            "Time that saving a snapshot took in all.";
+            "Total time that saving a snapshot took.";
     }
 }
 
@@ -228,7 +228,7 @@ group! {
         put_size: Gauge = gauge(), "etcd_debugging_mvcc_total_put_size_in_bytes",
             "Bytes of keys and values put since the start.";
         events: Counter = counter(), "etcd_debugging_mvcc_events_total",
-            "Events handed to clients.";
+            "Events that were sent to clients.";
         hash: Histogram = Histogram::seconds(10_000, 15), "etcd_mvcc_hash_duration_seconds",
             "Time that hashing the backend took.";
         hash_revision: Histogram = Histogram::seconds(10_000, 15),
@@ -236,13 +236,13 @@ group! {
             "Time that hashing the keyspace at a revision took.";
         index_compaction_pause: Histogram = Histogram::millis(500, 14),
             "etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds",
-            "Time that a compaction held up the index.";
+            "Time for which a compaction blocked the index.";
         compaction_pause: Histogram = Histogram::millis(1_000, 13),
             "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds",
-            "Time that a step of a compaction held up the backend.";
+            "Time for which a step of a compaction blocked the backend.";
         compaction_total: Histogram = Histogram::millis(100_000, 14),
             "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds",
-            "Time that compactions took in all.";
+            "Total time that compactions took.";
         compaction_last: Gauge = gauge(), "etcd_debugging_mvcc_db_compaction_last",
             "Time of the last compaction in seconds since 1970.";
         compaction_keys: Counter = counter(), "etcd_debugging_mvcc_db_compaction_keys_total",
@@ -256,7 +256,7 @@ group! {
         granted: Counter = counter(), "etcd_debugging_lease_granted_total", "Leases granted.";
         revoked: Counter = counter(), "etcd_debugging_lease_revoked_total", "Leases revoked.";
         renewed: Counter = counter(), "etcd_debugging_lease_renewed_total",
-            "Leases renewed while this member led.";
+            "Leases that were renewed while this member was the leader.";
         expired: Counter = counter(), "etcd_debugging_server_lease_expired_total",
             "Expired leases that this member revoked as leader.";
         ttl: Histogram = Histogram::numbers(1, 24), "etcd_debugging_lease_ttl_total",
@@ -276,7 +276,7 @@ group! {
             "Streams that failed on the server's side.";
         known_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_known_peers",
-            "Members known, 1 or 0 for each.";
+            "Known members, 1 or 0 for each.";
         active_peers: Labelled<Gauge> = Labelled::new(&["Local", "Remote"]),
             "etcd_network_active_peers",
             "Peers that can be reached, 1 or 0 for each.";
@@ -294,7 +294,7 @@ group! {
             "Messages to peers that were dropped or failed.";
         peer_received_failures: Labelled<Counter> = Labelled::new(&["From"]),
             "etcd_network_peer_received_failures_total",
-            "Messages from peers that made no sense.";
+            "Malformed messages from peers.";
         peer_round_trip_time: Labelled<Histogram> =
             Labelled::made_by(&["To"], from_a_tenth_milli_to_seconds),
             "etcd_network_peer_round_trip_time_seconds",
@@ -374,8 +374,8 @@ const ALWAYS_ZERO: &[(&str, &str, Kind)] = &[
     ("etcd_grpc_proxy_cache_hits_total", "Hits of the proxy's cache.", Kind::Gauge),
     ("etcd_grpc_proxy_cache_keys_total", "Keys in the proxy's cache.", Kind::Gauge),
     ("etcd_grpc_proxy_cache_misses_total", "Misses of the proxy's cache.", Kind::Gauge),
-    ("etcd_grpc_proxy_events_coalescing_total", "Events the proxy merged.", Kind::Counter),
-    ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers the proxy merged.", Kind::Gauge),
+    ("etcd_grpc_proxy_events_coalescing_total", "Events that the proxy merged.", Kind::Counter),
+    ("etcd_grpc_proxy_watchers_coalescing_total", "Watchers that the proxy merged.", Kind::Gauge),
 ];
 
 /// A family of a feature that Quorate does not have.

@@ -26,7 +26,7 @@ sample! {
     Gauge db_in_use_bytes: "etcd_mvcc_db_total_size_in_use_in_bytes",
         "Size of the backend file without its free pages, in bytes.";
     Gauge db_open_read_transactions: "etcd_mvcc_db_open_read_transactions",
-        "Read transactions open on the backend.";
+        "Open read transactions of the backend.";
     Gauge keys: "etcd_debugging_mvcc_keys_total",
         "Live keys.";
     Gauge current_revision: "etcd_debugging_mvcc_current_revision",
@@ -40,13 +40,13 @@ sample! {
     Gauge slow_watchers: "etcd_debugging_mvcc_slow_watcher_total",
         "Watchers that are behind the current revision.";
     Gauge pending_events: "etcd_debugging_mvcc_pending_events_total",
-        "Events on their way to watch streams.";
+        "Events that are queued for watch streams.";
     Gauge auth_revision: "etcd_debugging_auth_revision",
         "Current revision of users and roles.";
     Gauge proposals: "quorate_proposals_in_progress",
-        "Proposals that are accepted and not applied yet.";
+        "Proposals that are accepted but not yet applied.";
     Gauge proposals_bytes: "quorate_proposals_in_progress_bytes",
-        "Bytes of proposals that are accepted and not applied yet.";
+        "Bytes of proposals that are accepted but not yet applied.";
     Counter proposals_refused: "quorate_proposals_refused_total",
         "Proposals that were refused because the limit on their number or bytes was reached.";
     Gauge reads: "quorate_reads_waiting",
@@ -66,7 +66,7 @@ sample! {
     Gauge tasks: "quorate_tasks_in_progress",
         "Tasks of the core threads that are not executed yet.";
     Counter tasks_refused: "quorate_tasks_refused_total",
-        "Tasks of the core threads that were refused because of too many others.";
+        "Tasks of the core threads that were refused because there were too many others.";
     Gauge lists_bytes: "quorate_lists_reference_bytes",
         "Memory of references to the records of long lists.";
     Counter lists_refused: "quorate_lists_refused_total",
@@ -82,7 +82,7 @@ sample! {
     Gauge calls: "quorate_calls_in_progress",
         "Client calls in progress, including streams.";
     Counter calls_refused: "quorate_calls_refused_total",
-        "Calls that were refused because of too many others.";
+        "Calls that were refused because there were too many others.";
     Gauge requests_bytes: "quorate_requests_bytes",
         "Bytes of requests that are incomplete or not answered yet.";
     Counter requests_refused: "quorate_requests_refused_total",
@@ -92,7 +92,7 @@ sample! {
     Gauge watchers_bytes: "quorate_watchers_bytes",
         "Memory of watchers and their keys.";
     Counter watchers_refused: "quorate_watchers_refused_total",
-        "Watchers that were refused because of too many others.";
+        "Watchers that were refused because there were too many others.";
     Gauge watch_events_bytes: "quorate_watch_events_bytes",
         "Bytes of events that clients have not read yet.";
     Gauge client_connections: "quorate_client_connections",
@@ -112,9 +112,9 @@ sample! {
     Gauge peer_large_bodies: "quorate_peer_large_bodies",
         "Large requests of peers that are being read.";
     Gauge peer_remotes: "quorate_peer_remotes",
-        "Senders that claim to be members, are not in the applied membership, and get answers.";
+        "Senders that claim to be members and receive responses, but are not in the applied membership.";
     Gauge peer_confirmed: "quorate_peer_confirmed_strangers",
-        "Senders that were confirmed to be members and are not in the applied membership yet.";
+        "Senders that were confirmed as members but are not yet in the applied membership.";
     Gauge quota_backend_bytes: "etcd_server_quota_backend_bytes",
         "Limit of the backend file's size in bytes.";
 }
