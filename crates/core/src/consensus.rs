@@ -257,9 +257,7 @@ impl<R: Readers> Consensus<R> {
     /// Whether this member is the only one, learners included. A learner may apply an entry before this member does, and
     /// acknowledge it to a client whose request it forwarded.
     fn is_alone(&self) -> bool {
-        let members = self.node.status().config.conf_state();
-        let has_learners = !members.learners.is_empty() || !members.learners_next.is_empty();
-        self.node.is_sole_voter() && !has_learners
+        self.node.is_sole_voter() && self.node.configuration().learners.is_empty()
     }
 
     /// The leadership of this member, as of the last polled effect.

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use quorate_raft::{
-    ConfChange, ConfState, ConfigError, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY, LogIndex,
-    MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState, RefusalKind,
-    Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
+    ConfChange, ConfState, ConfigError, Configuration, Entry, HardState, LOCAL_APPEND, LOCAL_APPLY,
+    LogIndex, MemberId, MemoryStorage, Message, MessageKind, NONE, Note, NoteLevel, ReadState,
+    RefusalKind, Snapshot, SnapshotMetadata, SnapshotOutcome, SoftState, Status, StepError, Term,
 };
 use thiserror::Error;
 
@@ -117,7 +117,6 @@ pub struct Node {
     notes: Vec<Note>,
     effects: VecDeque<Effect>,
     leadership: Leadership,
-    conf_state: ConfState,
     /// The core has the membership changes up to this index from its initial state or from a
     /// snapshot, so later decisions about those entries are ignored. The snapshot may not be
     /// durable yet.
@@ -156,8 +155,7 @@ impl Node {
         let mut storage = MemoryStorage::recover(hard_state, snapshot, config.entries);
         if config.applied > config.snapshot_index {
             // A peer that needs a snapshot is brought to this index at least.
-            let recorded =
-                storage.create_snapshot(config.applied, config.conf_state.clone(), Bytes::new());
+            let recorded = storage.create_snapshot(config.applied, config.conf_state, Bytes::new());
             recorded.expect("the log was found to reach what is applied");
         }
         let raft = quorate_raft::Node::new(
@@ -193,7 +191,6 @@ impl Node {
             policy: config.snapshot_policy,
             effects: VecDeque::new(),
             leadership: Leadership::default(),
-            conf_state: config.conf_state,
             conf_state_index: config.applied,
             matched_in: Term::ZERO,
             applied: config.applied,
@@ -290,10 +287,16 @@ impl Node {
         self.leadership
     }
 
+    /// The configuration in force.
+    #[must_use]
+    pub fn configuration(&self) -> &Configuration {
+        self.raft.configuration()
+    }
+
     /// Whether this member is the only voter.
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
-        self.conf_state.voters_outgoing.is_empty() && self.conf_state.voters == [self.raft.id()]
+        self.raft.is_sole_voter()
     }
 
     /// Returns the log lines since the last call.
@@ -366,9 +369,7 @@ impl Node {
         }
         // The core must count a refused change as applied too; node id 0 makes it a no-op. The core
         // refuses a change that leaves no voter; the group then keeps its configuration.
-        if let Ok(conf_state) = self.raft.apply_conf_change(change.unwrap_or_default()) {
-            self.conf_state = conf_state;
-        }
+        _ = self.raft.apply_conf_change(change.unwrap_or_default());
     }
 
     fn start_barrier(&mut self, rounds: Vec<u64>) {
@@ -514,7 +515,6 @@ impl Node {
     /// A leader's snapshot is durable and the log begins after it; the state machine must install
     /// it.
     fn begin_log_at(&mut self, snapshot: Snapshot) {
-        self.conf_state = snapshot.metadata.conf_state.clone();
         assert!(
             snapshot.metadata.index > self.applied,
             "a snapshot from the leader is newer than the state machine: otherwise it would take back applied entries"

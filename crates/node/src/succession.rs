@@ -12,7 +12,9 @@
 //!
 //! See decision record 0009.
 
-use quorate_raft::{ConfState, MemberId, NONE, Role, Term};
+use std::collections::BTreeSet;
+
+use quorate_raft::{MemberId, NONE, Role, Term};
 
 use crate::Leadership;
 
@@ -41,14 +43,15 @@ impl Succession {
         &mut self,
         own_id: MemberId,
         leadership: Leadership,
-        conf_state: &ConfState,
+        voters: &BTreeSet<MemberId>,
     ) -> bool {
-        let is_voter = conf_state.voters.contains(&own_id);
-        if !is_voter || leadership.role != Role::Follower || leadership.leader == NONE {
+        if !voters.contains(&own_id)
+            || leadership.role != Role::Follower
+            || leadership.leader == NONE
+        {
             return false;
         }
-        let before =
-            conf_state.voters.iter().filter(|id| **id < own_id && **id != leadership.leader);
+        let before = voters.range(..own_id).filter(|id| **id != leadership.leader);
         self.turn =
             Some(Turn { term: leadership.term, ticks_left: 1 + before.count() * SPACING_TICKS });
         true
@@ -85,10 +88,6 @@ mod tests {
     const LED: Leadership = Leadership { leader: 2, term: Term(7), role: Role::Follower };
     const LEADERLESS: Leadership = Leadership { leader: NONE, ..LED };
 
-    fn voters(voters: &[MemberId]) -> ConfState {
-        ConfState { voters: voters.to_vec(), ..ConfState::default() }
-    }
-
     /// The number of ticks after which the member campaigns.
     fn turn_of(succession: &mut Succession) -> Option<usize> {
         let turns: Vec<usize> = (1..=20).filter(|_| succession.tick(NONE, LED.term)).collect();
@@ -98,7 +97,7 @@ mod tests {
 
     #[test]
     fn voters_campaign_one_after_the_other() {
-        let five = voters(&[5, 4, 3, 2, 1]);
+        let five = [1, 2, 3, 4, 5].into();
         let turn_of = |id: MemberId| {
             let mut succession = Succession::default();
             succession.begin(id, LED, &five);
@@ -113,14 +112,14 @@ mod tests {
         let mut succession = Succession::default();
         succession.step_back();
         assert_eq!(turn_of(&mut succession), None, "it is nobody's turn");
-        succession.begin(1, LED, &voters(&[1, 2, 3]));
+        succession.begin(1, LED, &[1, 2, 3].into());
         succession.step_back();
         assert_eq!(turn_of(&mut succession), Some(4));
     }
 
     #[test]
     fn only_a_follower_of_a_leader_begins_a_succession() {
-        let three = voters(&[1, 2, 3]);
+        let three = [1, 2, 3].into();
         let mut succession = Succession::default();
         assert!(!succession.begin(1, LEADERLESS, &three));
         assert!(!succession.begin(2, Leadership { role: Role::Leader, ..LED }, &three));
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_new_leader_or_term_ends_the_succession() {
-        let three = voters(&[1, 2, 3]);
+        let three = [1, 2, 3].into();
         for (leader, term) in [(2, 7), (NONE, 8)] {
             let mut succession = Succession::default();
             assert!(succession.begin(1, LED, &three));

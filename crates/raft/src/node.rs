@@ -46,7 +46,7 @@ use crate::state::{ConfState, HardState, Role, SoftState};
 use crate::status::Status;
 use crate::storage::{MemoryStorage, Storage, StorageError};
 use crate::term::Term;
-use crate::tracker::ProgressMap;
+use crate::tracker::{Configuration, ProgressMap};
 
 /// How the transfer of a snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,8 +367,14 @@ impl<S: Storage> Node<S> {
 
     /// The configuration in force.
     #[must_use]
-    pub fn conf_state(&self) -> ConfState {
-        self.raft.tracker.config.conf_state()
+    pub fn configuration(&self) -> &Configuration {
+        &self.raft.tracker.config
+    }
+
+    /// Whether this member is the only voter.
+    #[must_use]
+    pub fn is_sole_voter(&self) -> bool {
+        self.raft.tracker.is_sole_voter(self.raft.config.id)
     }
 
     /// A copy of the member's state. Too expensive for hot paths.

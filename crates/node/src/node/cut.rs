@@ -31,7 +31,7 @@ impl Node {
             true => policy.catch_up_bytes.max(policy.transfer_bytes),
             false => policy.catch_up_bytes,
         };
-        let storage = self.raft.storage_mut();
+        let storage = self.raft.storage();
         if storage.bytes() > bytes_max {
             // Compact to half of the limit, so that the next compaction is not due at once.
             let by_bytes = storage.compact_index_for(bytes_max / 2);
@@ -45,7 +45,8 @@ impl Node {
             );
             // A member that needs dropped entries receives a snapshot, which is made when it is
             // sent.
-            match storage.create_snapshot(applied, self.conf_state.clone(), Bytes::new()) {
+            let conf_state = self.raft.configuration().conf_state();
+            match self.raft.storage_mut().create_snapshot(applied, conf_state, Bytes::new()) {
                 Ok(_) | Err(StorageError::SnapshotOutOfDate) => {}
                 Err(error) => unreachable!("what is applied is in the log: {error}"),
             }

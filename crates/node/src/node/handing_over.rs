@@ -12,7 +12,8 @@ impl Node {
         if !self.raft.config().pre_vote || peer != self.leadership.leader {
             return;
         }
-        if self.succession.begin(self.raft.id(), self.leadership, &self.conf_state) {
+        let voters = &self.raft.configuration().voters.incoming.0;
+        if self.succession.begin(self.raft.id(), self.leadership, voters) {
             let text = format!("nobody listens at the addresses of leader {peer:x} any more");
             self.notes.push(Note { level: NoteLevel::Info, text });
             self.raft.forget_leader();

@@ -569,8 +569,8 @@ impl Member {
 
     /// Whether it is a voter or learner of the group, as far as its configuration shows.
     fn is_in_group(&self) -> bool {
-        let conf_state = self.node.as_ref().map(Node::conf_state).unwrap_or_default();
-        conf_state.voters.contains(&self.config.id)
+        let configuration = self.node.as_ref().map(Node::configuration);
+        configuration.is_some_and(|members| members.voters.incoming.0.contains(&self.config.id))
     }
 }
 
