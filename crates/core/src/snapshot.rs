@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 use quorate_api::raftpb::ConfState;
-use quorate_raft::{LogIndex, Term};
+use quorate_raft::{LogIndex, SnapshotMetadata, Term};
 use quorate_state::members::{Members, V2Membership};
 use quorate_state::versions::Versions;
 use quorate_storage::disk::Disk;
@@ -19,12 +19,7 @@ use quorate_storage::wal::SnapshotMark;
 
 /// The contents of a snapshot, taken from the state at the snapshot's index.
 #[derive(Clone, Debug)]
-pub struct SnapshotOrder {
-    index: LogIndex,
-    term: Term,
-    conf_state: ConfState,
-    data: Bytes,
-}
+pub struct SnapshotOrder(quorate_raft::Snapshot);
 
 impl SnapshotOrder {
     /// A snapshot of a state with these members and versions, which has applied the entry at `index`.
@@ -36,40 +31,34 @@ impl SnapshotOrder {
             index > LogIndex::ZERO,
             "a snapshot stands at an entry: one at index 0 would be no snapshot to the member that receives it"
         );
-        let data = membership.to_json().into();
-        // etcd writes this field explicitly, even if it is false.
-        let conf_state = ConfState { auto_leave: Some(false), ..members.conf_state() };
-        Self { index, term, conf_state, data }
+        let metadata = SnapshotMetadata { conf_state: configuration_of(members), index, term };
+        Self(quorate_raft::Snapshot { data: membership.to_json().into(), metadata })
     }
 
     /// The last entry that the snapshot contains.
     pub(crate) const fn index(&self) -> LogIndex {
-        self.index
+        self.0.metadata.index
     }
 
     /// Converts the snapshot into one that consensus can send to a peer.
     #[must_use]
     pub fn into_raft(self) -> quorate_raft::Snapshot {
-        let ConfState { voters, learners, .. } = self.conf_state;
-        let conf_state =
-            quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() };
-        let metadata =
-            quorate_raft::SnapshotMetadata { conf_state, index: self.index, term: self.term };
-        quorate_raft::Snapshot { data: self.data, metadata }
+        self.0
     }
 
     /// Converts the snapshot into the contents of its file.
     pub(crate) fn to_file(&self) -> snap::Snapshot {
-        snap::Snapshot {
-            index: self.index.get(),
-            term: self.term.get(),
-            conf_state: self.conf_state.encode_to_vec().into(),
-            data: self.data.clone(),
-        }
+        file_of(&self.0)
     }
 }
 
-/// Converts a leader's snapshot into the contents of its file.
+/// The raft configuration of these members. Consensus starts with it; later it follows the members that are applied.
+pub(crate) fn configuration_of(members: &Members) -> quorate_raft::ConfState {
+    let ConfState { voters, learners, .. } = members.conf_state();
+    quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() }
+}
+
+/// Converts a snapshot of consensus into the contents of its file.
 pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     let metadata = &snapshot.metadata;
     snap::Snapshot {
@@ -93,6 +82,7 @@ fn encode_conf_state(state: &quorate_raft::ConfState) -> Bytes {
         learners: state.learners.clone(),
         voters_outgoing: state.voters_outgoing.clone(),
         learners_next: state.learners_next.clone(),
+        // etcd writes this field explicitly, even if it is false.
         auto_leave: Some(state.auto_leave),
     };
     state.encode_to_vec().into()

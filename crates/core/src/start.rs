@@ -28,7 +28,7 @@ use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::image::{self, InstallError};
 use crate::log::{Log, LogError};
-use crate::snapshot::SnapshotOrder;
+use crate::snapshot::{SnapshotOrder, configuration_of};
 
 /// Why a member cannot start from its disk.
 #[derive(Debug, thiserror::Error)]
@@ -254,14 +254,9 @@ impl Start {
         mark: SnapshotMark,
     ) -> Result<Self, StartError> {
         let wal::HardState { term, vote, commit } = contents.hard_state;
-        let conf_state = state.members().conf_state();
         Ok(Self {
             hard_state: HardState { term: Term(term), vote, commit: LogIndex(commit) },
-            conf_state: ConfState {
-                voters: conf_state.voters,
-                learners: conf_state.learners,
-                ..ConfState::default()
-            },
+            conf_state: configuration_of(state.members()),
             entries: contents.entries.into_iter().map(to_raft).collect::<Result<_, _>>()?,
             mark,
             applied: LogIndex(state.applied().0),

@@ -205,7 +205,7 @@ impl Judge {
             EntryKind::ConfChange | EntryKind::ConfChangeV2 => {
                 match raftpb::ConfChange::decode(entry.data.clone()) {
                     Ok(change) => {
-                        let applied = self.reference.apply_conf_change(meta, change);
+                        let applied = self.reference.apply_conf_change(meta, &change);
                         applied.map(drop).map_err(|fault| fault.to_string())
                     }
                     Err(error) => Err(error.to_string()),

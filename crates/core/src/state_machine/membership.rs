@@ -20,8 +20,8 @@ impl<T> StateMachine<T> {
     ) -> Result<(), Fault> {
         let index = LogIndex(meta.index);
         let change = raftpb::ConfChange::decode(data.clone()).map_err(RequestFault::from)?;
-        let applied = self.state.apply_conf_change(meta, change)?;
-        let decided = match &applied.outcome {
+        let outcome = self.state.apply_conf_change(meta, &change)?;
+        let decided = match &outcome {
             Some(Ok(change)) => {
                 outlet.put(Output::Members(self.state.members().clone()));
                 if *change == MemberChange::Remove(self.own_id) {
@@ -37,8 +37,8 @@ impl<T> StateMachine<T> {
             None => None,
         };
         outlet.put(Output::Decided { index, change: decided });
-        let outcome = applied.outcome.map_or(Ok(()), |outcome| outcome.map(drop));
-        self.verdicts.push((applied.request_id, outcome));
+        let outcome = outcome.map_or(Ok(()), |outcome| outcome.map(drop));
+        self.verdicts.push((change.id.unwrap_or_default(), outcome));
         Ok(())
     }
 }

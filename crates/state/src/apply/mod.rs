@@ -56,7 +56,6 @@ pub use self::check::{
     OPERATIONS_MAX, check_delete_range, check_overlap, check_put, check_range, check_structure,
     check_txn,
 };
-pub use self::conf_change::ConfChangeApplied;
 pub use self::fault::Fault;
 pub use self::permission::Permission;
 pub use self::published::{Facts, Readers};

@@ -12,7 +12,7 @@ fn lived(config: &Config) {
     let founding = log_of(config).entries.remove(0);
     let meta = EntryMeta { index: 1, term: founding.term, ..EntryMeta::default() };
     let change = quorate_api::raftpb::ConfChange::decode(founding.data).unwrap();
-    booted.state.apply_conf_change(meta, change).unwrap();
+    booted.state.apply_conf_change(meta, &change).unwrap();
     booted.backend.commit(&booted.state.take_batch()).unwrap();
 }
 

@@ -57,7 +57,7 @@ pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
     for entry in &entries {
         let meta = EntryMeta { index: entry.index, term: entry.term, ..EntryMeta::default() };
         let change = ConfChange::decode(entry.data.clone()).unwrap();
-        booted.state.apply_conf_change(meta, change).unwrap();
+        booted.state.apply_conf_change(meta, &change).unwrap();
     }
     let last = entries.len() as u64;
     booted.backend.commit(&booted.state.take_batch()).unwrap();
@@ -153,7 +153,7 @@ fn force_new_cluster_removes_the_other_members() {
     for entry in log_of(&config).entries.drain(5..) {
         let meta = EntryMeta { index: entry.index, term: entry.term, ..EntryMeta::default() };
         let change = ConfChange::decode(entry.data.clone()).unwrap();
-        booted.state.apply_conf_change(meta, change).unwrap();
+        booted.state.apply_conf_change(meta, &change).unwrap();
     }
     let left: Vec<u64> = booted.state.members().iter().map(|member| member.id.0).collect();
     assert_eq!(left, [IDS[1]]);

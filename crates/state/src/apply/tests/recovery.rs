@@ -41,7 +41,7 @@ fn busy() -> Log {
         node_id: Some(7),
         context: Some(member.to_json().into()),
     };
-    log.state.apply_conf_change(meta, change).unwrap();
+    log.state.apply_conf_change(meta, &change).unwrap();
     let member_attributes = Some(Attributes { name: "seven".into(), client_urls: vec![] });
     let alarm = pb::AlarmRequest {
         action: AlarmAction::Activate as i32,
