@@ -244,10 +244,10 @@ impl<R: Readers> Consensus<R> {
         }
     }
 
-    /// Whether this member is the only voter, so that no message waits while its log is written.
+    /// Whether another member votes. Until then, no message waits while this member writes its log.
     #[must_use]
-    pub fn is_sole_voter(&self) -> bool {
-        self.node.is_sole_voter()
+    pub fn has_other_voters(&self) -> bool {
+        self.node.has_other_voters()
     }
 
     fn note_company(&mut self) {
@@ -390,7 +390,7 @@ mod tests {
     fn a_sole_voter_with_a_learner_is_not_alone() {
         for (learners, is_alone) in [(vec![], true), (vec![2], false)] {
             let consensus = consensus(vec![1], learners);
-            assert!(consensus.is_sole_voter());
+            assert!(!consensus.has_other_voters());
             assert_eq!(consensus.is_alone(), is_alone);
         }
     }

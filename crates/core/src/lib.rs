@@ -67,7 +67,7 @@ pub use lease_care::{LeaseCare, LeaseProposals};
 pub use lease_task::{LeaseAnswer, LeaseStep, LeaseTask, LeaseView};
 pub use log::{Log, LogError, Marked, Synced};
 pub use pending::{Load, Pending};
-pub use snapshot::{Purger, SnapshotOrder};
+pub use snapshot::{Purger, SnapshotOrder, configuration_of};
 pub use state_machine::{ApplyError, Begun, Job, Next, Now, Outlet, Output, Pace, StateMachine};
 
 #[cfg(test)]

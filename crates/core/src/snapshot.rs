@@ -53,7 +53,8 @@ impl SnapshotOrder {
 }
 
 /// The raft configuration of these members. Consensus starts with it; later it follows the members that are applied.
-pub(crate) fn configuration_of(members: &Members) -> quorate_raft::ConfState {
+#[must_use]
+pub fn configuration_of(members: &Members) -> quorate_raft::ConfState {
     let ConfState { voters, learners, .. } = members.conf_state();
     quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() }
 }

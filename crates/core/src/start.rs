@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quorate_node::Persist;
-use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, NONE, Term};
+use quorate_raft::{Entry, EntryKind, HardState, LogIndex, NONE, Term};
 use quorate_state::apply::{RecoverError, State, StateOptions};
 use quorate_state::backend::{Backend, Fault};
 use quorate_state::schema::{Bucket, meta};
@@ -28,7 +28,7 @@ use quorate_storage::wal::{self, SnapshotMark, Wal, WalError};
 
 use crate::image::{self, InstallError};
 use crate::log::{Log, LogError};
-use crate::snapshot::{SnapshotOrder, configuration_of};
+use crate::snapshot::SnapshotOrder;
 
 /// Why a member cannot start from its disk.
 #[derive(Debug, thiserror::Error)]
@@ -230,14 +230,12 @@ pub fn take_over(
     Ok(image::install(disk, &dirs.snap(), index)?)
 }
 
-/// The input of consensus from the log and the backend file. The default is a member without a member list, which waits
-/// for a leader.
+/// The input of consensus from the log. The default is a member without entries, which waits for a leader. The members
+/// are those of the recovered state, at `applied` ([`configuration_of`](crate::configuration_of)).
 #[derive(Debug, Default)]
 pub struct Start {
     /// The last hard state in the log.
     pub hard_state: HardState,
-    /// The members at `applied`.
-    pub conf_state: ConfState,
     /// The entries in the log behind the mark.
     pub entries: Vec<Entry>,
     /// The mark of the newest snapshot.
@@ -256,7 +254,6 @@ impl Start {
         let wal::HardState { term, vote, commit } = contents.hard_state;
         Ok(Self {
             hard_state: HardState { term: Term(term), vote, commit: LogIndex(commit) },
-            conf_state: configuration_of(state.members()),
             entries: contents.entries.into_iter().map(to_raft).collect::<Result<_, _>>()?,
             mark,
             applied: LogIndex(state.applied().0),

@@ -55,7 +55,7 @@ pub struct Config {
     pub snapshot_policy: SnapshotPolicy,
     /// The hard state found in the log.
     pub hard_state: HardState,
-    /// The members, as the state machine has stored them.
+    /// The members, as the state machine has stored them at `applied`.
     pub conf_state: ConfState,
     /// The index before the first of `entries`: the index of the snapshot, or 0.
     pub snapshot_index: LogIndex,
@@ -297,6 +297,13 @@ impl Node {
     #[must_use]
     pub fn is_sole_voter(&self) -> bool {
         self.raft.is_sole_voter()
+    }
+
+    /// Whether another member votes.
+    #[must_use]
+    pub fn has_other_voters(&self) -> bool {
+        let voters = &self.configuration().voters;
+        voters.incoming.0.iter().chain(&voters.outgoing.0).any(|id| *id != self.raft.id())
     }
 
     /// Returns the log lines since the last call.

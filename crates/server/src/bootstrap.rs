@@ -194,7 +194,7 @@ async fn create(
     let state = State::recover(&backend, state_options(config))?;
     let options = wal_options(config);
     let (wal, start) = create_log(disk, &dirs, &identity, founding.as_ref(), options)?;
-    let node = node_at(start, config, &identity, &dirs)?;
+    let node = node_at(start, state.members(), config, &identity, &dirs)?;
     let memory_lock = None;
     Ok(Booted { was_rebuilt: false, identity, dirs, wal, backend, state, node, peers, memory_lock })
 }

@@ -298,7 +298,6 @@ impl Process {
             now,
             out: Vec::new(),
         };
-        process.update_log_writer();
         process.consensus.start();
         process
     }
@@ -492,7 +491,6 @@ impl Process {
                     self.consensus.handle(event);
                     if decided {
                         self.publish_leadership();
-                        self.update_log_writer();
                     }
                 }
                 Input::Propose(proposal) => self.consensus.propose(proposal),
@@ -518,10 +516,11 @@ impl Process {
     /// With other voters, the log gets its own thread, so that consensus exchanges messages while the disk works. The
     /// log keeps its thread from then on.
     fn update_log_writer(&mut self) {
-        self.consensus_writes_log &= self.consensus.is_sole_voter();
+        self.consensus_writes_log &= !self.consensus.has_other_voters();
     }
 
     fn handle_effects(&mut self) -> Result<(), Fatal> {
+        self.update_log_writer();
         loop {
             while let Some(effect) = self.consensus.poll_effect() {
                 self.handle_effect(effect)?;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use quorate_raft::{ConfState, Entry, EntryKind, HardState, LogIndex, Term};
+use quorate_raft::{Entry, EntryKind, HardState, LogIndex, Term};
 use quorate_state::members::{FOUNDING_TERM, Founders, Member};
 use quorate_storage::data_dir::DataDir;
 use quorate_storage::disk::Disk;
@@ -61,10 +61,8 @@ impl Founding {
         let commit = entries.len() as u64;
         let hard_state = wal::HardState { term: FOUNDING_TERM, vote: 0, commit };
         append_entries(wal, Some(&hard_state), &entries)?;
-        let voters = self.founders.iter().map(|member| member.id.0).collect();
-        let conf_state = ConfState { voters, ..ConfState::default() };
         let hard_state = HardState { term: Term(FOUNDING_TERM), vote: 0, commit: LogIndex(commit) };
-        Ok(Start { hard_state, conf_state, entries, ..Start::default() })
+        Ok(Start { hard_state, entries, ..Start::default() })
     }
 }
 

@@ -16,7 +16,7 @@ use quorate_raft::{
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{Refusal, Request, Response, StateOptions};
 use quorate_state::backend::Backend;
-use quorate_state::members::Member as Row;
+use quorate_state::members::{Member as Row, Members};
 use quorate_state::mvcc::StoreOptions;
 use quorate_state::units::{MemberId, Millis};
 use quorate_storage::bolt;
@@ -29,7 +29,7 @@ use super::Client;
 use crate::start::{self, Start};
 use crate::{
     BackendWriter, Begun, Consensus, Job, Log, Next, Now, Order, Outlet, Output, Pace, Purger,
-    Report, StateMachine,
+    Report, StateMachine, configuration_of,
 };
 
 pub(super) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -255,7 +255,7 @@ impl Member {
         start::check_log(&*shared, &dirs, &contents, applied)?;
         let begin = Start::new(&recovered.state, contents, mark)?;
         start::release_passed(&*shared, &dirs, applied)?;
-        let node = Node::new(node_config(id, begin))?;
+        let node = Node::new(node_config(id, begin, recovered.state.members()))?;
         let now = Instant::now();
         let backend = recovered.backend;
         let machine =
@@ -367,7 +367,7 @@ impl Member {
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect, client)?;
             }
-            if !self.consensus.is_sole_voter() {
+            if self.consensus.has_other_voters() {
                 return Ok(());
             }
             let Some(synced) = self.log.sync()? else { return Ok(()) };
@@ -378,7 +378,7 @@ impl Member {
     fn carry_out(&mut self, effect: Effect, client: &mut Client) -> Outcome {
         match effect {
             Effect::Persist(persist) => {
-                let is_here = self.consensus.is_sole_voter() && self.log_orders.is_empty();
+                let is_here = !self.consensus.has_other_voters() && self.log_orders.is_empty();
                 if is_here {
                     self.log.append(&persist)?;
                 } else {
@@ -437,7 +437,7 @@ impl Member {
     }
 
     fn mark(&mut self, mark: SnapshotMark) -> Outcome {
-        if !self.consensus.is_sole_voter() || !self.log_orders.is_empty() {
+        if self.consensus.has_other_voters() || !self.log_orders.is_empty() {
             self.log_orders.push_back(LogOrder::Mark(mark));
             return Ok(());
         }
@@ -617,7 +617,7 @@ pub(super) fn pace() -> Pace {
     }
 }
 
-fn node_config(id: u64, start: Start) -> Config {
+fn node_config(id: u64, start: Start, members: &Members) -> Config {
     Config {
         id,
         election_ticks: 10,
@@ -635,7 +635,7 @@ fn node_config(id: u64, start: Start) -> Config {
             transfer_bytes: 4000,
         },
         hard_state: start.hard_state,
-        conf_state: start.conf_state,
+        conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),
         snapshot_term: Term(start.mark.term),
         entries: start.entries,

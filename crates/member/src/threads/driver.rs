@@ -121,7 +121,6 @@ impl Driver {
 
     /// Runs until the stop input, then closes the log.
     pub(crate) fn run(mut self) {
-        self.place_log();
         self.consensus.start();
         self.carry_out_effects();
         let mut ticks = Ticks::begin(self.heartbeat, Instant::now());
@@ -184,7 +183,7 @@ impl Driver {
 
     /// Moves the log to its own thread as soon as this member has peers to serve while the disk works.
     fn place_log(&mut self) {
-        if self.consensus.is_sole_voter() || !matches!(self.log, Log::Here(_)) {
+        if !matches!(self.log, Log::Here(_)) || !self.consensus.has_other_voters() {
             return;
         }
         if let Log::Here(writer) = std::mem::replace(&mut self.log, Log::Closed) {
@@ -299,7 +298,6 @@ impl Driver {
             Input::ConfChangeDecided { index, change } => {
                 self.consensus.handle(Event::ConfChangeDecided { index, change });
                 self.publish_leadership();
-                self.place_log();
                 return false;
             }
             Input::MarkSnapshot(mark) => {
@@ -334,6 +332,8 @@ impl Driver {
     }
 
     fn carry_out_effects(&mut self) {
+        // All entries that this thread has appended are synced.
+        self.place_log();
         loop {
             // The notes are logged before the effects that they explain become visible.
             self.log_notes();

@@ -13,7 +13,7 @@ use quorate_core::bootstrap::append_entries;
 use quorate_core::start::Start;
 use quorate_raft::confchange::wire;
 use quorate_raft::{ConfChange, ConfChangeKind, Entry, EntryKind};
-use quorate_state::members::Member;
+use quorate_state::members::{Member, Members};
 use quorate_state::units::MemberId;
 use quorate_storage::wal::Wal;
 
@@ -26,9 +26,10 @@ const PEER_URL: &str = "http://localhost:2380";
 
 /// Drops the uncommitted entries, appends the removal of all other members, and commits it.
 ///
-/// `start` holds the state from the log and the backend file.
+/// `start` is read from the log, and `members` from the backend file.
 pub(super) fn go_on_alone(
     start: &mut Start,
+    members: &Members,
     identity: &Identity,
     wal: &mut Wal,
 ) -> Result<(), BootError> {
@@ -43,7 +44,7 @@ pub(super) fn go_on_alone(
         );
     }
     start.entries.retain(|entry| entry.index <= commit);
-    let listed = listed_ids(start)?;
+    let listed = listed_ids(start, members)?;
     let changes = changes(&listed, identity.member_id);
     let entries: Vec<Entry> = (1..)
         .zip(&changes)
@@ -71,7 +72,7 @@ pub(super) fn go_on_alone(
 
 /// Returns the ids that the snapshot and the log list as members, including changes that were refused when
 /// applied: removing an unknown member has no effect.
-fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
+fn listed_ids(start: &Start, members: &Members) -> Result<BTreeSet<u64>, BootError> {
     let mut ids = BTreeSet::new();
     match &start.mark.conf_state {
         Some(encoded) => {
@@ -79,8 +80,8 @@ fn listed_ids(start: &Start) -> Result<BTreeSet<u64>, BootError> {
             ids.extend(snapshot.voters.iter().chain(&snapshot.learners));
         }
         None if start.mark.index > 0 => {
-            // An old snapshot mark has no members; the snapshot file has them.
-            ids.extend(start.conf_state.voters.iter().chain(&start.conf_state.learners));
+            // An old snapshot mark has no members; the backend file has them.
+            ids.extend(members.iter().map(|member| member.id.0));
         }
         None => {}
     }

@@ -94,7 +94,7 @@ async fn pick_up(
         flags.check_members(&own, state.members()).map_err(refused)?;
         let mut start = Start::new(&state, contents, mark)?;
         if config.force_new_cluster {
-            go_on_alone(&mut start, &identity, &mut wal)?;
+            go_on_alone(&mut start, state.members(), &identity, &mut wal)?;
             forget_lost_log(&start, &mut wal, &**disk, &dirs)?;
         }
         let step = flags.go_on(own, &start, state.members());
@@ -124,7 +124,7 @@ async fn pick_up(
         let (view, timeout) = (state.readers().view(), config.request_timeout());
         check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }
-    let node = node_at(start, config, &identity, &dirs)?;
+    let node = node_at(start, state.members(), config, &identity, &dirs)?;
     let was_rebuilt = rebuild::is_recent(&**disk, &dirs)?;
     Ok(Booted { was_rebuilt, identity, dirs, wal, backend, state, node, peers, memory_lock: None })
 }

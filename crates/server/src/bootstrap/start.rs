@@ -2,18 +2,21 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use quorate_core::configuration_of;
 use quorate_core::start::Start;
 use quorate_node::{Node, SnapshotPolicy, StartError};
 use quorate_raft::{ConfigError, LogIndex, Term};
+use quorate_state::members::Members;
 use quorate_storage::data_dir::DataDir;
 
 use super::error::BootError;
 use quorate_config::Config;
 use quorate_member::Identity;
 
-/// Creates the node of this member, which continues at `start`.
+/// Creates the node of this member, which continues at `start` with the members of its state.
 pub(super) fn node_at(
     start: Start,
+    members: &Members,
     config: &Config,
     identity: &Identity,
     dirs: &DataDir,
@@ -38,7 +41,7 @@ pub(super) fn node_at(
             ..SnapshotPolicy::default()
         },
         hard_state: start.hard_state,
-        conf_state: start.conf_state,
+        conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),
         snapshot_term: Term(start.mark.term),
         entries: start.entries,

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use quorate_core::bootstrap::{self, Cluster, Decision, Directory, Identity, InitialCluster};
 use quorate_core::bootstrap::{NoCluster, Refusal, Step, create_log, is_blank};
+use quorate_core::configuration_of;
 use quorate_core::incoming::Depot;
 use quorate_core::start::{self, Start, StartError};
 use quorate_node::Node;
 use quorate_raft::{LogIndex, Term};
 use quorate_state::apply::{RecoverError, State};
 use quorate_state::backend::{Backend, Fault};
+use quorate_state::members::Members;
 use quorate_storage::data_dir::{DataDir, DataDirError};
 use quorate_storage::disk::{Disk, FaultyDisk};
 use quorate_storage::lost_log;
@@ -244,7 +246,7 @@ fn restart(
     };
     start::release_passed(&**disk, dirs, applied)?;
     let terms = Terms::of(&start.entries);
-    let node = node_at(start, settings, identity.member_id, seed)?;
+    let node = node_at(start, state.members(), settings, identity.member_id, seed)?;
     let (settings, members) = (settings.clone(), others.iter().map(|one| one.id.0).collect());
     let (disk, dirs) = (Arc::clone(disk), dirs.clone());
     let booted =
@@ -275,7 +277,7 @@ fn create(
     let options = settings.wal.clone();
     let (wal, start) = create_log(disk, dirs, &identity, founding.as_ref(), options)?;
     let terms = Terms::of(&start.entries);
-    let node = node_at(start, settings, identity.member_id, seed)?;
+    let node = node_at(start, state.members(), settings, identity.member_id, seed)?;
     let (settings, members) = (settings.clone(), others.iter().map(|one| one.id.0).collect());
     let (disk, dirs) = (Arc::clone(disk), dirs.clone());
     let booted =
@@ -285,6 +287,7 @@ fn create(
 
 fn node_at(
     start: Start,
+    members: &Members,
     settings: &Settings,
     id: u64,
     seed: u64,
@@ -300,7 +303,7 @@ fn node_at(
         fences_stalled_disk: settings.fences_stalled_disk,
         snapshot_policy: settings.snapshot_policy,
         hard_state: start.hard_state,
-        conf_state: start.conf_state,
+        conf_state: configuration_of(members),
         snapshot_index: LogIndex(start.mark.index),
         snapshot_term: Term(start.mark.term),
         entries: start.entries,
