@@ -132,10 +132,10 @@ impl<R: Readers> Consensus<R> {
     /// Takes any other event.
     pub fn handle(&mut self, event: Event) {
         self.flush_proposals();
-        let decides_members = matches!(event, Event::ConfChangeDecided { .. });
+        let decides_members = matches!(event, Event::ConfChangeDecided(_));
         match &event {
-            Event::ConfChangeDecided { index, .. } => {
-                while self.undecided.front().is_some_and(|first| first <= index) {
+            Event::ConfChangeDecided(decision) => {
+                while self.undecided.front().is_some_and(|first| *first <= decision.index) {
                     self.undecided.pop_front();
                 }
             }

@@ -1,7 +1,7 @@
 //! The inputs of a node.
 
 use bytes::Bytes;
-use quorate_raft::{ConfChange, LogIndex, MemberId, Message, SnapshotOutcome};
+use quorate_raft::{ConfChange, ConfState, LogIndex, MemberId, Message, SnapshotOutcome};
 
 /// A request for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +10,17 @@ pub struct Proposal {
     pub request_id: u64,
     /// The payload of the entry.
     pub data: Bytes,
+}
+
+/// The decision of the state machine about a membership change of the log.
+#[derive(Clone, Debug)]
+pub struct ConfChangeDecision {
+    /// The index of the entry.
+    pub index: LogIndex,
+    /// The change; `None` if it was refused and changes nothing.
+    pub change: Option<ConfChange>,
+    /// The members that the state machine lists after the entry.
+    pub members: ConfState,
 }
 
 /// An input of [`crate::Node::handle`].
@@ -47,12 +58,7 @@ pub enum Event {
         index: LogIndex,
     },
     /// The state machine has decided a membership change of the log.
-    ConfChangeDecided {
-        /// The index of the entry.
-        index: LogIndex,
-        /// The change; `None` if it was refused and changes nothing.
-        change: Option<ConfChange>,
-    },
+    ConfChangeDecided(ConfChangeDecision),
     /// A snapshot of the state machine is on disk and recorded in the log.
     SnapshotTaken {
         /// The last entry that the snapshot covers.

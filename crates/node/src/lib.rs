@@ -55,7 +55,7 @@ mod succession;
 pub use effect::{
     Applying, BarrierFailure, Effect, Leadership, LogFault, Persist, ProposalFailure,
 };
-pub use event::{Event, Proposal};
+pub use event::{ConfChangeDecision, Event, Proposal};
 pub use node::{Config, Node, StartError};
 pub use snapshot_policy::SnapshotPolicy;
 

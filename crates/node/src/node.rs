@@ -21,7 +21,7 @@ use crate::confirmation::Confirmation;
 use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
 use crate::effect::{BarrierFailure, Effect, Leadership, LogFault};
-use crate::event::Event;
+use crate::event::{ConfChangeDecision, Event};
 use crate::limits;
 use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals};
@@ -245,7 +245,7 @@ impl Node {
             Event::Received(messages) => self.handle_received(messages),
             Event::Persisted { token } => self.handle_persisted(token),
             Event::Applied { index } => self.handle_applied(index),
-            Event::ConfChangeDecided { index, change } => self.decide_conf_change(index, change),
+            Event::ConfChangeDecided(decision) => self.decide_conf_change(decision),
             Event::SnapshotTaken { index } => {
                 self.last_snapshot = self.last_snapshot.max(index);
                 self.taking_snapshot = false;
@@ -369,14 +369,21 @@ impl Node {
         );
     }
 
-    fn decide_conf_change(&mut self, index: LogIndex, change: Option<ConfChange>) {
+    fn decide_conf_change(&mut self, decision: ConfChangeDecision) {
+        let ConfChangeDecision { index, change, members } = decision;
         // A snapshot that was installed meanwhile already covers this change.
         if index <= self.conf_state_index {
             return;
         }
         // The core must count a refused change as applied too; node id 0 makes it a no-op. The core
-        // refuses a change that leaves no voter; the group then keeps its configuration.
+        // refuses even that if it has no voter yet.
         _ = self.raft.apply_conf_change(change.unwrap_or_default());
+        let counted = self.raft.configuration().conf_state();
+        assert!(
+            counted == members,
+            "consensus counts the members that the state machine lists: otherwise a member would count a quorum of \
+             members that the table does not list; after entry {index}: {counted:?}, not {members:?}"
+        );
     }
 
     fn start_barrier(&mut self, rounds: Vec<u64>) {

@@ -13,8 +13,8 @@ use quorate_raft::{
 };
 
 use crate::{
-    BarrierFailure, Config, Effect, Event, LogFault, Node, Proposal, ProposalFailure,
-    SnapshotPolicy, StartError, limits,
+    BarrierFailure, ConfChangeDecision, Config, Effect, Event, LogFault, Node, Proposal,
+    ProposalFailure, SnapshotPolicy, StartError, limits,
 };
 
 fn config(id: u64, voters: &[u64]) -> Config {

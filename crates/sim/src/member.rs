@@ -487,7 +487,7 @@ impl Process {
         for input in std::mem::take(&mut self.inputs) {
             match input {
                 Input::Event(event) => {
-                    let decided = matches!(event, Event::ConfChangeDecided { .. });
+                    let decided = matches!(event, Event::ConfChangeDecided(_));
                     self.consensus.handle(event);
                     if decided {
                         self.publish_leadership();

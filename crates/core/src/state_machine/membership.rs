@@ -4,12 +4,13 @@
 use bytes::Bytes;
 use prost::Message as _;
 use quorate_api::raftpb;
-use quorate_raft::LogIndex;
-use quorate_raft::confchange::wire;
+use quorate_node::ConfChangeDecision;
+use quorate_raft::{ConfChange, ConfChangeKind, LogIndex};
 use quorate_state::apply::{EntryMeta, Fault, RequestFault};
 use quorate_state::members::MemberChange;
 
 use super::{Outlet, Output, StateMachine};
+use crate::snapshot::configuration_of;
 
 impl<T> StateMachine<T> {
     pub(super) fn apply_conf_change<O: Outlet<Told = T>>(
@@ -19,7 +20,7 @@ impl<T> StateMachine<T> {
         outlet: &mut O,
     ) -> Result<(), Fault> {
         let index = LogIndex(meta.index);
-        let change = raftpb::ConfChange::decode(data.clone()).map_err(RequestFault::from)?;
+        let change = raftpb::ConfChange::decode(data).map_err(RequestFault::from)?;
         let outcome = self.state.apply_conf_change(meta, &change)?;
         let decided = match &outcome {
             Some(Ok(change)) => {
@@ -27,7 +28,7 @@ impl<T> StateMachine<T> {
                 if *change == MemberChange::Remove(self.own_id) {
                     outlet.put(Output::Removed);
                 }
-                wire::decode_v1(&data).ok()
+                Some(for_consensus(change))
             }
             Some(Err(refusal)) => {
                 outlet.put(Output::ChangeRefused(*refusal));
@@ -36,9 +37,24 @@ impl<T> StateMachine<T> {
             // Consensus was started with the members after this change.
             None => None,
         };
-        outlet.put(Output::Decided { index, change: decided });
+        let members = configuration_of(self.state.members());
+        outlet.put(Output::Decided(ConfChangeDecision { index, change: decided, members }));
         let outcome = outcome.map_or(Ok(()), |outcome| outcome.map(drop));
         self.verdicts.push((change.id.unwrap_or_default(), outcome));
         Ok(())
     }
+}
+
+/// The effect of a change on the raft configuration.
+fn for_consensus(change: &MemberChange) -> ConfChange {
+    let (kind, id) = match change {
+        MemberChange::Add(member) if member.is_learner => {
+            (ConfChangeKind::AddLearnerNode, member.id)
+        }
+        MemberChange::Add(member) => (ConfChangeKind::AddNode, member.id),
+        MemberChange::Promote(id) => (ConfChangeKind::AddNode, *id),
+        MemberChange::Remove(id) => (ConfChangeKind::RemoveNode, *id),
+        MemberChange::UpdatePeerUrls(id, _) => (ConfChangeKind::UpdateNode, *id),
+    };
+    ConfChange { kind, node_id: id.0, ..ConfChange::default() }
 }

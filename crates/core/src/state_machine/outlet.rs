@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use quorate_raft::{ConfChange, Entry, LogIndex, Term};
+use quorate_node::ConfChangeDecision;
+use quorate_raft::{Entry, LogIndex, Term};
 use quorate_state::apply::{Refusal, Request, Response};
 use quorate_state::backend::Batch;
 use quorate_state::members::{Members, MembershipRefusal};
@@ -57,13 +58,8 @@ pub trait Outlet {
 /// An output of the state machine. Outputs take effect in their order.
 #[derive(Debug)]
 pub enum Output<T> {
-    /// For consensus: the outcome of the membership change at `index`.
-    Decided {
-        /// The index of its entry.
-        index: LogIndex,
-        /// The change. `None` if it was refused, or if consensus was started with it.
-        change: Option<ConfChange>,
-    },
+    /// For consensus: the outcome of a membership change.
+    Decided(ConfChangeDecision),
     /// The new list of members.
     Members(Members),
     /// A membership change was refused.

@@ -145,9 +145,8 @@ impl Outlet for Said {
 
     fn put(&mut self, output: Output<u64>) {
         match output {
-            Output::Decided { index, change } => {
-                let event = Event::ConfChangeDecided { index, change };
-                self.inputs.push_back(Input::Event(event));
+            Output::Decided(decision) => {
+                self.inputs.push_back(Input::Event(Event::ConfChangeDecided(decision)));
             }
             Output::Published { index, .. } | Output::Installed { index, .. } => {
                 assert!(index >= self.published, "the published index never decreases");

@@ -249,8 +249,8 @@ impl Outlet for Carrier {
 
     fn put(&mut self, output: Output<Done<()>>) {
         match output {
-            Output::Decided { index, change } => {
-                self.neighbours.driver.report(Input::ConfChangeDecided { index, change });
+            Output::Decided(decision) => {
+                self.neighbours.driver.report(Input::ConfChangeDecided(decision));
             }
             Output::Members(members) => self.set_members(&members),
             Output::ChangeRefused(refusal) => {

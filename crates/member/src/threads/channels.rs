@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use quorate_core::Defragmented;
-use quorate_node::Proposal;
+use quorate_node::{ConfChangeDecision, Proposal};
 use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term};
 use quorate_storage::wal::SnapshotMark;
 
@@ -65,10 +65,7 @@ pub(crate) enum Input {
     Persisted {
         token: u64,
     },
-    ConfChangeDecided {
-        index: LogIndex,
-        change: Option<ConfChange>,
-    },
+    ConfChangeDecided(ConfChangeDecision),
     /// An entry was applied after which the driver has to be woken.
     Applied,
     /// A snapshot is on disk: record it in the log.

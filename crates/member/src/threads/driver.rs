@@ -295,8 +295,8 @@ impl Driver {
                 self.consensus.handle(Event::TransferLeadership(to));
                 return true;
             }
-            Input::ConfChangeDecided { index, change } => {
-                self.consensus.handle(Event::ConfChangeDecided { index, change });
+            Input::ConfChangeDecided(decision) => {
+                self.consensus.handle(Event::ConfChangeDecided(decision));
                 self.publish_leadership();
                 return false;
             }

@@ -135,8 +135,12 @@ fn member_and_snapshot() -> (Member, Message, LogIndex) {
     (laggard, message, index)
 }
 
-fn removal_of_second() -> ConfChange {
-    ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() }
+/// The removal of member 2 by the entry at this index.
+fn removal_of_second(index: LogIndex) -> Event {
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 2, ..ConfChange::default() };
+    let members = ConfState { voters: vec![1, 3], ..ConfState::default() };
+    Event::ConfChangeDecided(ConfChangeDecision { index, change: Some(change), members })
 }
 
 #[test]
@@ -145,10 +149,9 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_after_it() {
     third.handle(Event::Received(vec![message]));
     third.finish_writes();
     assert_eq!(third.installed, [index]);
-    let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
+    third.handle(removal_of_second(LogIndex(3)));
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
-    third.handle(Event::ConfChangeDecided { index: index.next(), change });
+    third.handle(removal_of_second(index.next()));
     assert_eq!(third.node.status().config.conf_state().voters, [1, 3]);
 }
 
@@ -157,13 +160,32 @@ fn a_membership_change_from_before_a_snapshot_is_not_applied_during_its_write() 
     let (mut third, message, index) = member_and_snapshot();
     third.handle(Event::Received(vec![message]));
     assert!(third.installed.is_empty(), "the snapshot is still on its way to the disk");
-    let change = Some(removal_of_second());
-    third.handle(Event::ConfChangeDecided { index: LogIndex(3), change: change.clone() });
-    third.handle(Event::ConfChangeDecided { index, change });
+    third.handle(removal_of_second(LogIndex(3)));
+    third.handle(removal_of_second(index));
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
     third.finish_writes();
     assert_eq!(third.installed, [index]);
     assert_eq!(third.node.status().config.conf_state().voters, [1, 2, 3]);
+}
+
+#[test]
+fn a_change_that_is_refused_before_there_is_a_voter_changes_nothing() {
+    let mut joining = Member::start(config(3, &[]));
+    let (index, members) = (LogIndex(1), ConfState::default());
+    let decision = ConfChangeDecision { index, change: None, members };
+    joining.handle(Event::ConfChangeDecided(decision));
+    assert_eq!(joining.node.configuration().conf_state(), ConfState::default());
+}
+
+#[test]
+#[should_panic(expected = "consensus counts the members that the state machine lists")]
+fn a_table_that_lists_other_members_stops_the_member() {
+    let (mut third, _, _) = member_and_snapshot();
+    let change =
+        ConfChange { kind: ConfChangeKind::RemoveNode, node_id: 1, ..ConfChange::default() };
+    let members = ConfState { voters: vec![1, 3], ..ConfState::default() };
+    let (index, change) = (LogIndex(4), Some(change));
+    third.handle(Event::ConfChangeDecided(ConfChangeDecision { index, change, members }));
 }
 
 #[test]

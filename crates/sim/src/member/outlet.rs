@@ -120,8 +120,8 @@ impl Outlet for Outputs {
 
     fn put(&mut self, output: Output<Completion>) {
         match output {
-            Output::Decided { index, change } => {
-                self.inputs.push_back(Input::Event(Event::ConfChangeDecided { index, change }));
+            Output::Decided(decision) => {
+                self.inputs.push_back(Input::Event(Event::ConfChangeDecided(decision)));
             }
             Output::Members(members) => self.members = Some(members),
             Output::ChangeRefused(_) => {

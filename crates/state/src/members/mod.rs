@@ -123,8 +123,8 @@ pub enum MembershipRefusal {
     /// The learner limit is reached.
     #[error("etcdserver: too many learner members in cluster")]
     TooManyLearners,
-    /// The member is the last voter. The request was checked when it was proposed, but the removal of another
-    /// voter was applied since. Consensus keeps its last voter, so the members table must keep it, too.
+    /// The change would leave no voter. The removal of a voter was checked when it was proposed, but the removal of
+    /// another one was applied since. Consensus keeps its last voter, so the members table must keep it, too.
     #[error("etcdserver: re-configuration failed due to not enough started members")]
     LastVoter,
 }
@@ -270,6 +270,10 @@ impl Members {
         if self.removed.contains(&id) {
             return Ok(Err(MembershipRefusal::Removed));
         }
+        // Consensus counts no member with this id.
+        if id == MemberId(0) {
+            return Ok(Err(MembershipRefusal::NotFound));
+        }
         let known = self.members.get(&id);
         let context = || -> Result<ChangeContext, MembershipFault> {
             let json = change.context.as_deref().unwrap_or_default();
@@ -278,13 +282,17 @@ impl Members {
         let verdict = match kind {
             ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode => {
                 let ChangeContext { member, is_promote } = context()?;
-                let learner = kind == ConfChangeType::ConfChangeAddLearnerNode;
+                // etcd's consensus counts a learner by the type of the change, not by its context.
+                let is_learner = kind == ConfChangeType::ConfChangeAddLearnerNode;
+                let member = Member { is_learner, ..member };
                 let verdict = match (is_promote, known) {
                     (true, None) => Err(MembershipRefusal::NotFound),
-                    (true, Some(known)) if !known.is_learner => Err(MembershipRefusal::NotLearner),
+                    (true, Some(known)) if is_learner || !known.is_learner => {
+                        Err(MembershipRefusal::NotLearner)
+                    }
                     (true, Some(_)) => Ok(()),
                     (false, Some(_)) => Err(MembershipRefusal::Exists),
-                    (false, None) => self.check_new(&member, learner, learner_count_max),
+                    (false, None) => self.check_new(&member, learner_count_max),
                 };
                 match verdict {
                     Err(refusal) => Err(refusal),
@@ -300,7 +308,9 @@ impl Members {
             }
             ConfChangeType::ConfChangeRemoveNode => match known {
                 None => Err(MembershipRefusal::NotFound),
-                Some(known) if self.is_last_voter(known) => Err(MembershipRefusal::LastVoter),
+                Some(known) if !known.is_learner && self.voter_count() == 1 => {
+                    Err(MembershipRefusal::LastVoter)
+                }
                 Some(_) => Ok(MemberChange::Remove(id)),
             },
             ConfChangeType::ConfChangeUpdateNode => match known {
@@ -319,8 +329,8 @@ impl Members {
         Ok(verdict)
     }
 
-    fn is_last_voter(&self, member: &Member) -> bool {
-        !member.is_learner && self.members.values().filter(|other| !other.is_learner).count() == 1
+    fn voter_count(&self) -> usize {
+        self.iter().filter(|member| !member.is_learner).count()
     }
 
     /// Makes a validated change.
@@ -419,15 +429,17 @@ impl Members {
     fn check_new(
         &self,
         member: &Member,
-        learner: bool,
         learner_count_max: usize,
     ) -> Result<(), MembershipRefusal> {
         if self.has_peer_url(&member.peer_urls, None) {
             return Err(MembershipRefusal::PeerUrlExists);
         }
-        let learner_count = self.iter().filter(|member| member.is_learner).count();
-        if learner && member.is_learner && learner_count >= learner_count_max {
+        let voter_count = self.voter_count();
+        if member.is_learner && self.members.len() - voter_count >= learner_count_max {
             return Err(MembershipRefusal::TooManyLearners);
+        }
+        if member.is_learner && voter_count == 0 {
+            return Err(MembershipRefusal::LastVoter);
         }
         Ok(())
     }

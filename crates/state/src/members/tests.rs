@@ -90,7 +90,7 @@ fn membership_changes_are_validated_against_the_current_members() {
         ConfChangeRemoveNode as Remove, ConfChangeUpdateNode as Update,
     };
     use MembershipRefusal::{
-        Exists, NotFound, NotLearner, PeerUrlExists, Removed, TooManyLearners,
+        Exists, LastVoter, NotFound, NotLearner, PeerUrlExists, Removed, TooManyLearners,
     };
     let learner = Member { is_learner: true, ..member(3, "c", "") };
     let members =
@@ -106,9 +106,11 @@ fn membership_changes_are_validated_against_the_current_members() {
         (change(Add, 4, &json(4, "b")), Err(PeerUrlExists)),
         (change(Add, 4, &json(4, "d")), Ok(MemberChange::Add(member(4, "d", "")))),
         (change(AddLearner, 4, &new_learner.to_json()), Err(TooManyLearners)),
+        (change(Add, 0, &json(0, "x")), Err(NotFound)),
         (change(Add, 5, &promote(MemberId(5))), Err(NotFound)),
         (change(Add, 1, &promote(MemberId(1))), Err(NotLearner)),
         (change(Add, 3, &promote(MemberId(3))), Ok(MemberChange::Promote(MemberId(3)))),
+        (change(AddLearner, 3, &promote(MemberId(3))), Err(NotLearner)),
         (change(Remove, 5, ""), Err(NotFound)),
         (change(Remove, 2, ""), Ok(MemberChange::Remove(MemberId(2)))),
         (change(Update, 5, &json(5, "x")), Err(NotFound)),
@@ -121,8 +123,18 @@ fn membership_changes_are_validated_against_the_current_members() {
     for (change, expected) in cases {
         assert_eq!(members.validate(&change, 1), Ok(expected), "{change:?}");
     }
-    let added = members.validate(&change(AddLearner, 4, &new_learner.to_json()), 2);
-    assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner))));
+    let add_learner = change(AddLearner, 4, &new_learner.to_json());
+    let (added, refused) = (members.validate(&add_learner, 2), Ok(Err(LastVoter)));
+    assert_eq!(added, Ok(Ok(MemberChange::Add(new_learner.clone()))));
+    assert_eq!(Members::default().validate(&add_learner, 2), refused, "without a voter");
+    // The type of the change decides, and not its context.
+    for (kind, is_learner) in [(Add, false), (AddLearner, true)] {
+        for context in [&new_learner, &Member { is_learner: false, ..new_learner.clone() }] {
+            let added = members.validate(&change(kind, 4, &context.to_json()), 2);
+            let expected = Member { is_learner, ..new_learner.clone() };
+            assert_eq!(added, Ok(Ok(MemberChange::Add(expected))));
+        }
+    }
     for broken in [
         change(Add, 4, &json(5, "d")),
         change(Update, 2, &json(1, "x")),
