@@ -12,7 +12,7 @@
 //!
 //! * Consensus receives the message of a snapshot only when the image is durable under the index that the message
 //!   names: only [`Arriving::finish`] hands the message out.
-//! * Snapshot and image agree in index, term and members. If the image is newer, the message takes its values.
+//! * Snapshot and image agree in index and members. If the image is newer, the message takes its values.
 //! * At most [`INCOMING_MAX`] images are received at the same time.
 //! * A refused snapshot leaves no file. A file that cannot be removed is removed by the next start.
 //!
@@ -25,10 +25,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use quorate_raft::{ConfState, LogIndex, MemberId, Message, MessageKind, SnapshotMetadata, Term};
-use quorate_state::apply::{ReceivedFault, newer_position};
+use quorate_state::apply::{ReceivedFault, SnapshotPosition, snapshot_position};
 use quorate_state::backend::open_image;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
+
+use crate::snapshot::configuration_of;
 
 /// The maximum number of images that are received at the same time.
 pub const INCOMING_MAX: usize = 4;
@@ -84,6 +86,8 @@ pub enum Refused {
     Storage(#[from] SnapError),
     #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
+    #[error("the snapshot counts other members than its image lists: {counted:?}, not {listed:?}")]
+    Members { counted: Box<ConfState>, listed: Box<ConfState> },
 }
 
 /// A snapshot whose image may be stored.
@@ -201,16 +205,16 @@ impl Arriving {
     /// Checks the complete image, makes it durable under its index, and returns the message for consensus.
     pub fn finish(self) -> Result<Message, Refused> {
         let Self { snapshot: Snapshot { mut message, named }, disk, file, .. } = self;
-        match position_of(&disk, &file, named) {
+        let sent = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;
+        match position_of(&disk, &file, named, &sent.data) {
             Ok(position) => {
                 file.finish(position.index.get())?;
-                let snapshot = message.snapshot.as_mut().ok_or(Refused::Unfit("it is missing"))?;
-                snapshot.metadata = position;
+                sent.metadata = position;
                 Ok(message)
             }
-            Err(fault) => {
+            Err(refused) => {
                 file.discard()?;
-                Err(fault.into())
+                Err(refused)
             }
         }
     }
@@ -221,23 +225,22 @@ impl Arriving {
     }
 }
 
-/// Opens an image and returns the position of its snapshot.
+/// Opens an image and returns the position of its snapshot, with the members that the image lists.
 fn position_of(
     disk: &Arc<dyn Disk>,
     file: &IncomingDatabase,
     named: SnapshotMetadata,
-) -> Result<SnapshotMetadata, ReceivedFault> {
-    let image = open_image(disk, file.path())?;
-    let newer = newer_position(&image, (named.index.get(), named.term.get()))?;
-    Ok(newer.map_or(named, |position| SnapshotMetadata {
-        conf_state: ConfState {
-            voters: position.voters,
-            learners: position.learners,
-            ..ConfState::default()
-        },
-        index: LogIndex(position.index),
-        term: Term(position.term),
-    }))
+    tree: &[u8],
+) -> Result<SnapshotMetadata, Refused> {
+    let image = open_image(disk, file.path()).map_err(ReceivedFault::from)?;
+    let position = snapshot_position(&image, (named.index.get(), named.term.get()), tree)?;
+    let SnapshotPosition { index, term, members } = position;
+    let (index, term, listed) = (LogIndex(index), Term(term), configuration_of(&members));
+    if index == named.index && !listed.is_equivalent(&named.conf_state) {
+        let (counted, listed) = (Box::new(named.conf_state), Box::new(listed));
+        return Err(Refused::Members { counted, listed });
+    }
+    Ok(SnapshotMetadata { conf_state: listed, index, term })
 }
 
 #[cfg(test)]

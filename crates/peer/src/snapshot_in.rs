@@ -57,9 +57,10 @@ impl From<Refused> for ReceiveError {
             Refused::NotForUs(error @ (NotForUs::Removed | NotForUs::OtherMember)) => {
                 Self::NotForUs(error)
             }
-            Refused::TooMany | Refused::Storage(_) | Refused::Image(_) => {
-                Self::Save(SaveError::Refused(refused))
-            }
+            Refused::TooMany
+            | Refused::Storage(_)
+            | Refused::Image(_)
+            | Refused::Members { .. } => Self::Save(SaveError::Refused(refused)),
         }
     }
 }

@@ -448,7 +448,13 @@ fn a_snapshot_arrives_with_its_file() {
     let value = Bytes::from(vec![7; 3 << 20]);
     let mut tx = db.write().unwrap();
     tx.create_bucket_if_missing(b"key").unwrap();
+    tx.create_bucket_if_missing(b"members").unwrap();
+    for id in [1, 2] {
+        let row = Member::new(units::MemberId(id), Vec::new()).to_json();
+        tx.put(b"members", id.to_string().as_bytes(), Bytes::from(row)).unwrap();
+    }
     tx.create_bucket_if_missing(b"meta").unwrap();
+    tx.put(b"meta", b"storageVersion", Bytes::from_static(b"3.6.0")).unwrap();
     tx.put(b"meta", b"consistent_index", Bytes::copy_from_slice(&77_u64.to_be_bytes())).unwrap();
     tx.put(b"key", b"large", value.clone()).unwrap();
     tx.commit().unwrap();

@@ -5,6 +5,7 @@ use quorate_state::members::V2Membership;
 
 use super::{ApplyError, Now, Outlet, Output, StateMachine};
 use crate::old_members;
+use crate::snapshot::configuration_of;
 use crate::start::storage_version;
 
 impl<T> StateMachine<T> {
@@ -23,6 +24,13 @@ impl<T> StateMachine<T> {
             return Err(ApplyError::ImageIndex { index, snapshot: snapshot.metadata.index });
         }
         self.repair_members(&snapshot)?;
+        let (counted, listed) =
+            (&snapshot.metadata.conf_state, configuration_of(self.state.members()));
+        assert!(
+            listed.is_equivalent(counted),
+            "an image lists the members that its snapshot counts: otherwise a member would count a quorum of members \
+             that the table does not list; at entry {index}: {counted:?}, not {listed:?}"
+        );
         let is_compacting = !self.state.store().is_compaction_idle();
         let over = self.compaction.begin_anew(is_compacting, now.instant);
         for told in over.into_iter().chain(self.waiting.drain(..)) {

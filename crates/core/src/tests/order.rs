@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use quorate_api::raftpb;
 use quorate_node::{Event, Persist};
 use quorate_raft::confchange::wire as change_wire;
 use quorate_raft::{
@@ -14,6 +15,8 @@ use quorate_raft::{
 use quorate_seeded_random::SplitMix64;
 use quorate_state::apply::{EntryMeta, Request, State};
 use quorate_state::backend::{Backend, Batch};
+use quorate_state::members::Member as Row;
+use quorate_state::units::MemberId;
 use quorate_storage::disk::{Disk, FaultyDisk, RealDisk};
 use quorate_storage::snap::{IncomingDatabase, database_path};
 use quorate_storage::wal::{self, SnapshotMark, Wal};
@@ -202,12 +205,22 @@ fn consensus_receives_a_membership_decision_before_its_applied_index() {
     assert_eq!(third.member.consensus.status().applied, LogIndex(5));
 }
 
-/// A leader's snapshot at `index` and its image, which contains only these writes.
+/// A snapshot at `index` of a leader of three members, and its image, which contains only these writes.
 fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let backend = Backend::open(&disk, &folder.path().join("db"), bolt_options()).unwrap();
     let mut state = State::recover(&backend, state_options()).unwrap();
+    for id in 1..=3 {
+        let row = Row::new(MemberId(id), vec![format!("http://{id}:2380")]);
+        let change = raftpb::ConfChange {
+            node_id: Some(id),
+            context: Some(row.to_json().into()),
+            ..raftpb::ConfChange::default()
+        };
+        let entry = EntryMeta { index: id, term: 1, ..EntryMeta::default() };
+        state.apply_conf_change(entry, &change).unwrap().unwrap().unwrap();
+    }
     for (index, proposal) in (index + 1 - writes..).zip(Client::default().ask_for(writes)) {
         let entry = EntryMeta { index, term: 2, ..EntryMeta::default() };
         state.apply(entry, Request::decode(proposal.data.clone()).unwrap()).unwrap();
@@ -216,9 +229,7 @@ fn snapshot_at(index: u64, writes: u64, client: &mut Client) -> (Snapshot, Vec<u
     backend.commit(&state.take_batch()).unwrap();
     let image = read_image(&backend);
     let order = SnapshotOrder::new(LogIndex(index), Term(2), state.members(), state.versions());
-    let mut snapshot = order.into_raft();
-    snapshot.metadata.conf_state.voters = vec![1, 2, 3];
-    (snapshot, image)
+    (order.into_raft(), image)
 }
 
 #[test]

@@ -58,6 +58,9 @@ fn a_newer_image_stands_for_a_snapshot_of_its_own_index_and_members() {
     assert_eq!((voters, learners), (vec![1, 9], vec![2]));
     assert_eq!(one.wait_for(outcome), SnapshotOutcome::Finished);
     assert!(database_path(two.dir.path(), 80).exists());
+    // At the index of the message, the image must list the members that the message counts.
+    send(77, Some("3.6.0"));
+    assert_eq!(one.wait_for(outcome), SnapshotOutcome::Failed);
     // A file of 3.5 may lack promotions, an older file may lack anything, and a file without an index belongs
     // to no snapshot.
     for (index, version) in [(81, None), (76, Some("3.6.0")), (0, Some("3.6.0"))] {

@@ -60,7 +60,7 @@ pub use self::fault::Fault;
 pub use self::permission::Permission;
 pub use self::published::{Facts, Readers};
 pub use self::read::{is_read_only, is_serializable, read_range, read_txn};
-pub use self::received::{ReceivedFault, SnapshotPosition, newer_position};
+pub use self::received::{ReceivedFault, SnapshotPosition, snapshot_position};
 pub use self::recover::{RecoverError, stored_members};
 pub use self::refusal::{Refusal, RequestRefusal};
 pub use self::request::{

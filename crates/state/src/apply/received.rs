@@ -8,14 +8,16 @@
 //!
 //! # Invariants
 //!
-//! * Snapshot and image agree in index, term and membership. Consensus does not apply a membership
-//!   change that the image already contains: the state machine would not validate it again.
+//! * A newer image replaces index, term and members of its snapshot. Consensus does not apply a
+//!   membership change that the image already contains: the state machine would not validate it
+//!   again.
 //! * An image that is older than its snapshot, or that has no index, is refused.
 
 use std::path::PathBuf;
 
 use super::{RecoverError, stored_members};
 use crate::backend::{BackendView, Fault, ImageFault};
+use crate::members::{Members, V2Error, V2Membership};
 use crate::schema::{Bucket, meta};
 use crate::versions::{StorageVersionError, are_members_complete, detect_storage_version};
 
@@ -26,10 +28,8 @@ pub struct SnapshotPosition {
     pub index: u64,
     /// The term of that entry.
     pub term: u64,
-    /// Voters, ascending.
-    pub voters: Vec<u64>,
-    /// Learners, ascending.
-    pub learners: Vec<u64>,
+    /// The members that the state lists after the image is installed.
+    pub members: Members,
 }
 
 /// Why an image is refused.
@@ -44,6 +44,9 @@ pub enum ReceivedFault {
     /// The members in the image cannot be read.
     #[error("the members cannot be read: {0}")]
     Members(#[from] RecoverError),
+    /// The members in the snapshot cannot be read.
+    #[error("the members of the snapshot cannot be read: {0}")]
+    Tree(#[from] V2Error),
     /// The version in the image cannot be read.
     #[error(transparent)]
     Version(#[from] StorageVersionError),
@@ -64,25 +67,28 @@ pub enum ReceivedFault {
     },
 }
 
-/// Returns the position of the snapshot that this image belongs to, if it is newer than `named`,
-/// the index and term that the sender names. Returns `None` if they agree.
-pub fn newer_position(
+/// Returns the position of the snapshot that this image belongs to. It is `named`, the index and
+/// term that the sender names, unless the image is newer. `tree` is the snapshot's own data: it
+/// corrects the members of an image of 3.5.
+pub fn snapshot_position(
     image: &BackendView,
     named: (u64, u64),
-) -> Result<Option<SnapshotPosition>, ReceivedFault> {
+    tree: &[u8],
+) -> Result<SnapshotPosition, ReceivedFault> {
     let (index, term) = image.consistent_index()?;
-    if index == named.0 {
-        return Ok(None);
-    }
     let path = || image.path().to_path_buf();
-    if index <= named.0 || term < named.1 {
+    let is_newer = index > named.0 && term >= named.1;
+    if !is_newer && index != named.0 {
         return Err(ImageFault::Mismatch { path: path(), index, snapshot: named.0 }.into());
     }
     let version = image.get(Bucket::Meta, meta::STORAGE_VERSION)?;
     let version = detect_storage_version(version.as_deref(), term)?;
+    let mut members = stored_members(image)?;
     if !are_members_complete(version) {
-        return Err(ReceivedFault::MembersUnknown { path: path(), index, snapshot: named.0 });
+        if is_newer {
+            return Err(ReceivedFault::MembersUnknown { path: path(), index, snapshot: named.0 });
+        }
+        members = members.reconciled(&V2Membership::from_json(tree)?.members);
     }
-    let state = stored_members(image)?.conf_state();
-    Ok(Some(SnapshotPosition { index, term, voters: state.voters, learners: state.learners }))
+    Ok(SnapshotPosition { index, term: if is_newer { term } else { named.1 }, members })
 }
