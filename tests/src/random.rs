@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_repeats_everything() {
+    fn the_same_seed_gives_the_same_numbers() {
         for seed in [7, 8] {
             let mut one = Random::new(seed);
             let numbers = [one.below(100), one.below(100), one.below(100)];

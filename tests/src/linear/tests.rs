@@ -80,7 +80,7 @@ fn is_explained(history: &[Operation]) -> bool {
 }
 
 #[test]
-fn one_client_after_another() {
+fn sequential_operations_must_see_earlier_writes() {
     good(&[]);
     good(&[read(0, 0, 1, None), wrote(0, 2, 3, 1), read(1, 4, 5, Some(1))]);
     good(&[wrote(0, 0, 1, 1), deleted(1, 2, 3, Some(1)), read(0, 4, 5, None)]);
@@ -91,14 +91,14 @@ fn one_client_after_another() {
 }
 
 #[test]
-fn a_deletion_that_changes_nothing_may_have_to_wait() {
+fn a_deletion_may_take_effect_before_or_after_a_concurrent_write() {
     let blind = operation(0, 0, Action::Delete, Some((10, Answer::Done)));
     good(&[wrote(1, 1, 2, 1), blind.clone(), read(1, 11, 12, None)]);
     good(&[wrote(1, 1, 2, 1), blind, read(1, 11, 12, Some(1))]);
 }
 
 #[test]
-fn overlapping_operations_go_either_way() {
+fn overlapping_operations_may_take_effect_in_either_order() {
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(1))]);
     good(&[wrote(0, 0, 10, 1), wrote(1, 0, 10, 2), read(2, 11, 12, Some(2))]);
     good(&[wrote(0, 0, 10, 1), read(1, 1, 2, None), read(1, 3, 4, Some(1))]);
@@ -126,7 +126,7 @@ fn a_write_applied_twice_is_found() {
 }
 
 #[test]
-fn an_unknown_write_may_surface_late_or_never() {
+fn a_write_with_an_unknown_outcome_may_take_effect_late_or_never() {
     good(&[maybe_wrote(0, 0, 1), wrote(1, 1, 2, 2), read(1, 3, 4, Some(2))]);
     good(&[
         maybe_wrote(0, 0, 1),
@@ -170,7 +170,7 @@ fn a_failure_shows_where_it_is() {
 }
 
 #[test]
-fn keys_are_independent() {
+fn keys_are_checked_independently() {
     let mut operations = Operations::default();
     operations.push("a", wrote(0, 0, 1, 1));
     operations.push("b", read(0, 2, 3, None));
@@ -208,7 +208,7 @@ fn long_histories_are_checked() {
 }
 
 #[test]
-fn unknown_deletions_are_all_alike() {
+fn many_deletions_with_unknown_outcomes_are_checked_quickly() {
     let mut history: Vec<Operation> =
         (0..64).map(|client| operation(client, 0, Action::Delete, None)).collect();
     for step in 0..40 {
@@ -221,7 +221,7 @@ fn unknown_deletions_are_all_alike() {
 }
 
 #[test]
-fn work_is_bounded() {
+fn a_check_that_takes_too_long_returns_unknown() {
     // Each of these may have been the last, with any set of the others before it.
     let mut history: Vec<Operation> =
         (0..40).map(|value| wrote(0, value, 100 + value, value)).collect();
@@ -303,7 +303,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
-    fn any_history_is_judged_as_by_trying_every_order(history in any_history()) {
+    fn the_verdict_equals_that_of_trying_every_order(history in any_history()) {
         let verdict = check(&history, BUDGET);
         prop_assert_eq!(verdict == Verdict::Linearizable, is_explained(&history));
     }

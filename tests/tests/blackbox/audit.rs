@@ -24,12 +24,12 @@ on_quorate! {
     alone:
     calls_of_every_kind_are_recorded,
     refused_calls_are_recorded_without_secrets,
-    without_the_flag_nothing_is_recorded,
+    no_calls_are_recorded_without_the_flag,
     rules_select_the_recorded_calls,
     rules_about_keys_match_locks_elections_and_leases,
-    a_full_file_is_rotated,
+    a_full_audit_file_is_rotated,
     the_name_in_a_client_certificate_is_recorded,
-    lines_that_cannot_be_written_are_dropped_or_calls_are_refused,
+    audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused,
 }
 
 /// A folder with an audit log.
@@ -228,7 +228,7 @@ async fn the_name_in_a_client_certificate_is_recorded(kind: Kind) {
     assert_eq!((&put["code"], &put["requests"][0]["key"]), (&json!("OK"), &json!("a")), "{put}");
 }
 
-async fn without_the_flag_nothing_is_recorded(kind: Kind) {
+async fn no_calls_are_recorded_without_the_flag(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().write("k", "v").await;
     assert_eq!(server.metric("quorate_audit_lines_written_total"), Some(0.0));
@@ -303,7 +303,7 @@ async fn tell_much(client: &Client) -> Result<(), tonic::Status> {
     client.txn(txn(puts)).await.map(drop)
 }
 
-async fn a_full_file_is_rotated(kind: Kind) {
+async fn a_full_audit_file_is_rotated(kind: Kind) {
     let rotation = r#"--audit-log-rotation-config-json={"maxsize":1}"#;
     let audited = Audited::start(kind, &[rotation]).await;
     let client = audited.server.client();
@@ -331,7 +331,7 @@ fn full_pipe(path: &Path) -> std::fs::File {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-async fn lines_that_cannot_be_written_are_dropped_or_calls_are_refused(kind: Kind) {
+async fn audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused(kind: Kind) {
     let server = Options::new(kind).flag("--audit-log=/dev/full").start().await;
     server.client().write("k", "v").await;
     eventually("lines that are lost are counted", async || {

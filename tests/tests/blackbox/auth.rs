@@ -14,9 +14,9 @@ use tonic::Code;
 
 on_both_servers! {
     enabling_authentication_requires_root,
-    logging_in,
+    logins_return_tokens_only_for_correct_passwords,
     invalid_credentials_are_refused,
-    a_token_ends_with_its_user_and_not_with_a_role,
+    deleting_a_user_invalidates_its_tokens_but_deleting_a_role_does_not,
     permission_changes_take_effect_at_once,
     a_watch_requires_read_permission,
     a_watcher_continues_after_its_permission_is_revoked,
@@ -29,18 +29,18 @@ on_both_servers! {
     a_token_expires,
     a_token_is_valid_on_every_member,
     a_cluster_with_authentication_survives_the_loss_of_its_leader,
-    users_survive_a_change_of_program,
-    signed_tokens,
+    users_survive_a_change_between_etcd_and_quorate,
+    signed_tokens_are_verified_and_expire_with_changes_of_users,
     the_token_key_may_come_from_a_certificate,
 }
 
 on_quorate! {
     alone:
-    users_are_shared_in_a_mixed_cluster,
+    users_and_permissions_apply_on_all_members_of_a_mixed_cluster,
     continual_logins_of_one_source_do_not_delay_others,
     failed_logins_lock_out_neither_the_user_nor_an_administrator,
     invalid_tokens_do_not_use_up_waiting_reads,
-    secrets_are_not_printed,
+    passwords_and_tokens_are_in_neither_the_log_nor_the_metrics,
     token_keys_are_reloaded_while_the_member_runs,
     requests_without_credentials_are_not_written_to_the_log,
     a_snapshot_invalidates_tokens_of_deleted_users,
@@ -48,7 +48,7 @@ on_quorate! {
 
 on_both_servers! {
     alone:
-    disabled_authentication_is_disabled_at_every_member,
+    disabling_authentication_applies_on_every_member,
 }
 
 pub(super) const NOBODY: &str = "etcdserver: user name is empty";
@@ -157,7 +157,7 @@ async fn enabling_authentication_requires_root(kind: Kind) {
     assert_eq!(revision(&client).await, before + 1);
 }
 
-async fn logging_in(kind: Kind) {
+async fn logins_return_tokens_only_for_correct_passwords(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let options = Some(authpb::UserAddOptions { no_password: true });
@@ -219,7 +219,7 @@ async fn invalid_credentials_are_refused(kind: Kind) {
     refused(nameless, Code::InvalidArgument, "etcdserver: user name is empty");
 }
 
-async fn a_token_ends_with_its_user_and_not_with_a_role(kind: Kind) {
+async fn deleting_a_user_invalidates_its_tokens_but_deleting_a_role_does_not(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -417,7 +417,7 @@ async fn a_cluster_with_authentication_survives_the_loss_of_its_leader(kind: Kin
     check_permissions(&cluster).await;
 }
 
-async fn users_survive_a_change_of_program(kind: Kind) {
+async fn users_survive_a_change_between_etcd_and_quorate(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -461,7 +461,7 @@ async fn leader(cluster: &Cluster) -> usize {
     eventually("a leader", ask).await
 }
 
-async fn users_are_shared_in_a_mixed_cluster(ours: Kind) {
+async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -568,7 +568,7 @@ async fn invalid_tokens_do_not_use_up_waiting_reads(kind: Kind) {
     .await;
 }
 
-async fn secrets_are_not_printed(kind: Kind) {
+async fn passwords_and_tokens_are_in_neither_the_log_nor_the_metrics(kind: Kind) {
     let server = options(kind).flag("--log-level=debug").start().await;
     let client = server.client();
     let root = guard(&client).await;
@@ -582,7 +582,7 @@ async fn secrets_are_not_printed(kind: Kind) {
     }
 }
 
-async fn signed_tokens(kind: Kind) {
+async fn signed_tokens_are_verified_and_expire_with_changes_of_users(kind: Kind) {
     let place = TempDir::new().unwrap();
     let secret = place.path().join("secret");
     std::fs::write(&secret, "not much of a secret").unwrap();
@@ -673,7 +673,7 @@ async fn requests_without_credentials_are_not_written_to_the_log(kind: Kind) {
     assert_eq!(index().await, before);
 }
 
-async fn disabled_authentication_is_disabled_at_every_member(kind: Kind) {
+async fn disabling_authentication_applies_on_every_member(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).flag("--bcrypt-cost=4").start().await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);

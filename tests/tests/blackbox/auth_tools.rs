@@ -9,15 +9,15 @@ use quorate_tests::{
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 with_both_tools! {
-    an_operator_secures_a_cluster,
-    every_command_logs_in,
-    passwords_change,
+    ctl_commands_enable_authentication_and_grant_permissions,
+    every_ctl_command_can_log_in,
+    ctl_changes_passwords,
 }
 
 on_quorate! {
     alone:
     a_command_logs_in_again_when_its_token_is_invalid,
-    a_terminal_shows_no_password,
+    passwords_are_not_echoed_on_a_terminal,
 }
 
 const DENIED: &str = "etcdserver: permission denied";
@@ -61,7 +61,7 @@ fn secure(ctl: &Ctl) {
     }
 }
 
-async fn an_operator_secures_a_cluster(kind: Kind, tool: Tool) {
+async fn ctl_commands_enable_authentication_and_grant_permissions(kind: Kind, tool: Tool) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     assert!(tell(&ctl, "auth status").starts_with("Authentication Status: false\nAuthRevision: 1"));
@@ -108,7 +108,7 @@ async fn an_operator_secures_a_cluster(kind: Kind, tool: Tool) {
     assert_eq!(tell(&ctl, "get app/1"), "app/1\nv\n");
 }
 
-async fn every_command_logs_in(kind: Kind, tool: Tool) {
+async fn every_ctl_command_can_log_in(kind: Kind, tool: Tool) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     secure(&ctl);
@@ -147,7 +147,7 @@ async fn every_command_logs_in(kind: Kind, tool: Tool) {
     }
 }
 
-async fn passwords_change(kind: Kind, tool: Tool) {
+async fn ctl_changes_passwords(kind: Kind, tool: Tool) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     secure(&ctl);
@@ -209,7 +209,7 @@ async fn a_command_logs_in_again_when_its_token_is_invalid(kind: Kind) {
     assert_eq!(String::from_utf8_lossy(&done.stdout), "SUCCESS\n\nOK\n");
 }
 
-async fn a_terminal_shows_no_password(kind: Kind) {
+async fn passwords_are_not_echoed_on_a_terminal(kind: Kind) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(Tool::QuorateCtl, &server) else { return };
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

@@ -21,20 +21,20 @@ use tokio::task::JoinSet;
 
 on_quorate! {
     alone:
-    connections_beyond_those_with_large_windows_have_small_ones,
-    headers_are_refused_beyond_their_bytes,
-    streams_of_one_connection_are_refused_beyond_their_number,
-    proposals_are_refused_beyond_their_number,
-    proposals_are_refused_beyond_their_bytes,
-    tasks_are_refused_beyond_their_number,
-    lists_wait_and_are_refused_while_others_are_not_read,
-    references_of_long_lists_are_bounded,
-    watchers_are_refused_beyond_their_memory,
+    connections_beyond_a_number_get_small_windows,
+    headers_beyond_the_byte_limit_are_refused,
+    streams_beyond_the_limit_of_a_connection_are_refused,
+    proposals_beyond_the_maximum_number_are_refused,
+    proposals_beyond_the_byte_limit_are_refused,
+    tasks_beyond_the_maximum_number_are_refused,
+    lists_wait_or_are_refused_while_unread_replies_fill_the_limit,
+    memory_for_record_references_of_unread_lists_is_bounded,
+    watchers_beyond_the_memory_limit_are_refused,
     events_of_a_slow_watch_client_are_bounded,
-    requests_of_a_watch_client_that_does_not_read_are_not_read,
+    requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read,
     changes_that_the_backend_has_not_written_are_bounded,
-    unknown_peers_are_bounded,
-    large_bodies_on_the_peer_port_are_read_in_turn,
+    the_number_of_remembered_unknown_peers_is_bounded,
+    only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time,
 }
 
 const MIB: usize = 1 << 20;
@@ -105,7 +105,7 @@ async fn count_all<T: 'static>(mut asking: JoinSet<Result<T, tonic::Status>>) ->
     counts
 }
 
-async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind) {
+async fn connections_beyond_a_number_get_small_windows(kind: Kind) {
     let server = Server::start(kind).await;
     let series = "quorate_large_receive_windows";
     let mut held: Vec<RawHttp2> = Vec::new();
@@ -133,7 +133,7 @@ async fn connections_beyond_those_with_large_windows_have_small_ones(kind: Kind)
     assert_eq!(RawHttp2::connect(server.port()).stream_window(), 1 << 20);
 }
 
-async fn headers_are_refused_beyond_their_bytes(kind: Kind) {
+async fn headers_beyond_the_byte_limit_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let mut connection = RawHttp2::connect(server.port());
     let body = framed(&range("k", "").encode_to_vec());
@@ -148,7 +148,7 @@ async fn headers_are_refused_beyond_their_bytes(kind: Kind) {
     assert_eq!(ask(200_000), "200 0", "the connection goes on");
 }
 
-async fn streams_of_one_connection_are_refused_beyond_their_number(kind: Kind) {
+async fn streams_beyond_the_limit_of_a_connection_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let mut connection = RawHttp2::connect(server.port());
     let head = call_head("/etcdserverpb.Lease/LeaseKeepAlive");
@@ -165,7 +165,7 @@ async fn streams_of_one_connection_are_refused_beyond_their_number(kind: Kind) {
     drops_to_zero(&server, "quorate_calls_in_progress").await;
 }
 
-async fn proposals_are_refused_beyond_their_number(kind: Kind) {
+async fn proposals_beyond_the_maximum_number_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let count = 18_000;
@@ -190,7 +190,7 @@ async fn proposals_are_refused_beyond_their_number(kind: Kind) {
     assert!((done..=done + late).contains(&here), "{here} of {done} and {late}");
 }
 
-async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
+async fn proposals_beyond_the_byte_limit_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Everything);
     let bytes = "quorate_proposals_in_progress_bytes";
@@ -214,7 +214,7 @@ async fn proposals_are_refused_beyond_their_bytes(kind: Kind) {
     server.client().write("after", "v").await;
 }
 
-async fn tasks_are_refused_beyond_their_number(kind: Kind) {
+async fn tasks_beyond_the_maximum_number_are_refused(kind: Kind) {
     let Some((shim, server)) = with_holdable_disk(kind).await else { return };
     shim.hold(Held::Backend);
     // Each waits until all applied changes are in the file.
@@ -246,7 +246,7 @@ fn lists_unread(server: &Server, count: usize) -> Vec<RawHttp2> {
     (0..count).map(open).collect()
 }
 
-async fn lists_wait_and_are_refused_while_others_are_not_read(kind: Kind) {
+async fn lists_wait_or_are_refused_while_unread_replies_fill_the_limit(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..300 {
@@ -271,7 +271,7 @@ async fn lists_wait_and_are_refused_while_others_are_not_read(kind: Kind) {
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), 300);
 }
 
-async fn references_of_long_lists_are_bounded(kind: Kind) {
+async fn memory_for_record_references_of_unread_lists_is_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let keys = 100_000;
@@ -293,7 +293,7 @@ async fn references_of_long_lists_are_bounded(kind: Kind) {
     assert_eq!(client.range(prefix("k")).await.unwrap().kvs.len(), keys);
 }
 
-async fn watchers_are_refused_beyond_their_memory(kind: Kind) {
+async fn watchers_beyond_the_memory_limit_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -348,7 +348,7 @@ async fn events_of_a_slow_watch_client_are_bounded(kind: Kind) {
     drops_to_zero(&server, "quorate_watch_events_bytes").await;
 }
 
-async fn requests_of_a_watch_client_that_does_not_read_are_not_read(kind: Kind) {
+async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut connection = RawHttp2::connect(server.port());
@@ -441,7 +441,7 @@ fn call_as(server: &Server, greeting: &[(&'static str, String)], id: u64) -> u16
     request_with(port, "POST", "/raft", &headers, &message.encode_to_vec()).status
 }
 
-async fn unknown_peers_are_bounded(kind: Kind) {
+async fn the_number_of_remembered_unknown_peers_is_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let greeting = greeting(&server).await;
     assert_eq!(metric(&server, "quorate_peer_remotes"), 0.0);
@@ -454,7 +454,7 @@ async fn unknown_peers_are_bounded(kind: Kind) {
     server.client().write("k", "v").await;
 }
 
-async fn large_bodies_on_the_peer_port_are_read_in_turn(kind: Kind) {
+async fn only_a_few_large_bodies_on_the_peer_port_are_read_at_a_time(kind: Kind) {
     let server = Server::start(kind).await;
     let greeting = greeting(&server).await;
     let fields: String =

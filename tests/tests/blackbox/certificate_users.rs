@@ -11,9 +11,9 @@ use super::tls::{Files, ctl, tools};
 
 on_both_servers! {
     alone:
-    a_certificate_names_a_user,
+    the_common_name_of_a_client_certificate_is_the_user,
     a_certificate_without_client_cert_auth_identifies_no_user,
-    the_gateway_refuses_certificates_with_names,
+    the_gateway_refuses_certificates_with_a_common_name,
 }
 
 on_quorate! {
@@ -66,7 +66,7 @@ async fn guarded(kind: Kind, files: &Files, flags: &[&str]) -> Option<Server> {
     Some(server)
 }
 
-async fn a_certificate_names_a_user(kind: Kind) {
+async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
     let files = Files::new();
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     for tool in tools() {
@@ -189,7 +189,7 @@ async fn the_gateway_does_not_use_the_servers_certificate(kind: Kind) {
     assert!(told.contains("ann") && !told.contains("eve"), "{told}");
 }
 
-async fn the_gateway_refuses_certificates_with_names(kind: Kind) {
+async fn the_gateway_refuses_certificates_with_a_common_name(kind: Kind) {
     let files = Files::new();
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     let token = GatewayClient::new(&files, &server, "none").token();

@@ -14,11 +14,11 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    members_are_shown,
-    endpoints_are_shown,
+    member_list_prints_the_same_as_etcdctl,
+    endpoint_commands_print_the_same_as_etcdctl,
     leadership_is_moved,
     members_are_changed,
-    a_snapshot_becomes_a_cluster,
+    a_saved_snapshot_can_be_restored_as_a_cluster,
     a_refused_promotion_reports_the_lag_of_the_learner,
 }
 
@@ -176,7 +176,7 @@ async fn compare(kind: Kind, doings: impl AsyncFn(&mut Session)) {
     }
 }
 
-async fn members_are_shown(kind: Kind) {
+async fn member_list_prints_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
         for format in FORMATS {
             session.run(0, &["member", "list", "-w", format]).await;
@@ -187,7 +187,7 @@ async fn members_are_shown(kind: Kind) {
     .await;
 }
 
-async fn endpoints_are_shown(kind: Kind) {
+async fn endpoint_commands_print_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
         for format in FORMATS {
             for what in ["health", "status", "hashkv"] {
@@ -307,7 +307,7 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     assert!(told[1].starts_with(&format!("learner {id} does not answer")), "{told:?}");
 }
 
-async fn a_snapshot_becomes_a_cluster(kind: Kind) {
+async fn a_saved_snapshot_can_be_restored_as_a_cluster(kind: Kind) {
     compare(kind, async |session| {
         let client = session.cluster.client(session.members[1]);
         for number in 0..100 {

@@ -23,7 +23,7 @@ on_quorate! {
     alone:
     a_leader_of_etcd_detects_our_corrupt_member,
     our_leader_detects_a_corrupt_member_of_etcd,
-    sound_members_are_never_accused,
+    members_without_corruption_never_raise_an_alarm,
     a_key_recreated_in_one_entry_survives_its_compaction,
 }
 
@@ -225,7 +225,7 @@ async fn each_check_detects(kinds: [Kind; 3]) {
     }
 }
 
-async fn sound_members_are_never_accused(ours: Kind) {
+async fn members_without_corruption_never_raise_an_alarm(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }

@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 
 on_both_servers! {
     alone:
-    killed_under_load,
-    killed_under_load_with_segments_cut_and_snapshots_taken,
-    stopped_under_load,
-    a_restart_keeps_everything,
-    killed_while_compacting,
-    snapshots_are_taken_and_started_from,
-    old_files_are_purged,
+    a_member_killed_under_load_keeps_acknowledged_writes,
+    kills_during_segment_cuts_and_snapshots_lose_no_acknowledged_writes,
+    a_member_stopped_under_load_keeps_acknowledged_writes,
+    keys_revision_and_hash_are_unchanged_after_a_restart,
+    a_member_killed_while_compacting_keeps_its_data,
+    members_take_snapshots_and_start_from_them,
+    old_snapshot_and_log_files_are_purged,
 }
 
 /// The number of interruptions.
@@ -158,18 +158,18 @@ impl Ordeal {
     }
 }
 
-async fn killed_under_load(kind: Kind) {
+async fn a_member_killed_under_load_keeps_acknowledged_writes(kind: Kind) {
     let ordeal = Ordeal { flags: &[], size: 100, compact: false };
     ordeal.run(kind, async |server| server.kill()).await;
 }
 
-async fn killed_under_load_with_segments_cut_and_snapshots_taken(kind: Kind) {
+async fn kills_during_segment_cuts_and_snapshots_lose_no_acknowledged_writes(kind: Kind) {
     // Large steps fill a segment of the log within one or two rounds.
     let ordeal = Ordeal { flags: &["--snapshot-count=50"], size: 60_000, compact: true };
     ordeal.run(kind, async |server| server.kill()).await;
 }
 
-async fn stopped_under_load(kind: Kind) {
+async fn a_member_stopped_under_load_keeps_acknowledged_writes(kind: Kind) {
     let ordeal = Ordeal { flags: &[], size: 100, compact: false };
     ordeal
         .run(kind, async |server| {
@@ -178,7 +178,7 @@ async fn stopped_under_load(kind: Kind) {
         .await;
 }
 
-async fn a_restart_keeps_everything(kind: Kind) {
+async fn keys_revision_and_hash_are_unchanged_after_a_restart(kind: Kind) {
     let mut server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {
@@ -210,7 +210,7 @@ async fn a_restart_keeps_everything(kind: Kind) {
     }
 }
 
-async fn killed_while_compacting(kind: Kind) {
+async fn a_member_killed_while_compacting_keeps_its_data(kind: Kind) {
     let mut random = Random::by_chance();
     let mut server = Server::start(kind).await;
     let rounds = if is_long() { 40 } else { 2 };
@@ -246,7 +246,7 @@ async fn killed_while_compacting(kind: Kind) {
     }
 }
 
-async fn snapshots_are_taken_and_started_from(kind: Kind) {
+async fn members_take_snapshots_and_start_from_them(kind: Kind) {
     let mut server = Options::new(kind).flag("--snapshot-count=20").start().await;
     for round in 0..3 {
         let client = server.client();
@@ -271,7 +271,7 @@ async fn snapshots_are_taken_and_started_from(kind: Kind) {
     assert!(snapshots.count() > 0);
 }
 
-async fn old_files_are_purged(kind: Kind) {
+async fn old_snapshot_and_log_files_are_purged(kind: Kind) {
     if !is_long() {
         return;
     }

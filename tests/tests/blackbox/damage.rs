@@ -10,9 +10,9 @@ use quorate_tests::{
 
 on_both_servers! {
     alone:
-    a_torn_last_record_is_cut_off,
-    a_zeroed_last_record_is_cut_off,
-    a_changed_byte_of_a_record_is_refused,
+    a_torn_last_log_record_is_truncated,
+    a_zeroed_last_log_record_is_truncated,
+    a_log_with_a_changed_byte_in_a_record_is_refused,
     damage_to_an_older_segment_is_refused,
     bytes_after_the_end_of_the_log_are_ignored,
     a_missing_backend_is_refused,
@@ -24,11 +24,11 @@ on_both_servers! {
 on_quorate! {
     alone:
     a_changed_byte_anywhere_in_the_log_is_refused_or_harmless,
-    a_log_cut_off_anywhere,
-    a_backend_cut_short_is_refused,
+    a_log_truncated_at_any_offset_is_refused_or_harmless,
+    a_truncated_backend_is_refused,
     a_backend_without_valid_meta_pages_is_refused,
     a_damaged_backend_never_panics,
-    a_foreign_file_is_refused,
+    files_of_another_format_are_refused,
     a_log_that_lost_applied_entries_is_refused,
 }
 
@@ -131,7 +131,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-async fn a_torn_last_record_is_cut_off(kind: Kind) {
+async fn a_torn_last_log_record_is_truncated(kind: Kind) {
     // The last record is a put of about a thousand bytes, or the hard state after it.
     for cut in [1, 9, 700] {
         let mut stopped = Stopped::new(kind).await;
@@ -157,7 +157,7 @@ async fn a_torn_last_record_is_cut_off(kind: Kind) {
     }
 }
 
-async fn a_zeroed_last_record_is_cut_off(kind: Kind) {
+async fn a_zeroed_last_log_record_is_truncated(kind: Kind) {
     let mut stopped = Stopped::new(kind).await;
     let wal = stopped.wal();
     let last = *stopped.records.iter().rev().find(|at| stopped.end - **at > 800).unwrap();
@@ -173,7 +173,7 @@ async fn a_zeroed_last_record_is_cut_off(kind: Kind) {
     }
 }
 
-async fn a_changed_byte_of_a_record_is_refused(kind: Kind) {
+async fn a_log_with_a_changed_byte_in_a_record_is_refused(kind: Kind) {
     let stopped = Stopped::new(kind).await;
     let positions = [stopped.records[8] + 300, stopped.end - 400];
     drop(stopped);
@@ -323,7 +323,7 @@ async fn a_changed_byte_anywhere_in_the_log_is_refused_or_harmless(kind: Kind) {
     }
 }
 
-async fn a_log_cut_off_anywhere(kind: Kind) {
+async fn a_log_truncated_at_any_offset_is_refused_or_harmless(kind: Kind) {
     let original = Stopped::new(kind).await;
     let mut random = Random::by_chance();
     for _ in 0..tries() {
@@ -341,7 +341,7 @@ async fn stopped_cleanly(kind: Kind) -> Server {
     server
 }
 
-async fn a_backend_cut_short_is_refused(kind: Kind) {
+async fn a_truncated_backend_is_refused(kind: Kind) {
     for keep in [0, 100, 4_096, 10_000, 40_960] {
         let mut server = stopped_cleanly(kind).await;
         truncate(&server.backend(), keep);
@@ -401,7 +401,7 @@ async fn a_damaged_backend_never_panics(kind: Kind) {
     }
 }
 
-async fn a_foreign_file_is_refused(kind: Kind) {
+async fn files_of_another_format_are_refused(kind: Kind) {
     let mut server = stopped_cleanly(kind).await;
     std::fs::write(server.backend(), b"SQLite format 3\0".repeat(4_096)).unwrap();
     let outcome = server.try_start_again().await.map(|()| 0);

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 on_both_servers! {
     differences_of_two_clusters_are_printed,
-    keys_are_compared_under_another_prefix,
+    keys_can_be_compared_with_keys_under_another_prefix,
     a_snapshot_is_compared_with_its_cluster,
-    trouble_has_its_own_exit_code,
+    failures_have_a_different_exit_code_than_differences,
     each_side_is_read_at_one_revision,
 }
 
@@ -96,7 +96,7 @@ async fn differences_of_two_clusters_are_printed(kind: Kind) {
     assert_eq!(listed(&told), ["+ \"b\"", "+ \"c\""], "{told:?}");
 }
 
-async fn keys_are_compared_under_another_prefix(kind: Kind) {
+async fn keys_can_be_compared_with_keys_under_another_prefix(kind: Kind) {
     let (source, destination) = (Server::start(kind).await, Server::start(kind).await);
     fill(&source, &[("a/1", "one"), ("a/2", "two"), ("b", "other")]).await;
     fill(&destination, &[("1", "one"), ("m/1", "one"), ("m/2", "two")]).await;
@@ -140,7 +140,7 @@ async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     assert!(told.stderr.ends_with(why), "{told:?}");
 }
 
-async fn trouble_has_its_own_exit_code(kind: Kind) {
+async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
     let server = Server::start(kind).await;
     let folder = tempfile::tempdir().unwrap();
     let (missing, damaged) = (folder.path().join("missing.db"), folder.path().join("damaged.db"));

@@ -20,7 +20,7 @@ use super::tls_hostile::{ask, ask_with};
 
 on_both_servers! {
     alone:
-    listeners_for_one_purpose,
+    separate_listeners_serve_only_metrics_or_http,
     call_durations_are_measured_with_extensive_metrics,
     slow_calls_are_logged,
     client_certificates_need_an_allowed_name,
@@ -31,8 +31,8 @@ on_both_servers! {
     tls_versions_above_the_maximum_are_refused,
     a_client_that_does_not_answer_pings_is_disconnected,
     a_port_is_shared_with_reuse_port,
-    compactions_take_steps_and_pause,
-    batches_are_committed_at_their_limit_or_interval,
+    compactions_proceed_in_batches_with_pauses,
+    backend_batches_are_committed_at_their_limit_or_interval,
     nothing_is_synced_with_unsafe_no_fsync,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn millis(text: &str) -> f64 {
     number.parse::<f64>().unwrap() * factor
 }
 
-async fn listeners_for_one_purpose(kind: Kind) {
+async fn separate_listeners_serve_only_metrics_or_http(kind: Kind) {
     // Unused ports of others.
     let [metrics, http] = [(); 2].map(|()| Options::new(kind).prepare());
     let metrics_url = format!("--listen-metrics-urls=http://127.0.0.1:{}", metrics.port());
@@ -284,7 +284,7 @@ async fn a_port_is_shared_with_reuse_port(kind: Kind) {
     }
 }
 
-async fn compactions_take_steps_and_pause(kind: Kind) {
+async fn compactions_proceed_in_batches_with_pauses(kind: Kind) {
     const REVISIONS: i64 = 50;
     const STEPS: &str = "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds_count";
     for (limit, is_in_steps) in [(10, true), (1_000, false)] {
@@ -309,7 +309,7 @@ async fn compactions_take_steps_and_pause(kind: Kind) {
     }
 }
 
-async fn batches_are_committed_at_their_limit_or_interval(kind: Kind) {
+async fn backend_batches_are_committed_at_their_limit_or_interval(kind: Kind) {
     const COMMITS: &str = "etcd_disk_backend_commit_duration_seconds_count";
     let commits = |server: &Server| server.metric(COMMITS).unwrap();
     let start = async |interval: &str, limit: u32| {

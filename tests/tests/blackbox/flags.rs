@@ -14,9 +14,9 @@ on_both_servers! {
     invalid_values_exit_with_code_two,
     an_extra_argument_exits_with_code_one,
     invalid_settings_exit_with_code_one,
-    values_follow_the_grammar,
-    the_environment_is_used,
-    a_flag_and_its_variable_conflict,
+    flag_values_are_parsed_as_in_etcd,
+    settings_are_read_from_environment_variables,
+    a_setting_in_both_a_flag_and_a_variable_is_refused,
     an_invalid_variable_exits_with_code_one,
     a_configuration_file_replaces_flags_and_environment,
     a_missing_configuration_file_exits_with_code_one,
@@ -27,9 +27,9 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    our_own_version_is_printed_too,
+    the_version_of_quorate_is_printed,
     flags_removed_by_etcd_are_refused_by_name,
-    secrets_are_not_printed,
+    passwords_in_flags_and_variables_are_masked,
 }
 
 /// Runs the server's program in an empty directory, until it ends.
@@ -61,7 +61,7 @@ async fn the_version_is_printed(kind: Kind) {
     }
 }
 
-async fn our_own_version_is_printed_too(kind: Kind) {
+async fn the_version_of_quorate_is_printed(kind: Kind) {
     let told = ends(kind, &["--version"], &[]).success();
     let own = told.lines().nth(4).unwrap_or_default();
     assert!(own.to_lowercase().contains("quorate"), "{told}");
@@ -117,7 +117,7 @@ async fn flags_removed_by_etcd_are_refused_by_name(kind: Kind) {
     assert!(matches!(idle[..], [line] if line.contains("TxnModeWriteWithSharedBuffer")), "{log}");
 }
 
-async fn secrets_are_not_printed(kind: Kind) {
+async fn passwords_in_flags_and_variables_are_masked(kind: Kind) {
     let server = Options::new(kind)
         .flag("--discovery-password=SECRET")
         .environment("ETCD_DISCOVERY_USER", "root:SECRET")
@@ -195,7 +195,7 @@ async fn invalid_settings_exit_with_code_one(kind: Kind) {
     }
 }
 
-async fn values_follow_the_grammar(kind: Kind) {
+async fn flag_values_are_parsed_as_in_etcd(kind: Kind) {
     // One dash, two words, other number bases; the last value wins.
     let server = Options::new(kind)
         .flag("-max-txn-ops")
@@ -214,7 +214,7 @@ async fn values_follow_the_grammar(kind: Kind) {
     client.txn(puts(3)).await.unwrap_err();
 }
 
-async fn the_environment_is_used(kind: Kind) {
+async fn settings_are_read_from_environment_variables(kind: Kind) {
     let server = Options::new(kind)
         .environment("ETCD_MAX_TXN_OPS", "2")
         .environment("ETCD_QUOTA_BACKEND_BYTES", "")
@@ -230,7 +230,7 @@ async fn the_environment_is_used(kind: Kind) {
     server.client().txn(quorate_tests::txn(puts.collect())).await.unwrap_err();
 }
 
-async fn a_flag_and_its_variable_conflict(kind: Kind) {
+async fn a_setting_in_both_a_flag_and_a_variable_is_refused(kind: Kind) {
     let ended = ends(kind, &["--max-txn-ops=5"], &[("ETCD_MAX_TXN_OPS", "5")]);
     assert_eq!(ended.code, Some(1));
     let said = ended.stdout + &ended.stderr;

@@ -20,25 +20,25 @@ use super::auth::{guard, log_in, options};
 
 on_both_servers! {
     alone:
-    idle_connections,
-    idle_streams,
-    incomplete_requests,
-    lists_without_readers,
-    watchers_without_readers,
-    large_puts_during_a_disk_stall,
-    large_transactions,
-    reads_without_a_leader,
-    watchers_of_many_keys,
-    watchers_of_large_keys,
-    invented_tokens,
-    waiters_for_a_lock,
+    thousands_of_idle_connections_do_not_stop_the_member,
+    thousands_of_idle_streams_do_not_stop_the_member,
+    many_incomplete_requests_do_not_stop_the_member,
+    unread_lists_do_not_stop_the_member,
+    watchers_without_readers_use_bounded_memory,
+    large_puts_during_a_disk_stall_do_not_stop_the_member,
+    many_large_transactions_do_not_stop_the_member,
+    many_reads_without_a_leader_do_not_stop_the_member,
+    watchers_of_many_keys_do_not_stop_the_member,
+    watchers_of_large_keys_do_not_stop_the_member,
+    many_calls_with_invented_tokens_do_not_stop_the_member,
+    many_waiters_for_a_lock_do_not_stop_the_member,
 }
 
 on_quorate! {
     alone:
-    incomplete_requests_are_refused_and_small_ones_continue,
+    incomplete_requests_are_refused_while_small_requests_are_served,
     streams_are_refused_beyond_the_total,
-    streams_without_credentials_leave_room_for_users_and_logins,
+    streams_without_credentials_leave_capacity_for_users_and_logins,
     watchers_with_readers_continue_beside_those_without,
 }
 
@@ -74,7 +74,7 @@ async fn still_serves(server: &Server) {
     eventually_within(BUSY_MAX, "a write", write).await;
 }
 
-async fn idle_connections(kind: Kind) {
+async fn thousands_of_idle_connections_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, count) = (server.memory("VmRSS"), form(200, 8_000));
     let held: Vec<RawHttp2> = (0..count).map(|_| RawHttp2::connect(server.port())).collect();
@@ -83,7 +83,7 @@ async fn idle_connections(kind: Kind) {
     drop(held);
 }
 
-async fn idle_streams(kind: Kind) {
+async fn thousands_of_idle_streams_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let before = server.memory("VmRSS");
     let (connections, streams) = (form(4, 10), form(100, 8_000));
@@ -126,7 +126,7 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
     held
 }
 
-async fn incomplete_requests(kind: Kind) {
+async fn many_incomplete_requests_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let before = server.memory("VmRSS");
     let (connections, puts) = (form(4, 40), form(10, 40));
@@ -138,7 +138,7 @@ async fn incomplete_requests(kind: Kind) {
 
 /// An incomplete request waits 20 seconds for its rest. If sending takes about as long, the first are refused before
 /// the last arrive, so more are sent.
-async fn incomplete_requests_are_refused_and_small_ones_continue(kind: Kind) {
+async fn incomplete_requests_are_refused_while_small_requests_are_served(kind: Kind) {
     let server = Server::start(kind).await;
     let bytes = || server.metric("quorate_requests_bytes").unwrap();
     let has_room_under = |mebibytes: u64| {
@@ -197,7 +197,7 @@ async fn streams_are_refused_beyond_the_total(kind: Kind) {
     eventually("the calls to end", async || (calls() == 0).then_some(())).await;
 }
 
-async fn streams_without_credentials_leave_room_for_users_and_logins(kind: Kind) {
+async fn streams_without_credentials_leave_capacity_for_users_and_logins(kind: Kind) {
     let server = options(kind).start().await;
     let root = guard(&server.client()).await;
     let head = call_head(KEEP_ALIVE);
@@ -231,7 +231,7 @@ async fn fill(client: &Client, count: usize) {
     }
 }
 
-async fn lists_without_readers(kind: Kind) {
+async fn unread_lists_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let keys = form(50, 300);
     fill(&server.client(), keys).await;
@@ -272,7 +272,7 @@ fn watch_unread(server: &Server, watchers: usize, keys: usize) -> Vec<RawHttp2> 
     (0..watchers).map(open).collect()
 }
 
-async fn watchers_without_readers(kind: Kind) {
+async fn watchers_without_readers_use_bounded_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let keys = form(50, 300);
     fill(&server.client(), keys).await;
@@ -330,7 +330,7 @@ async fn ask_all<F: Future<Output = bool> + 'static>(
     done
 }
 
-async fn large_puts_during_a_disk_stall(kind: Kind) {
+async fn large_puts_during_a_disk_stall_do_not_stop_the_member(kind: Kind) {
     let Some(mut syncing) = Syncing::of(kind) else { return };
     let server = syncing.prepare(Options::new(kind)).start().await;
     let (before, count) = (server.memory("VmRSS"), form(100, 1_200));
@@ -344,7 +344,7 @@ async fn large_puts_during_a_disk_stall(kind: Kind) {
     still_serves(&server).await;
 }
 
-async fn large_transactions(kind: Kind) {
+async fn many_large_transactions_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, count) = (server.memory("VmRSS"), form(50, 1_000));
     let done = ask_all(&server, count, |client, number| async move {
@@ -362,7 +362,7 @@ async fn large_transactions(kind: Kind) {
     );
 }
 
-async fn reads_without_a_leader(kind: Kind) {
+async fn many_reads_without_a_leader_do_not_stop_the_member(kind: Kind) {
     // Requests wait for at least twice the election timeout.
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, 2_000).start().await;
     let last = cluster.follower().await;
@@ -380,7 +380,7 @@ async fn reads_without_a_leader(kind: Kind) {
     show(&format!("{count} linearizable reads at once, without a leader"), kind, before, server);
 }
 
-async fn watchers_of_many_keys(kind: Kind) {
+async fn watchers_of_many_keys_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, watchers) = (server.memory("VmRSS"), form(1_000, 20_000));
     let mut held = Vec::new();
@@ -395,7 +395,7 @@ async fn watchers_of_many_keys(kind: Kind) {
     show(&format!("10 x {watchers} watchers of a key each"), kind, before, &server);
 }
 
-async fn watchers_of_large_keys(kind: Kind) {
+async fn watchers_of_large_keys_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, watchers) = (server.memory("VmRSS"), form(20, 800));
     let mut watch = Watch::open(&server.client());
@@ -414,7 +414,7 @@ async fn watchers_of_large_keys(kind: Kind) {
     );
 }
 
-async fn invented_tokens(kind: Kind) {
+async fn many_calls_with_invented_tokens_do_not_stop_the_member(kind: Kind) {
     let server = options(kind).start().await;
     let root = guard(&server.client()).await;
     let (before, calls) = (server.memory("VmRSS"), form(200, 2_000));
@@ -439,7 +439,7 @@ async fn invented_tokens(kind: Kind) {
     show(&format!("10 x {calls} reads with made-up tokens"), kind, before, &server);
 }
 
-async fn waiters_for_a_lock(kind: Kind) {
+async fn many_waiters_for_a_lock_do_not_stop_the_member(kind: Kind) {
     let server = Server::start(kind).await;
     let (before, count) = (server.memory("VmRSS"), form(100, 1_000));
     let mut granting = JoinSet::new();

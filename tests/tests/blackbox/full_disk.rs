@@ -7,7 +7,7 @@ use quorate_tests::{
 
 on_quorate! {
     alone:
-    a_leader_with_a_full_disk_hands_over_the_lead,
+    a_leader_with_a_full_disk_transfers_leadership,
     a_cluster_of_full_disks_refuses_writes_until_there_is_space,
     a_snapshot_updates_a_member_whose_changes_wait_for_space,
 }
@@ -50,7 +50,7 @@ async fn alarms(cluster: &Cluster, member: usize) -> Vec<pb::AlarmMember> {
     cluster.client(member).alarm(pb::AlarmRequest::default()).await.unwrap().alarms
 }
 
-async fn a_leader_with_a_full_disk_hands_over_the_lead(kind: Kind) {
+async fn a_leader_with_a_full_disk_transfers_leadership(kind: Kind) {
     let Some(disk) = SmallDisk::new(300) else { return };
     let options = ClusterOptions::new(kind, 3).member(1, |member| disk.prepare(member));
     let mut cluster = options.start().await;

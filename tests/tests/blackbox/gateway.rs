@@ -9,26 +9,26 @@ use serde_json::{Value, json};
 
 on_both_servers! {
     alone:
-    paths_and_methods,
-    errors_have_codes_and_texts,
-    a_watch_is_a_line_for_each_response,
-    a_watch_ends_with_its_client,
+    unknown_paths_and_methods_are_refused,
+    gateway_errors_contain_the_grpc_code_and_message,
+    each_watch_response_is_one_line,
+    a_watch_is_removed_when_its_client_disconnects,
     a_disconnected_client_stops_waiting_for_its_lock,
-    renewals_are_answered_one_by_one,
-    a_snapshot_is_a_stream_of_lines,
+    each_keepalive_request_in_a_body_gets_its_own_response,
+    a_snapshot_is_sent_as_a_stream_of_lines,
     tokens_are_read_from_the_authorization_header,
-    patronis_requests,
+    requests_of_patroni_are_answered_correctly,
     the_gateway_can_be_disabled,
 }
 
 on_quorate! {
     alone:
-    every_path_answers_as_etcd_does,
+    every_gateway_path_returns_the_same_as_etcd,
     invalid_requests_are_refused,
     a_stream_ends_when_the_member_stops,
-    a_watch_accepts_requests_at_any_time,
+    a_watch_stream_accepts_more_requests_after_the_first_response,
     long_requests_are_refused,
-    an_invalid_body_of_a_watch_is_answered_with_the_error,
+    an_invalid_body_of_a_streaming_call_returns_the_error,
     many_requests_are_served_concurrently,
     gateway_calls_are_counted_like_grpc_calls,
 }
@@ -263,7 +263,7 @@ fn other_steps() -> Vec<Step> {
     ]
 }
 
-async fn every_path_answers_as_etcd_does(kind: Kind) {
+async fn every_gateway_path_returns_the_same_as_etcd(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -288,7 +288,7 @@ async fn every_path_answers_as_etcd_does(kind: Kind) {
     notice("every path of the gateway was compared");
 }
 
-async fn paths_and_methods(kind: Kind) {
+async fn unknown_paths_and_methods_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let method = |method: &str, path: &str| {
         let answer = request_with(server.port(), method, path, &[], b"");
@@ -318,7 +318,7 @@ async fn paths_and_methods(kind: Kind) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn errors_have_codes_and_texts(kind: Kind) {
+async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
     let server = Server::start(kind).await;
     let told = |path: &str, headers: &[(&str, &str)], body: &str| {
         let answer = post_with(&server, path, headers, body);
@@ -441,7 +441,7 @@ fn watch(server: &Server, key: &str) -> JsonStream {
     stream
 }
 
-async fn a_watch_is_a_line_for_each_response(kind: Kind) {
+async fn each_watch_response_is_one_line(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watched = watch(&server, "k");
@@ -458,7 +458,7 @@ async fn a_watch_is_a_line_for_each_response(kind: Kind) {
     assert_eq!(result(&mut watched)["events"][0]["type"], json!("DELETE"));
 }
 
-async fn a_watch_accepts_requests_at_any_time(kind: Kind) {
+async fn a_watch_stream_accepts_more_requests_after_the_first_response(kind: Kind) {
     let server = Server::start(kind).await;
     let stream = JsonStream::begin(server.port(), "/v3/watch");
     JsonStream::send_chunk(&stream, "{\"create_request\":{\"key\":\"aw==\",\"watch_id\":5}}");
@@ -476,7 +476,7 @@ async fn a_watch_accepts_requests_at_any_time(kind: Kind) {
 
 const WATCHERS: &str = "etcd_debugging_mvcc_watcher_total";
 
-async fn a_watch_ends_with_its_client(kind: Kind) {
+async fn a_watch_is_removed_when_its_client_disconnects(kind: Kind) {
     let server = Server::start(kind).await;
     let watched = watch(&server, "k");
     assert_eq!(server.metric(WATCHERS), Some(1.0));
@@ -511,7 +511,7 @@ async fn a_stream_ends_when_the_member_stops(kind: Kind) {
     server.ended().await;
 }
 
-async fn an_invalid_body_of_a_watch_is_answered_with_the_error(kind: Kind) {
+async fn an_invalid_body_of_a_streaming_call_returns_the_error(kind: Kind) {
     let server = Server::start(kind).await;
     let answer = post_with(&server, "/v3/watch", &[], "zzz");
     let told = "invalid character 'z' looking for beginning of value";
@@ -523,7 +523,7 @@ async fn an_invalid_body_of_a_watch_is_answered_with_the_error(kind: Kind) {
     assert_eq!(parse(&answer), json!({"error": {"code": 3, "message": "unexpected EOF"}}));
 }
 
-async fn renewals_are_answered_one_by_one(kind: Kind) {
+async fn each_keepalive_request_in_a_body_gets_its_own_response(kind: Kind) {
     let server = Server::start(kind).await;
     server.client().grant(7, 60).await;
     let answer = post_with(&server, "/v3/lease/keepalive", &[], "{\"ID\":\"7\"}\n{\"ID\":99}");
@@ -535,7 +535,7 @@ async fn renewals_are_answered_one_by_one(kind: Kind) {
     assert_eq!(told, [(&json!("7"), &json!("60")), (&json!("99"), &Value::Null)]);
 }
 
-async fn a_snapshot_is_a_stream_of_lines(kind: Kind) {
+async fn a_snapshot_is_sent_as_a_stream_of_lines(kind: Kind) {
     let server = Server::start(kind).await;
     let mut stream = JsonStream::post(server.port(), "/v3/maintenance/snapshot", &[], "{}");
     assert_eq!(stream.status, 200);
@@ -597,7 +597,7 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
 }
 
 /// The requests of Patroni, in its order and format.
-async fn patronis_requests(kind: Kind) {
+async fn requests_of_patroni_are_answered_correctly(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     let decided = async || {
         let version: Value = serde_json::from_str(&server.get("/version").text()).unwrap();

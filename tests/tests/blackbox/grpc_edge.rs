@@ -9,17 +9,17 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    odd_methods_and_paths,
-    odd_content_types,
-    odd_times_and_bytes,
-    odd_compressions,
-    a_proxy_checks_heads_as_a_member_does,
+    unusual_methods_and_paths_get_the_answers_of_etcd,
+    unusual_content_types_get_the_answers_of_etcd,
+    unusual_timeouts_and_header_bytes_get_the_answers_of_etcd,
+    unusual_compressions_get_the_answers_of_etcd,
+    a_proxy_checks_request_headers_like_a_member,
     requests_that_http_forbids_are_refused,
-    odd_messages,
+    malformed_messages_get_the_errors_of_etcd,
     a_unary_call_is_answered_before_its_request_ends,
-    fields_of_the_wrong_type_are_unknown_fields,
+    fields_of_the_wrong_wire_type_are_skipped_as_unknown,
     a_watch_continues_after_a_field_of_the_wrong_type,
-    any_authority_is_answered,
+    requests_with_any_authority_header_are_answered,
 }
 
 const PUT: &str = "/etcdserverpb.KV/Put";
@@ -176,7 +176,7 @@ async fn check_at(kind: Kind, server: &Server, port: u16, table: Vec<Odd>) {
     }
 }
 
-async fn odd_methods_and_paths(kind: Kind) {
+async fn unusual_methods_and_paths_get_the_answers_of_etcd(kind: Kind) {
     let unknown_method = |name| format!("200 12 unknown method {name} for service etcdserverpb.KV");
     let table = vec![
         odd("nothing"),
@@ -205,7 +205,7 @@ async fn odd_methods_and_paths(kind: Kind) {
     check(kind, table).await;
 }
 
-async fn odd_content_types(kind: Kind) {
+async fn unusual_content_types_get_the_answers_of_etcd(kind: Kind) {
     check(kind, content_types()).await;
 }
 
@@ -226,7 +226,7 @@ fn content_types() -> Vec<Odd> {
     ]
 }
 
-async fn odd_times_and_bytes(kind: Kind) {
+async fn unusual_timeouts_and_header_bytes_get_the_answers_of_etcd(kind: Kind) {
     let mut table = times_and_bytes();
     for kib in [8, 16, 64, 200] {
         table.push(odd("a long header").set("x", vec![b'a'; kib << 10]));
@@ -273,7 +273,7 @@ fn times_and_bytes() -> Vec<Odd> {
     table
 }
 
-async fn odd_compressions(kind: Kind) {
+async fn unusual_compressions_get_the_answers_of_etcd(kind: Kind) {
     check(kind, compressions()).await;
 }
 
@@ -292,7 +292,7 @@ fn compressions() -> Vec<Odd> {
     ]
 }
 
-async fn a_proxy_checks_heads_as_a_member_does(kind: Kind) {
+async fn a_proxy_checks_request_headers_like_a_member(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     for table in [content_types(), times_and_bytes(), compressions()] {
@@ -334,7 +334,7 @@ async fn requests_that_http_forbids_are_refused(kind: Kind) {
     check(kind, table).await;
 }
 
-async fn odd_messages(kind: Kind) {
+async fn malformed_messages_get_the_errors_of_etcd(kind: Kind) {
     let internal = |text: &str| format!("200 13 grpc: {text}");
     let no_compression = internal("compressed flag set with identity or empty encoding");
     let too_large = "200 8 grpc: received message larger than max (2130706432 vs. 2097152)";
@@ -432,7 +432,7 @@ fn mistyped(number: u8) -> Vec<u8> {
     vec![number << 3 | 5, 1, 2, 3, 4]
 }
 
-async fn fields_of_the_wrong_type_are_unknown_fields(kind: Kind) {
+async fn fields_of_the_wrong_wire_type_are_skipped_as_unknown(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     // A put with such a field in front, and a put in a nested transaction.
@@ -526,7 +526,7 @@ const AUTHORITIES: &[(&[u8], &[u8])] = &[
     (b"<unknown>", b""),
 ];
 
-async fn any_authority_is_answered(kind: Kind) {
+async fn requests_with_any_authority_header_are_answered(kind: Kind) {
     let server = Server::start(kind).await;
     let fields = odd("").without(":authority").fields;
     let block = |authority: &[u8]| -> Vec<u8> {

@@ -16,33 +16,33 @@ use crate::tls::{Files, ctl};
 
 on_both_servers! {
     alone:
-    requests_and_streams_go_through,
+    the_proxy_forwards_requests_and_streams,
     unsupported_calls_are_refused_with_a_reason,
-    a_namespace_is_a_separate_store,
+    a_namespace_isolates_its_keys,
     serializable_ranges_are_cached,
     watches_of_one_range_share_one_watch_of_the_member,
     watches_of_many_keys_share_streams_to_the_member,
     leases_are_renewed_and_expire_through_the_proxy,
     the_proxies_are_listed_in_place_of_the_members,
-    health_and_metrics_are_those_of_both,
-    a_proxy_that_starts_again_serves_again,
+    the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member,
+    a_restarted_proxy_serves_again,
     the_proxy_supports_tls_on_both_sides,
 }
 
 on_quorate! {
     alone:
-    watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice,
+    watchers_added_at_any_time_get_every_event_exactly_once,
     progress_is_sent_after_all_events,
-    a_slow_watcher_is_bounded_and_loses_nothing,
-    large_answers_pass_at_the_pace_of_their_clients,
-    users_share_no_watch_or_cache,
-    lost_members_are_replaced_by_others,
+    a_slow_watcher_uses_bounded_memory_and_loses_no_events,
+    large_responses_are_forwarded_at_the_pace_of_their_clients,
+    users_do_not_share_watches_or_cached_ranges,
+    requests_go_to_another_member_when_one_is_lost,
     watches_continue_at_another_member,
     watchers_miss_nothing_while_members_are_killed,
     messages_are_logged_without_secrets,
 }
 
-async fn requests_and_streams_go_through(kind: Kind) {
+async fn the_proxy_forwards_requests_and_streams(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = proxy.client();
@@ -103,7 +103,7 @@ async fn unsupported_calls_are_refused_with_a_reason(kind: Kind) {
     assert!(String::from_utf8_lossy(&help.stdout).contains("start"), "{help:?}");
 }
 
-async fn a_namespace_is_a_separate_store(kind: Kind) {
+async fn a_namespace_isolates_its_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &["--namespace=n/"]).await;
     let (inside, outside) = (proxy.client(), server.client());
@@ -266,7 +266,7 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     watches[0].events(1).await;
 }
 
-async fn watchers_that_join_at_any_time_miss_nothing_and_see_nothing_twice(kind: Kind) {
+async fn watchers_added_at_any_time_get_every_event_exactly_once(kind: Kind) {
     const WRITES: i64 = 400;
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
@@ -364,7 +364,7 @@ async fn progress_is_sent_after_all_events(kind: Kind) {
     assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
 }
 
-async fn a_slow_watcher_is_bounded_and_loses_nothing(kind: Kind) {
+async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
     const WRITES: usize = 300;
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
@@ -392,7 +392,7 @@ async fn a_slow_watcher_is_bounded_and_loses_nothing(kind: Kind) {
     }
 }
 
-async fn large_answers_pass_at_the_pace_of_their_clients(kind: Kind) {
+async fn large_responses_are_forwarded_at_the_pace_of_their_clients(kind: Kind) {
     const CLIENTS: usize = 24;
     let server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
@@ -497,7 +497,7 @@ async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
     assert_eq!(listed.members[0].client_urls, [server.url()]);
 }
 
-async fn health_and_metrics_are_those_of_both(kind: Kind) {
+async fn the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member(kind: Kind) {
     let mut server = Server::start(kind).await;
     let proxy = Proxy::start(kind, &[server.port()], &["--enable-pprof"]).await;
     for path in ["/health", "/proxy/health"] {
@@ -524,7 +524,7 @@ async fn health_and_metrics_are_those_of_both(kind: Kind) {
     .await;
 }
 
-async fn a_proxy_that_starts_again_serves_again(kind: Kind) {
+async fn a_restarted_proxy_serves_again(kind: Kind) {
     let server = Server::start(kind).await;
     let mut proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = proxy.client();
@@ -589,7 +589,7 @@ async fn the_proxy_supports_tls_on_both_sides(kind: Kind) {
     assert_eq!(plain.client().read("a").await.as_deref(), Some(&b"2"[..]));
 }
 
-async fn users_share_no_watch_or_cache(kind: Kind) {
+async fn users_do_not_share_watches_or_cached_ranges(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = Proxy::start(kind, &[server.port()], &[]).await;
     let client = server.client();
@@ -627,7 +627,7 @@ async fn users_share_no_watch_or_cache(kind: Kind) {
     assert_ne!(proxy.get("/proxy/metrics").status, 404);
 }
 
-async fn lost_members_are_replaced_by_others(kind: Kind) {
+async fn requests_go_to_another_member_when_one_is_lost(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let ports: Vec<u16> = (0..3).map(|member| cluster.server(member).port()).collect();
     let proxy = Proxy::start(kind, &ports, &[]).await;

@@ -16,13 +16,13 @@ on_both_servers! {
     alone:
     metrics_may_have_a_separate_listener,
     clients_with_revoked_certificates_are_refused,
-    without_srv_records_it_does_not_start,
+    the_proxy_does_not_start_without_srv_records,
     member_certificates_are_refused_without_system_cas,
 }
 
 on_quorate! {
     alone:
-    the_member_list_updates_the_endpoints,
+    endpoints_auto_sync_follows_the_member_list,
     serializable_ranges_never_return_an_older_revision,
 }
 
@@ -162,7 +162,7 @@ async fn who_answers(proxy: &Proxy) -> BTreeSet<u64> {
     members
 }
 
-async fn the_member_list_updates_the_endpoints(kind: Kind) {
+async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     // It is started with the endpoint of one of them.
     let port = [cluster.server(0).port()];
@@ -223,7 +223,7 @@ async fn serializable_ranges_never_return_an_older_revision(kind: Kind) {
     cluster.links().heal();
 }
 
-async fn without_srv_records_it_does_not_start(kind: Kind) {
+async fn the_proxy_does_not_start_without_srv_records(kind: Kind) {
     // There is no such host, whether the system's DNS servers answer or not.
     let mut command = Command::new(kind.program());
     command.args(["grpc-proxy", "start", "--listen-addr=127.0.0.1:0"]);

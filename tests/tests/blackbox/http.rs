@@ -9,17 +9,17 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    health,
-    version,
+    health_fails_under_an_alarm_that_is_not_excluded,
+    the_version_page_reports_the_server_and_cluster_versions,
     metrics_are_exposed,
-    metrics_count,
-    unknown_paths,
+    metrics_count_writes_and_applied_proposals,
+    unknown_paths_return_404,
     a_client_that_has_closed_its_sending_side_is_answered,
 }
 
 on_quorate! {
-    alive_and_ready,
-    a_corrupt_alarm_is_not_ready,
+    livez_and_readyz_report_each_check,
+    readyz_fails_under_a_corrupt_alarm,
     the_log_level_changes_while_the_member_runs,
 }
 
@@ -28,7 +28,7 @@ async fn alarm(server: &Server, action: i32, alarm: i32) {
     server.client().alarm(request).await.unwrap();
 }
 
-async fn health(kind: Kind) {
+async fn health_fails_under_an_alarm_that_is_not_excluded(kind: Kind) {
     let server = Server::start(kind).await;
     for path in ["/health", "/health?serializable=true", "/health?exclude=NOSPACE"] {
         let answer = server.get(path);
@@ -60,7 +60,7 @@ async fn a_client_that_has_closed_its_sending_side_is_answered(kind: Kind) {
     assert_eq!((answer.status, answer.text().contains("etcdserver")), (200, true));
 }
 
-async fn version(kind: Kind) {
+async fn the_version_page_reports_the_server_and_cluster_versions(kind: Kind) {
     let server = Server::start(kind).await;
     let expected = if server.is_3_7() {
         r#"{"etcdserver":"3.7.1","etcdcluster":"3.7.0","storage":"3.7.0"}"#
@@ -118,7 +118,7 @@ async fn metrics_are_exposed(kind: Kind) {
     }
 }
 
-async fn metrics_count(kind: Kind) {
+async fn metrics_count_writes_and_applied_proposals(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let puts = "etcd_mvcc_put_total";
@@ -137,7 +137,7 @@ async fn metrics_count(kind: Kind) {
     assert!(fsyncs >= 10.0, "ten writes one after the other, {fsyncs} flushes");
 }
 
-async fn unknown_paths(kind: Kind) {
+async fn unknown_paths_return_404(kind: Kind) {
     let server = Server::start(kind).await;
     for path in ["/", "/nothing", "/healthz", "/config/local/log"] {
         let answer = server.get(path);
@@ -146,7 +146,7 @@ async fn unknown_paths(kind: Kind) {
     }
 }
 
-async fn alive_and_ready(kind: Kind) {
+async fn livez_and_readyz_report_each_check(kind: Kind) {
     let server = Server::start(kind).await;
     let whole = [
         ("/livez", vec!["serializable_read"]),
@@ -178,7 +178,7 @@ async fn alive_and_ready(kind: Kind) {
     assert_eq!(server.get("/readyz").status, 200, "and ready to be cleaned up");
 }
 
-async fn a_corrupt_alarm_is_not_ready(kind: Kind) {
+async fn readyz_fails_under_a_corrupt_alarm(kind: Kind) {
     let server = Server::start(kind).await;
     alarm(&server, 1, 2).await;
     assert_eq!(server.get("/livez").status, 200);

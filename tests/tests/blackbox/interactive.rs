@@ -7,15 +7,15 @@ use quorate_tests::{Ctl, Kind, Server, Terminal, Tool, eventually, with_both_too
 
 with_both_tools! {
     alone:
-    a_transaction_is_entered_part_by_part,
-    watches_are_entered_and_cancelled_and_end_by_a_key,
-    passwords_are_asked_for_twice_without_echo,
-    a_password_that_is_not_repeated_is_refused,
+    a_transaction_can_be_entered_interactively,
+    interactive_watches_can_be_created_cancelled_and_interrupted,
+    a_new_password_is_requested_twice_without_echo,
+    a_new_password_that_is_repeated_wrongly_is_refused,
 }
 
 const CONTROL_C: &str = "\x03";
 
-async fn a_transaction_is_entered_part_by_part(kind: Kind, tool: Tool) {
+async fn a_transaction_can_be_entered_interactively(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     server.client().write("k", "1").await;
@@ -34,7 +34,7 @@ async fn a_transaction_is_entered_part_by_part(kind: Kind, tool: Tool) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"2"[..]));
 }
 
-async fn watches_are_entered_and_cancelled_and_end_by_a_key(kind: Kind, tool: Tool) {
+async fn interactive_watches_can_be_created_cancelled_and_interrupted(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["watch", "-i"])) else { return };
@@ -57,7 +57,7 @@ async fn watches_are_entered_and_cancelled_and_end_by_a_key(kind: Kind, tool: To
     assert_eq!(code, Some(130), "{screen}");
 }
 
-async fn passwords_are_asked_for_twice_without_echo(kind: Kind, tool: Tool) {
+async fn a_new_password_is_requested_twice_without_echo(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
@@ -71,7 +71,7 @@ async fn passwords_are_asked_for_twice_without_echo(kind: Kind, tool: Tool) {
     assert_eq!((code, screen.as_str()), (Some(0), expected));
 }
 
-async fn a_password_that_is_not_repeated_is_refused(kind: Kind, tool: Tool) {
+async fn a_new_password_that_is_repeated_wrongly_is_refused(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };

@@ -17,12 +17,12 @@ use quorate_tests::{
 use tonic::Code;
 
 on_both_servers! {
-    a_list_in_pages_is_of_one_revision,
+    all_pages_of_a_list_show_the_same_revision,
     a_watch_continues_from_the_revision_of_the_list,
     progress_is_sent_after_the_events,
-    only_one_of_two_writers_wins,
-    events_of_one_lease_end_together,
-    servers_agree_on_the_compacting_server,
+    only_one_of_two_concurrent_updates_succeeds,
+    keys_of_one_lease_expire_together,
+    api_servers_agree_on_the_compacting_server,
 }
 
 const PODS: &str = "/registry/pods/";
@@ -68,7 +68,7 @@ async fn page(client: &Client, from: &str, revision: i64, limit: i64) -> pb::Ran
     client.range(request).await.unwrap()
 }
 
-async fn a_list_in_pages_is_of_one_revision(kind: Kind) {
+async fn all_pages_of_a_list_show_the_same_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..120 {
@@ -181,7 +181,7 @@ async fn progress_is_sent_after_the_events(kind: Kind) {
     assert_eq!(told, 21);
 }
 
-async fn only_one_of_two_writers_wins(kind: Kind) {
+async fn only_one_of_two_concurrent_updates_succeeds(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let created = create(&client, &pod(0), "1").await;
@@ -209,7 +209,7 @@ async fn only_one_of_two_writers_wins(kind: Kind) {
 }
 
 /// Events of a minute share a lease, so that one entry deletes them all.
-async fn events_of_one_lease_end_together(kind: Kind) {
+async fn keys_of_one_lease_expire_together(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let lease = client.grant(0, 600).await;
@@ -254,7 +254,7 @@ async fn take_turn(client: &Client, version: i64) -> (bool, i64, i64) {
     (false, found.kvs[0].fields().version, revision)
 }
 
-async fn servers_agree_on_the_compacting_server(kind: Kind) {
+async fn api_servers_agree_on_the_compacting_server(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let (mut versions, mut compacted) = ([0, 0], 0);

@@ -14,24 +14,24 @@ on_both_servers! {
     grant_returns_the_lease_id_and_ttl,
     a_short_ttl_is_raised_to_the_minimum,
     the_minimum_ttl_depends_on_the_election_timeout,
-    grant_refusals,
+    existing_lease_ids_and_too_large_ttls_are_refused,
     negative_lease_ids_are_valid,
     a_grant_does_not_change_the_revision,
     revoking_deletes_the_keys,
     revoking_a_lease_without_keys_does_not_change_the_revision,
-    revoke_refusals,
+    revoking_or_using_a_missing_lease_is_refused,
     keepalive_returns_the_full_ttl,
     keepalive_of_a_missing_lease_returns_ttl_zero,
     a_keepalive_stream_without_requests_ends_without_error,
     time_to_live_returns_the_remaining_ttl_and_keys,
     time_to_live_of_a_missing_lease_is_minus_one,
-    listing_leases,
+    leases_are_listed_in_order_of_expiry,
     an_expired_lease_deletes_its_keys,
     a_renewed_lease_does_not_expire,
     a_key_moves_between_leases,
     a_put_without_a_lease_detaches_the_key,
     leases_survive_a_restart,
-    many_leases_expire,
+    hundreds_of_leases_expire,
 }
 
 async fn look(client: &Client, id: i64) -> pb::LeaseTimeToLiveResponse {
@@ -96,7 +96,7 @@ async fn the_minimum_ttl_depends_on_the_election_timeout(kind: Kind) {
     assert_eq!(server.client().lease_grant(request).await.unwrap().ttl, 3);
 }
 
-async fn grant_refusals(kind: Kind) {
+async fn existing_lease_ids_and_too_large_ttls_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 60).await;
@@ -165,7 +165,7 @@ async fn revoking_a_lease_without_keys_does_not_change_the_revision(kind: Kind) 
     assert!(ids(&client).await.is_empty());
 }
 
-async fn revoke_refusals(kind: Kind) {
+async fn revoking_or_using_a_missing_lease_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let text = "etcdserver: requested lease not found";
@@ -229,7 +229,7 @@ async fn time_to_live_of_a_missing_lease_is_minus_one(kind: Kind) {
     }
 }
 
-async fn listing_leases(kind: Kind) {
+async fn leases_are_listed_in_order_of_expiry(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     assert!(ids(&client).await.is_empty());
@@ -349,7 +349,7 @@ async fn leases_survive_a_restart(kind: Kind) {
     assert_eq!(client.read("long").await.unwrap(), b"v");
 }
 
-async fn many_leases_expire(kind: Kind) {
+async fn hundreds_of_leases_expire(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let count = 300;

@@ -17,24 +17,24 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    proxies_see_what_each_other_writes,
-    proxies_of_a_namespace_own_keys_in_it,
-    answers_fit_into_one_order,
-    keys_requested_while_no_member_is_up_are_released_later,
-    a_write_waits_at_most_a_lease_for_a_lost_or_paused_owner,
+    a_proxy_reads_the_writes_of_other_proxies,
+    ownership_keys_are_inside_the_namespace_of_the_proxies,
+    answers_of_leasing_proxies_are_linearizable,
+    keys_requested_by_others_after_a_member_restart_are_released,
+    a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner,
 }
 
 on_quorate! {
     alone:
     owned_keys_are_served_without_members,
-    transactions_leave_what_they_wrote_owned,
-    no_client_sees_an_older_revision,
+    keys_stay_owned_after_a_transaction_writes_them,
+    owned_reads_never_return_an_older_header_revision,
     keys_with_leases_are_not_owned,
     owned_keys_are_released_on_shutdown,
-    users_get_the_same_answers_as_from_members,
+    users_get_the_same_answers_from_a_leasing_proxy_as_from_members,
     owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere,
-    large_transactions_are_executed,
-    the_keys_of_locks_are_never_stale,
+    transactions_on_many_keys_are_executed_and_release_owned_keys,
+    reads_of_lock_keys_are_never_stale,
 }
 
 const OWN: &str = "--experimental-leasing-prefix=own/";
@@ -98,7 +98,7 @@ async fn write_in_some_way(way: usize, by: &Client, name: &str) -> Option<Vec<u8
 
 const WAYS: usize = 5;
 
-async fn proxies_see_what_each_other_writes(kind: Kind) {
+async fn a_proxy_reads_the_writes_of_other_proxies(kind: Kind) {
     let server = Server::start(kind).await;
     let (ours, other) = (owner(Kind::Quorate, &server).await, owner(kind, &server).await);
     for (way, (owner, writer)) in
@@ -115,7 +115,7 @@ async fn proxies_see_what_each_other_writes(kind: Kind) {
     }
 }
 
-async fn proxies_of_a_namespace_own_keys_in_it(kind: Kind) {
+async fn ownership_keys_are_inside_the_namespace_of_the_proxies(kind: Kind) {
     let server = Server::start(kind).await;
     let flags = ["--namespace=n/", OWN];
     let ours = Proxy::start(Kind::Quorate, &[server.port()], &flags).await;
@@ -196,7 +196,7 @@ async fn client(
     done
 }
 
-async fn answers_fit_into_one_order(kind: Kind) {
+async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
     let server = Server::start(kind).await;
     let proxies = [
         owner(Kind::Quorate, &server).await,
@@ -232,7 +232,7 @@ async fn answers_fit_into_one_order(kind: Kind) {
     operations.check(Duration::from_secs(30));
 }
 
-async fn keys_requested_while_no_member_is_up_are_released_later(kind: Kind) {
+async fn keys_requested_by_others_after_a_member_restart_are_released(kind: Kind) {
     let mut server = Server::start(kind).await;
     let (ours, other) = (owner(Kind::Quorate, &server).await, owner(kind, &server).await);
     let (by_ours, by_other) = (ours.client(), other.client());
@@ -250,7 +250,7 @@ async fn keys_requested_while_no_member_is_up_are_released_later(kind: Kind) {
     assert_eq!(by_ours.read("a").await, text("2"));
 }
 
-async fn a_write_waits_at_most_a_lease_for_a_lost_or_paused_owner(kind: Kind) {
+async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Kind) {
     let server = Server::start(kind).await;
     let (mut gone, still) =
         (owner(Kind::Quorate, &server).await, owner(Kind::Quorate, &server).await);
@@ -328,7 +328,7 @@ async fn owned_keys_are_served_without_members(kind: Kind) {
     assert_eq!(client.read("a").await, text("4"));
 }
 
-async fn transactions_leave_what_they_wrote_owned(kind: Kind) {
+async fn keys_stay_owned_after_a_transaction_writes_them(kind: Kind) {
     let mut server = Server::start(kind).await;
     let proxy = owner(kind, &server).await;
     let client = proxy.client();
@@ -349,7 +349,7 @@ async fn transactions_leave_what_they_wrote_owned(kind: Kind) {
     assert_eq!(client.read("c").await, text("1"));
 }
 
-async fn no_client_sees_an_older_revision(kind: Kind) {
+async fn owned_reads_never_return_an_older_header_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let client = proxy.client();
@@ -411,7 +411,7 @@ async fn owned_keys_are_released_on_shutdown(kind: Kind) {
     within("a write that waits for nobody", other.client().write("a", "2")).await;
 }
 
-async fn users_get_the_same_answers_as_from_members(kind: Kind) {
+async fn users_get_the_same_answers_from_a_leasing_proxy_as_from_members(kind: Kind) {
     let server = Options::new(kind).unguarded().start().await;
     let proxy = owner(kind, &server).await;
     let nobody = proxy.client();
@@ -483,7 +483,7 @@ async fn owned_keys_are_soon_released_after_authentication_is_enabled_elsewhere(
     .await;
 }
 
-async fn large_transactions_are_executed(kind: Kind) {
+async fn transactions_on_many_keys_are_executed_and_release_owned_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let (client, of_other) = (proxy.client(), other.client());
@@ -510,7 +510,7 @@ async fn large_transactions_are_executed(kind: Kind) {
     refused(client.txn(txn(puts(129))).await, Code::InvalidArgument, text);
 }
 
-async fn the_keys_of_locks_are_never_stale(kind: Kind) {
+async fn reads_of_lock_keys_are_never_stale(kind: Kind) {
     let server = Server::start(kind).await;
     let (proxy, other) = (owner(kind, &server).await, owner(kind, &server).await);
     let (client, of_other) = (proxy.client(), other.client());

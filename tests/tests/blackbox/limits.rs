@@ -10,18 +10,18 @@ use tokio::task::JoinSet;
 
 on_both_servers! {
     alone:
-    a_full_disk_loses_nothing_acknowledged,
-    a_file_that_may_not_grow_loses_nothing_acknowledged,
-    parallel_lists_are_bounded,
-    a_watcher_that_never_reads_is_bounded,
+    no_acknowledged_write_is_lost_on_a_full_disk,
+    no_acknowledged_write_is_lost_at_a_file_size_limit,
+    parallel_lists_use_bounded_memory,
+    a_watcher_that_never_reads_uses_bounded_memory,
 }
 
 on_quorate! {
     alone:
-    a_backend_without_space_continues_once_there_is_some,
-    a_backend_without_space_does_not_delay_a_stop,
-    an_alarm_of_a_full_disk_ends_after_a_kill,
-    a_member_of_etcd_reads_an_alarm_of_a_full_disk,
+    writing_the_backend_continues_when_disk_space_is_available_again,
+    a_backend_without_disk_space_does_not_delay_a_stop,
+    a_disk_full_alarm_is_cleared_after_a_kill,
+    etcd_reads_a_disk_full_alarm,
 }
 
 /// Writes until the server refuses or ends; returns the number of acknowledged writes.
@@ -50,7 +50,7 @@ async fn check_acknowledged(client: &Client, acknowledged: usize) {
     }
 }
 
-async fn a_full_disk_loses_nothing_acknowledged(kind: Kind) {
+async fn no_acknowledged_write_is_lost_on_a_full_disk(kind: Kind) {
     // Two segments are preallocated, and leave little for the backend.
     let Some(disk) = SmallDisk::new(150) else { return };
     let mut server = disk.prepare(Options::new(kind)).start().await;
@@ -107,7 +107,7 @@ async fn without_space_for_the_backend(kind: Kind) -> Option<(SmallDisk, Server,
     Some((disk, server, acknowledged))
 }
 
-async fn a_backend_without_space_continues_once_there_is_some(kind: Kind) {
+async fn writing_the_backend_continues_when_disk_space_is_available_again(kind: Kind) {
     let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
@@ -126,7 +126,7 @@ async fn a_backend_without_space_continues_once_there_is_some(kind: Kind) {
     assert!(server.client().read("after").await.is_some());
 }
 
-async fn a_backend_without_space_does_not_delay_a_stop(kind: Kind) {
+async fn a_backend_without_disk_space_does_not_delay_a_stop(kind: Kind) {
     let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
@@ -136,7 +136,7 @@ async fn a_backend_without_space_does_not_delay_a_stop(kind: Kind) {
     check_acknowledged(&server.client(), acknowledged).await;
 }
 
-async fn an_alarm_of_a_full_disk_ends_after_a_kill(kind: Kind) {
+async fn a_disk_full_alarm_is_cleared_after_a_kill(kind: Kind) {
     let Some((disk, mut server, acknowledged)) = without_space_for_the_backend(kind).await else {
         return;
     };
@@ -156,7 +156,7 @@ async fn an_alarm_of_a_full_disk_ends_after_a_kill(kind: Kind) {
     client.write("later", "v").await;
 }
 
-async fn a_member_of_etcd_reads_an_alarm_of_a_full_disk(kind: Kind) {
+async fn etcd_reads_a_disk_full_alarm(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -208,7 +208,7 @@ async fn client_refused(server: &Server) -> bool {
     !matches!(write.await, Ok(Ok(_)))
 }
 
-async fn a_file_that_may_not_grow_loses_nothing_acknowledged(kind: Kind) {
+async fn no_acknowledged_write_is_lost_at_a_file_size_limit(kind: Kind) {
     let home = TempDir::new().unwrap();
     let data = home.path().join("data");
     // A segment just fits; the backend, and the end of the log, do not. The signal that comes with the refusal is
@@ -230,7 +230,7 @@ async fn a_file_that_may_not_grow_loses_nothing_acknowledged(kind: Kind) {
     client.write("after", "v").await;
 }
 
-async fn parallel_lists_are_bounded(kind: Kind) {
+async fn parallel_lists_use_bounded_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     // 10 MB, 100 in the long form.
@@ -282,7 +282,7 @@ fn show_figure(what: &str, moved: u64, grown: u64) {
     println!("{what}: {moved} MiB moved, memory grew by {grown} MiB");
 }
 
-async fn a_watcher_that_never_reads_is_bounded(kind: Kind) {
+async fn a_watcher_that_never_reads_uses_bounded_memory(kind: Kind) {
     let server = Server::start(kind).await;
     let idle = server.client();
     let mut watch = Watch::open(&idle);

@@ -9,10 +9,10 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    a_load_survives_its_server,
-    an_interrupted_load_is_reported,
-    an_api_server_is_imitated,
-    a_load_needs_one_of_its_endpoints,
+    bench_continues_after_a_restart_of_the_server,
+    an_interrupted_bench_run_is_reported,
+    bench_kubernetes_simulates_an_api_server,
+    bench_runs_if_one_of_its_endpoints_is_up,
 }
 
 /// A load that runs until it is interrupted; ended when dropped.
@@ -58,7 +58,7 @@ async fn grows(server: &Server) {
         .await;
 }
 
-async fn a_load_survives_its_server(kind: Kind) {
+async fn bench_continues_after_a_restart_of_the_server(kind: Kind) {
     let mut server = Server::start(kind).await;
     let first = server.pid();
     let load = Load::start(&server, &["put"]);
@@ -84,7 +84,7 @@ async fn a_load_survives_its_server(kind: Kind) {
     );
 }
 
-async fn an_interrupted_load_is_reported(kind: Kind) {
+async fn an_interrupted_bench_run_is_reported(kind: Kind) {
     let server = Server::start(kind).await;
     // Streams, of which each client has one for a long time.
     let load = Load::start(&server, &["lease-keepalive"]);
@@ -99,7 +99,7 @@ async fn an_interrupted_load_is_reported(kind: Kind) {
     assert_eq!(report["servers"][0]["pid"], server.pid());
 }
 
-async fn an_api_server_is_imitated(kind: Kind) {
+async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     let server = Server::start(kind).await;
     let endpoint = format!("127.0.0.1:{}", server.port());
     let args = ["bench", "kubernetes", "--json", "--endpoints", &endpoint];
@@ -136,7 +136,7 @@ async fn an_api_server_is_imitated(kind: Kind) {
 
 /// The endpoints come from the environment, as for `ctl`; those that are down are skipped, and without any the load
 /// ends.
-async fn a_load_needs_one_of_its_endpoints(kind: Kind) {
+async fn bench_runs_if_one_of_its_endpoints_is_up(kind: Kind) {
     let server = Server::start(kind).await;
     let run = |endpoints: &str, load: &[&str]| {
         let mut command = Command::new(Kind::Quorate.program());

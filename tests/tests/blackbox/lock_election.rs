@@ -22,7 +22,7 @@ on_both_servers! {
     unlock_deletes_the_key,
     a_lock_passes_to_the_next_waiter,
     a_cancelled_wait_for_a_lock_deletes_its_key,
-    a_lock_ends_with_its_lease,
+    a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked,
     a_waiter_with_an_expired_lease_is_refused_at_its_turn,
     lock_names_are_arbitrary_bytes,
     a_candidate_without_rivals_is_elected,
@@ -37,14 +37,14 @@ on_both_servers! {
 
 on_both_servers! {
     alone:
-    waiters_outlive_their_leader,
+    waiters_survive_the_loss_of_the_raft_leader,
 }
 
 on_quorate! {
     alone:
     hundreds_of_clients_wait_for_one_lock,
     waiters_are_notified_when_the_member_stops,
-    waiters_are_counted,
+    waiters_are_counted_in_bytes,
 }
 
 fn lock_request(name: &str, lease: i64) -> LockRequest {
@@ -185,7 +185,7 @@ async fn a_cancelled_wait_for_a_lock_deletes_its_key(kind: Kind) {
     assert_eq!(within("the third", third).await.unwrap().unwrap().key, "l/3");
 }
 
-async fn a_lock_ends_with_its_lease(kind: Kind) {
+async fn a_lock_passes_to_the_next_waiter_when_its_lease_is_revoked(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for lease in 1..=3 {
@@ -506,7 +506,7 @@ async fn locks_use_the_permissions_of_the_caller(kind: Kind) {
     resign(&ann, Some(elected)).await.unwrap();
 }
 
-async fn waiters_outlive_their_leader(kind: Kind) {
+async fn waiters_survive_the_loss_of_the_raft_leader(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let old = cluster.leader().await;
     let [first, second] = [1, 2].map(|step| (old + step) % 3);
@@ -579,7 +579,7 @@ async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     assert_eq!(lock(&client, "l", 2).await.unwrap().key, "l/2");
 }
 
-async fn waiters_are_counted(kind: Kind) {
+async fn waiters_are_counted_in_bytes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let bytes = || server.metric("quorate_waiters_bytes").unwrap();

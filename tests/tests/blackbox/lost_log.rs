@@ -19,9 +19,9 @@ on_both_servers! {
 on_quorate! {
     alone:
     a_wiped_member_unknown_by_name_stops_permanently,
-    a_member_with_more_committed_entries_than_its_cluster_stops,
+    a_member_with_a_higher_commit_index_than_its_cluster_stops,
     a_backend_without_its_log_is_refused,
-    one_message_does_not_end_all_elections,
+    one_forged_message_does_not_prevent_all_elections,
 }
 
 const KEYS: [&str; 3] = ["k/4", "k/5", "k/6"];
@@ -194,7 +194,7 @@ async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
     assert!(holds_all(&cluster.client(leader)).await);
 }
 
-async fn a_member_with_more_committed_entries_than_its_cluster_stops(kind: Kind) {
+async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
@@ -247,7 +247,7 @@ async fn a_backend_without_its_log_is_refused(kind: Kind) {
     assert_eq!(server.client().read("k").await.as_deref(), Some(&b"v"[..]));
 }
 
-async fn one_message_does_not_end_all_elections(kind: Kind) {
+async fn one_forged_message_does_not_prevent_all_elections(kind: Kind) {
     const HEARTBEAT: i32 = 8;
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;

@@ -12,27 +12,27 @@ use sha2::{Digest as _, Sha256};
 use tonic::{Code, Status};
 
 on_both_servers! {
-    status_has_ids_and_indexes,
-    status_has_sizes,
-    status_has_the_quota,
-    a_hash_follows_from_the_history,
-    a_hash_follows_from_the_history_after_a_compaction,
-    the_newest_hash_after_a_compaction_at_zero,
+    status_reports_ids_and_raft_indexes,
+    status_reports_the_backend_sizes,
+    status_reports_the_quota,
+    a_kv_hash_depends_only_on_the_history,
+    a_kv_hash_after_a_compaction_depends_only_on_the_history,
+    the_newest_hash_covers_everything_after_a_compaction_at_zero,
     the_hashes_of_the_last_ten_compactions_are_kept,
-    hash_refusals,
+    hashes_at_future_and_compacted_revisions_are_refused,
     the_hash_of_the_whole_store_changes_with_every_change,
-    a_snapshot_is_the_backend_and_its_digest,
+    a_snapshot_contains_the_backend_and_its_sha256_digest,
     a_snapshot_is_consistent_during_writes,
     defragmenting_returns_space,
     alarms_are_raised_and_cleared,
     alarms_survive_a_restart,
-    a_corrupt_alarm_stops_changes,
+    a_corrupt_alarm_refuses_changes,
     members_are_listed,
 }
 
 on_both_servers! {
     alone:
-    status_and_hashes_are_those_of_etcd_under_every_alarm,
+    status_and_hashes_equal_those_of_etcd_under_every_alarm,
 }
 
 async fn alarm(
@@ -55,7 +55,7 @@ async fn status(client: &Client) -> pb::StatusResponse {
     client.status(pb::StatusRequest {}).await.unwrap()
 }
 
-async fn status_has_ids_and_indexes(kind: Kind) {
+async fn status_reports_ids_and_raft_indexes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -81,7 +81,7 @@ async fn status_has_ids_and_indexes(kind: Kind) {
     assert!(after.raft_applied_index > before.raft_applied_index);
 }
 
-async fn status_has_sizes(kind: Kind) {
+async fn status_reports_the_backend_sizes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let empty = status(&client).await;
@@ -97,7 +97,7 @@ async fn status_has_sizes(kind: Kind) {
     assert!(grown.db_size >= grown.db_size_in_use);
 }
 
-async fn status_has_the_quota(kind: Kind) {
+async fn status_reports_the_quota(kind: Kind) {
     for (flag, expected) in [("0", 2_147_483_648), ("123456789", 123_456_789), ("-1", -1)] {
         let server = Options::new(kind).flag(format!("--quota-backend-bytes={flag}")).start().await;
         let quota = status(&server.client()).await.db_size_quota;
@@ -126,7 +126,7 @@ async fn some_history(client: &Client) -> i64 {
     client.txn(request).await.unwrap().header.unwrap().revision
 }
 
-async fn a_hash_follows_from_the_history(kind: Kind) {
+async fn a_kv_hash_depends_only_on_the_history(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;
@@ -147,7 +147,7 @@ async fn a_hash_follows_from_the_history(kind: Kind) {
     }
 }
 
-async fn a_hash_follows_from_the_history_after_a_compaction(kind: Kind) {
+async fn a_kv_hash_after_a_compaction_depends_only_on_the_history(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;
@@ -168,7 +168,7 @@ async fn a_hash_follows_from_the_history_after_a_compaction(kind: Kind) {
     }
 }
 
-async fn the_newest_hash_after_a_compaction_at_zero(kind: Kind) {
+async fn the_newest_hash_covers_everything_after_a_compaction_at_zero(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;
@@ -222,7 +222,7 @@ async fn the_hashes_of_the_last_ten_compactions_are_kept(kind: Kind) {
     refused(hash_kv(&client, newest - 2).await, Code::OutOfRange, text);
 }
 
-async fn hash_refusals(kind: Kind) {
+async fn hashes_at_future_and_compacted_revisions_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..10 {
@@ -288,7 +288,7 @@ async fn snapshot(server: &Server, client: &Client) -> (Vec<u8>, Bytes) {
     (data.iter().flat_map(|message| message.blob.to_vec()).collect(), digest.blob.clone())
 }
 
-async fn a_snapshot_is_the_backend_and_its_digest(kind: Kind) {
+async fn a_snapshot_contains_the_backend_and_its_sha256_digest(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let last = some_history(&client).await;
@@ -426,7 +426,7 @@ async fn alarms_survive_a_restart(kind: Kind) {
     refused(client.put(put("k", "v")).await, Code::ResourceExhausted, text);
 }
 
-async fn a_corrupt_alarm_stops_changes(kind: Kind) {
+async fn a_corrupt_alarm_refuses_changes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -547,7 +547,7 @@ async fn shown_under_alarms(kind: Kind) -> Vec<(Fields, Fields)> {
     answers
 }
 
-async fn status_and_hashes_are_those_of_etcd_under_every_alarm(kind: Kind) {
+async fn status_and_hashes_equal_those_of_etcd_under_every_alarm(kind: Kind) {
     let own = shown_under_alarms(kind).await;
     // The additional fields of etcd 3.6 and later do not depend on the alarm.
     for (_, new) in &own {

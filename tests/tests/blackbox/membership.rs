@@ -19,7 +19,7 @@ on_both_servers! {
     a_learner_refuses_most_requests,
     a_change_that_costs_the_quorum_is_refused,
     an_invalid_change_is_refused,
-    the_lead_is_moved_to_voters_only,
+    leadership_is_transferred_only_to_voters,
     leases_are_renewed_at_any_member,
     a_removed_member_stays_down,
     a_member_that_missed_changes_accepts_new_members,
@@ -30,8 +30,8 @@ on_quorate! {
     alone:
     urls_are_validated_before_they_are_committed,
     the_log_reports_an_election_before_its_outcome,
-    members_warn_of_different_flags,
-    a_downgrade_takes_one_step,
+    members_log_a_warning_about_different_flags,
+    a_downgrade_is_limited_to_one_minor_version,
     a_cluster_steps_down_to_the_oldest_release_and_back,
     members_that_stop_together_do_not_wait_for_one_another,
 }
@@ -56,7 +56,7 @@ async fn promote(client: &Client, id: u64) -> Result<pb::MemberPromoteResponse, 
 }
 
 /// Stored data depends on such flags, so the members would diverge without a sign.
-async fn members_warn_of_different_flags(kind: Kind) {
+async fn members_log_a_warning_about_different_flags(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let odd = 1;
     cluster.stop(odd).await;
@@ -231,7 +231,7 @@ async fn urls_are_validated_before_they_are_committed(kind: Kind) {
     }
 }
 
-async fn the_lead_is_moved_to_voters_only(kind: Kind) {
+async fn leadership_is_transferred_only_to_voters(kind: Kind) {
     let cluster = start_unchecked(kind, 3).await;
     let (leader, follower) = (cluster.leader().await, cluster.follower().await);
     let refusal = Code::FailedPrecondition;
@@ -411,7 +411,7 @@ async fn downgrade(
     Ok(client.downgrade(request).await?.version)
 }
 
-async fn a_downgrade_takes_one_step(kind: Kind) {
+async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     let cluster = start_unchecked(kind, 1).await;
     let client = cluster.client(0);
     let act = async |action, version: &str| downgrade(&client, action, version).await;

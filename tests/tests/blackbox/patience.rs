@@ -12,8 +12,8 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 on_quorate! {
     alone:
-    silent_peers_are_disconnected,
-    peers_that_do_not_read_are_disconnected,
+    silent_peers_are_disconnected_after_the_read_timeout,
+    peers_that_do_not_read_are_disconnected_after_the_write_timeout,
     discovery_requests_time_out,
     discovery_connections_time_out,
     a_discovery_service_that_answers_no_ping_is_disconnected,
@@ -94,7 +94,7 @@ async fn only_the_first_logs(one: &Server, other: &Server, what: &str) {
     assert!(!log.contains(what), "{log}");
 }
 
-async fn silent_peers_are_disconnected(kind: Kind) {
+async fn silent_peers_are_disconnected_after_the_read_timeout(kind: Kind) {
     const STREAM: &[u8] = b"GET /raft/stream/";
     let ((short_peer, short), (long_peer, long)) = (listener(), listener());
     let _patient = founder_beside(kind, &long, &format!("--raft-read-timeout={LONG}"));
@@ -107,7 +107,7 @@ async fn silent_peers_are_disconnected(kind: Kind) {
     assert!(stays_open(&mut long_stream));
 }
 
-async fn peers_that_do_not_read_are_disconnected(kind: Kind) {
+async fn peers_that_do_not_read_are_disconnected_after_the_write_timeout(kind: Kind) {
     for (timeout, is_given_up) in [("5s", true), (LONG, false)] {
         let mut cluster = ClusterOptions::new(kind, 3)
             .flag(format!("--raft-read-timeout={LONG}"))

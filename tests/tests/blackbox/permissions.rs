@@ -26,7 +26,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    the_table_has_every_method,
+    the_permission_table_has_every_method,
 }
 
 type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
@@ -336,7 +336,7 @@ async fn logins_are_refused_while_authentication_is_disabled(kind: Kind) {
     refused(client.log_in("ann", "ann-password").await, Code::FailedPrecondition, off);
 }
 
-async fn the_table_has_every_method(kind: Kind) {
+async fn the_permission_table_has_every_method(kind: Kind) {
     let server = options(kind).start().await;
     let rows = rows(&server);
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/proto/etcd");

@@ -23,8 +23,8 @@ on_both_servers! {
     alone:
     a_cpu_profile_names_the_functions_of_a_busy_member,
     one_profile_is_taken_at_a_time,
-    the_heap_profile_names_the_holders_of_memory,
-    a_heap_profile_with_seconds_has_the_difference,
+    the_heap_profile_names_the_functions_that_allocated_memory,
+    a_heap_profile_with_seconds_contains_the_difference,
     profiles_are_served_only_with_the_flag,
     profiles_are_served_at_log_level_debug,
     profiles_require_the_certificate_of_the_listener,
@@ -32,9 +32,9 @@ on_both_servers! {
 
 on_quorate! {
     alone:
-    a_profile_ends_with_its_client,
+    a_profile_is_aborted_when_its_client_disconnects,
     threads_are_listed_by_name,
-    symbols_are_resolved,
+    the_symbol_page_resolves_function_addresses,
     a_proxy_resolves_symbols_like_a_member,
     unsupported_profiles_return_404_with_the_reason,
     calls_in_progress_are_counted_by_method,
@@ -205,7 +205,7 @@ async fn a_cpu_profile_names_the_functions_of_a_busy_member(kind: Kind) {
     assert!(profile.deepest > 5, "{:?}", profile.functions);
 }
 
-async fn the_heap_profile_names_the_holders_of_memory(kind: Kind) {
+async fn the_heap_profile_names_the_functions_that_allocated_memory(kind: Kind) {
     let server = profiled(kind).await;
     let client = server.client();
     // Both keep the keys in memory.
@@ -234,7 +234,7 @@ async fn the_heap_profile_names_the_holders_of_memory(kind: Kind) {
     assert!(head.starts_with("heap profile: ") && head.contains("] @ heap/"), "{head}");
 }
 
-async fn a_heap_profile_with_seconds_has_the_difference(kind: Kind) {
+async fn a_heap_profile_with_seconds_contains_the_difference(kind: Kind) {
     let server = profiled(kind).await;
     let load = Load::on(&server.client());
     let answer = ask_for(server.port(), "/debug/pprof/allocs?seconds=2").await;
@@ -285,7 +285,7 @@ async fn one_profile_is_taken_at_a_time(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn a_profile_ends_with_its_client(kind: Kind) {
+async fn a_profile_is_aborted_when_its_client_disconnects(kind: Kind) {
     let server = profiled(kind).await;
     let mut first = begin(&server);
     is_refused(&server, &mut first).await;
@@ -391,7 +391,7 @@ fn check_names_of_functions(port: u16, addresses: &str) {
     assert!(by_post.lines().any(|line| line.contains("quorate_")), "{by_post}");
 }
 
-async fn symbols_are_resolved(kind: Kind) {
+async fn the_symbol_page_resolves_function_addresses(kind: Kind) {
     let server = profiled(kind).await;
     check_names_of_functions(server.port(), &code_addresses(server.pid()));
 }

@@ -15,7 +15,7 @@ on_both_servers! {
 
 on_both_servers! {
     alone:
-    a_full_store_serves_again_after_cleanup,
+    a_full_store_accepts_writes_again_after_cleanup,
     a_larger_quota_applies_after_a_restart,
 }
 
@@ -59,7 +59,7 @@ async fn disarm(client: &Client) {
     }
 }
 
-async fn a_full_store_serves_again_after_cleanup(kind: Kind) {
+async fn a_full_store_accepts_writes_again_after_cleanup(kind: Kind) {
     let mut server = small(kind).await;
     let client = server.client();
     client.write("before", "v").await;

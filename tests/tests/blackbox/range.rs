@@ -9,34 +9,34 @@ use quorate_tests::{
 use tonic::Code;
 
 on_both_servers! {
-    a_missing_key_is_an_empty_answer,
-    a_record_carries_all_its_fields,
+    a_missing_key_returns_an_empty_list,
+    a_record_contains_all_its_fields,
     an_empty_end_means_one_key,
     a_range_is_half_open,
-    a_zero_end_means_everything_after,
+    a_zero_range_end_includes_all_keys_from_the_start,
     an_inverted_range_is_empty,
-    keys_are_bytes,
+    keys_may_contain_any_bytes,
     a_limited_range_reports_whether_there_is_more,
     a_negative_limit_means_no_limit,
     count_only_counts_everything,
     keys_only_leaves_values_out,
-    each_sort_order_and_target,
+    ranges_are_sorted_by_each_target_in_each_order,
     a_limit_without_an_order_takes_the_first_keys,
     filters_apply_before_the_limit,
-    a_negative_filter_bound,
-    reads_at_older_revisions,
+    a_negative_maximum_revision_matches_no_keys,
+    reads_at_older_revisions_return_the_keys_of_that_time,
     a_serializable_read_answers_the_same,
-    pages_at_one_revision_are_one_list,
-    range_refusals,
+    pages_at_one_revision_form_the_complete_list,
+    invalid_ranges_are_refused,
 }
 
 on_quorate! {
-    a_stream_is_one_list_in_pieces,
-    a_stream_obeys_limits_and_counts,
-    a_stream_counts_all_keys_wherever_its_limit_falls,
-    large_records_behind_small_ones_do_not_share_a_message,
-    a_stream_is_pinned_to_its_revision,
-    stream_refusals,
+    a_range_stream_returns_the_same_list_as_a_range,
+    a_range_stream_obeys_limits_and_counts,
+    a_range_stream_counts_all_keys_at_every_limit,
+    large_records_after_small_ones_do_not_share_a_message,
+    a_range_stream_returns_the_requested_revision,
+    invalid_range_streams_are_refused,
 }
 
 /// Three leased or repeatedly written keys, whose order differs by every target.
@@ -70,7 +70,7 @@ fn all() -> pb::RangeRequest {
     from_key("\0")
 }
 
-async fn a_missing_key_is_an_empty_answer(kind: Kind) {
+async fn a_missing_key_returns_an_empty_list(kind: Kind) {
     let server = Server::start(kind).await;
     let answer = server.client().range(key("nothing")).await.unwrap();
     assert!(answer.kvs.is_empty());
@@ -81,7 +81,7 @@ async fn a_missing_key_is_an_empty_answer(kind: Kind) {
     assert!(is_first_term(header.raft_term), "{header:?}");
 }
 
-async fn a_record_carries_all_its_fields(kind: Kind) {
+async fn a_record_contains_all_its_fields(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -118,7 +118,7 @@ async fn a_range_is_half_open(kind: Kind) {
     assert_eq!(listed(&client, prefix("b")).await.0, "b");
 }
 
-async fn a_zero_end_means_everything_after(kind: Kind) {
+async fn a_zero_range_end_includes_all_keys_from_the_start(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -136,7 +136,7 @@ async fn an_inverted_range_is_empty(kind: Kind) {
     assert_eq!(listed(&client, range("b", "b")).await, (String::new(), false, 0));
 }
 
-async fn keys_are_bytes(kind: Kind) {
+async fn keys_may_contain_any_bytes(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let names: [&[u8]; 5] = [b"\0", b"\0\0", b"a\xff", b"\xff", b"\xff\xff\0"];
@@ -205,7 +205,7 @@ async fn keys_only_leaves_values_out(kind: Kind) {
     assert!(answer.kvs.iter().all(|record| record.value().is_empty()));
 }
 
-async fn each_sort_order_and_target(kind: Kind) {
+async fn ranges_are_sorted_by_each_target_in_each_order(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -264,7 +264,7 @@ async fn filters_apply_before_the_limit(kind: Kind) {
     assert_eq!(listed(&client, limited).await, ("b".to_owned(), true, 3));
 }
 
-async fn a_negative_filter_bound(kind: Kind) {
+async fn a_negative_maximum_revision_matches_no_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -274,7 +274,7 @@ async fn a_negative_filter_bound(kind: Kind) {
     assert_eq!(listed(&client, request).await.0, "abc");
 }
 
-async fn reads_at_older_revisions(kind: Kind) {
+async fn reads_at_older_revisions_return_the_keys_of_that_time(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -299,7 +299,7 @@ async fn a_serializable_read_answers_the_same(kind: Kind) {
     assert_eq!(listed(&client, request).await, ("abc".to_owned(), false, 3));
 }
 
-async fn pages_at_one_revision_are_one_list(kind: Kind) {
+async fn pages_at_one_revision_form_the_complete_list(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let count = 95;
@@ -329,7 +329,7 @@ async fn pages_at_one_revision_are_one_list(kind: Kind) {
     assert_eq!(found, expected);
 }
 
-async fn range_refusals(kind: Kind) {
+async fn invalid_ranges_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;
@@ -362,7 +362,7 @@ async fn range_refusals(kind: Kind) {
     assert_eq!(client.revision().await, 7, "a refusal changes nothing");
 }
 
-async fn a_stream_is_one_list_in_pieces(kind: Kind) {
+async fn a_range_stream_returns_the_same_list_as_a_range(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {
@@ -386,7 +386,7 @@ async fn a_stream_is_one_list_in_pieces(kind: Kind) {
     assert!(nothing[0].header.is_some());
 }
 
-async fn a_stream_obeys_limits_and_counts(kind: Kind) {
+async fn a_range_stream_obeys_limits_and_counts(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..50 {
@@ -425,7 +425,7 @@ async fn a_stream_obeys_limits_and_counts(kind: Kind) {
     assert_eq!(values, [b"a", b"b", b"c"]);
 }
 
-async fn a_stream_counts_all_keys_wherever_its_limit_falls(kind: Kind) {
+async fn a_range_stream_counts_all_keys_at_every_limit(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..25 {
@@ -439,7 +439,7 @@ async fn a_stream_counts_all_keys_wherever_its_limit_falls(kind: Kind) {
     }
 }
 
-async fn large_records_behind_small_ones_do_not_share_a_message(kind: Kind) {
+async fn large_records_after_small_ones_do_not_share_a_message(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..200 {
@@ -457,7 +457,7 @@ async fn large_records_behind_small_ones_do_not_share_a_message(kind: Kind) {
     }
 }
 
-async fn a_stream_is_pinned_to_its_revision(kind: Kind) {
+async fn a_range_stream_returns_the_requested_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for number in 0..20 {
@@ -472,7 +472,7 @@ async fn a_stream_is_pinned_to_its_revision(kind: Kind) {
     assert_eq!(past.last().unwrap().header.as_ref().unwrap().revision, revision + 20);
 }
 
-async fn stream_refusals(kind: Kind) {
+async fn invalid_range_streams_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     three_keys(&client).await;

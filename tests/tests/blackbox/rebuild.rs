@@ -17,16 +17,16 @@ use crate::tls_hostile::ask;
 on_quorate! {
     alone:
     a_corrupt_member_is_rebuilt,
-    a_member_that_is_checked_at_its_start_is_rebuilt,
-    a_leader_that_is_accused_hands_over_and_is_rebuilt,
-    a_file_that_cannot_be_read_is_replaced,
-    nothing_is_rebuilt_without_a_quorum,
+    a_member_found_corrupt_by_the_initial_check_is_rebuilt,
+    a_corrupt_leader_transfers_leadership_and_is_rebuilt,
+    an_unreadable_backend_file_is_replaced,
+    a_corrupt_member_is_not_rebuilt_without_a_quorum,
     a_member_that_is_corrupt_again_at_once_is_not_rebuilt,
-    a_cluster_led_by_etcd_has_its_bad_member_rebuilt,
-    nothing_is_rebuilt_without_a_member_that_sends_its_state,
-    a_state_is_sent_only_to_certificates_of_members,
-    a_state_is_sent_to_allowed_peer_names,
-    no_state_is_sent_without_peer_certificates,
+    a_corrupt_member_is_rebuilt_under_a_leader_of_etcd,
+    a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state,
+    the_state_is_sent_only_to_certificates_of_members,
+    the_state_is_sent_only_to_allowed_peer_names,
+    the_state_is_not_sent_without_peer_certificates,
     a_ca_shared_by_clients_and_peers_causes_a_warning,
 }
 
@@ -104,7 +104,7 @@ async fn a_corrupt_member_is_rebuilt(ours: Kind) {
     is_rebuilt(&mut cluster, member).await;
 }
 
-async fn a_member_that_is_checked_at_its_start_is_rebuilt(ours: Kind) {
+async fn a_member_found_corrupt_by_the_initial_check_is_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -116,7 +116,7 @@ async fn a_member_that_is_checked_at_its_start_is_rebuilt(ours: Kind) {
     is_rebuilt(&mut cluster, member).await;
 }
 
-async fn a_leader_that_is_accused_hands_over_and_is_rebuilt(ours: Kind) {
+async fn a_corrupt_leader_transfers_leadership_and_is_rebuilt(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -127,7 +127,7 @@ async fn a_leader_that_is_accused_hands_over_and_is_rebuilt(ours: Kind) {
     is_rebuilt(&mut cluster, member).await;
 }
 
-async fn a_file_that_cannot_be_read_is_replaced(ours: Kind) {
+async fn an_unreadable_backend_file_is_replaced(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     for number in 0..50 {
@@ -144,7 +144,7 @@ async fn a_file_that_cannot_be_read_is_replaced(ours: Kind) {
     is_rebuilt(&mut cluster, member).await;
 }
 
-async fn nothing_is_rebuilt_without_a_quorum(ours: Kind) {
+async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     let mut cluster = start([ours; 3], &[REBUILD]).await;
     let member = cluster.follower().await;
     corrupt(&mut cluster, member).await;
@@ -193,7 +193,7 @@ async fn a_member_that_is_corrupt_again_at_once_is_not_rebuilt(ours: Kind) {
     assert!(exit.log.contains("minutes after it was rebuilt"), "{exit}");
 }
 
-async fn a_cluster_led_by_etcd_has_its_bad_member_rebuilt(ours: Kind) {
+async fn a_corrupt_member_is_rebuilt_under_a_leader_of_etcd(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -208,7 +208,7 @@ async fn a_cluster_led_by_etcd_has_its_bad_member_rebuilt(ours: Kind) {
     cluster.check_same_content().await;
 }
 
-async fn nothing_is_rebuilt_without_a_member_that_sends_its_state(ours: Kind) {
+async fn a_corrupt_member_is_not_rebuilt_if_no_member_sends_its_state(ours: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }
@@ -250,7 +250,7 @@ async fn cluster_id(cluster: &Cluster) -> String {
     format!("{:x}", status.header.unwrap().cluster_id)
 }
 
-async fn a_state_is_sent_only_to_certificates_of_members(ours: Kind) {
+async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("audit");
     let audited = ClusterOptions::new(ours, 3)
@@ -289,7 +289,7 @@ async fn a_state_is_sent_only_to_certificates_of_members(ours: Kind) {
     assert!(cluster.server(0).log().contains("refused to provide this member's state"));
 }
 
-async fn a_state_is_sent_to_allowed_peer_names(ours: Kind) {
+async fn the_state_is_sent_only_to_allowed_peer_names(ours: Kind) {
     let named = |member: Options| member.flag("--peer-cert-allowed-cn=server");
     let cluster = secure(ClusterOptions::new(ours, 3), 3, named).await;
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));
@@ -306,7 +306,7 @@ async fn a_state_is_sent_to_allowed_peer_names(ours: Kind) {
     assert!(!cluster.server(0).log().contains(SHARED));
 }
 
-async fn no_state_is_sent_without_peer_certificates(ours: Kind) {
+async fn the_state_is_not_sent_without_peer_certificates(ours: Kind) {
     let cluster = options([ours; 3], &[REBUILD]).start().await;
     cluster.client(0).put(put("k", "v")).await.unwrap();
     let (own, member) = (cluster_id(&cluster).await, format!("{:x}", cluster.id(1)));

@@ -18,11 +18,11 @@ use serde_json::Value;
 
 on_both_servers! {
     alone:
-    everything_acknowledged_is_in_the_new_cluster,
+    the_recovered_cluster_contains_every_acknowledged_write,
     no_acknowledged_write_is_lost_without_the_most_advanced_member,
     overwritten_entries_are_left_out_and_reported,
-    a_minority_requires_accept_data_loss,
-    a_damaged_log_is_reported_and_the_next_one_chosen,
+    recovery_from_a_minority_requires_accept_data_loss,
+    a_damaged_log_is_reported_and_the_next_member_is_chosen,
     directories_that_cannot_be_compared_are_refused,
 }
 
@@ -157,7 +157,7 @@ fn write_on(cluster: &Cluster, member: usize) -> tokio::task::JoinHandle<u32> {
     })
 }
 
-async fn everything_acknowledged_is_in_the_new_cluster(kind: Kind) {
+async fn the_recovered_cluster_contains_every_acknowledged_write(kind: Kind) {
     let mut cluster = three(kind).await;
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
@@ -283,7 +283,7 @@ async fn overwritten_entries_are_left_out_and_reported(kind: Kind) {
     assert_eq!(servers[0].client().read("lonely").await, None);
 }
 
-async fn a_minority_requires_accept_data_loss(kind: Kind) {
+async fn recovery_from_a_minority_requires_accept_data_loss(kind: Kind) {
     let mut cluster = three(kind).await;
     cluster.client(0).write("k", "v").await;
     cluster.settle().await;
@@ -321,7 +321,7 @@ fn record_of(server: &Server, says: &str) -> (PathBuf, u64) {
     (server.data().join("member/wal").join(segment), row["offset"].as_u64().unwrap())
 }
 
-async fn a_damaged_log_is_reported_and_the_next_one_chosen(kind: Kind) {
+async fn a_damaged_log_is_reported_and_the_next_member_is_chosen(kind: Kind) {
     let mut cluster = three(kind).await;
     let client = cluster.client(0);
     for number in 0..20 {

@@ -9,17 +9,17 @@ use tonic::{Code, Request, Status};
 
 on_both_servers! {
     a_request_of_the_maximum_size_is_accepted,
-    a_message_beyond_the_receive_limit_is_cut_off,
-    malformed_bodies,
-    unknown_services_and_methods,
-    health_service,
-    metadata_that_requires_a_leader,
-    many_requests_share_a_connection,
-    compressed_requests_are_understood,
+    a_message_beyond_the_receive_limit_is_refused,
+    malformed_bodies_return_an_unmarshalling_error,
+    unknown_services_and_methods_are_unimplemented,
+    the_grpc_health_service_reports_serving,
+    requests_that_require_a_leader_are_served_if_there_is_one,
+    many_concurrent_requests_share_one_connection,
+    compressed_requests_are_accepted,
 }
 
 on_quorate! {
-    a_client_version_that_is_not_text,
+    a_client_version_that_is_not_text_is_refused,
     known_methods_are_never_reported_as_unknown,
 }
 
@@ -55,7 +55,7 @@ async fn a_request_of_the_maximum_size_is_accepted(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap().len(), passes, "a refusal changes nothing");
 }
 
-async fn a_message_beyond_the_receive_limit_is_cut_off(kind: Kind) {
+async fn a_message_beyond_the_receive_limit_is_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let limit = 1_572_864 + 524_288;
@@ -76,7 +76,7 @@ fn undecodable(answer: Result<bytes::Bytes, Status>) {
     assert!(status.message().starts_with("grpc: error unmarshalling request: "), "{status:?}");
 }
 
-async fn malformed_bodies(kind: Kind) {
+async fn malformed_bodies_return_an_unmarshalling_error(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for method in ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"] {
@@ -99,7 +99,7 @@ async fn malformed_bodies(kind: Kind) {
     assert_eq!(client.revision().await, 2, "a refusal changes nothing");
 }
 
-async fn unknown_services_and_methods(kind: Kind) {
+async fn unknown_services_and_methods_are_unimplemented(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let raw = async |path| client.raw(path, "").await;
@@ -113,7 +113,7 @@ async fn unknown_services_and_methods(kind: Kind) {
     assert_eq!((status.code(), status.message()), (code, "malformed method name: \"/malformed\""));
 }
 
-async fn health_service(kind: Kind) {
+async fn the_grpc_health_service_reports_serving(kind: Kind) {
     let server = Server::start(kind).await;
     let mut health = server.client().health();
     let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
@@ -129,7 +129,7 @@ async fn health_service(kind: Kind) {
     assert_eq!(first.status(), ServingStatus::ServiceUnknown);
 }
 
-async fn metadata_that_requires_a_leader(kind: Kind) {
+async fn requests_that_require_a_leader_are_served_if_there_is_one(kind: Kind) {
     let server = Server::start(kind).await;
     let mut request = server.client().signed(key("a"));
     request.metadata_mut().insert("hasleader", "true".parse().unwrap());
@@ -138,7 +138,7 @@ async fn metadata_that_requires_a_leader(kind: Kind) {
     server.client().kv().range(request).await.unwrap();
 }
 
-async fn a_client_version_that_is_not_text(kind: Kind) {
+async fn a_client_version_that_is_not_text_is_refused(kind: Kind) {
     // Debian's release crashes.
     let server = Server::start(kind).await;
     let client = server.client();
@@ -149,7 +149,7 @@ async fn a_client_version_that_is_not_text(kind: Kind) {
     refused(answer, Code::InvalidArgument, "etcdserver: invalid client api version");
 }
 
-async fn many_requests_share_a_connection(kind: Kind) {
+async fn many_concurrent_requests_share_one_connection(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut tasks = tokio::task::JoinSet::new();
@@ -174,7 +174,7 @@ async fn many_requests_share_a_connection(kind: Kind) {
     assert_eq!(client.revision().await, 501);
 }
 
-async fn compressed_requests_are_understood(kind: Kind) {
+async fn compressed_requests_are_accepted(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let gzip = CompressionEncoding::Gzip;

@@ -15,14 +15,14 @@ use tonic::Code;
 
 on_both_servers! {
     alone:
-    directories_with_recorded_answers,
+    data_directories_of_etcd_give_the_recorded_answers,
     a_directory_written_by_etcd_is_taken_over,
-    etcd_takes_back_the_directory,
+    etcd_can_take_the_directory_back,
 }
 
 on_quorate! {
     alone:
-    a_directory_with_authentication_is_guarded,
+    a_taken_over_directory_keeps_its_authentication,
     users_that_are_only_in_the_log_are_taken_over,
 }
 
@@ -212,7 +212,7 @@ async fn check_recorded(golden: &Golden, client: &Client) {
     }
 }
 
-async fn directories_with_recorded_answers(kind: Kind) {
+async fn data_directories_of_etcd_give_the_recorded_answers(kind: Kind) {
     for golden in golden() {
         if golden.has_authentication() || !golden.is_for(kind) {
             continue;
@@ -238,7 +238,7 @@ async fn directories_with_recorded_answers(kind: Kind) {
     }
 }
 
-async fn a_directory_with_authentication_is_guarded(kind: Kind) {
+async fn a_taken_over_directory_keeps_its_authentication(kind: Kind) {
     for golden in golden().iter().filter(|golden| golden.has_authentication()) {
         let place = TempDir::new().unwrap();
         let data = golden.unpack(place.path());
@@ -342,7 +342,7 @@ async fn a_directory_written_by_etcd_is_taken_over(kind: Kind) {
     }
 }
 
-async fn etcd_takes_back_the_directory(kind: Kind) {
+async fn etcd_can_take_the_directory_back(kind: Kind) {
     if !Kind::Etcd.is_present() {
         return;
     }

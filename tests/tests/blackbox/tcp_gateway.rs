@@ -7,7 +7,7 @@ use quorate_tests::{Client, Kind, Server, eventually, on_both_servers};
 
 on_both_servers! {
     alone:
-    requests_and_streams_go_through,
+    the_gateway_forwards_requests_and_streams,
     unsupported_calls_are_refused_with_a_reason,
 }
 
@@ -26,7 +26,7 @@ fn gateway(kind: Kind, flags: &[String]) -> Command {
     command
 }
 
-async fn requests_and_streams_go_through(kind: Kind) {
+async fn the_gateway_forwards_requests_and_streams(kind: Kind) {
     let server = Server::start(kind).await;
     // There is no member at the first endpoint, which is skipped.
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -16,10 +16,10 @@ on_both_servers! {
     both_tools_support_tls,
     clients_without_a_certificate_are_refused,
     a_certificate_is_replaced_while_serving,
-    one_address_with_tls_and_without,
+    one_address_serves_with_and_without_tls,
     a_self_signed_certificate_is_generated,
     members_connect_to_peers_with_tls,
-    a_socket_file_serves,
+    unix_sockets_serve_with_and_without_tls,
 }
 
 on_quorate! {
@@ -178,7 +178,7 @@ async fn a_certificate_is_replaced_while_serving(kind: Kind) {
     assert_eq!((get(&files).map(|code| code != 0), get(&others)), (Some(true), Some(0)));
 }
 
-async fn one_address_with_tls_and_without(kind: Kind) {
+async fn one_address_serves_with_and_without_tls(kind: Kind) {
     let files = Files::new();
     let probe = files.server(kind).prepare();
     let port = probe.port();
@@ -271,7 +271,7 @@ async fn certificates_generated_by_etcd_are_reused(kind: Kind) {
     }
 }
 
-async fn a_socket_file_serves(kind: Kind) {
+async fn unix_sockets_serve_with_and_without_tls(kind: Kind) {
     let files = Files::new();
     let mut server = files.server(kind).prepare();
     let (plain, secured) = (files.text("plain.sock"), files.text("localhost:1"));

@@ -10,15 +10,15 @@ use quorate_tests::{Cluster, Ctl, Kind, Server, Tool, eventually, put, with_both
 
 with_both_tools! {
     alone:
-    a_watch_outlives_each_member,
-    interactive_watches_outlive_a_member,
+    ctl_watch_survives_the_loss_of_each_member,
+    interactive_watches_survive_the_loss_of_a_member,
     a_watch_that_resumes_after_a_compaction_is_cancelled,
 }
 
 with_both_tools! {
     a_closed_output_is_not_an_error,
     a_request_over_the_limit_is_reported,
-    debug_shows_settings_and_connections,
+    the_debug_flag_prints_settings_and_connections,
 }
 
 /// A running tool with its output so far; ended when dropped.
@@ -136,7 +136,7 @@ async fn history(cluster: &Cluster, prefix: &str) -> Vec<String> {
     expected
 }
 
-async fn a_watch_outlives_each_member(kind: Kind, tool: Tool) {
+async fn ctl_watch_survives_the_loss_of_each_member(kind: Kind, tool: Tool) {
     let mut cluster = Cluster::start(kind, 3).await;
     let Some(ctl) = of_all(tool, &cluster) else { return };
     let mut watch = Running::start(&ctl, &["watch", "k", "--prefix", "--rev=2"]);
@@ -155,7 +155,7 @@ async fn a_watch_outlives_each_member(kind: Kind, tool: Tool) {
     assert!(watch.errors().is_empty(), "{:?}", watch.errors());
 }
 
-async fn interactive_watches_outlive_a_member(kind: Kind, tool: Tool) {
+async fn interactive_watches_survive_the_loss_of_a_member(kind: Kind, tool: Tool) {
     let mut cluster = Cluster::start(kind, 3).await;
     let Some(ctl) = of_all(tool, &cluster) else { return };
     let mut watch = Running::start(&ctl, &["watch", "-i"]);
@@ -246,7 +246,7 @@ async fn a_request_over_the_limit_is_reported(kind: Kind, tool: Tool) {
     }
 }
 
-async fn debug_shows_settings_and_connections(kind: Kind, tool: Tool) {
+async fn the_debug_flag_prints_settings_and_connections(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let ended = ctl.run(&["get", "k", "--debug", "--command-timeout=90s"]);

@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use quorate_tests::{Ctl, Kind, Server, Tool, eventually, with_both_tools};
 
 with_both_tools! {
-    a_lock_is_held_until_a_signal_and_then_the_next_ones,
-    a_lock_ends_with_its_lease,
+    ctl_lock_passes_to_the_next_waiter_after_a_signal,
+    ctl_lock_fails_when_its_lease_is_revoked,
     locks_report_invalid_arguments,
-    leaders_are_elected_one_after_another,
+    ctl_elect_elects_candidates_in_turn,
 }
 
 /// A running tool, ended when dropped.
@@ -62,7 +62,7 @@ async fn places(ctl: &Ctl, queue: &str, count: usize) {
     .await;
 }
 
-async fn a_lock_is_held_until_a_signal_and_then_the_next_ones(kind: Kind, tool: Tool) {
+async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let mut first = Working::start(&ctl, &["lock", "l"]);
@@ -89,7 +89,7 @@ async fn a_lock_is_held_until_a_signal_and_then_the_next_ones(kind: Kind, tool: 
     places(&ctl, "l/", 0).await;
 }
 
-async fn a_lock_ends_with_its_lease(kind: Kind, tool: Tool) {
+async fn ctl_lock_fails_when_its_lease_is_revoked(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let mut holder = Working::start(&ctl, &["lock", "l", "--ttl=3"]);
@@ -116,7 +116,7 @@ async fn locks_report_invalid_arguments(kind: Kind, tool: Tool) {
     places(&ctl, "l/", 0).await;
 }
 
-async fn leaders_are_elected_one_after_another(kind: Kind, tool: Tool) {
+async fn ctl_elect_elects_candidates_in_turn(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let mut listener = Working::start(&ctl, &["elect", "e", "-l"]);

@@ -17,14 +17,14 @@ use crate::tls::{self, Files};
 
 on_both_servers! {
     alone:
-    top_prints_members_requests_and_prefixes,
+    top_prints_members_requests_and_key_prefixes,
     printed_output_is_plain_text,
-    a_leader_that_is_killed_is_down_and_another_leads,
-    the_watch_of_a_flood_of_writes_has_a_budget,
-    an_alarm_has_the_name_of_its_member,
+    a_killed_leader_is_shown_as_down_and_the_next_as_leader,
+    top_limits_its_watch_during_a_flood_of_writes,
+    an_alarm_is_shown_with_the_name_of_its_member,
     a_secured_cluster_is_shown_with_credentials,
-    a_user_sees_the_keys_that_are_permitted,
-    the_screen_is_drawn_and_follows_its_size,
+    a_user_sees_only_permitted_keys,
+    the_screen_is_redrawn_when_its_size_changes,
     the_terminal_is_restored_on_every_exit,
     invalid_arguments_are_refused,
 }
@@ -98,7 +98,7 @@ async fn fill(server: &Server) {
     client.put(put("a\u{1b}[2Jb", "odd")).await.unwrap();
 }
 
-async fn top_prints_members_requests_and_prefixes(kind: Kind) {
+async fn top_prints_members_requests_and_key_prefixes(kind: Kind) {
     let server = Server::start(kind).await;
     fill(&server).await;
     let lease = pb::LeaseGrantRequest { ttl: 600, id: 7 };
@@ -170,7 +170,7 @@ async fn printed_output_is_plain_text(kind: Kind) {
     assert!(below.contains("keys are not counted"), "{below}");
 }
 
-async fn a_leader_that_is_killed_is_down_and_another_leads(kind: Kind) {
+async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let leader = cluster.leader().await;
     // It is started with the endpoint of the member that will be killed, and finds the others.
@@ -196,7 +196,7 @@ async fn a_leader_that_is_killed_is_down_and_another_leads(kind: Kind) {
     assert!(again["troubles"].as_array().unwrap().is_empty(), "{again:#}");
 }
 
-async fn the_watch_of_a_flood_of_writes_has_a_budget(kind: Kind) {
+async fn top_limits_its_watch_during_a_flood_of_writes(kind: Kind) {
     let server = Server::start(kind).await;
     let lines = Lines::of(of(&server).command(&[]));
     lines.until("a report", |_| true);
@@ -224,7 +224,7 @@ async fn the_watch_of_a_flood_of_writes_has_a_budget(kind: Kind) {
     writing.abort();
 }
 
-async fn an_alarm_has_the_name_of_its_member(kind: Kind) {
+async fn an_alarm_is_shown_with_the_name_of_its_member(kind: Kind) {
     let server = Options::new(kind).flag("--quota-backend-bytes=4194304").start().await;
     let lines = Lines::of(of(&server).command(&[]));
     let calm = lines.until("a report", |_| true);
@@ -251,7 +251,7 @@ async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
     assert!(refused.stderr.starts_with("Error: no endpoint answers: "), "{refused:?}");
 }
 
-async fn a_user_sees_the_keys_that_are_permitted(kind: Kind) {
+async fn a_user_sees_only_permitted_keys(kind: Kind) {
     let server = Options::new(kind).flag("--bcrypt-cost=4").start().await;
     fill(&server).await;
     let ctl = of(&server);
@@ -309,7 +309,7 @@ async fn sees(terminal: &Terminal, text: &str) {
     .await;
 }
 
-async fn the_screen_is_drawn_and_follows_its_size(kind: Kind) {
+async fn the_screen_is_redrawn_when_its_size_changes(kind: Kind) {
     let server = Server::start(kind).await;
     fill(&server).await;
     let args = ["top", "--interval=300ms"];

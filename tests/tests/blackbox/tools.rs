@@ -11,23 +11,23 @@ use quorate_tests::{
 
 with_both_tools! {
     ctl_puts_gets_and_deletes,
-    ctl_ranges,
-    ctl_transactions,
-    ctl_leases,
-    ctl_watches,
+    ctl_get_supports_ranges_limits_and_orders,
+    ctl_txn_executes_the_entered_transaction,
+    ctl_grants_renews_and_revokes_leases,
+    ctl_watch_prints_events,
     ctl_compacts_and_defragments,
-    ctl_asks_endpoints,
+    ctl_reports_health_and_status_of_endpoints,
     ctl_saves_a_snapshot,
     ctl_prints_errors,
 }
 
 on_both_servers! {
-    etcdctl_alarms,
+    etcdctl_lists_and_disarms_alarms,
     utl_accepts_the_live_backend,
-    independent_client_keys,
-    independent_client_watch,
-    independent_client_lease,
-    independent_client_maintenance,
+    an_independent_client_can_use_keys,
+    an_independent_client_can_watch,
+    an_independent_client_can_use_leases,
+    an_independent_client_can_use_maintenance_calls,
 }
 
 async fn ctl_puts_gets_and_deletes(kind: Kind, tool: Tool) {
@@ -48,7 +48,7 @@ async fn ctl_puts_gets_and_deletes(kind: Kind, tool: Tool) {
     assert_eq!((&seen["count"], &seen["kvs"][0]["mod_revision"]), (&1.into(), &4.into()));
 }
 
-async fn ctl_ranges(kind: Kind, tool: Tool) {
+async fn ctl_get_supports_ranges_limits_and_orders(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let client = server.client();
@@ -75,7 +75,7 @@ async fn ctl_ranges(kind: Kind, tool: Tool) {
     assert_eq!(ctl.run(&["del", "", "--prefix"]).success(), "2\n");
 }
 
-async fn ctl_transactions(kind: Kind, tool: Tool) {
+async fn ctl_txn_executes_the_entered_transaction(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let input = "version(\"k\") = \"0\"\n\nput k first\n\nget k\n\n";
@@ -92,7 +92,7 @@ async fn ctl_transactions(kind: Kind, tool: Tool) {
     assert!(failed.stderr.contains(text), "{failed:?}");
 }
 
-async fn ctl_leases(kind: Kind, tool: Tool) {
+async fn ctl_grants_renews_and_revokes_leases(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let granted = ctl.run(&["lease", "grant", "100"]).success();
@@ -123,7 +123,7 @@ impl Drop for Watching {
     }
 }
 
-async fn ctl_watches(kind: Kind, tool: Tool) {
+async fn ctl_watch_prints_events(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let client = server.client();
@@ -157,7 +157,7 @@ async fn ctl_compacts_and_defragments(kind: Kind, tool: Tool) {
     assert!(done.starts_with("Finished defragmenting etcd member"), "{done}");
 }
 
-async fn ctl_asks_endpoints(kind: Kind, tool: Tool) {
+async fn ctl_reports_health_and_status_of_endpoints(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     server.client().write("k", "v").await;
@@ -214,7 +214,7 @@ async fn ctl_saves_a_snapshot(kind: Kind, tool: Tool) {
     assert!(status["totalKey"].as_i64().unwrap() >= 100, "{status}");
 }
 
-async fn etcdctl_alarms(kind: Kind) {
+async fn etcdctl_lists_and_disarms_alarms(kind: Kind) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(Tool::Etcdctl, &server) else { return };
     assert_eq!(ctl.run(&["alarm", "list"]).success(), "");
@@ -270,7 +270,7 @@ async fn connect(server: &Server) -> ec::Client {
     ec::Client::connect([format!("127.0.0.1:{}", server.port())], options).await.unwrap()
 }
 
-async fn independent_client_keys(kind: Kind) {
+async fn an_independent_client_can_use_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let mut client = connect(&server).await;
     client.put("a", "1", None).await.unwrap();
@@ -296,7 +296,7 @@ async fn independent_client_keys(kind: Kind) {
     assert!(client.compact(4, None).await.is_err());
 }
 
-async fn independent_client_watch(kind: Kind) {
+async fn an_independent_client_can_watch(kind: Kind) {
     let server = Server::start(kind).await;
     let mut client = connect(&server).await;
     let options = ec::WatchOptions::new().with_prefix().with_prev_key();
@@ -317,7 +317,7 @@ async fn independent_client_watch(kind: Kind) {
     assert!(stream.message().await.unwrap().unwrap().canceled());
 }
 
-async fn independent_client_lease(kind: Kind) {
+async fn an_independent_client_can_use_leases(kind: Kind) {
     let server = Server::start(kind).await;
     let mut client = connect(&server).await;
     let id = client.lease_grant(60, None).await.unwrap().id();
@@ -335,7 +335,7 @@ async fn independent_client_lease(kind: Kind) {
     assert!(client.get("k", None).await.unwrap().kvs().is_empty());
 }
 
-async fn independent_client_maintenance(kind: Kind) {
+async fn an_independent_client_can_use_maintenance_calls(kind: Kind) {
     let server = Server::start(kind).await;
     let mut client = connect(&server).await;
     client.put("k", "v", None).await.unwrap();

@@ -12,17 +12,17 @@ use tonic::{Code, Request};
 
 on_both_servers! {
     alone:
-    calls_are_traced_as_their_callers_request,
+    calls_are_traced_if_their_caller_requests_it,
     calls_without_a_trace_are_sampled,
-    a_json_call_is_traced_too,
+    json_calls_are_traced,
 }
 
 on_quorate! {
     alone:
     operations_and_stages_are_children_of_calls,
-    an_operation_lasts_as_long_as_its_watcher,
+    the_span_of_a_watch_lasts_as_long_as_its_watcher,
     failed_calls_have_their_code_in_the_span,
-    a_missing_collector_loses_only_spans,
+    calls_succeed_without_a_reachable_collector,
     waiting_spans_are_sent_on_shutdown,
 }
 
@@ -88,7 +88,7 @@ fn traced(kind: Kind, collector: &Collector, per_million: u32) -> Options {
         .flag(flag("distributed-tracing-sampling-rate", &per_million.to_string()))
 }
 
-async fn calls_are_traced_as_their_callers_request(kind: Kind) {
+async fn calls_are_traced_if_their_caller_requests_it(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let client = server.client();
@@ -146,7 +146,7 @@ async fn calls_without_a_trace_are_sampled(kind: Kind) {
     assert!(!has_passed_over, "whoever does not follow a call decides");
 }
 
-async fn a_json_call_is_traced_too(kind: Kind) {
+async fn json_calls_are_traced(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let trace = Trace(0x10);
@@ -252,7 +252,7 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
     assert_part(&told, "txn", "v3lockpb.Lock/Lock", &[("success_first_key", "l/7")]);
 }
 
-async fn an_operation_lasts_as_long_as_its_watcher(kind: Kind) {
+async fn the_span_of_a_watch_lasts_as_long_as_its_watcher(kind: Kind) {
     let collector = Collector::start().await;
     let server = traced(kind, &collector, 0).start().await;
     let (client, trace) = (server.client(), Trace(0x10));
@@ -310,7 +310,7 @@ fn spans(server: &Server, name: &str) -> f64 {
     server.metric(&format!("quorate_tracing_spans_{name}")).unwrap()
 }
 
-async fn a_missing_collector_loses_only_spans(kind: Kind) {
+async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     let collector = Collector::prepare();
     let server = traced(kind, &collector, 1_000_000).start().await;
     let client = server.client();

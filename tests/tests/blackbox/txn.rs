@@ -15,32 +15,32 @@ use tonic::Code;
 use super::auth::{NOBODY, guard, options};
 
 on_both_servers! {
-    one_branch_is_taken,
-    each_comparison,
-    comparisons_of_absent_keys,
-    comparisons_over_a_range,
+    the_condition_selects_the_executed_branch,
+    each_comparison_and_target_is_evaluated,
+    absent_keys_compare_as_zero_and_have_no_value,
+    a_range_comparison_must_hold_for_every_key,
     a_mismatched_operand_counts_as_zero,
-    unknown_comparison_numbers,
+    unknown_comparison_numbers_are_evaluated_as_in_etcd,
     later_operations_see_earlier_ones,
-    answers_carry_their_revisions,
+    responses_contain_the_revision_of_their_operation,
     a_transaction_of_reads_does_not_change_the_revision,
-    nested_transactions,
-    nested_conditions_see_the_store_as_it_was,
-    deep_transactions,
-    revisions_within_a_transaction,
-    malformed_transactions,
-    too_many_operations,
-    overlapping_writes,
-    accepted_overlaps,
-    a_failing_operation_leaves_nothing,
-    errors_of_the_current_store_come_first,
+    nested_transactions_execute_at_one_revision,
+    nested_conditions_see_the_store_before_the_transaction,
+    transactions_nested_too_deeply_are_refused,
+    reads_in_a_transaction_at_future_or_compacted_revisions_are_refused,
+    malformed_transactions_are_refused,
+    transactions_with_too_many_operations_are_refused,
+    overlapping_writes_are_refused,
+    overlapping_deletions_and_exclusive_branches_are_accepted,
+    a_failing_operation_aborts_the_whole_transaction,
+    errors_found_before_execution_are_returned_first,
     concurrent_increments_are_not_lost,
     readers_see_whole_transactions_in_order,
 }
 
 on_quorate! {
     a_put_that_keeps_the_value_of_a_deleted_key_is_refused,
-    operations_of_nested_transactions_are_bounded_in_all,
+    the_total_operations_of_nested_transactions_are_bounded,
     a_transaction_without_credentials_is_refused_before_its_checks,
 }
 
@@ -77,7 +77,7 @@ async fn holds(client: &Client, condition: pb::Compare) -> bool {
     client.txn(txn_when(vec![condition], vec![], vec![])).await.unwrap().succeeded
 }
 
-async fn one_branch_is_taken(kind: Kind) {
+async fn the_condition_selects_the_executed_branch(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let claim = || {
@@ -96,7 +96,7 @@ async fn one_branch_is_taken(kind: Kind) {
     assert!(empty.succeeded && empty.responses.is_empty());
 }
 
-async fn each_comparison(kind: Kind) {
+async fn each_comparison_and_target_is_evaluated(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 600).await;
@@ -130,7 +130,7 @@ async fn each_comparison(kind: Kind) {
     }
 }
 
-async fn comparisons_of_absent_keys(kind: Kind) {
+async fn absent_keys_compare_as_zero_and_have_no_value(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let equal = CompareResult::Equal;
@@ -148,7 +148,7 @@ async fn comparisons_of_absent_keys(kind: Kind) {
     }
 }
 
-async fn comparisons_over_a_range(kind: Kind) {
+async fn a_range_comparison_must_hold_for_every_key(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for name in ["a", "b", "c"] {
@@ -181,7 +181,7 @@ async fn a_mismatched_operand_counts_as_zero(kind: Kind) {
     assert!(holds(&client, condition).await);
 }
 
-async fn unknown_comparison_numbers(kind: Kind) {
+async fn unknown_comparison_numbers_are_evaluated_as_in_etcd(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -217,7 +217,7 @@ async fn later_operations_see_earlier_ones(kind: Kind) {
     assert_eq!(answer.prev_kvs[0].value(), b"new");
 }
 
-async fn answers_carry_their_revisions(kind: Kind) {
+async fn responses_contain_the_revision_of_their_operation(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -265,7 +265,7 @@ async fn a_transaction_of_reads_does_not_change_the_revision(kind: Kind) {
     assert_eq!(only_nested.header.unwrap().revision, 3);
 }
 
-async fn nested_transactions(kind: Kind) {
+async fn nested_transactions_execute_at_one_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -296,7 +296,7 @@ async fn nested_transactions(kind: Kind) {
     assert_eq!(seen, ["w", "x", "yes", "z"]);
 }
 
-async fn nested_conditions_see_the_store_as_it_was(kind: Kind) {
+async fn nested_conditions_see_the_store_before_the_transaction(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let absent = compare("a", CompareResult::Equal, TargetUnion::CreateRevision(0));
@@ -307,7 +307,7 @@ async fn nested_conditions_see_the_store_as_it_was(kind: Kind) {
     assert_eq!(read_all(&inner.responses[0]), ["a=1"], "the read came after it");
 }
 
-async fn revisions_within_a_transaction(kind: Kind) {
+async fn reads_in_a_transaction_at_future_or_compacted_revisions_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -330,7 +330,7 @@ async fn revisions_within_a_transaction(kind: Kind) {
     assert_eq!(client.revision().await, 4, "a refusal changes nothing");
 }
 
-async fn malformed_transactions(kind: Kind) {
+async fn malformed_transactions_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let invalid = Code::InvalidArgument;
@@ -381,7 +381,7 @@ fn depth_of_answer(mut answer: &[u8]) -> usize {
     depth
 }
 
-async fn deep_transactions(kind: Kind) {
+async fn transactions_nested_too_deeply_are_refused(kind: Kind) {
     const TXN: &str = "/etcdserverpb.KV/Txn";
     let server = Server::start(kind).await;
     let client = server.client();
@@ -408,7 +408,7 @@ async fn deep_transactions(kind: Kind) {
     assert_eq!(server.client().read("at 4999").await.unwrap(), b"v", "it was read from the log");
 }
 
-async fn too_many_operations(kind: Kind) {
+async fn transactions_with_too_many_operations_are_refused(kind: Kind) {
     let server = Options::new(kind).flag("--max-txn-ops=4").start().await;
     let client = server.client();
     let text = "etcdserver: too many operations in txn request";
@@ -431,7 +431,7 @@ async fn too_many_operations(kind: Kind) {
     refused(default.client().txn(txn(puts(129))).await, Code::InvalidArgument, text);
 }
 
-async fn operations_of_nested_transactions_are_bounded_in_all(kind: Kind) {
+async fn the_total_operations_of_nested_transactions_are_bounded(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     // Three levels of lists, none longer than the remainder of the level above: slightly more than 16,384 operations.
@@ -464,7 +464,7 @@ async fn a_transaction_without_credentials_is_refused_before_its_checks(kind: Ki
     refused(root.txn(overlapping()).await, Code::InvalidArgument, text);
 }
 
-async fn overlapping_writes(kind: Kind) {
+async fn overlapping_writes_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;
@@ -498,7 +498,7 @@ async fn overlapping_writes(kind: Kind) {
     assert_eq!(client.revision().await, 2, "a refusal changes nothing");
 }
 
-async fn accepted_overlaps(kind: Kind) {
+async fn overlapping_deletions_and_exclusive_branches_are_accepted(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let put_k = || put_op("k", "1");
@@ -526,7 +526,7 @@ async fn accepted_overlaps(kind: Kind) {
     assert_eq!(client.read("k").await.unwrap(), b"1");
 }
 
-async fn a_failing_operation_leaves_nothing(kind: Kind) {
+async fn a_failing_operation_aborts_the_whole_transaction(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -543,7 +543,7 @@ async fn a_failing_operation_leaves_nothing(kind: Kind) {
     assert_eq!(client.revision().await, 2);
 }
 
-async fn errors_of_the_current_store_come_first(kind: Kind) {
+async fn errors_found_before_execution_are_returned_first(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("k", "v").await;

@@ -14,14 +14,14 @@ use quorate_tests::{
 on_both_servers! {
     alone:
     status_output_equals_that_of_etcdutl,
-    a_snapshot_becomes_one_member_of_either_kind,
-    a_snapshot_becomes_three_members_of_either_kind,
-    a_raised_revision_ends_old_watches,
-    failed_restores_are_refused_alike,
-    a_damaged_snapshot_leaves_nothing_behind,
-    hashes_are_those_of_the_server,
-    a_defragmented_directory_is_smaller_and_whole,
-    a_version_is_migrated_down_and_up,
+    a_snapshot_can_be_restored_as_one_member_of_either_kind,
+    a_snapshot_can_be_restored_as_three_members_of_either_kind,
+    a_bumped_revision_cancels_watches_of_older_revisions,
+    failed_restores_print_the_same_errors_as_etcdutl,
+    restoring_a_damaged_snapshot_leaves_no_files,
+    utl_hashes_equal_those_of_the_server,
+    a_defragmented_directory_is_smaller_and_complete,
+    the_storage_version_can_be_migrated_down_and_up,
     the_files_of_a_running_member_are_refused,
     files_are_dumped_as_text,
     verify_reports_the_condition_of_a_directory,
@@ -157,15 +157,15 @@ async fn becomes(kind: Kind, names: &[&str]) {
     assert_eq!(clusters.len(), names.len() * pairs().len());
 }
 
-async fn a_snapshot_becomes_one_member_of_either_kind(kind: Kind) {
+async fn a_snapshot_can_be_restored_as_one_member_of_either_kind(kind: Kind) {
     becomes(kind, &["alone"]).await;
 }
 
-async fn a_snapshot_becomes_three_members_of_either_kind(kind: Kind) {
+async fn a_snapshot_can_be_restored_as_three_members_of_either_kind(kind: Kind) {
     becomes(kind, &["r0", "r1", "r2"]).await;
 }
 
-async fn a_raised_revision_ends_old_watches(kind: Kind) {
+async fn a_bumped_revision_cancels_watches_of_older_revisions(kind: Kind) {
     let (server, file) = saved(kind).await;
     let revision = server.client().revision().await;
     for (utl, kind) in pairs() {
@@ -185,7 +185,7 @@ async fn a_raised_revision_ends_old_watches(kind: Kind) {
     }
 }
 
-async fn failed_restores_are_refused_alike(kind: Kind) {
+async fn failed_restores_print_the_same_errors_as_etcdutl(kind: Kind) {
     if !has_etcd_tools() {
         return;
     }
@@ -237,7 +237,7 @@ async fn failed_restores_are_refused_alike(kind: Kind) {
     assert_eq!(std::fs::read_dir(&taken).unwrap().count(), 0);
 }
 
-async fn a_damaged_snapshot_leaves_nothing_behind(kind: Kind) {
+async fn restoring_a_damaged_snapshot_leaves_no_files(kind: Kind) {
     let (server, file) = saved(kind).await;
     let bytes = std::fs::read(&file).unwrap();
     let place = server.scratch();
@@ -284,7 +284,7 @@ async fn a_damaged_snapshot_leaves_nothing_behind(kind: Kind) {
     assert_eq!(std::fs::read_dir(&wal).unwrap().count(), 1);
 }
 
-async fn hashes_are_those_of_the_server(kind: Kind) {
+async fn utl_hashes_equal_those_of_the_server(kind: Kind) {
     let server = options(kind).start().await;
     let client = server.client();
     for number in 0..50 {
@@ -308,7 +308,7 @@ async fn hashes_are_those_of_the_server(kind: Kind) {
     assert_eq!(std::fs::read(&file).unwrap(), bytes, "the file is only read");
 }
 
-async fn a_defragmented_directory_is_smaller_and_whole(kind: Kind) {
+async fn a_defragmented_directory_is_smaller_and_complete(kind: Kind) {
     let mut server = options(kind).start().await;
     let client = server.client();
     for number in 0..40 {
@@ -342,7 +342,7 @@ async fn a_defragmented_directory_is_smaller_and_whole(kind: Kind) {
     assert_eq!(missing.code, Some(1));
 }
 
-async fn a_version_is_migrated_down_and_up(kind: Kind) {
+async fn the_storage_version_can_be_migrated_down_and_up(kind: Kind) {
     let mut server = options(kind).start().await;
     server.client().write("k", "v").await;
     server.stop().await;

@@ -11,27 +11,27 @@ use quorate_tests::{
 
 on_both_servers! {
     a_watcher_receives_events_after_its_creation,
-    events_carry_whole_records,
+    events_contain_whole_records,
     a_single_key_is_matched_exactly,
     a_range_is_half_open,
-    an_empty_key_watches_everything,
+    an_empty_key_with_a_zero_end_watches_all_keys,
     history_is_replayed_before_live_events,
     a_start_in_the_future_waits_for_its_revision,
-    one_revision_is_one_response,
+    all_events_of_a_revision_are_in_one_response,
     a_transaction_that_deletes_and_puts_gives_both_events,
     filters_drop_events,
     previous_records_are_delivered_on_request,
     previous_records_that_are_compacted_are_absent,
-    ids_are_chosen_by_the_server,
-    ids_are_chosen_by_the_client,
-    rejected_creations,
-    cancelling,
+    the_server_chooses_unused_watch_ids,
+    the_client_may_choose_watch_ids,
+    invalid_watches_are_rejected,
+    a_cancelled_watcher_gets_no_more_events,
     a_compacted_start_is_cancelled,
     a_start_at_the_compacted_revision_is_accepted,
     an_empty_request_is_ignored,
     closing_the_requests_leaves_the_stream_open,
     many_watchers_share_a_stream,
-    a_stream_that_requires_a_leader,
+    a_watch_stream_that_requires_a_leader_gets_events,
 }
 
 fn shown(event: &Event) -> String {
@@ -72,7 +72,7 @@ async fn a_watcher_receives_events_after_its_creation(kind: Kind) {
     assert_eq!(all_shown(&watch.events(1).await), ["delete a=@4"]);
 }
 
-async fn events_carry_whole_records(kind: Kind) {
+async fn events_contain_whole_records(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.grant(5, 600).await;
@@ -126,7 +126,7 @@ async fn a_range_is_half_open(kind: Kind) {
     assert_eq!(all_shown(&after.events(2).await), ["put c=@4", "put zz=@7"]);
 }
 
-async fn an_empty_key_watches_everything(kind: Kind) {
+async fn an_empty_key_with_a_zero_end_watches_all_keys(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -167,7 +167,7 @@ async fn a_start_in_the_future_waits_for_its_revision(kind: Kind) {
     assert_eq!(all_shown(&watch.events(3).await), ["put k=5@5", "put k=6@6", "put k=7@7"]);
 }
 
-async fn one_revision_is_one_response(kind: Kind) {
+async fn all_events_of_a_revision_are_in_one_response(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut live = Watch::open(&client);
@@ -276,7 +276,7 @@ async fn previous_records_that_are_compacted_are_absent(kind: Kind) {
     assert_eq!(events[1].prev_kv.as_ref().unwrap().value(), b"2");
 }
 
-async fn ids_are_chosen_by_the_server(kind: Kind) {
+async fn the_server_chooses_unused_watch_ids(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -295,7 +295,7 @@ async fn ids_are_chosen_by_the_server(kind: Kind) {
     assert_eq!(other.create(watch_key("a")).await.watch_id, 0, "each stream counts for itself");
 }
 
-async fn ids_are_chosen_by_the_client(kind: Kind) {
+async fn the_client_may_choose_watch_ids(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -314,7 +314,7 @@ async fn ids_are_chosen_by_the_client(kind: Kind) {
     assert_eq!(ids, [-5, 7, i64::MAX]);
 }
 
-async fn rejected_creations(kind: Kind) {
+async fn invalid_watches_are_rejected(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -348,7 +348,7 @@ async fn rejected_creations(kind: Kind) {
     assert_eq!(all_shown(&watch.events(1).await), ["put a=2@3"]);
 }
 
-async fn cancelling(kind: Kind) {
+async fn a_cancelled_watcher_gets_no_more_events(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -451,7 +451,7 @@ async fn many_watchers_share_a_stream(kind: Kind) {
     assert_eq!(ids, expected);
 }
 
-async fn a_stream_that_requires_a_leader(kind: Kind) {
+async fn a_watch_stream_that_requires_a_leader_gets_events(kind: Kind) {
     let server = Options::new(kind).start().await;
     let client = server.client();
     let mut metadata = client.metadata();

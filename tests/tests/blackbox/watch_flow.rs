@@ -9,16 +9,16 @@ use quorate_tests::{
 };
 
 on_both_servers! {
-    progress_on_request,
+    a_progress_request_returns_the_current_revision,
     progress_needs_a_watcher,
     progress_is_dropped_while_a_watcher_waits,
-    periodic_progress,
+    progress_is_sent_periodically_if_requested,
     large_responses_are_fragmented,
     responses_are_not_fragmented_by_default,
     a_long_history_is_caught_up_in_order,
     a_history_of_large_values_is_caught_up_by_fast_and_slow_readers,
     a_watcher_catches_up_during_writes,
-    a_slow_reader_misses_nothing,
+    a_slow_reader_gets_every_event,
     a_slow_reader_overtaken_by_a_compaction_is_notified,
     streams_end_with_the_server,
 }
@@ -39,7 +39,7 @@ async fn read_through(watch: &mut Watch, last: i64) -> Vec<(i64, Vec<u8>)> {
     seen
 }
 
-async fn progress_on_request(kind: Kind) {
+async fn a_progress_request_returns_the_current_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let mut watch = Watch::open(&client);
@@ -86,7 +86,7 @@ async fn progress_is_dropped_while_a_watcher_waits(kind: Kind) {
     assert_eq!(watch.next().await.watch_id, -1);
 }
 
-async fn periodic_progress(kind: Kind) {
+async fn progress_is_sent_periodically_if_requested(kind: Kind) {
     let flag = if kind == Kind::Etcd {
         "--experimental-watch-progress-notify-interval=200ms"
     } else {
@@ -278,7 +278,7 @@ async fn a_watcher_catches_up_during_writes(kind: Kind) {
     writer.await.unwrap();
 }
 
-async fn a_slow_reader_misses_nothing(kind: Kind) {
+async fn a_slow_reader_gets_every_event(kind: Kind) {
     let server = Server::start(kind).await;
     // The reader has its own connection, so that its unread bytes delay no other client.
     let reader = server.client();

@@ -15,23 +15,23 @@ on_both_servers! {
     alone:
     a_call_is_one_message_in_each_direction,
     a_watch_continues_until_its_client_closes,
-    a_token_is_a_protocol_or_a_cookie,
-    errors_and_unknown_paths_are_messages,
+    the_token_is_read_from_the_protocol_or_the_cookie,
+    errors_and_unknown_paths_are_reported_as_messages,
     invalid_websocket_handshakes_are_refused,
     fragments_are_joined_and_pings_answered,
     a_protocol_violation_is_reported,
-    it_works_over_tls,
+    websockets_work_over_tls,
     websocket_requires_the_gateway,
 }
 
 on_quorate! {
     alone:
-    a_watch_ends_with_its_client,
-    both_sides_are_notified_when_the_member_stops,
+    a_watch_is_removed_when_its_client_disconnects,
+    clients_are_notified_when_the_member_stops,
     websockets_count_against_the_limit_of_their_address,
     other_origins_are_refused_if_origins_are_listed,
     long_messages_are_refused,
-    messages_are_read_at_the_pace_of_their_answers,
+    many_messages_sent_at_once_are_all_answered,
 }
 
 async fn start(kind: Kind) -> Server {
@@ -115,7 +115,7 @@ async fn has_no_watcher(server: &Server) {
     eventually("the watcher to go with its client", gone).await;
 }
 
-async fn a_watch_ends_with_its_client(kind: Kind) {
+async fn a_watch_is_removed_when_its_client_disconnects(kind: Kind) {
     let server = start(kind).await;
     let mut socket = open(&server, "/v3/watch");
     socket.send(&json!({"create_request": {"key": K}}).to_string());
@@ -131,7 +131,7 @@ fn post(server: &Server, path: &str, body: &Value) -> Value {
     serde_json::from_str(&answer.text()).unwrap()
 }
 
-async fn a_token_is_a_protocol_or_a_cookie(kind: Kind) {
+async fn the_token_is_read_from_the_protocol_or_the_cookie(kind: Kind) {
     let server = Options::new(kind).unguarded().flag("--bcrypt-cost=4").start().await;
     for (path, body) in [
         ("/v3/auth/user/add", json!({"name": "root", "password": "p"})),
@@ -175,7 +175,7 @@ async fn a_token_is_a_protocol_or_a_cookie(kind: Kind) {
     assert!(!chosen(&[("Cookie", &cookie)]));
 }
 
-async fn errors_and_unknown_paths_are_messages(kind: Kind) {
+async fn errors_and_unknown_paths_are_reported_as_messages(kind: Kind) {
     let server = start(kind).await;
     let answer = call(&server, "/v3/kv/put", &[], &json!({}));
     assert_eq!(answer["message"], json!("etcdserver: key is not provided"), "{answer}");
@@ -240,7 +240,7 @@ async fn a_protocol_violation_is_reported(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn it_works_over_tls(kind: Kind) {
+async fn websockets_work_over_tls(kind: Kind) {
     let files = Files::new();
     let server = files.server(kind).start().await;
     let question = WebSocket::request("/v3/watch", &[]);
@@ -257,7 +257,7 @@ async fn websocket_requires_the_gateway(kind: Kind) {
     assert!(refused.starts_with("HTTP/1.1 404 "), "{refused}");
 }
 
-async fn both_sides_are_notified_when_the_member_stops(kind: Kind) {
+async fn clients_are_notified_when_the_member_stops(kind: Kind) {
     let mut server = start(kind).await;
     let mut idle = open(&server, "/v3/kv/put");
     let mut watching = open(&server, "/v3/watch");
@@ -317,7 +317,7 @@ async fn long_messages_are_refused(kind: Kind) {
     assert_eq!(server.get("/health").status, 200);
 }
 
-async fn messages_are_read_at_the_pace_of_their_answers(kind: Kind) {
+async fn many_messages_sent_at_once_are_all_answered(kind: Kind) {
     const MESSAGES: usize = 2_000;
     let server = start(kind).await;
     server.client().grant(7, 600).await;

@@ -8,25 +8,25 @@ use quorate_tests::{
 use tonic::Code;
 
 on_both_servers! {
-    revisions_count_changes,
+    only_changes_increase_the_revision,
     a_put_returns_the_previous_record,
     a_put_can_keep_the_value,
     a_put_can_keep_the_lease,
-    put_refusals,
+    invalid_puts_are_refused,
     a_delete_removes_a_key,
     a_delete_removes_a_range,
     a_delete_returns_the_previous_records,
     a_deleted_key_restarts_at_version_one,
-    delete_refusals,
+    invalid_deletes_are_refused,
     a_compaction_drops_superseded_records,
     a_tombstone_at_the_compacted_revision_stays_readable,
-    compaction_refusals,
+    invalid_compactions_are_refused,
     revision_zero_compacts_an_untouched_store_once,
-    a_compaction_logs_its_end,
+    a_finished_compaction_is_logged,
     large_values_are_returned_unchanged,
 }
 
-async fn revisions_count_changes(kind: Kind) {
+async fn only_changes_increase_the_revision(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     assert_eq!(client.revision().await, 1);
@@ -81,7 +81,7 @@ async fn a_put_can_keep_the_lease(kind: Kind) {
     assert_eq!((fields.create_revision, fields.mod_revision), (2, 4));
 }
 
-async fn put_refusals(kind: Kind) {
+async fn invalid_puts_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     let invalid = Code::InvalidArgument;
@@ -156,7 +156,7 @@ async fn a_deleted_key_restarts_at_version_one(kind: Kind) {
     assert_eq!((fields.create_revision, fields.mod_revision, fields.version), (5, 5, 1));
 }
 
-async fn delete_refusals(kind: Kind) {
+async fn invalid_deletes_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     client.write("a", "1").await;
@@ -201,7 +201,7 @@ async fn a_tombstone_at_the_compacted_revision_stays_readable(kind: Kind) {
     assert_eq!((record.fields().version, record.fields().create_revision), (1, 4));
 }
 
-async fn compaction_refusals(kind: Kind) {
+async fn invalid_compactions_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for value in ["1", "2", "3"] {
@@ -234,7 +234,7 @@ async fn revision_zero_compacts_an_untouched_store_once(kind: Kind) {
     refused(client.compact(zero).await, Code::OutOfRange, compacted);
 }
 
-async fn a_compaction_logs_its_end(kind: Kind) {
+async fn a_finished_compaction_is_logged(kind: Kind) {
     let server = Server::start(kind).await;
     let client = server.client();
     for value in ["1", "2", "3"] {

@@ -8,18 +8,18 @@ use quorate_tests::{Kind, on_both_servers};
 use crate::servers::{plain, secured, with_users};
 
 on_both_servers! {
-    etcd_client_locks,
-    etcd_client_elects,
-    etcd_client_makes_users,
-    etcd_client_logs_in,
-    etcd_client_presents_its_certificate,
+    etcd_client_can_lock_and_unlock,
+    etcd_client_can_campaign_and_resign,
+    etcd_client_can_create_users_and_roles,
+    etcd_client_can_log_in,
+    etcd_client_connects_with_a_client_certificate,
 }
 
 async fn connect(port: u16) -> ec::Client {
     ec::Client::connect([format!("127.0.0.1:{port}")], None).await.unwrap()
 }
 
-async fn etcd_client_locks(kind: Kind) {
+async fn etcd_client_can_lock_and_unlock(kind: Kind) {
     let server = plain(kind).await;
     let mut client = connect(server.port()).await;
     let lease = client.lease_grant(60, None).await.unwrap().id();
@@ -38,7 +38,7 @@ async fn etcd_client_locks(kind: Kind) {
     assert_eq!(client.get("name/", Some(both)).await.unwrap().count(), 0);
 }
 
-async fn etcd_client_elects(kind: Kind) {
+async fn etcd_client_can_campaign_and_resign(kind: Kind) {
     let server = plain(kind).await;
     let mut client = connect(server.port()).await;
     let lease = client.lease_grant(60, None).await.unwrap().id();
@@ -57,7 +57,7 @@ async fn etcd_client_elects(kind: Kind) {
     assert!(gone.to_string().contains("election: no leader"), "{gone}");
 }
 
-async fn etcd_client_makes_users(kind: Kind) {
+async fn etcd_client_can_create_users_and_roles(kind: Kind) {
     let server = plain(kind).await;
     let mut client = connect(server.port()).await;
     client.role_add("r").await.unwrap();
@@ -78,7 +78,7 @@ async fn etcd_client_makes_users(kind: Kind) {
     assert!(gone.to_string().contains("etcdserver: user name not found"), "{gone}");
 }
 
-async fn etcd_client_logs_in(kind: Kind) {
+async fn etcd_client_can_log_in(kind: Kind) {
     let server = plain(kind).await;
     with_users(&server, &[]);
     let address = format!("127.0.0.1:{}", server.port());
@@ -102,7 +102,7 @@ async fn etcd_client_logs_in(kind: Kind) {
     client.unlock(held.key()).await.unwrap();
 }
 
-async fn etcd_client_presents_its_certificate(kind: Kind) {
+async fn etcd_client_connects_with_a_client_certificate(kind: Kind) {
     let secured = secured(kind).await;
     let [ca, cert, key] = secured.files.each_ref().map(|path| std::fs::read(path).unwrap());
     let tls = ec::TlsOptions::new().ca_certificate(ec::Certificate::from_pem(ca));

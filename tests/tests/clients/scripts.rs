@@ -11,10 +11,10 @@ use crate::servers::{plain, secured, with_users};
 const LIMIT_SECS: &str = "90";
 
 on_both_servers! {
-    etcd3_of_pypi,
-    etcd3gw_of_pypi,
-    aetcd_of_pypi,
-    etcd3_of_npm,
+    etcd3_of_pypi_works_with_tls_and_authentication,
+    etcd3gw_of_pypi_works,
+    aetcd_of_pypi_works,
+    etcd3_of_npm_works,
 }
 
 /// A script and its interpreter.
@@ -83,7 +83,7 @@ fn missing(why: &str) {
     skipped(&format!("a client cannot be installed here: {why}"));
 }
 
-async fn etcd3_of_pypi(kind: Kind) {
+async fn etcd3_of_pypi_works_with_tls_and_authentication(kind: Kind) {
     let Some(script) = Script::python("of_etcd3.py", "python") else { return };
     script.run("plain", &plain(kind).await, &[]);
     let secured = secured(kind).await;
@@ -92,7 +92,7 @@ async fn etcd3_of_pypi(kind: Kind) {
     script.run("auth", &secured.server, &secured.files);
 }
 
-async fn etcd3gw_of_pypi(kind: Kind) {
+async fn etcd3gw_of_pypi_works(kind: Kind) {
     let Some(script) = Script::python("of_etcd3gw.py", "upb") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);
@@ -102,7 +102,7 @@ async fn etcd3gw_of_pypi(kind: Kind) {
     script.run("tls", &secured.server, &secured.files);
 }
 
-async fn aetcd_of_pypi(kind: Kind) {
+async fn aetcd_of_pypi_works(kind: Kind) {
     let Some(script) = Script::python("of_aetcd.py", "upb") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);
@@ -110,7 +110,7 @@ async fn aetcd_of_pypi(kind: Kind) {
     script.run("auth", &server, &[]);
 }
 
-async fn etcd3_of_npm(kind: Kind) {
+async fn etcd3_of_npm_works(kind: Kind) {
     let Some(script) = Script::javascript("of_etcd3.js") else { return };
     let server = plain(kind).await;
     script.run("plain", &server, &[]);

@@ -7,7 +7,7 @@ use quorate_tests::{Cluster, ClusterOptions, Kind, Shim, get};
 use crate::{CALM, Ordeal, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
-    the_leaders_clock_jumps,
+    the_cluster_survives_jumps_of_the_leaders_clock,
 }
 
 /// Date and hour that a member reports to its peers.
@@ -17,7 +17,7 @@ fn clock(cluster: &Cluster, member: usize) -> String {
     time.unwrap_or_else(|| panic!("no time: {answer}")).to_owned()
 }
 
-async fn the_leaders_clock_jumps(kind: Kind) {
+async fn the_cluster_survives_jumps_of_the_leaders_clock(kind: Kind) {
     let shims: Option<Vec<Shim>> = (0..3).map(|_| Shim::build()).collect();
     let Some(shims) = shims else { return };
     let mut options = ClusterOptions::new(kind, 3).timing(CALM.0, CALM.1);

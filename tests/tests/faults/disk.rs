@@ -7,12 +7,12 @@ use quorate_tests::{ClusterOptions, Kind, SmallDisk, Syncing, Syncs, eventually,
 use crate::{MANY, Ordeal, on_clusters};
 
 on_clusters! {
-    one_disk_is_full,
-    syncs_of_one_member_fail,
-    syncs_of_one_member_are_slow,
+    the_cluster_survives_a_full_disk_of_one_member,
+    the_cluster_survives_failed_syncs_of_one_member,
+    the_cluster_survives_slow_syncs_of_one_member,
 }
 
-async fn one_disk_is_full(kind: Kind) {
+async fn the_cluster_survives_a_full_disk_of_one_member(kind: Kind) {
     // Two segments of the log are preallocated.
     let Some(disk) = SmallDisk::new(250) else { return };
     let options = ClusterOptions::new(kind, 3).member(2, |member| disk.prepare(member));
@@ -36,7 +36,7 @@ async fn one_disk_is_full(kind: Kind) {
     .await;
 }
 
-async fn syncs_of_one_member_fail(kind: Kind) {
+async fn the_cluster_survives_failed_syncs_of_one_member(kind: Kind) {
     let Some(mut syncing) = Syncing::of(kind) else { return };
     let options = ClusterOptions::new(kind, 3).member(1, |member| syncing.prepare(member));
     Ordeal::run(options, async |ordeal| {
@@ -54,7 +54,7 @@ async fn syncs_of_one_member_fail(kind: Kind) {
     .await;
 }
 
-async fn syncs_of_one_member_are_slow(kind: Kind) {
+async fn the_cluster_survives_slow_syncs_of_one_member(kind: Kind) {
     let Some(mut syncing) = Syncing::of(kind) else { return };
     let options = ClusterOptions::new(kind, 3).member(1, |member| syncing.prepare(member));
     Ordeal::run(options, async |ordeal| {

@@ -7,17 +7,17 @@ use quorate_tests::{Cluster, ClusterOptions, Endpoints, Kind, Load, Random, Rule
 use crate::on_clusters;
 
 on_clusters! {
-    members_are_interrupted_and_agree,
-    members_are_added_and_removed,
-    links_separate_members,
-    a_load_without_faults_is_clean,
+    members_agree_after_kills_and_pauses,
+    members_can_be_added_and_removed,
+    an_isolated_leader_is_replaced_and_catches_up,
+    a_load_without_faults_finds_no_violation,
 }
 
 async fn write(everyone: &Endpoints, key: &str) {
     everyone.ask("a write", async |client| client.put(put(key, "v")).await).await;
 }
 
-async fn members_are_interrupted_and_agree(kind: Kind) {
+async fn members_agree_after_kills_and_pauses(kind: Kind) {
     let mut cluster = Cluster::start(kind, 3).await;
     let everyone = cluster.everyone();
     write(&everyone, "first").await;
@@ -46,7 +46,7 @@ async fn members_are_interrupted_and_agree(kind: Kind) {
     assert!(revision >= 4, "three writes were acknowledged, revision {revision}");
 }
 
-async fn members_are_added_and_removed(kind: Kind) {
+async fn members_can_be_added_and_removed(kind: Kind) {
     let options = ClusterOptions::new(kind, 3).flag("--strict-reconfig-check=false");
     let mut cluster = options.start().await;
     let everyone = cluster.everyone();
@@ -72,7 +72,7 @@ async fn members_are_added_and_removed(kind: Kind) {
     cluster.check_same_content().await;
 }
 
-async fn links_separate_members(kind: Kind) {
+async fn an_isolated_leader_is_replaced_and_catches_up(kind: Kind) {
     let cluster = ClusterOptions::new(kind, 3).linked().start().await;
     let everyone = cluster.everyone();
     let leader = cluster.leader().await;
@@ -105,7 +105,7 @@ async fn links_separate_members(kind: Kind) {
     cluster.check_same_content().await;
 }
 
-async fn a_load_without_faults_is_clean(kind: Kind) {
+async fn a_load_without_faults_finds_no_violation(kind: Kind) {
     let mut random = Random::by_chance();
     let cluster = Cluster::start(kind, 3).await;
     let load = Load::start(&cluster, &mut random).await;

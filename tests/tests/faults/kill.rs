@@ -13,21 +13,21 @@ use tonic::{Code, Status};
 use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
-    the_leader_is_killed,
-    a_follower_is_killed,
-    a_majority_is_killed,
-    all_are_killed,
-    members_are_stopped_one_after_the_other,
+    the_cluster_survives_a_killed_leader,
+    the_cluster_survives_a_killed_follower,
+    the_cluster_recovers_from_a_killed_majority,
+    the_cluster_recovers_from_a_kill_of_all_members,
+    the_cluster_serves_while_members_are_restarted_in_turn,
     a_follower_that_fell_behind_gets_a_snapshot,
     streams_that_require_a_leader_are_refused_without_a_quorum,
 }
 
 on_clusters_of_quorate! {
-    a_killed_leader_is_succeeded_before_a_timeout,
+    a_killed_leader_is_replaced_before_the_election_timeout,
     streams_that_require_a_leader_survive_a_killed_leader,
 }
 
-async fn the_leader_is_killed(kind: Kind) {
+async fn the_cluster_survives_a_killed_leader(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             let leader = ordeal.cluster.leader().await;
@@ -41,7 +41,7 @@ async fn the_leader_is_killed(kind: Kind) {
 }
 
 /// Its address refuses connections, so that no member has to wait for a timeout.
-async fn a_killed_leader_is_succeeded_before_a_timeout(kind: Kind) {
+async fn a_killed_leader_is_replaced_before_the_election_timeout(kind: Kind) {
     const ELECTION_MILLIS: u32 = 20_000;
     let mut cluster = ClusterOptions::new(kind, 3).timing(100, ELECTION_MILLIS).start().await;
     for round in 0..2 {
@@ -60,7 +60,7 @@ async fn a_killed_leader_is_succeeded_before_a_timeout(kind: Kind) {
     }
 }
 
-async fn a_follower_is_killed(kind: Kind) {
+async fn the_cluster_survives_a_killed_follower(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             let follower = ordeal.cluster.follower().await;
@@ -73,7 +73,7 @@ async fn a_follower_is_killed(kind: Kind) {
     .await;
 }
 
-async fn a_majority_is_killed(kind: Kind) {
+async fn the_cluster_recovers_from_a_killed_majority(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
@@ -92,7 +92,7 @@ async fn a_majority_is_killed(kind: Kind) {
     .await;
 }
 
-async fn all_are_killed(kind: Kind) {
+async fn the_cluster_recovers_from_a_kill_of_all_members(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             for member in 0..3 {
@@ -105,7 +105,7 @@ async fn all_are_killed(kind: Kind) {
     .await;
 }
 
-async fn members_are_stopped_one_after_the_other(kind: Kind) {
+async fn the_cluster_serves_while_members_are_restarted_in_turn(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..3 {
             // A leader that stops hands over first.

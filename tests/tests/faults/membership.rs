@@ -6,13 +6,13 @@ use quorate_tests::{ClusterOptions, Kind, eventually};
 use crate::{Ordeal, on_clusters};
 
 on_clusters! {
-    a_member_is_replaced,
-    a_wiped_member_is_refused_and_replaced,
-    a_learner_becomes_a_voter,
-    leadership_is_moved,
+    a_killed_member_can_be_replaced_under_load,
+    a_wiped_member_is_refused_and_can_be_replaced_under_load,
+    a_learner_can_be_promoted_under_load,
+    leadership_can_be_transferred_under_load,
 }
 
-async fn a_member_is_replaced(kind: Kind) {
+async fn a_killed_member_can_be_replaced_under_load(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         ordeal.cluster.kill(leader);
@@ -23,7 +23,7 @@ async fn a_member_is_replaced(kind: Kind) {
     .await;
 }
 
-async fn a_wiped_member_is_refused_and_replaced(kind: Kind) {
+async fn a_wiped_member_is_refused_and_can_be_replaced_under_load(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         let follower = ordeal.cluster.follower().await;
         ordeal.cluster.kill(follower);
@@ -42,7 +42,7 @@ async fn a_wiped_member_is_refused_and_replaced(kind: Kind) {
     .await;
 }
 
-async fn a_learner_becomes_a_voter(kind: Kind) {
+async fn a_learner_can_be_promoted_under_load(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         let learner = ordeal.cluster.add_learner().await;
         ordeal.progress().await;
@@ -56,7 +56,7 @@ async fn a_learner_becomes_a_voter(kind: Kind) {
     .await;
 }
 
-async fn leadership_is_moved(kind: Kind) {
+async fn leadership_can_be_transferred_under_load(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..4 {
             let leader = ordeal.cluster.leader().await;

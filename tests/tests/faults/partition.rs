@@ -10,24 +10,24 @@ use crate::{CALM, MANY, Ordeal, on_clusters};
 const ELECTION: &str = "is starting a new election";
 
 on_clusters! {
-    the_leader_is_isolated,
-    a_follower_is_isolated,
-    the_leader_is_in_the_minority,
-    messages_from_the_leader_are_lost,
-    messages_to_the_leader_are_lost,
-    messages_to_a_follower_are_lost,
-    two_members_are_connected_only_through_a_third,
-    the_leader_refuses_connections,
-    links_flap,
-    links_are_slow,
-    connections_are_cut_again_and_again,
+    the_cluster_survives_an_isolated_leader,
+    the_cluster_survives_an_isolated_follower,
+    the_cluster_survives_a_partition_with_the_leader_in_the_minority,
+    the_cluster_survives_the_loss_of_messages_from_the_leader,
+    the_cluster_survives_the_loss_of_messages_to_the_leader,
+    the_cluster_survives_the_loss_of_messages_to_a_follower,
+    the_cluster_survives_a_broken_link_between_two_members,
+    the_cluster_survives_a_leader_that_refuses_connections,
+    the_cluster_survives_flapping_links,
+    the_cluster_survives_slow_links,
+    the_cluster_survives_repeatedly_cut_connections,
 }
 
 fn linked(kind: Kind, size: usize) -> ClusterOptions {
     ClusterOptions::new(kind, size).linked()
 }
 
-async fn the_leader_is_isolated(kind: Kind) {
+async fn the_cluster_survives_an_isolated_leader(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
@@ -43,7 +43,7 @@ async fn the_leader_is_isolated(kind: Kind) {
     .await;
 }
 
-async fn a_follower_is_isolated(kind: Kind) {
+async fn the_cluster_survives_an_isolated_follower(kind: Kind) {
     Ordeal::run(linked(kind, 3).timing(CALM.0, CALM.1), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
@@ -59,7 +59,7 @@ async fn a_follower_is_isolated(kind: Kind) {
     .await;
 }
 
-async fn the_leader_is_in_the_minority(kind: Kind) {
+async fn the_cluster_survives_a_partition_with_the_leader_in_the_minority(kind: Kind) {
     Ordeal::run(linked(kind, 5), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let mut majority = ordeal.others(leader);
@@ -73,7 +73,7 @@ async fn the_leader_is_in_the_minority(kind: Kind) {
     .await;
 }
 
-async fn messages_from_the_leader_are_lost(kind: Kind) {
+async fn the_cluster_survives_the_loss_of_messages_from_the_leader(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let others = ordeal.others(leader);
@@ -88,7 +88,7 @@ async fn messages_from_the_leader_are_lost(kind: Kind) {
     .await;
 }
 
-async fn messages_to_the_leader_are_lost(kind: Kind) {
+async fn the_cluster_survives_the_loss_of_messages_to_the_leader(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let others = ordeal.others(leader);
@@ -104,7 +104,7 @@ async fn messages_to_the_leader_are_lost(kind: Kind) {
     .await;
 }
 
-async fn messages_to_a_follower_are_lost(kind: Kind) {
+async fn the_cluster_survives_the_loss_of_messages_to_a_follower(kind: Kind) {
     Ordeal::run(linked(kind, 3).timing(CALM.0, CALM.1), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
@@ -121,7 +121,7 @@ async fn messages_to_a_follower_are_lost(kind: Kind) {
     .await;
 }
 
-async fn two_members_are_connected_only_through_a_third(kind: Kind) {
+async fn the_cluster_survives_a_broken_link_between_two_members(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         let leader = ordeal.cluster.leader().await;
         let follower = ordeal.cluster.follower().await;
@@ -135,7 +135,7 @@ async fn two_members_are_connected_only_through_a_third(kind: Kind) {
 }
 
 /// It looks as if its process had ended, but it still leads.
-async fn the_leader_refuses_connections(kind: Kind) {
+async fn the_cluster_survives_a_leader_that_refuses_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for _ in 0..3 {
             let leader = ordeal.cluster.leader().await;
@@ -149,7 +149,7 @@ async fn the_leader_refuses_connections(kind: Kind) {
     .await;
 }
 
-async fn links_flap(kind: Kind) {
+async fn the_cluster_survives_flapping_links(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for milliseconds in [100, 400, 1_100] {
             let leader = ordeal.cluster.leader().await;
@@ -163,7 +163,7 @@ async fn links_flap(kind: Kind) {
     .await;
 }
 
-async fn links_are_slow(kind: Kind) {
+async fn the_cluster_survives_slow_links(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for milliseconds in [10, 60] {
             let time = Duration::from_millis(milliseconds);
@@ -175,7 +175,7 @@ async fn links_are_slow(kind: Kind) {
     .await;
 }
 
-async fn connections_are_cut_again_and_again(kind: Kind) {
+async fn the_cluster_survives_repeatedly_cut_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         ordeal.cluster.links().everywhere(Rule::Cut { one_in: 100 });
         for member in ordeal.cluster.members() {

@@ -8,16 +8,16 @@ use quorate_tests::{ClusterOptions, Kind, eventually, within};
 use crate::{Ordeal, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
-    a_resumed_leader_answers_no_stale_read,
-    a_follower_is_suspended,
-    all_members_are_suspended,
+    a_resumed_leader_does_not_answer_stale_reads,
+    the_cluster_survives_a_suspended_follower,
+    the_cluster_survives_a_suspension_of_all_members,
 }
 
 on_clusters_of_quorate! {
-    a_resumed_leader_ends_no_renewed_lease,
+    a_resumed_leader_does_not_expire_a_renewed_lease,
 }
 
-async fn a_resumed_leader_answers_no_stale_read(kind: Kind) {
+async fn a_resumed_leader_does_not_answer_stale_reads(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let leader = ordeal.cluster.leader().await;
@@ -36,7 +36,7 @@ async fn a_resumed_leader_answers_no_stale_read(kind: Kind) {
     .await;
 }
 
-async fn a_follower_is_suspended(kind: Kind) {
+async fn the_cluster_survives_a_suspended_follower(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             let follower = ordeal.cluster.follower().await;
@@ -51,7 +51,7 @@ async fn a_follower_is_suspended(kind: Kind) {
     .await;
 }
 
-async fn all_members_are_suspended(kind: Kind) {
+async fn the_cluster_survives_a_suspension_of_all_members(kind: Kind) {
     Ordeal::run(ClusterOptions::new(kind, 3), async |ordeal| {
         for _ in 0..2 {
             for member in 0..3 {
@@ -72,7 +72,7 @@ const LIFE: i64 = 2;
 
 /// When the leader resumes and still believes that it leads, its clocks say that the leases have expired; the next
 /// leader has renewed them. It must not end them, nor renew one on its own.
-async fn a_resumed_leader_ends_no_renewed_lease(kind: Kind) {
+async fn a_resumed_leader_does_not_expire_a_renewed_lease(kind: Kind) {
     let mut cluster = ClusterOptions::new(kind, 3).start().await;
     for round in 1..=2 {
         let leader = cluster.leader().await;

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use crate::{Ordeal, on_clusters_of_quorate};
 
 on_clusters_of_quorate! {
-    security_settings_change_under_load,
+    security_settings_can_change_under_load,
 }
 
 const VISITOR: &str = "visitor";
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The serial number of a certificate that is revoked at the end.
 const LOST: u64 = 7;
 
-async fn security_settings_change_under_load(kind: Kind) {
+async fn security_settings_can_change_under_load(kind: Kind) {
     let home = TempDir::new().unwrap();
     let list = home.path().join("list");
     let revoke = |numbers: &[u64]| replace(&list, &suite_authority().revoke(numbers));

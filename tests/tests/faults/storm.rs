@@ -21,24 +21,24 @@ use tonic::Code;
 use crate::{SOME, on_clusters, on_clusters_of_quorate};
 
 on_clusters! {
-    a_storm,
+    the_cluster_survives_random_faults,
 }
 
 on_clusters_of_quorate! {
-    a_storm_over_both_kinds,
+    a_mixed_cluster_survives_random_faults,
 }
 
 const SHORT_ROUNDS: u32 = 2;
 const LONG_TIME: Duration = Duration::from_secs(3_600);
 
-async fn a_storm(kind: Kind) {
+async fn the_cluster_survives_random_faults(kind: Kind) {
     let mut random = Random::by_chance();
     let size = if random.below(3) == 0 { 5 } else { 3 };
     storm(&vec![kind; size], random).await;
 }
 
 /// Members of both kinds in one cluster. Registered for one kind, because it is one test.
-async fn a_storm_over_both_kinds(kind: Kind) {
+async fn a_mixed_cluster_survives_random_faults(kind: Kind) {
     let mut random = Random::by_chance();
     if !Kind::Etcd.is_present() {
         return;

@@ -5,12 +5,12 @@ use quorate_tests::Kind;
 use crate::mixed::{Mixed, flags};
 
 /// etcd's members are replaced by members of another kind one after the other, and back.
-pub(crate) async fn members_change_in_place_and_back(kind: Kind) {
+pub(crate) async fn members_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start().await, kind).await;
 }
 
 /// The same migration with authentication and certificates.
-pub(crate) async fn guarded_members_change_in_place_and_back(kind: Kind) {
+pub(crate) async fn guarded_members_are_migrated_in_place_and_back(kind: Kind) {
     change(Mixed::start_guarded().await, kind).await;
 }
 

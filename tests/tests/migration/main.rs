@@ -20,14 +20,20 @@ use std::time::Duration;
 
 use quorate_tests::{Kind, run_cluster_within};
 
-use in_place::{guarded_members_change_in_place_and_back, members_change_in_place_and_back};
-use learner::{guarded_members_change_by_learners_and_back, members_change_by_learners_and_back};
+use in_place::{
+    guarded_members_are_migrated_in_place_and_back, members_are_migrated_in_place_and_back,
+};
+use learner::{
+    guarded_members_are_migrated_through_learners_and_back,
+    members_are_migrated_through_learners_and_back,
+};
 use versions::{
-    a_cluster_without_a_hold_rises, a_directory_is_downgraded_after_a_rise,
-    a_held_cluster_rises_when_it_is_released, a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
+    a_directory_can_be_downgraded_after_the_cluster_version_rose,
+    a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
     a_snapshot_after_a_refused_change_is_accepted,
     a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
-    deep_transactions_pass_between_members,
+    deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
+    the_cluster_version_rises_when_its_hold_is_released, the_cluster_version_rises_without_a_hold,
 };
 
 /// Timeout of one migration: it takes half a minute on an idle machine.
@@ -59,10 +65,10 @@ fn run<F: Future<Output = ()>>(kind: Kind, body: impl FnOnce(Kind) -> F) {
 }
 
 from_etcd! {
-    members_change_in_place_and_back,
-    members_change_by_learners_and_back,
+    members_are_migrated_in_place_and_back,
+    members_are_migrated_through_learners_and_back,
     a_wiped_member_is_replaced_in_a_cluster_of_the_other_kind,
-    deep_transactions_pass_between_members,
+    deeply_nested_transactions_are_replicated_in_a_mixed_cluster,
     a_learner_of_etcd_joins_a_cluster_of_the_other_kind,
     a_snapshot_after_a_refused_change_is_accepted,
 }
@@ -82,9 +88,9 @@ macro_rules! to_quorate {
 }
 
 to_quorate! {
-    a_held_cluster_rises_when_it_is_released,
-    a_cluster_without_a_hold_rises,
-    a_directory_is_downgraded_after_a_rise,
-    guarded_members_change_in_place_and_back,
-    guarded_members_change_by_learners_and_back,
+    the_cluster_version_rises_when_its_hold_is_released,
+    the_cluster_version_rises_without_a_hold,
+    a_directory_can_be_downgraded_after_the_cluster_version_rose,
+    guarded_members_are_migrated_in_place_and_back,
+    guarded_members_are_migrated_through_learners_and_back,
 }

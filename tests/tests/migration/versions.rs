@@ -51,7 +51,7 @@ async fn fill(cluster: &Cluster) {
 }
 
 /// Members of two kinds apply the same deep transactions from the log, also after a restart.
-pub(crate) async fn deep_transactions_pass_between_members(kind: Kind) {
+pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster(kind: Kind) {
     let options = (0..3).fold(ClusterOptions::new(Kind::Etcd, 3), |options, number| {
         let kind = if number == 1 { kind } else { Kind::Etcd };
         options.member(number, |member| with_flags(member, kind).flag("--max-txn-ops=10000"))
@@ -83,7 +83,7 @@ pub(crate) async fn deep_transactions_pass_between_members(kind: Kind) {
 }
 
 /// A cluster without a hold rises to the version of its members, and then refuses older ones.
-pub(crate) async fn a_cluster_without_a_hold_rises(_: Kind) {
+pub(crate) async fn the_cluster_version_rises_without_a_hold(_: Kind) {
     let mut cluster = three(Kind::Etcd).await;
     write(&cluster, "before").await;
     cluster_version(&cluster, "3.5.0").await;
@@ -113,7 +113,7 @@ pub(crate) async fn a_cluster_without_a_hold_rises(_: Kind) {
 const ANNOUNCED: &str = "the cluster version will be raised when no member holds it any more";
 
 /// On a directory of etcd 3.5 the rise is announced before it happens, and the return takes one step at a time.
-pub(crate) async fn a_directory_is_downgraded_after_a_rise(_: Kind) {
+pub(crate) async fn a_directory_can_be_downgraded_after_the_cluster_version_rose(_: Kind) {
     let options = ClusterOptions::new(Kind::Etcd, 1);
     let mut cluster = options.member(0, |member| with_flags(member, Kind::Etcd)).start().await;
     write(&cluster, "before").await;
@@ -158,7 +158,7 @@ pub(crate) async fn a_directory_is_downgraded_after_a_rise(_: Kind) {
 }
 
 /// A held cluster keeps its version until the last member releases it.
-pub(crate) async fn a_held_cluster_rises_when_it_is_released(kind: Kind) {
+pub(crate) async fn the_cluster_version_rises_when_its_hold_is_released(kind: Kind) {
     let mut cluster = three(kind).await;
     cluster_version(&cluster, "3.5.0").await;
     for member in [0, 1] {

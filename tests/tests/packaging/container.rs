@@ -34,7 +34,7 @@ fn blob(image: &Path, descriptor: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn an_image_is_consistent_and_its_layer_is_the_root() {
+fn the_image_is_consistent_and_its_layer_contains_the_root_filesystem() {
     let image = unpack(&file("quorate-", ".oci.tar"));
     let image = image.path();
     let read = |name: &str| -> Value {

@@ -107,7 +107,7 @@ fn installed_files_are_where_tools_expect_them() {
 }
 
 #[test]
-fn the_names_of_etcd_are_a_separate_package() {
+fn the_program_names_of_etcd_are_in_a_separate_package() {
     let Some(place) = Place::new() else { return };
     let names = file("quorate-as-etcd_", ".deb");
     place.install(&package());

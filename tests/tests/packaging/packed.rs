@@ -39,7 +39,7 @@ fn files_in(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn two_runs_give_the_same_bytes_and_their_sums() {
+fn packaging_is_reproducible_and_writes_correct_checksums() {
     let first = files_in(file("SHA256SUMS", "").parent().unwrap());
     let second = files_in(&pack("package-again"));
     assert_eq!(first.keys().collect::<Vec<_>>(), second.keys().collect::<Vec<_>>());

@@ -47,7 +47,7 @@ fn blocks(page: &str) -> Vec<(Option<&str>, String)> {
 }
 
 #[test]
-fn blocks_that_are_not_run_are_marked() {
+fn code_blocks_that_tests_do_not_run_are_marked() {
     let page = std::fs::read_to_string(root().join("docs/running.md")).unwrap();
     let blocks = blocks(&page);
     assert!(blocks.iter().filter(|(comment, _)| comment.is_none()).count() >= 5);
@@ -107,7 +107,7 @@ fn script_of_the_tour(page: &str) -> String {
 
 /// The reader has exported the endpoints, as `running.md` does. No command of the pages may fail for that.
 #[test]
-fn the_commands_of_readme_and_tour_work_in_their_order() {
+fn the_commands_of_readme_and_tour_work_in_order() {
     let isolated = |program: &str, arguments: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--net", "--pid", "--fork", "--kill-child", program]);

@@ -104,6 +104,6 @@ async fn postgresql_stays_up_while_members_change(kind: Kind) {
 }
 
 #[test]
-fn postgresql_under_patroni() {
+fn postgresql_under_patroni_survives_changes_of_members() {
     run_cluster_within(LIMIT, Kind::Quorate, postgresql_stays_up_while_members_change);
 }

@@ -130,7 +130,7 @@ fn debians_etcd_is_taken_over_and_handed_back() {
 }
 
 #[test]
-fn a_released_cluster_rises_and_is_not_handed_back() {
+fn a_released_cluster_upgrades_its_version_and_is_not_handed_back() {
     let Some(mut machine) = Machine::new("") else { return };
     machine.fails(&["release"], "not taken over");
     machine.fails(&["back"], "not taken over");
@@ -181,7 +181,7 @@ fn etcd_is_restarted_after_a_failed_takeover() {
 }
 
 #[test]
-fn unknown_settings_prevent_the_takeover() {
+fn settings_that_cannot_be_carried_over_prevent_the_takeover() {
     let Some(mut machine) = Machine::new("") else { return };
     let settings = std::fs::read_to_string(machine.place.path(SETTINGS)).unwrap();
     let said = [
