@@ -315,7 +315,7 @@ mod tests {
         Matches::parse(FLAGS, &line)
     }
 
-    fn wrong(line: &str) -> String {
+    fn error_text(line: &str) -> String {
         match parse(line) {
             Err(FlagError::Wrong(text)) => text,
             other => panic!("{other:?}"),
@@ -352,17 +352,17 @@ mod tests {
 
     #[test]
     fn flag_errors_have_the_texts_of_pflag() {
-        assert_eq!(wrong("--foo"), "unknown flag: --foo");
-        assert_eq!(wrong("-iz"), "unknown shorthand flag: 'z' in -iz");
-        assert_eq!(wrong("--endpoints"), "flag needs an argument: --endpoints");
-        assert_eq!(wrong("-w"), "flag needs an argument: 'w' in -w");
-        assert_eq!(wrong("--=x"), "bad flag syntax: --");
+        assert_eq!(error_text("--foo"), "unknown flag: --foo");
+        assert_eq!(error_text("-iz"), "unknown shorthand flag: 'z' in -iz");
+        assert_eq!(error_text("--endpoints"), "flag needs an argument: --endpoints");
+        assert_eq!(error_text("-w"), "flag needs an argument: 'w' in -w");
+        assert_eq!(error_text("--=x"), "bad flag syntax: --");
         assert_eq!(
-            wrong("--limit x"),
+            error_text("--limit x"),
             r#"invalid argument "x" for "--limit" flag: strconv.ParseInt: parsing "x": invalid syntax"#
         );
         assert_eq!(
-            wrong("-i=x"),
+            error_text("-i=x"),
             r#"invalid argument "x" for "-i, --interactive" flag: strconv.ParseBool: parsing "x": invalid syntax"#
         );
         for (line, shown) in [
@@ -372,7 +372,7 @@ mod tests {
             ("-=SECRET", "unknown shorthand flag: '=' in -"),
             ("---user=SECRET", "bad flag syntax: ---user"),
         ] {
-            assert_eq!(wrong(line), shown);
+            assert_eq!(error_text(line), shown);
         }
         assert_eq!(parse("a -h").unwrap_err(), FlagError::Help);
         assert_eq!(parse("--help").unwrap_err(), FlagError::Help);

@@ -11,29 +11,29 @@ use super::*;
 
 /// The behaviour of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Manner {
+enum Behaviour {
     Answers,
     /// Over UDP it only reports truncation.
     Truncates,
     Fails,
     /// It sends unrelated packets first.
-    Babbles,
+    SendsUnrelatedPackets,
 }
 
 /// A server with records for `_x._tcp.example.com`, on one port over UDP and TCP. It works while it is polled.
 struct Server {
-    manner: Manner,
+    behaviour: Behaviour,
     udp: UdpSocket,
     tcp: TcpListener,
     asked_by_tcp: AtomicUsize,
 }
 
 impl Server {
-    async fn new(manner: Manner) -> Self {
+    async fn new(behaviour: Behaviour) -> Self {
         loop {
             let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
             if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
-                return Self { manner, udp, tcp, asked_by_tcp: AtomicUsize::new(0) };
+                return Self { behaviour, udp, tcp, asked_by_tcp: AtomicUsize::new(0) };
             }
         }
     }
@@ -47,14 +47,14 @@ impl Server {
             let mut buffer = [0; 512];
             let (count, peer) = self.udp.recv_from(&mut buffer).await.unwrap();
             let question = &buffer[..count];
-            if self.manner == Manner::Babbles {
-                let mut foreign = answer(question, self.manner);
+            if self.behaviour == Behaviour::SendsUnrelatedPackets {
+                let mut foreign = answer(question, self.behaviour);
                 foreign[0] ^= 1;
-                for babble in [&b"x"[..], &foreign, question] {
-                    self.udp.send_to(babble, peer).await.unwrap();
+                for packet in [&b"x"[..], &foreign, question] {
+                    self.udp.send_to(packet, peer).await.unwrap();
                 }
             }
-            self.udp.send_to(&answer(question, self.manner), peer).await.unwrap();
+            self.udp.send_to(&answer(question, self.behaviour), peer).await.unwrap();
         }
     }
 
@@ -64,21 +64,23 @@ impl Server {
             self.asked_by_tcp.fetch_add(1, Ordering::Relaxed);
             let mut question = vec![0; usize::from(stream.read_u16().await.unwrap())];
             stream.read_exact(&mut question).await.unwrap();
-            let answer = answer(&question, Manner::Answers);
+            let answer = answer(&question, Behaviour::Answers);
             stream.write_u16(u16::try_from(answer.len()).unwrap()).await.unwrap();
             stream.write_all(&answer).await.unwrap();
         }
     }
 }
 
-fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
+fn answer(question: &[u8], behaviour: Behaviour) -> Vec<u8> {
     let mut packet = Packet::parse(question).unwrap().into_reply();
     let asked = packet.questions[0].clone();
     assert_eq!((asked.qtype, asked.qclass), (TYPE::SRV.into(), CLASS::IN.into()));
-    match manner {
-        Manner::Fails => *packet.rcode_mut() = RCODE::ServerFailure,
-        Manner::Truncates => packet.set_flags(PacketFlag::TRUNCATION),
-        Manner::Answers | Manner::Babbles if asked.qname.to_string() == "_x._tcp.example.com" => {
+    match behaviour {
+        Behaviour::Fails => *packet.rcode_mut() = RCODE::ServerFailure,
+        Behaviour::Truncates => packet.set_flags(PacketFlag::TRUNCATION),
+        Behaviour::Answers | Behaviour::SendsUnrelatedPackets
+            if asked.qname.to_string() == "_x._tcp.example.com" =>
+        {
             for (priority, target, port) in [(2, "late.example.com", 3), (1, "b.example.com", 2)] {
                 let target = Name::new_unchecked(target);
                 let srv = RData::SRV(SRV { priority, weight: 0, port, target });
@@ -86,18 +88,20 @@ fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
                 packet.answers.push(ResourceRecord::new(owner, CLASS::IN, 60, srv));
             }
         }
-        Manner::Answers | Manner::Babbles => *packet.rcode_mut() = RCODE::NameError,
+        Behaviour::Answers | Behaviour::SendsUnrelatedPackets => {
+            *packet.rcode_mut() = RCODE::NameError;
+        }
     }
     packet.build_bytes_vec_compressed().unwrap()
 }
 
 /// Asks servers with these behaviours for a name. Returns the result, and the number of TCP queries to each
 /// server.
-async fn ask(manners: &[Manner], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
+async fn ask(behaviours: &[Behaviour], name: &str) -> (Result<Vec<String>, String>, Vec<usize>) {
     let mut servers = Vec::new();
     let mut serving = tokio::task::JoinSet::new();
-    for manner in manners {
-        let server = Arc::new(Server::new(*manner).await);
+    for behaviour in behaviours {
+        let server = Arc::new(Server::new(*behaviour).await);
         let (udp, tcp) = (Arc::clone(&server), Arc::clone(&server));
         serving.spawn(async move { udp.serve_udp().await });
         serving.spawn(async move { tcp.serve_tcp().await });
@@ -119,27 +123,27 @@ async fn ask(manners: &[Manner], name: &str) -> (Result<Vec<String>, String>, Ve
 #[tokio::test]
 async fn srv_records_are_found_over_tcp_or_at_another_server_if_necessary() {
     let found = Ok(vec!["b.example.com:2".to_owned(), "late.example.com:3".to_owned()]);
-    for (manners, name, by_tcp) in [
-        (&[Manner::Answers][..], "_x._tcp.example.com", vec![0]),
-        (&[Manner::Answers], "_x._tcp.example.com.", vec![0]),
-        (&[Manner::Answers], "_x._tcp", vec![0]),
-        (&[Manner::Babbles], "_x._tcp.example.com", vec![0]),
-        (&[Manner::Truncates], "_x._tcp.example.com", vec![1]),
-        (&[Manner::Fails, Manner::Truncates], "_x._tcp.example.com", vec![0, 1]),
+    for (behaviours, name, by_tcp) in [
+        (&[Behaviour::Answers][..], "_x._tcp.example.com", vec![0]),
+        (&[Behaviour::Answers], "_x._tcp.example.com.", vec![0]),
+        (&[Behaviour::Answers], "_x._tcp", vec![0]),
+        (&[Behaviour::SendsUnrelatedPackets], "_x._tcp.example.com", vec![0]),
+        (&[Behaviour::Truncates], "_x._tcp.example.com", vec![1]),
+        (&[Behaviour::Fails, Behaviour::Truncates], "_x._tcp.example.com", vec![0, 1]),
     ] {
-        assert_eq!(ask(manners, name).await, (found.clone(), by_tcp), "{manners:?} {name}");
+        assert_eq!(ask(behaviours, name).await, (found.clone(), by_tcp), "{behaviours:?} {name}");
     }
 }
 
 #[tokio::test]
 async fn missing_names_and_failed_lookups_are_errors() {
     let too_long = "x".repeat(64);
-    for (manner, name, expected) in [
-        (Manner::Answers, "_y._tcp.example.com", "no such host"),
-        (Manner::Answers, too_long.as_str(), "no such host"),
-        (Manner::Fails, "_x._tcp.example.com", "server misbehaving"),
+    for (behaviour, name, expected) in [
+        (Behaviour::Answers, "_y._tcp.example.com", "no such host"),
+        (Behaviour::Answers, too_long.as_str(), "no such host"),
+        (Behaviour::Fails, "_x._tcp.example.com", "server misbehaving"),
     ] {
-        assert_eq!(ask(&[manner], name).await.0, Err(expected.to_owned()));
+        assert_eq!(ask(&[behaviour], name).await.0, Err(expected.to_owned()));
     }
 }
 
@@ -159,7 +163,7 @@ proptest::proptest! {
     fn parsing_any_packet_does_not_panic(id: u16, bytes: Vec<u8>, mask in 0_usize..512) {
         read_answer(id, &bytes);
         // Damaged responses reach code further in when the rest is valid.
-        let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Manner::Answers);
+        let mut packet = answer(&question(id, "_x._tcp.example.com").unwrap(), Behaviour::Answers);
         let place = mask % packet.len();
         packet[place] ^= bytes.first().copied().unwrap_or(0xff);
         read_answer(id, &packet);

@@ -19,7 +19,7 @@ fn verdict(history: &History) -> Result<Counts, Box<Violation>> {
 }
 
 /// A random history from a seed, with the generator for further choices.
-fn drawn(seed: u64, shape: Shape) -> (History, SplitMix64) {
+fn random_history(seed: u64, shape: Shape) -> (History, SplitMix64) {
     let mut random = SplitMix64::new(seed);
     (generate::history(&mut random, shape), random)
 }
@@ -28,7 +28,7 @@ fn drawn(seed: u64, shape: Shape) -> (History, SplitMix64) {
 fn histories_of_a_correct_store_pass() {
     let mut sum = Counts::default();
     for seed in 0..2_000 {
-        let (history, _) = drawn(seed, Shape::LARGE);
+        let (history, _) = random_history(seed, Shape::LARGE);
         match verdict(&history) {
             Ok(counts) => {
                 sum.responses += counts.responses;
@@ -104,7 +104,7 @@ fn describe(history: &History) -> String {
 fn small_histories_get_the_verdict_of_an_exhaustive_search() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..15_000 {
-        let (mut history, mut random) = drawn(seed, Shape::SMALL);
+        let (mut history, mut random) = random_history(seed, Shape::SMALL);
         for _ in 0..random.below(3) {
             corrupt(&mut history, &mut random);
         }
@@ -163,7 +163,7 @@ fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'s
 fn falsified_watch_messages_are_detected() {
     let mut found = 0;
     for seed in 0..2_000 {
-        let (mut history, mut random) = drawn(seed, Shape::LARGE);
+        let (mut history, mut random) = random_history(seed, Shape::LARGE);
         let Some(description) = corrupt_watcher(&mut history, &mut random) else { continue };
         let violation = verdict(&history).expect_err(description);
         assert!(
@@ -178,7 +178,7 @@ fn falsified_watch_messages_are_detected() {
 #[test]
 fn ten_thousand_operations_are_checked_quickly() {
     let shape = Shape { operations: 10_000, unknown: 5, ..Shape::LARGE };
-    let (history, _) = drawn(1, shape);
+    let (history, _) = random_history(1, shape);
     let counts = verdict(&history).unwrap_or_else(|violation| panic!("{violation}"));
     assert!(counts.responses + counts.refusals > 8_000, "{counts:?}");
 }

@@ -144,7 +144,7 @@ mod tests {
     ];
 
     /// The table's paths, each with its mode.
-    fn said() -> BTreeMap<String, String> {
+    fn documented_modes() -> BTreeMap<String, String> {
         let mut modes = BTreeMap::new();
         for row in table("| path | mode | content |") {
             let mut folder = String::new();
@@ -207,21 +207,22 @@ mod tests {
             hex("index", 0xC),
             ("tmp2".to_owned(), "tmp<number>".to_owned()),
         ];
-        let said = said();
+        let documented = documented_modes();
         let mut seen: BTreeSet<String> = NOT_MADE_HERE.map(str::to_owned).into();
         // The directory itself.
         seen.insert(String::new());
         let umask = 0o666 & !fs::metadata(probe(root.path())).unwrap().permissions().mode();
         for (path, mode) in found {
             let path = names.iter().fold(path, |path, (from, to)| path.replace(from, to));
-            let said = said.get(&path).unwrap_or_else(|| panic!("FORMAT.md does not have {path}"));
-            match said.strip_suffix(" less umask") {
-                Some(said) => assert_eq!(*said, format!("{:04o}", mode | umask), "{path}"),
-                None => assert_eq!(*said, format!("{mode:04o}"), "{path}"),
+            let mode_text =
+                documented.get(&path).unwrap_or_else(|| panic!("FORMAT.md does not have {path}"));
+            match mode_text.strip_suffix(" less umask") {
+                Some(octal) => assert_eq!(*octal, format!("{:04o}", mode | umask), "{path}"),
+                None => assert_eq!(*mode_text, format!("{mode:04o}"), "{path}"),
             }
             seen.insert(path);
         }
-        assert_eq!(said.into_keys().collect::<BTreeSet<_>>(), seen);
+        assert_eq!(documented.into_keys().collect::<BTreeSet<_>>(), seen);
     }
 
     /// Creates a file to find the mode that the umask leaves.

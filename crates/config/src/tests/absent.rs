@@ -5,7 +5,7 @@ use super::super::absent::{ABSENT, Reason};
 use super::*;
 
 /// All texts of an exit.
-fn said(exit: &Exit) -> String {
+fn output_of(exit: &Exit) -> String {
     format!("{}{}{:?}", exit.stdout, exit.stderr, exit.lines)
 }
 
@@ -16,7 +16,7 @@ fn unknown_discovery_security_settings_are_refused() {
         let by_file = file(&text).unwrap_err();
         let reason = refusal(&by_file);
         assert!(reason.contains(&format!("{key}: unknown key, which is refused")), "{reason}");
-        assert!(!said(&by_file).contains("SECRET"), "{by_file:?}");
+        assert!(!output_of(&by_file).contains("SECRET"), "{by_file:?}");
     }
     let idle = "discovery-config: {client: {secure: {server-name: ''}, auth: {token: }}}";
     assert!(file(idle).is_ok());
@@ -71,7 +71,7 @@ fn removed_flags_are_reported_with_their_replacement() {
 }
 
 /// The keys of a file that a warning names.
-fn passed_over(text: &str) -> Vec<String> {
+fn ignored_keys(text: &str) -> Vec<String> {
     let parsed = file(text).unwrap();
     let of_keys = |p: &&Pending| p.line.message.starts_with("ignoring configuration key");
     parsed.lines.iter().filter(of_keys).map(|p| p.line.field("key").unwrap()).collect()
@@ -82,7 +82,7 @@ fn unknown_keys_are_reported() {
     let text = "quota-backend-byte: 100\nwhatever: {a: SECRET}\nName: m\nheartbeat-interval: 50\n\
                 discovery-config: {tokken: SECRET, client: {dial: 1}}\nproxy-failure-wait: 5\ndiscovery-fallback: exit";
     assert_eq!(
-        passed_over(text),
+        ignored_keys(text),
         [
             "\"proxy-failure-wait\"",
             "\"discovery-config.client.dial\"",
@@ -94,7 +94,7 @@ fn unknown_keys_are_reported() {
     );
     let sound = "name: m\nwal-dir:\nmax-wals: 5\nlog-outputs: [stderr]\nclient-transport-security: {auto-tls: false}\n\
                  peer-transport-security: {allowed-cn: }\ninitial-cluster-state: new";
-    assert!(passed_over(sound).is_empty());
+    assert!(ignored_keys(sound).is_empty());
 }
 
 #[test]

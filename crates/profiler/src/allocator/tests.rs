@@ -28,22 +28,22 @@ fn at(function: &str, profile: &HeapProfile) -> [i64; 4] {
 }
 
 #[inline(never)]
-fn hold_much_in_small_pieces() -> Vec<Vec<u8>> {
+fn allocate_many_small_blocks() -> Vec<Vec<u8>> {
     (0..64_000).map(|_| vec![1; 1000]).collect()
 }
 
 #[inline(never)]
-fn free_what_others_hold(held: Vec<u8>) {
+fn free_memory_of_another_thread(held: Vec<u8>) {
     drop(std::hint::black_box(held));
 }
 
 #[inline(never)]
-fn hold_in_one_piece() -> Vec<u8> {
+fn allocate_one_block() -> Vec<u8> {
     vec![1; 100 << 20]
 }
 
 #[inline(never)]
-fn grow_by_and_by() -> Vec<u8> {
+fn grow_gradually() -> Vec<u8> {
     let mut held = Vec::with_capacity(40 << 20);
     held.resize(40 << 20, 1);
     held.reserve_exact(80 << 20);
@@ -53,9 +53,9 @@ fn grow_by_and_by() -> Vec<u8> {
 #[test]
 fn memory_in_use_is_attributed_to_the_allocating_function() {
     let before = heap_profile();
-    let held = hold_much_in_small_pieces();
+    let held = allocate_many_small_blocks();
     let during = heap_profile().since(&before);
-    let name = "hold_much_in_small_pieces";
+    let name = "allocate_many_small_blocks";
     let [objects, bytes, in_use, in_use_bytes] = at(name, &during);
     // 122 samples are expected; fewer than 61 or more than 244 have a probability below 10^-8.
     let expected = (64_000 * 1000 / 2)..(64_000 * 1000 * 2);
@@ -81,12 +81,14 @@ fn memory_in_use_is_attributed_to_the_allocating_function() {
 #[test]
 fn frames_of_the_allocator_are_hidden() {
     let _before = heap_profile();
-    let held = hold_in_one_piece();
+    let held = allocate_one_block();
     let read = decode(&heap_profile().encode(HeapView::InUse));
     let is_of = |stack: &[String], name: &str| stack.iter().any(|call| call.contains(name));
     let test = "frames_of_the_allocator_are_hidden";
-    let row =
-        read.rows.iter().find(|row| is_of(&row.stack, test) && is_of(&row.stack, "hold_in_one"));
+    let row = read
+        .rows
+        .iter()
+        .find(|row| is_of(&row.stack, test) && is_of(&row.stack, "allocate_one_block"));
     let stack = &row.expect("a hundred mebibytes are seen").stack;
     for name in ["SamplingAllocator", "__rust_alloc", "count_down", "walk"] {
         assert!(!is_of(stack, name), "{stack:#?}");
@@ -98,9 +100,9 @@ fn frames_of_the_allocator_are_hidden() {
 fn memory_may_be_freed_by_another_thread() {
     let before = heap_profile();
     let (give, taken) = mpsc::channel();
-    let other = std::thread::spawn(move || taken.iter().for_each(free_what_others_hold));
+    let other = std::thread::spawn(move || taken.iter().for_each(free_memory_of_another_thread));
     for _ in 0..4 {
-        give.send(hold_in_one_piece()).unwrap();
+        give.send(allocate_one_block()).unwrap();
     }
     drop(give);
     other.join().unwrap();
@@ -112,9 +114,9 @@ fn memory_may_be_freed_by_another_thread() {
 #[test]
 fn a_growing_allocation_counts_as_one_object() {
     let before = heap_profile();
-    let held = grow_by_and_by();
+    let held = grow_gradually();
     let [objects, bytes, in_use, in_use_bytes] =
-        at("grow_by_and_by", &heap_profile().since(&before));
+        at("grow_gradually", &heap_profile().since(&before));
     assert_eq!((objects, bytes >> 20), (2, 40 + 120));
     assert_eq!((in_use, in_use_bytes >> 20), (1, 120));
     drop(held);

@@ -14,7 +14,7 @@ fn hashed(name: &str, hash: &str) -> pb::AuthUserAddRequest {
 }
 
 /// Root, a user with a role, and authentication enabled.
-fn busy(batch: &mut Batch) -> Auth {
+fn auth_with_users(batch: &mut Batch) -> Auth {
     let mut auth = Auth::new(View::empty(), 0);
     auth.add_user(&hashed("root", "aGFzaA=="), batch).unwrap().unwrap();
     auth.grant_role("root", "root", batch).unwrap();
@@ -42,7 +42,7 @@ fn stored(batch: &Batch) -> (tempfile::TempDir, Backend) {
 #[test]
 fn user_and_role_rows_are_encoded_as_in_etcd() {
     let mut batch = Batch::new();
-    busy(&mut batch);
+    auth_with_users(&mut batch);
     let (_folder, backend) = stored(&batch);
     let file = backend.read();
     let rows = |bucket| file.entries(bucket).unwrap();
@@ -60,7 +60,7 @@ fn user_and_role_rows_are_encoded_as_in_etcd() {
 #[test]
 fn a_restart_recovers_users_and_roles() {
     let mut batch = Batch::new();
-    let mut auth = busy(&mut batch);
+    let mut auth = auth_with_users(&mut batch);
     let (_folder, backend) = stored(&batch);
     let (view, has_revision) = View::load(&backend.read()).unwrap();
     assert!(has_revision);
@@ -93,7 +93,7 @@ fn the_error_for_an_invalid_auth_row_states_the_problem() {
 
 #[test]
 fn an_auth_change_is_visible_only_after_publication() {
-    let mut auth = busy(&mut Batch::new());
+    let mut auth = auth_with_users(&mut Batch::new());
     let reader = auth.reader();
     let before = reader.stamp().unwrap();
     assert!(!before.is_enabled() && !reader.may_be_enabled());
@@ -114,7 +114,7 @@ fn an_auth_change_is_visible_only_after_publication() {
 #[test]
 fn tokens_are_revoked_when_the_user_password_or_authentication_changes() {
     let mut batch = Batch::new();
-    let mut auth = busy(&mut batch);
+    let mut auth = auth_with_users(&mut batch);
     let tokens = auth.reader().tokens().clone();
     let now = crate::units::Millis(1);
     for (text, user) in [("a.1", "ann"), ("r.2", "root")] {
@@ -141,7 +141,7 @@ fn tokens_are_revoked_when_the_user_password_or_authentication_changes() {
 #[test]
 fn a_snapshot_revokes_tokens_of_changed_users() {
     let mut batch = Batch::new();
-    let mut lagging = busy(&mut batch);
+    let mut lagging = auth_with_users(&mut batch);
     for name in ["bob", "eve"] {
         let options = Some(authpb::UserAddOptions { no_password: true });
         let request = pb::AuthUserAddRequest { name: name.into(), options, ..Default::default() };
@@ -172,7 +172,7 @@ fn a_snapshot_revokes_tokens_of_changed_users() {
 
 #[test]
 fn a_plain_text_password_is_refused() {
-    let mut auth = busy(&mut Batch::new());
+    let mut auth = auth_with_users(&mut Batch::new());
     let request = pb::AuthUserAddRequest {
         name: "old".into(),
         password: "plain".into(),
@@ -194,7 +194,7 @@ fn password_hashes_are_decoded_as_in_go() {
 
 #[test]
 fn password_hashes_are_not_printed() {
-    let auth = busy(&mut Batch::new());
+    let auth = auth_with_users(&mut Batch::new());
     let printed = format!("{auth:?}");
     assert!(printed.contains("ann") && !printed.contains("hash\""), "{printed}");
     assert!(!printed.contains("104, 97, 115, 104"), "{printed}");

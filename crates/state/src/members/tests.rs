@@ -26,12 +26,12 @@ fn member_and_cluster_ids_do_not_depend_on_order() {
 
 #[test]
 fn member_rows_are_encoded_as_in_go() {
-    let told = Member {
+    let started = Member {
         client_urls: vec!["http://127.0.0.1:23701".to_owned()],
         ..member(4_627_081_221_937_520_288, "http://127.0.0.1:23801", "a")
     };
     assert_eq!(
-        told.to_json(),
+        started.to_json(),
         r#"{"id":4627081221937520288,"peerURLs":["http://127.0.0.1:23801"],"name":"a","clientURLs":["http://127.0.0.1:23701"]}"#
     );
     let learner = Member { is_learner: true, ..member(u64::MAX, "u", "") };
@@ -166,13 +166,13 @@ fn valid_membership_changes_are_applied_and_stored() {
     assert_eq!((members.conf_state().voters, members.conf_state().learners), (vec![1], vec![2]));
     members.apply(MemberChange::Promote(MemberId(2)), &mut batch);
     members.apply(MemberChange::UpdatePeerUrls(MemberId(2), vec!["c".to_owned()]), &mut batch);
-    fn told(members: &mut Members, id: u64, batch: Option<&mut Batch>) -> bool {
+    fn set_attributes_of(members: &mut Members, id: u64, batch: Option<&mut Batch>) -> bool {
         members.set_attributes(MemberId(id), "n".to_owned(), vec!["u".to_owned()], batch)
     }
-    assert!(told(&mut members, 2, Some(&mut batch)));
-    assert!(!told(&mut members, 5, Some(&mut batch)));
+    assert!(set_attributes_of(&mut members, 2, Some(&mut batch)));
+    assert!(!set_attributes_of(&mut members, 5, Some(&mut batch)));
     assert_eq!(batch.op_count(), 4);
-    assert!(told(&mut members, 1, None));
+    assert!(set_attributes_of(&mut members, 1, None));
     members.apply(MemberChange::Remove(MemberId(1)), &mut batch);
     assert_eq!(batch.op_count(), 6);
     assert_eq!(members.conf_state().voters, [2]);
@@ -213,9 +213,10 @@ fn the_v2_store_corrects_outdated_member_rows() {
 
 #[test]
 fn the_v2_store_is_encoded_as_older_members_read_it() {
-    let told = Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
+    let started =
+        Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
     let membership = V2Membership {
-        members: Members::new([told], [MemberId(0xcd)]),
+        members: Members::new([started], [MemberId(0xcd)]),
         cluster_version: Some(Version::new(3, 7)),
     };
     let permanent = r#""ExpireTime":"0001-01-01T00:00:00Z""#;

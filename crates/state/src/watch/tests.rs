@@ -212,7 +212,7 @@ fn show(response: &WatchResponse) -> String {
     text
 }
 
-fn shown(stream: &mut WatchStream) -> Vec<String> {
+fn received(stream: &mut WatchStream) -> Vec<String> {
     drain(stream).iter().map(show).collect()
 }
 
@@ -232,7 +232,7 @@ fn watch_creation_errors_follow_the_order_of_checks() {
         watch(&mut stream, create(b"", b"\0", 0));
     }
     assert_eq!(
-        shown(&mut stream),
+        received(&mut stream),
         [
             "-1@1: created canceled 0 etcdserver: mvcc: required revision has been compacted",
             "-1@1: created canceled 0 etcdserver: permission denied",
@@ -258,7 +258,7 @@ fn events_are_sent_to_the_watchers_of_their_keys() {
     drain(&mut stream);
     keyspace.write(&hub, &[(b"a", Some(b"1")), (b"c", Some(b"2"))]);
     keyspace.write(&hub, &[(b"c", None), (b"c", Some(b"3")), (b"zz", Some(b"4"))]);
-    let mut seen = shown(&mut stream);
+    let mut seen = received(&mut stream);
     seen.sort();
     assert_eq!(
         seen,
@@ -290,7 +290,7 @@ fn watchers_receive_filtered_events_with_uncompacted_previous_values() {
     keyspace.put(&hub, b"a", b"2");
     keyspace.put(&hub, b"a", b"3");
     keyspace.compact(6);
-    let mut seen = shown(&mut stream);
+    let mut seen = received(&mut stream);
     seen.sort();
     assert_eq!(
         seen,
@@ -309,7 +309,7 @@ fn watchers_receive_filtered_events_with_uncompacted_previous_values() {
     );
     keyspace.put(&hub, b"a", b"4");
     keyspace.write(&hub, &[(b"a", None)]);
-    let mut seen = shown(&mut stream);
+    let mut seen = received(&mut stream);
     seen.sort();
     assert_eq!(
         seen,
@@ -337,7 +337,7 @@ fn watchers_start_at_past_and_future_revisions() {
     keyspace.put(&hub, b"a", b"6");
     catch_up(&hub);
     keyspace.put(&hub, b"a", b"7");
-    let mut seen = shown(&mut stream);
+    let mut seen = received(&mut stream);
     seen[3..].sort();
     assert_eq!(
         seen,
@@ -368,7 +368,7 @@ fn a_watcher_of_compacted_history_is_cancelled_and_keeps_its_id() {
     watch(&mut stream, create(b"a", b"", 4));
     catch_up(&hub);
     assert_eq!(
-        shown(&mut stream),
+        received(&mut stream),
         ["0@6: created", "1@6: created", "0@0: canceled 4 ", "1@6: put a=v put a=v put a=v",]
     );
     stream.request_progress();
@@ -376,7 +376,7 @@ fn a_watcher_of_compacted_history_is_cancelled_and_keeps_its_id() {
     stream.cancel(0);
     stream.cancel(0);
     stream.request_progress();
-    assert_eq!(shown(&mut stream), ["2@6: created", "0@6: canceled 0 ", "-1@6:"]);
+    assert_eq!(received(&mut stream), ["2@6: created", "0@6: canceled 0 ", "-1@6:"]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn no_event_follows_a_watch_cancellation() {
     stream.cancel(17);
     keyspace.put(&hub, b"a", b"2");
     assert_eq!(
-        shown(&mut stream),
+        received(&mut stream),
         [
             "0@1: created",
             "1@1: created",
@@ -445,7 +445,7 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
     keyspace.put(&hub, b"a", b"1");
     let mut stream = hub.open_stream(1 << 20);
     stream.request_progress();
-    assert_eq!(shown(&mut stream), [""; 0]);
+    assert_eq!(received(&mut stream), [""; 0]);
     let quiet =
         |key, start| WatchCreateRequest { progress_notify: true, ..create(key, b"", start) };
     watch(&mut stream, quiet(b"a", 0));
@@ -457,11 +457,11 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
     watch(&mut stream, quiet(b"a", 0));
     drain(&mut stream);
     stream.tick_progress();
-    assert_eq!(shown(&mut stream), ["1@3:", "4@3:"]);
+    assert_eq!(received(&mut stream), ["1@3:", "4@3:"]);
     stream.tick_progress();
-    assert_eq!(shown(&mut stream), ["0@3:", "1@3:", "4@3:"]);
+    assert_eq!(received(&mut stream), ["0@3:", "1@3:", "4@3:"]);
     stream.request_progress();
-    assert_eq!(shown(&mut stream), [""; 0]);
+    assert_eq!(received(&mut stream), [""; 0]);
     stream.cancel(2);
     stream.request_progress();
     watch(&mut stream, create(b"a", b"", 2));
@@ -469,7 +469,7 @@ fn progress_is_sent_only_to_synced_watchers_without_events() {
     catch_up(&hub);
     stream.request_progress();
     assert_eq!(
-        shown(&mut stream),
+        received(&mut stream),
         ["2@3: canceled 0 ", "-1@3:", "5@3: created", "5@3: put a=1 put a=2", "-1@3:"]
     );
 }
@@ -545,27 +545,27 @@ fn watchers_continue_after_a_snapshot_is_installed() {
     keyspace.put(&hub, b"a", b"2");
     drain(&mut stream);
 
-    let (installed, elsewhere) = setup(QueueLimits::default());
+    let (installed, other_hub) = setup(QueueLimits::default());
     for value in [b"2", b"3", b"4", b"5"] {
-        installed.put(&elsewhere, b"a", value);
+        installed.put(&other_hub, b"a", value);
     }
     hub.replace_store(Arc::new(installed.clone()), 5);
     installed.put(&hub, b"a", b"6");
     catch_up(&hub);
-    assert_eq!(shown(&mut stream), ["0@6: put a=3 put a=4 put a=5 put a=6"]);
+    assert_eq!(received(&mut stream), ["0@6: put a=3 put a=4 put a=5 put a=6"]);
 
     for value in [b"7", b"8"] {
-        installed.put(&elsewhere_at(&installed), b"a", value);
+        installed.put(&separate_hub(&installed), b"a", value);
     }
     installed.compact(8);
     hub.replace_store(Arc::new(installed.clone()), 8);
     installed.put(&hub, b"a", b"9");
     catch_up(&hub);
-    assert_eq!(shown(&mut stream), ["1@9: put a=9", "0@0: canceled 8 "]);
+    assert_eq!(received(&mut stream), ["1@9: put a=9", "0@0: canceled 8 "]);
 }
 
 /// A separate hub of the installed store, at the store's current revision.
-fn elsewhere_at(keyspace: &Keyspace) -> Hub {
+fn separate_hub(keyspace: &Keyspace) -> Hub {
     let current = keyspace.0.lock().current;
     Hub::new(Arc::new(keyspace.clone()), current, WatchLimits::default())
 }

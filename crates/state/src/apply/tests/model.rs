@@ -119,7 +119,7 @@ fn chosen<'a>(start: &Model, request: &'a pb::TxnRequest) -> &'a [pb::RequestOp]
     if succeeded(start, request) { &request.success } else { &request.failure }
 }
 
-fn told(response: &pb::TxnResponse, out: &mut Vec<String>) {
+fn describe_responses(response: &pb::TxnResponse, out: &mut Vec<String>) {
     for response in &response.responses {
         match response.response.as_ref().unwrap() {
             OpResponse::ResponsePut(put) => {
@@ -144,7 +144,7 @@ fn told(response: &pb::TxnResponse, out: &mut Vec<String>) {
             }
             OpResponse::ResponseTxn(txn) => {
                 out.push(format!("txn {}", txn.succeeded));
-                told(txn, out);
+                describe_responses(txn, out);
             }
         }
     }
@@ -253,7 +253,7 @@ proptest! {
             prop_assert!(model.check(&start, &request));
             let (mut expected, mut shown) = (Vec::new(), Vec::new());
             model.run(&start, &request, &mut expected);
-            told(&response, &mut shown);
+            describe_responses(&response, &mut shown);
             prop_assert_eq!(shown, expected);
             prop_assert_eq!(response.succeeded, succeeded(&start, &request));
             prop_assert_eq!(revision_of(response.header.as_ref()), model.revision);

@@ -31,7 +31,7 @@ fn commit(log: &mut Log, backend: &Backend) {
 }
 
 /// A state with keys, leases, users, alarms and members.
-fn busy() -> Log {
+fn log_with_data() -> Log {
     let mut log = Log::new();
     let meta = log.meta();
     let member = Member::new(MemberId(7), vec!["http://seven:2380".to_owned()]);
@@ -78,7 +78,7 @@ fn busy() -> Log {
 fn a_restart_recovers_applied_entries() {
     let folder = tempfile::tempdir().unwrap();
     let backend = open(folder.path());
-    let mut log = busy();
+    let mut log = log_with_data();
     commit(&mut log, &backend);
     log.state.publish();
     let state = recovered(&backend);
@@ -186,7 +186,7 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
     log.put("lost", "");
 
     let theirs = open(theirs.path());
-    commit(&mut busy(), &theirs);
+    commit(&mut log_with_data(), &theirs);
     let before = readers.auth.stamp().unwrap();
     log.state.install(&theirs).unwrap();
     let after = readers.auth.stamp();

@@ -14,12 +14,12 @@ fn watchers_are_refused_at_the_limit_of_their_memory() {
     watch(&mut second, create(&[b'k'; 400], b"", 0));
     watch(&mut second, create(b"a", b"", 0));
     let refused = "-1@1: created canceled 0 etcdserver: too many requests";
-    assert_eq!(shown(&mut first), ["0@1: created"]);
-    assert_eq!(shown(&mut second), ["0@1: created", refused, refused]);
+    assert_eq!(received(&mut first), ["0@1: created"]);
+    assert_eq!(received(&mut second), ["0@1: created", refused, refused]);
     assert_eq!((hub.stats().watcher_bytes, hub.stats().refused_watcher_count), (full, 2));
     second.cancel(0);
     watch(&mut second, create(b"a", b"", 0));
-    assert_eq!(shown(&mut second), ["0@1: canceled 0 ", "1@1: created"]);
+    assert_eq!(received(&mut second), ["0@1: canceled 0 ", "1@1: created"]);
     drop((first, second));
     assert_eq!(hub.stats().watcher_bytes, 0);
 }
@@ -108,11 +108,11 @@ fn at_the_memory_limit_reading_streams_are_served_from_history() {
     assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_ready());
     catch_up(&hub);
     let created = ["0@6: created", "1@6: created"];
-    assert_eq!(shown(&mut stream), [&created[..], &["0@6: put a=4 put a=5 put a=6"]].concat());
+    assert_eq!(received(&mut stream), [&created[..], &["0@6: put a=4 put a=5 put a=6"]].concat());
     catch_up(&hub);
-    assert_eq!(shown(&mut stream), ["1@6: put a=5 put a=6"]);
+    assert_eq!(received(&mut stream), ["1@6: put a=5 put a=6"]);
     stream.request_progress();
-    assert_eq!(shown(&mut stream), ["-1@6:"]);
+    assert_eq!(received(&mut stream), ["-1@6:"]);
     assert_eq!(hub.stats().slow_watcher_count, 3, "of those who do not read");
     drop(idle);
 }
@@ -122,20 +122,20 @@ fn at_the_memory_limit_reading_streams_receive_live_events() {
     let (keyspace, hub, idle) = full_hub();
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"a", b"", 0));
-    assert_eq!(shown(&mut stream), ["0@3: created"]);
+    assert_eq!(received(&mut stream), ["0@3: created"]);
     for round in 0..20 {
         // The second and the third event arrive before the stream's task has run.
         for value in [b"1", b"2", b"3"] {
             keyspace.put(&hub, b"a", value);
         }
         let first = 4 + 3 * round;
-        assert_eq!(shown(&mut stream), [format!("0@{first}: put a=1")]);
+        assert_eq!(received(&mut stream), [format!("0@{first}: put a=1")]);
         assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_ready());
         catch_up(&hub);
-        assert_eq!(shown(&mut stream), [format!("0@{}: put a=2 put a=3", first + 2)]);
+        assert_eq!(received(&mut stream), [format!("0@{}: put a=2 put a=3", first + 2)]);
     }
     stream.request_progress();
-    assert_eq!(shown(&mut stream), ["-1@63:"]);
+    assert_eq!(received(&mut stream), ["-1@63:"]);
     drop(idle);
 }
 
@@ -188,6 +188,6 @@ fn a_watch_stream_accepts_no_requests_while_many_replies_wait() {
         watch(&mut stream, create(b"k", b"", 0));
     }
     assert!(!stream.accepts_requests());
-    assert_eq!(shown(&mut stream).len(), CONTROL_BACKLOG_MAX);
+    assert_eq!(received(&mut stream).len(), CONTROL_BACKLOG_MAX);
     assert!(stream.accepts_requests());
 }

@@ -93,7 +93,7 @@ fn a_large_history_is_sent_exactly_once_in_order() {
             let expected: Vec<i64> = (2..count + 2).collect();
             assert_eq!(told.concat(), expected, "{count} of {size}");
             keyspace.put(&hub, b"k", b"live");
-            assert_eq!(shown(&mut stream), [format!("0@{}: put k=live", count + 2)]);
+            assert_eq!(received(&mut stream), [format!("0@{}: put k=live", count + 2)]);
         }
     }
 }

@@ -131,7 +131,7 @@ fn check_survivor(dir: &Path, done: &Progress, what: &str) {
 }
 
 /// Cuts the power at every operation of a member's run, on a disk with this much room.
-fn cut_power_everywhere(room: Option<u64>) {
+fn check_power_cuts_at_every_operation(room: Option<u64>) {
     let disk_of = |root: &Path| {
         let disk = FaultyDisk::new(root).unwrap();
         disk.limit_growth(room);
@@ -160,12 +160,12 @@ fn cut_power_everywhere(room: Option<u64>) {
 
 #[test]
 fn a_power_cut_at_any_operation_loses_no_acknowledged_entry() {
-    cut_power_everywhere(None);
+    check_power_cuts_at_every_operation(None);
 }
 
 #[test]
 fn a_power_cut_without_reserved_space_loses_no_acknowledged_entry() {
-    cut_power_everywhere(Some(400_000));
+    check_power_cuts_at_every_operation(Some(400_000));
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn segments_reserved_by_an_earlier_process_are_removed() {
 
 /// Takes snapshots (a leader's in odd rounds, its own otherwise) and purges whenever possible.
 /// Returns the index up to which everything was acknowledged.
-fn live_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
+fn run_with_snapshots(disk: &FaultyDisk, dir: &Path) -> u64 {
     let mut promised = 0;
     let mut try_live = || -> Result<(), WalError> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -488,7 +488,7 @@ fn a_power_cut_keeps_all_segments_after_the_newest_valid_mark() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         let dir = root.path().join("wal");
-        assert_eq!(live_with_snapshots(&disk, &dir), 212);
+        assert_eq!(run_with_snapshots(&disk, &dir), 212);
         assert!(list(&disk, &dir).unwrap().segments.len() < 3, "segments were purged");
         disk.operation_count()
     };
@@ -496,7 +496,7 @@ fn a_power_cut_keeps_all_segments_after_the_newest_valid_mark() {
         let root = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::new(root.path()).unwrap();
         disk.stop_at(stop);
-        let promised = live_with_snapshots(&disk, &root.path().join("wal"));
+        let promised = run_with_snapshots(&disk, &root.path().join("wal"));
         for seed in 0..6 {
             let what = format!("stop {stop} seed {seed}");
             let image = tempfile::tempdir().unwrap();
