@@ -35,7 +35,7 @@ pub enum OldMembersError {
     #[error(transparent)]
     Log(#[from] WalError),
     /// A membership change in the log is invalid.
-    #[error("a membership change in the log is not readable: {0}")]
+    #[error("cannot read a membership change in the log: {0}")]
     Change(#[from] MembershipFault),
 }
 
