@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_these_methods_need_no_user() {
+    fn only_the_listed_methods_need_no_user() {
         let all = NEEDS.iter().flat_map(|(service, methods)| {
             methods.iter().map(move |(method, needs)| (format!("{service}/{method}"), *needs))
         });
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_existing_methods() {
+    fn method_names_in_audit_rules_must_exist() {
         let known = |text: &str| {
             let rules = Rules::parse(&format!("exclude method={text}")).unwrap();
             rules.methods().all(is_known)

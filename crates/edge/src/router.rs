@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_learner_answers_three_methods() {
+    fn a_learner_serves_only_three_methods() {
         let answered = |path: &str| match route(SERVICES, path) {
             Route::Method { service, method, .. } => learner_answers(service, method),
             other => panic!("{path} leads to {other:?}"),

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_divided_without_a_rest() {
+    fn the_descriptor_limit_is_divided_completely() {
         for (limit, runtimes, clients, peers) in
             [(151, 4, 1, 64), (1024, 4, 670, 159), (20_000, 4, 17_257, 2_529)]
         {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_for_one_connection_is_a_refusal() {
+    fn a_limit_too_low_for_one_connection_is_refused() {
         assert_eq!(Plan::of(150, 4), Err(TooFew { limit: 150, needed: 151 }));
         // There is a runtime for each processor, and each runtime has descriptors.
         let needed = FILES_AND_DIALED + PEER_CONNECTIONS_MIN + 66 * PER_RUNTIME + 1;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_a_limit_too() {
+    fn connections_are_limited_even_with_unlimited_descriptors() {
         let most = Plan { clients: CLIENT_CONNECTIONS_MAX, peers: PEER_CONNECTIONS_MAX };
         assert_eq!(Plan::of(u64::MAX, 4), Ok(most));
     }

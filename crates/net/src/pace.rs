@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_period_has_to_bring_enough() {
+    fn each_period_must_receive_the_minimum_number_of_bytes() {
         let begun = Instant::now();
         let mut pace = Pace::new(begun);
         let almost = begun + PERIOD - Duration::from_millis(1);

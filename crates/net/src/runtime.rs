@@ -132,7 +132,7 @@ mod tests {
     const THREADS: Threads<'_> = Threads { name: "test", count: 2, stack_bytes: 1 << 20 };
 
     #[test]
-    fn tasks_are_dealt_in_turn_and_end_with_the_set() {
+    fn tasks_are_assigned_to_the_runtimes_in_turn_and_end_with_them() {
         let runtimes = Runtimes::start(THREADS, |_| std::future::pending()).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         for _ in 0..4 {

@@ -61,7 +61,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     #[test]
-    fn a_batch_waits_until_the_ones_before_it_were_taken() {
+    fn a_batch_waits_until_an_earlier_one_releases_its_space() {
         let backlog = Backlog::new();
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready(first) =

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_answered_in_full() {
+    async fn a_call_returns_the_whole_response_body() {
         let (asked, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 5).await;
         assert!(asked.starts_with("GET /members HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
         assert!(asked.contains("x-etcd-cluster-id: abc\r\n"), "{asked}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_or_broken_answer_is_an_error() {
+    async fn too_long_and_incomplete_responses_are_errors() {
         let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 4).await;
         assert!(matches!(answered, Err(CallError::TooLong { bytes_max: 4, .. })), "{answered:?}");
         let (_, answered) = call(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello", 99).await;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kept_connection_is_used_again_and_replaced_when_it_was_closed() {
+    async fn a_pooled_connection_is_reused_and_replaced_after_it_was_closed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let pool = ConnectionPool::default();

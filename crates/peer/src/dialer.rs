@@ -244,7 +244,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
-    fn urls_lead_to_hosts_and_files() {
+    fn peer_urls_are_parsed_to_hosts_and_socket_files() {
         let shown = |url: &str| {
             let target = Target::of(url)?;
             Some(format!("{target} {} {}", target.authority(), target.is_secured))
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_reached_and_tls_needs_to_be_configured() {
+    async fn a_unix_socket_is_dialed_and_tls_without_configuration_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sock");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_comes_from_the_address_that_was_asked_for() {
+    async fn a_connection_uses_the_configured_source_address() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let from = IpAddr::from([127, 0, 0, 2]);

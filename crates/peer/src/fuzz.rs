@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn any_message_is_read_or_refused() {
+    fn any_message_is_decoded_or_refused_without_a_panic() {
         let samples = [
             ("append", encoded(&append(1, 7))),
             ("snapshot", encoded(&snapshot())),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn any_stream_is_read_or_refused() {
+    fn any_stream_is_decoded_or_refused_without_a_panic() {
         let appends = [append(1, 7), append(2, 9), append(2, 11)];
         let messages = [append(1, 7), snapshot(), rejection()];
         let samples = [

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_judged_by_major_and_minor_number() {
+    fn versions_are_compared_by_major_and_minor_number() {
         let us = Introduction::new("3.7.1", 1, 0xabc, &[]);
         let check = |server, min| {
             let mut given = headers(&[(CLUSTER_ID, "abc")]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_introduction_is_read_as_it_was_written() {
+    fn an_introduction_can_be_read_from_its_headers() {
         let urls = ["http://a:1".to_owned(), "http://b:2".to_owned()];
         let us = Introduction::new("3.7.1", 0xfe, 0xabc, &urls);
         let request = us.introduce(http::Request::get("/"));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_senders_are_asked_at_a_limited_rate() {
+    fn unknown_senders_are_looked_up_at_a_limited_rate() {
         let (known, start) = (KnownMembers::new(1), Instant::now());
         assert!(known.may_ask(2, start) && known.may_ask(3, start));
         assert!(!known.may_ask(2, start + ASK_INTERVAL / 2));

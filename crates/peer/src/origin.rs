@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_member_ends_if_another_was_never_restored() {
+    fn a_restored_member_stops_if_another_was_never_restored() {
         let (checked, end) = origin(Some("a1"), true).note(2, &headers("never"), 3);
         assert_eq!(checked, Err(Mismatch::Origin));
         let text = end.unwrap().to_string();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_ends_if_a_quorum_has_another_origin() {
+    fn a_member_stops_if_a_quorum_has_another_origin() {
         let odd = origin(None, false);
         assert_eq!(odd.note(2, &headers("a1"), 3).1, None);
         assert_eq!(odd.note(2, &headers("a1"), 3).1, None, "one member counts once");

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_that_waits_leaves_in_one_chunk_and_in_order() {
+    async fn all_waiting_messages_are_sent_in_one_chunk_in_order() {
         let outgoing = outgoing(Duration::from_secs(5));
         assert!(matches!(outgoing.push(small()), Pushed::Detached(_)));
         let (attachment, _) = outgoing.attach();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_message_leaves_in_pieces() {
+    async fn a_large_message_is_sent_in_pieces() {
         let outgoing = outgoing(Duration::from_secs(5));
         let (attachment, _) = outgoing.attach();
         let mut body = body(&outgoing, attachment);
@@ -470,7 +470,7 @@ mod tests {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
         #[test]
-        fn messages_of_any_size_leave_whole_and_in_order(
+        fn messages_of_any_size_are_sent_completely_and_in_order(
             sizes in proptest::collection::vec(0..3 * PIECE_BYTES, 1..8),
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_connection_ends_the_old_one() {
+    async fn a_new_connection_replaces_the_previous_one() {
         let outgoing = outgoing(Duration::from_secs(5));
         let (first, ended) = outgoing.attach();
         assert!(!ended.was_attached);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_takes_nothing_is_given_up() {
+    async fn a_connection_that_accepts_no_data_is_closed() {
         let outgoing = outgoing(Duration::ZERO);
         outgoing.attach();
         assert!(matches!(outgoing.push(small()), Pushed::Taken(_)));
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stuck_connection_is_closed_without_a_new_message() {
+    async fn a_stuck_connection_is_closed_even_if_no_new_message_is_pushed() {
         let patient = outgoing(Duration::from_secs(3600));
         let hasty = outgoing(Duration::ZERO);
         for outgoing in [&patient, &hasty] {

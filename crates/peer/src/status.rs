@@ -115,7 +115,7 @@ mod tests {
     use quorate_telemetry::metrics::MetricsLevel;
 
     #[test]
-    fn only_changes_count() {
+    fn repeated_activations_and_failures_of_a_peer_are_counted_once() {
         let metrics = Metrics::new(&[], MetricsLevel::default());
         let status = Status::new("1", "2", &Arc::new(metrics));
         let attempt = Attempt { source: "pipeline", action: "write" };

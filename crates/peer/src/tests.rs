@@ -351,7 +351,7 @@ const GREETING: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn messages_arrive_both_ways_and_in_their_order() {
+fn messages_arrive_in_both_directions_and_in_order() {
     let (one, two) = pair();
     let appends: Vec<Message> = (0..1000)
         .map(|index| append(1, 2, index, if index == 500 { 3 << 20 } else { 100 }))
@@ -369,7 +369,7 @@ fn messages_arrive_both_ways_and_in_their_order() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
+fn an_unresponsive_peer_is_reported_before_its_next_probe() {
     let one = TestMember::start(1);
     let local = Arc::clone(&one.peers.local);
     // No process accepts here, so the probe neither succeeds nor fails.
@@ -386,7 +386,7 @@ fn a_peer_that_does_not_answer_is_reported_before_it_is_probed_again() {
 }
 
 #[test]
-fn streams_come_back_after_reconnecting() {
+fn streams_are_opened_again_after_a_reconnect() {
     let (one, two) = pair();
     one.peers.reconnect();
     one.wait_for_streams_of(&two);
@@ -424,7 +424,7 @@ async fn post_snapshot(to: &TestMember, from: &str, message: &Message, file: &[u
 }
 
 #[test]
-fn without_streams_each_message_is_a_request() {
+fn each_message_is_sent_as_a_request_if_there_are_no_streams() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     // The second member does not know the first, so it does not open streams to it.
     one.peers.set_members(&members(&[&one, &two]));
@@ -441,7 +441,7 @@ fn without_streams_each_message_is_a_request() {
 }
 
 #[test]
-fn a_snapshot_arrives_with_its_file() {
+fn a_snapshot_message_is_received_with_its_backend_file() {
     let (one, two) = pair();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let db = Db::open(&disk, &one.dir.path().join("db"), Options::default()).unwrap();
@@ -520,7 +520,7 @@ const STREAM_REQUEST: &[u8] = b"GET /raft/stream/message/2 HTTP/1.1\r\nHost: x\r
     X-Server-From: 2\r\nX-Server-Version: 3.5.16\r\nX-Etcd-Cluster-ID: c1\r\nX-Raft-To: 1\r\n\r\n";
 
 #[test]
-fn a_new_stream_takes_the_place_of_the_old_one() {
+fn a_new_stream_replaces_the_previous_one() {
     let (one, two) = (TestMember::start(1), TestMember::start(2));
     one.peers.set_members(&members(&[&one, &two]));
     let address = one.url.strip_prefix("http://").unwrap().to_owned();
@@ -581,7 +581,7 @@ fn a_silent_peer_is_dialed_again() {
 }
 
 #[test]
-fn a_peer_whose_process_ends_is_gone() {
+fn a_peer_whose_process_has_ended_is_reported() {
     let (one, two) = pair();
     drop(two);
     let gone = one.wait_for(|report| match report {

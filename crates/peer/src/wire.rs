@@ -352,14 +352,14 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn a_message_comes_back_as_it_was(message in message()) {
+        fn an_encoded_message_is_decoded_unchanged(message in message()) {
             let bytes = encoded(&message);
             prop_assert_eq!(bytes.len(), message_len(&message));
             prop_assert_eq!(decode_message(&bytes).unwrap(), message);
         }
 
         #[test]
-        fn generated_code_reads_the_same(message in message()) {
+        fn the_prost_decoder_reads_the_same_message(message in message()) {
             let bytes = encoded(&message);
             let read = <quorate_api::raftpb::Message as prost::Message>::decode(bytes).unwrap();
             prop_assert_eq!(read.r#type.unwrap_or_default(), message.kind.to_wire());
@@ -381,12 +381,12 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_decoded_or_refused_without_a_panic(bytes in vec(any::<u8>(), 0..200)) {
             _ = decode_message(&bytes.into());
         }
 
         #[test]
-        fn a_damaged_message_is_read_or_refused(
+        fn a_damaged_message_is_decoded_or_refused_without_a_panic(
             message in message(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
         ) {
             let mut bytes = encoded(&message).to_vec();
@@ -419,7 +419,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_entry_without_payload_is_read_from_every_release() {
+    fn an_entry_without_payload_of_every_release_is_decoded() {
         let entry = Entry { term: Term(2), index: LogIndex(5), ..Entry::default() };
         for bytes in ["10 02 18 05", "08 00 10 02 18 05"] {
             let bytes = from_hex(bytes);
@@ -431,7 +431,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packed_lists_are_read_and_unpacked_ones_written() {
+    fn packed_lists_are_decoded_but_unpacked_lists_are_encoded() {
         let state = ConfState { voters: vec![1, 300], ..ConfState::default() };
         assert_eq!(decode_conf_state(&from_hex("0a 03 01 ac 02")), Ok(state.clone()));
         let mut out = BytesMut::new();
@@ -440,7 +440,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unknown_fields_and_kinds_are_handled() {
+    fn unknown_fields_are_skipped_and_unknown_entry_kinds_refused() {
         assert_eq!(decode_message(&from_hex("08 18")).unwrap().kind, MessageKind::Hup);
         assert_eq!(decode_message(&from_hex("3a 02 08 07")), Err(WireError::EntryKind(7)));
         assert_eq!(decode_message(&from_hex("3a 7f 08")), Err(Malformed::Truncated.into()));
@@ -452,7 +452,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn payloads_are_slices_of_what_was_read() {
+    fn decoded_payloads_share_the_received_buffer() {
         let entry = Entry { data: Bytes::from_static(b"payload"), ..Entry::default() };
         let message = Message { entries: vec![entry], ..Message::new(MessageKind::Append, 1) };
         let bytes = encoded(&message);

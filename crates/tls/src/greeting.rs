@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_settings_frame_is_a_greeting() {
+    async fn only_a_settings_frame_is_accepted_as_the_first_frame() {
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         assert_eq!(outcome(&[&settings]).await, "greeted");
         assert_eq!(outcome(&[&settings[..2], &settings[2..], b"more"]).await, "greeted");

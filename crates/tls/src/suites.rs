@@ -158,7 +158,7 @@ mod tests {
     const BOTH: Versions = Versions { min: Version::Tls12, max: Version::Tls13 };
 
     #[test]
-    fn names_choose_among_suites_of_tls_1_2() {
+    fn cipher_suite_names_select_only_tls_1_2_suites() {
         let chosen = |names: &[&str]| {
             let provider = Suites::named(names.iter().copied()).unwrap().provider(BOTH).unwrap();
             provider.cipher_suites.iter().filter(|suite| suite.tls13().is_none()).count()
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_that_is_spoken_has_an_implementation() {
+    fn each_supported_cipher_suite_name_has_an_implementation() {
         let provider = Suites::default().provider(BOTH).unwrap();
         for (name, suite) in SPOKEN {
             assert!(provider.cipher_suites.iter().any(|found| found.suite() == *suite), "{name}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_refused() {
+    fn unsupported_cipher_suite_names_are_refused() {
         let refusal = |name| Suites::named([name]).unwrap_err().to_string();
         assert_eq!(refusal("x"), "unexpected TLS cipher suite \"x\"");
         for name in NOT_SPOKEN {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn http2_demands_one_of_two() {
+    fn http2_needs_one_of_its_two_mandatory_cipher_suites() {
         let suites = Suites::named(["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"]).unwrap();
         assert_eq!(suites.check_http2(BOTH), Err(SuiteError::NoneForHttp2));
         let newest = Versions { min: Version::Tls13, ..BOTH };
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_that_leaves_nothing_is_refused() {
+    fn a_selection_without_usable_cipher_suites_is_refused() {
         let oldest = Versions { max: Version::Tls12, ..BOTH };
         let suites = Suites::named(["TLS_AES_128_GCM_SHA256"]).unwrap();
         assert_eq!(suites.provider(oldest).unwrap_err(), SuiteError::Nothing);

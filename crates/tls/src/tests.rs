@@ -175,7 +175,7 @@ async fn passes(acceptor: AcceptorSettings, connector: ConnectorSettings) -> boo
 }
 
 #[tokio::test]
-async fn keys_of_every_kind_serve() {
+async fn servers_accept_ecdsa_and_rsa_keys() {
     let files = Files::new();
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P521_SHA512, &PKCS_RSA_SHA256] {
         let server = files.pair("server", &Said { algorithm, ..Said::default() });
@@ -185,7 +185,7 @@ async fn keys_of_every_kind_serve() {
 }
 
 #[tokio::test]
-async fn versions_and_suites_have_to_agree() {
+async fn handshakes_fail_without_a_common_version_and_cipher_suite() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let settings = |min, max, names: &[&str]| {
@@ -247,7 +247,7 @@ async fn the_client_certificate_is_passed_to_services_if_required() {
 }
 
 #[tokio::test]
-async fn only_allowed_names_are_accepted() {
+async fn only_client_certificates_with_allowed_names_are_accepted() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -267,7 +267,7 @@ async fn only_allowed_names_are_accepted() {
 }
 
 #[tokio::test]
-async fn revoked_certificates_are_refused_once_they_are_listed() {
+async fn certificates_are_refused_once_the_revocation_list_contains_them() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -297,7 +297,7 @@ async fn revoked_certificates_are_refused_once_they_are_listed() {
 }
 
 #[tokio::test]
-async fn own_refusals_send_gos_alert_and_keep_their_reason() {
+async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let list = files.path("list");
@@ -327,7 +327,7 @@ async fn own_refusals_send_gos_alert_and_keep_their_reason() {
 }
 
 #[tokio::test]
-async fn a_certificate_must_match_the_clients_address() {
+async fn a_client_certificate_must_match_the_address_of_the_client() {
     let files = Files::new();
     let server = files.pair("server", &Said::default());
     let check = ClientCheck { checks_origin: true, ..files.check() };
@@ -379,7 +379,7 @@ async fn a_server_certificate_must_match_the_dialed_host() {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_trusts_itself() {
+async fn a_generated_self_signed_certificate_is_its_own_authority() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("fixtures/client");
     let pair = find_or_make(&folder, &["127.0.0.1", "localhost"], 1).unwrap();
@@ -407,7 +407,7 @@ async fn a_self_signed_certificate_trusts_itself() {
 }
 
 #[tokio::test]
-async fn pairs_are_reloaded_while_serving_and_invalid_ones_are_ignored() {
+async fn certificates_are_reloaded_while_serving_unless_they_are_invalid() {
     let files = Files::new();
     let pair = files.pair("server", &Said::default());
     let acceptor = Acceptor::new(acceptor(pair.clone(), Some(files.check()))).unwrap();
@@ -476,7 +476,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
 }
 
 #[tokio::test]
-async fn a_check_returns_when_revocation_lists_become_outdated() {
+async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
     let files = Files::new();
     let list = files.path("crl");
     let soon = SystemTime::now() + DAY * 3;
@@ -496,7 +496,7 @@ async fn a_check_returns_when_revocation_lists_become_outdated() {
 }
 
 #[tokio::test]
-async fn a_check_returns_when_certificates_expire() {
+async fn look_reports_when_certificates_expire() {
     let files = Files::new();
     let soon = SystemTime::now() + DAY * 3;
     let pair = files.pair("server", &Said { until: soon, ..Said::default() });
@@ -518,7 +518,7 @@ async fn a_check_returns_when_certificates_expire() {
 }
 
 #[test]
-fn authorities_in_common_are_found_in_files_of_several() {
+fn common_authorities_are_found_in_files_with_several_certificates() {
     let (ours, theirs) = (Files::new(), Files::new());
     let both = ours.path("both.pem");
     let pems = [theirs.authority.pem(), ours.authority.pem()].concat();
@@ -533,7 +533,7 @@ fn authorities_in_common_are_found_in_files_of_several() {
 }
 
 #[test]
-fn files_have_to_be_right_at_the_start() {
+fn missing_and_mismatched_certificate_files_are_refused_at_the_start() {
     let files = Files::new();
     let (one, other) = (files.pair("one", &Said::default()), files.pair("other", &client("")));
     let refusal =

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_can_be_narrowed_to_one() {
+    fn supported_tls_versions_can_be_limited_to_one() {
         let count = |min, max| Versions { min, max }.supported().len();
         assert_eq!(count(Version::Tls12, Version::Tls13), 2);
         assert_eq!(count(Version::Tls13, Version::Tls13), 1);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_when_they_have_changed() {
+    fn files_are_read_again_when_they_have_changed() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         assert!(file.get().is_err(), "there was never anything to go by");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_files_change_nothing_and_are_logged_once() {
+    fn an_invalid_file_leaves_the_previous_contents_and_is_logged_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         file.write("one", 100);

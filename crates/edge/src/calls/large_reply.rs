@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_replies_are_the_same_bytes_in_chunks() {
+    async fn large_replies_are_encoded_to_the_same_bytes_in_chunks() {
         check(range(2000)).await;
         let delete = DeleteRangeResponse { deleted: 3, prev_kvs: records(1500), header: None };
         check(delete.clone()).await;
@@ -487,7 +487,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn replies_of_any_size_are_the_same_bytes(
+        fn replies_of_any_size_are_encoded_to_the_same_bytes(
             sizes in proptest::collection::vec(prop_oneof![0..10usize, 0..3 * CHUNK_BYTES], 0..6),
         ) {
             let header = Some(ResponseHeader { revision: 5, ..ResponseHeader::default() });
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn small_replies_are_left_to_the_library() {
+    fn small_replies_are_encoded_by_the_library() {
         let replies = Arc::new(Bound::new(0));
         let mut response =
             Reply::new(range(10), None).admit(&replies).unwrap().into_response().unwrap();

@@ -333,14 +333,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_revision_of_a_large_answer_is_in_its_first_part() {
+    async fn the_revision_of_a_large_response_is_read_from_its_first_part() {
         for value_bytes in [5_000, 8 << 10, 1 << 20] {
             assert_eq!(revision_of(&first_part(value_bytes).await), Some(5), "{value_bytes} bytes");
         }
     }
 
     #[test]
-    fn only_versions_are_labels() {
+    fn only_valid_versions_become_metric_labels() {
         for version in ["3.5", "3.5.16", "3.6.0-alpha.0", "3.4.0-rc.1", "unknown"] {
             assert_eq!(version_label(version), version);
         }

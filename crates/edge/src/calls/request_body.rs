@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_held_until_it_is_whole() {
+    fn the_bytes_of_a_message_are_counted_until_it_is_complete() {
         let message = [0, 0, 0, 0, 3, 7, 7, 7];
         let stream = message.repeat(3);
         for piece in 1..=stream.len() {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_compressed_message_has_its_uncompressed_size() {
+    fn a_complete_compressed_message_counts_with_its_uncompressed_size() {
         let message = [1, 0, 0, 0, 6, 7, 7, 0x10, 0x27, 0, 0];
         for piece in 1..=message.len() {
             let mut compressed = Message::default();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_has_to_keep_arriving() {
+    async fn a_request_body_that_stops_arriving_is_refused() {
         for kind in [Kind::Unary, Kind::ServerStream, Kind::BidiStream] {
             let stalled = ending(kind, 100_000, 0).await.expect("half a message, and no more");
             assert_eq!(stalled.message(), "etcdserver: request timed out", "{kind:?}");

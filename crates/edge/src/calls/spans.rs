@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_span_of_a_transaction_names_its_first_keys() {
+    fn the_span_of_a_transaction_contains_its_first_keys() {
         let put = |key: &'static str, lease| {
             let key = Bytes::from_static(key.as_bytes());
             let put = PutRequest { key, lease, ..PutRequest::default() };
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_watchers_beyond_their_number_end_at_once() {
+    fn spans_of_watchers_beyond_the_maximum_end_at_once() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic).tracing;
         let (all, resource) = (Sampling::per_million(1_000_000), Resource::new("s", ""));
         let tracer = Arc::new(Tracer::new(all, resource, metrics));

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table of every error")]
-    fn words_and_codes_are_those_of_etcd() {
+    fn error_messages_and_codes_equal_those_of_etcd() {
         let refused = |refusal: Refusal| RequestError::Refused(refusal);
         let request = |refusal: RequestRefusal| refused(Refusal::Request(refusal));
         let lease = |refusal: LeaseRefusal| refused(Refusal::Lease(refusal));

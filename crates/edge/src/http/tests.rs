@@ -132,7 +132,7 @@ impl Client {
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 #[test]
-fn health_of_a_healthy_member() {
+fn health_succeeds_on_a_healthy_member() {
     let client = Client::new(Member::default());
     let answer = client.get("/health");
     assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"health":"true","reason":""}"#));
@@ -142,7 +142,7 @@ fn health_of_a_healthy_member() {
 }
 
 #[test]
-fn health_names_the_first_trouble() {
+fn health_reports_the_first_problem() {
     let check = |member: Member, target: &str, reason: &str| {
         let client = Client::new(member);
         let answer = client.get(target);
@@ -217,7 +217,7 @@ fn failing_checks_are_all_listed() {
 }
 
 #[test]
-fn only_get_is_allowed_where_etcd_says_so() {
+fn pages_that_allow_only_get_refuse_other_methods() {
     let client = Client::new(Member::default());
     for path in ["/health", "/livez", "/readyz/non_learner", "/version", "/debug/vars"] {
         for method in ["POST", "HEAD", "PUT"] {
@@ -249,7 +249,7 @@ fn version_and_vars_are_json() {
 }
 
 #[test]
-fn metrics_have_their_exact_type() {
+fn metrics_have_the_content_type_of_prometheus() {
     let client = Client::new(Member::default());
     assert_eq!(client.get("/metrics").status, 200);
     let answer = client.get("/metrics");
@@ -327,7 +327,7 @@ fn current_requests_are_shown_with_profiles() {
 }
 
 #[test]
-fn metrics_listeners_serve_metrics_and_health_alone() {
+fn metrics_listeners_serve_only_metrics_and_health() {
     let config = Config { host_whitelist: ["only.this".to_owned()].into(), ..Config::default() };
     let mut client = Client::configured(Member::default(), &config);
     client.surface = Surface::Metrics;
@@ -342,7 +342,7 @@ fn metrics_listeners_serve_metrics_and_health_alone() {
 }
 
 #[test]
-fn hosts_off_the_whitelist_are_misdirected() {
+fn hosts_not_on_the_whitelist_are_refused_as_misdirected() {
     let config = Config { host_whitelist: ["good.com".to_owned()].into(), ..Config::default() };
     let mut client = Client::configured(Member::default(), &config);
     for (host, status) in [("good.com", 200), ("good.com:80", 200), ("bad.com:80", 421)] {
@@ -382,7 +382,7 @@ fn origins_are_named_where_they_are_allowed() {
 }
 
 #[test]
-fn http_1_1_needs_a_host() {
+fn http_1_1_requests_without_a_host_are_refused() {
     let answer = Client::new(Member::default()).ask("GET", "/health", &[]);
     assert_eq!(answer.status, 400);
     assert_eq!(answer.body, "400 Bad Request: missing required Host header");

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn few_headers_reach_the_call() {
+    fn only_permitted_headers_become_metadata() {
         let found = metadata(&[
             ("host", "x"),
             ("content-type", "text/plain"),

@@ -67,7 +67,7 @@ mod tests {
     use quorate_grpc::methods::SERVICES;
 
     #[test]
-    fn every_path_leads_to_a_method_and_every_method_but_a_few_has_one() {
+    fn every_path_maps_to_a_method_and_nearly_every_method_has_a_path() {
         for (path, _) in ROUTES {
             assert!(target(path).is_some(), "{path}");
         }

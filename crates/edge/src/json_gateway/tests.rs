@@ -5,7 +5,7 @@ use tonic::Code;
 use super::answer::http_status;
 
 #[test]
-fn every_code_has_its_status() {
+fn every_grpc_code_maps_to_its_http_status() {
     let statuses: Vec<u16> =
         (0..=16).map(|code| http_status(Code::from_i32(code)).as_u16()).collect();
     let expected =

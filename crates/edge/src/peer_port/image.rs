@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_those_of_secured_urls() {
+    fn only_secured_urls_have_a_host_to_check() {
         for (url, expected) in [
             ("https://a.example.com:2380", Some("a.example.com")),
             ("https://10.0.0.1:2380/path", Some("10.0.0.1")),

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_listed_as_go_encodes_them() {
+    fn the_member_list_has_the_json_encoding_of_go() {
         let mut started = Member::new(MemberId(u64::MAX), vec!["http://a:1".to_owned()]);
         started.name = "a".to_owned();
         let mut learner = Member::new(MemberId(7), vec!["http://b:1".to_owned()]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_leave_zeros_out() {
+    fn zero_fields_are_omitted_from_the_hash_json() {
         let hash = HashKv { hash: 5, compact_revision: -1, hash_revision: 3 };
         assert_eq!(
             hash_json(4, &hash),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_promotions_have_the_texts_of_etcds_members() {
+    async fn failed_promotions_return_the_error_texts_of_etcd() {
         for (error, status, body) in [
             (
                 RequestError::Membership(MembershipRefusal::NotFound),

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_takes_one_method() {
+    fn each_peer_path_accepts_one_method() {
         let get = Some(Method::GET);
         for (path, endpoint, method, allowed) in [
             ("/members", Endpoint::Members, Method::GET, get.clone()),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn consensus_has_its_own_paths() {
+    fn raft_paths_are_routed_to_consensus() {
         assert!(is_consensus("/raft") && is_consensus("/raft/stream/message/1"));
         assert!(!is_consensus("/rafts") && !is_consensus("/members/raft"));
     }

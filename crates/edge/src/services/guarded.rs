@@ -147,7 +147,7 @@ mod tests {
     const STREAMS: [&str; 2] = ["Watch", "LeaseKeepAlive"];
 
     #[test]
-    fn every_method_that_needs_anything_is_guarded() {
+    fn every_method_that_needs_a_permission_is_checked() {
         let lists = [KV, LEASE, CLUSTER, MAINTENANCE, AUTH, LOCK, ELECTION];
         for service in SERVICES {
             let list = lists.iter().find(|(name, _)| *name == service.name);

@@ -267,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_in_chunks_is_the_list(
+        fn the_chunks_of_a_range_form_the_complete_list(
             sizes in prop::collection::vec(prop_oneof![0..4usize, 0..2 * CHUNK_BYTES], 0..120),
             limit in -1..130i64,
         ) {

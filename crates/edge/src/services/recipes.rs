@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_lose_their_codes_but_for_those_of_the_call() {
+    fn errors_of_recipes_have_code_unknown_unless_the_call_itself_failed() {
         let code = |error: RequestError| handed_on(status(error)).code();
         for (error, expected) in [
             (RequestError::Refused(Refusal::Compacted), Code::Unknown),

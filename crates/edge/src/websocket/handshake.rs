@@ -136,7 +136,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_request_of_the_standards_example_is_accepted_with_its_answer() {
+    fn the_example_request_of_the_rfc_gets_the_response_of_the_rfc() {
         let good = request("GET", &GOOD);
         assert!(is_wanted(&good));
         let answer = accept(&good).unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_comes_as_a_protocol_or_as_a_cookie() {
+    fn a_token_is_read_from_the_protocol_or_the_cookie() {
         let credentials = |fields: &[(&str, &str)]| {
             let forwarded = forwarded(request("GET", fields).headers());
             assert!(forwarded.len() <= 1);

@@ -95,7 +95,7 @@ async fn echo(
 }
 
 #[tokio::test]
-async fn a_message_is_a_line_and_a_line_is_a_message() {
+async fn each_message_becomes_a_line_and_each_line_a_message() {
     let mut client = Client::of(frame(0x01, b"{\"a\""), echo_once);
     client.say(0x89, b"between").await;
     assert_eq!(client.hear().await, (0x8a, b"between".to_vec()));

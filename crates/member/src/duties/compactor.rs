@@ -128,20 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_from_hour_to_hour() {
+    fn an_hour_of_history_is_kept_and_compacted_hourly() {
         let compactor = Compactor::new(Retention::Period(HOUR));
         assert_eq!(compactor.interval(), Duration::from_secs(360));
         assert_eq!(run(compactor, 3), [(10, 101), (20, 110), (30, 120)]);
     }
 
     #[test]
-    fn a_day_is_kept_and_compacted_hourly_once_it_has_passed() {
+    fn a_day_of_history_is_kept_and_compacted_hourly_after_the_first_day() {
         let compactor = Compactor::new(Retention::Period(24 * HOUR));
         assert_eq!(run(compactor, 3), [(240, 101), (250, 110), (260, 120)]);
     }
 
     #[test]
-    fn a_follower_samples_and_does_not_compact() {
+    fn a_follower_samples_revisions_but_does_not_compact() {
         let mut compactor = Compactor::new(Retention::Period(HOUR));
         for tick in 1..=15 {
             assert_eq!(compactor.tick(tick, false), None);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compacted_twice() {
+    fn the_same_revision_is_not_compacted_twice() {
         let mut compactor = Compactor::new(Retention::Period(HOUR));
         let hits: Vec<_> = (0..40)
             .filter_map(|_| {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn revision_mode_keeps_a_number_of_revisions() {
+    fn revision_mode_keeps_the_configured_number_of_revisions() {
         let mut compactor = Compactor::new(Retention::Revisions(100));
         assert_eq!(compactor.tick(100, true), None);
         assert_eq!(compactor.tick(150, true), Some(50));

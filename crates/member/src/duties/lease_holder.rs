@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leaders_answers_are_understood() {
+    fn renewal_responses_of_the_leader_are_decoded() {
         let renewed = LeaseKeepAliveResponse { header: None, id: 7, ttl: 60 }.encode_to_vec();
         let read = |status, body: &[u8]| read_renewal(&answer(status, body.to_vec()), LeaseId(7));
         assert_eq!(read(200, &renewed).unwrap(), Some(60));

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_letters_and_differ() {
+    fn token_prefixes_are_random_letters() {
         let [one, other] = [(); 2].map(|()| token_prefix().unwrap());
         assert_eq!(one.len(), PREFIX_LETTERS);
         assert!(one.bytes().all(|byte| byte.is_ascii_alphabetic()), "{one}");

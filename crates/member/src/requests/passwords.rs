@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_password_fits_its_hash_in_whichever_form() {
+    async fn passwords_match_bcrypt_hashes_of_every_form() {
         let passwords = passwords();
         let hash = passwords.hash("ann", "secret").await.unwrap();
         assert!(hash.starts_with("$2a$04$"), "{hash}");
@@ -467,13 +467,13 @@ mod tests {
     }
 
     #[test]
-    fn authenticated_users_take_turns() {
+    fn password_requests_of_authenticated_users_take_turns() {
         let users = ["eve", "eve", "eve", "ann", "bob", "ann"].map(Asker::User);
         assert_eq!(order_of(&users), ["eve", "ann", "bob", "eve", "ann", "eve"]);
     }
 
     #[test]
-    fn sources_of_logins_take_turns_and_so_do_names_of_each() {
+    fn login_sources_take_turns_and_so_do_the_names_of_each_source() {
         let [one, two] = [1, 2].map(source);
         let mut logins = vec![Asker::Login(one, "root"); 3];
         logins.extend([Asker::Login(one, "ghost"), Asker::Login(two, "root")]);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_authenticated_users_and_logins_alternates() {
+    fn password_requests_of_users_and_logins_alternate() {
         let login = Asker::Login(source(1), "eve");
         let asked = [login, login, login, Asker::User("root"), Asker::User("root")];
         assert_eq!(order_of(&asked), ["root", "1 eve", "root", "1 eve", "1 eve"]);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_bound_on_all() {
+    fn waiting_password_requests_are_bounded() {
         let mut queues = Queues::default();
         let mut add = |asker: Asker<'_>| queues.add(asker, Box::new(|_| ()));
         for number in 0..WAITING_MAX {

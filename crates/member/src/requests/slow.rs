@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quorum_may_be_quicker_than_the_own_disk() {
+    fn steps_of_a_write_are_sorted_by_time_if_the_quorum_precedes_the_disk() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let stages = Stages { appended: at(1), synced: Some(at(9)), committed: Some(at(5)) };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_write_follow_its_stages() {
+    fn spans_of_a_write_follow_its_stages() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let parts = |stages| spans_of_write(stages, at(0), (at(7), at(8)));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_has_a_step_for_what_it_waited_for() {
+    fn the_steps_of_a_read_include_its_wait_for_agreement() {
         let mut times = ReadTimes::start();
         assert_eq!(times.steps(Duration::from_millis(5)).len(), 1);
         times.note_barrier();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_slow_writes_one_is_traced() {
+    fn slow_writes_are_traced_at_a_limited_rate() {
         let traced = TracedWrites::default();
         assert!(!traced.wants(TRACED));
         let slow = TRACED + Duration::from_nanos(1);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_shortly_after_the_start_is_to_blame() {
+    fn a_timeout_just_after_an_election_is_blamed_on_the_lost_leader() {
         let failed = |after| {
             let error = explain(Some(after), |_| Lead::Nobody);
             matches!(error, RequestError::TimeoutDueToLeaderFailure)
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_blames_its_connections_when_it_lacks_a_majority() {
+    fn a_timeout_on_a_leader_without_a_majority_is_blamed_on_lost_connections() {
         let lost = |member_count, before: usize, after: usize| {
             let error = explain(None, |started| {
                 let early = std::iter::repeat_n(started - SECOND, before);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_blames_its_connection_to_the_leader() {
+    fn a_timeout_on_a_follower_without_its_leader_is_blamed_on_a_lost_connection() {
         let lost = |since: Option<Duration>| {
             let connected = |started: Instant| since.map(|before| started - before);
             let error =

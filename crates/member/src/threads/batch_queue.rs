@@ -156,7 +156,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_item_arrives_once_and_in_its_senders_order() {
+    fn every_item_is_received_once_and_in_the_order_of_its_sender() {
         let (sender, receiver) = unbounded();
         let senders: Vec<_> = (0..4)
             .map(|who| {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_an_empty_wait() {
+    fn receiving_from_an_empty_queue_ends_at_the_deadline() {
         let (sender, receiver) = unbounded::<u8>();
         let mut batch = Vec::new();
         let deadline = Some(Instant::now() + Duration::from_millis(5));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_learns_that_the_receiver_is_gone() {
+    fn sending_fails_after_the_receiver_is_dropped() {
         let (sender, receiver) = unbounded();
         sender.send(1).unwrap();
         drop(receiver);

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_from_another_thread_reaches_each_request() {
+    fn completions_from_another_thread_reach_each_request() {
         with_delivery(async {
             let (completers, waiting): (Vec<_>, Vec<_>) =
                 (0..100).map(|_| wait(&AWAITING, far()).unwrap()).unzip();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_the_wait_and_a_late_answer_is_dropped() {
+    fn a_wait_ends_at_its_deadline_and_a_late_response_is_dropped() {
         with_delivery(async {
             let (completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
             assert_eq!(waiting.await, None);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_that_have_gone_while_the_applier_stalls_do_not_pile_up() {
+    async fn cancelled_waits_do_not_accumulate_while_the_applier_stalls() {
         let far = Instant::now() + Duration::from_secs(3600);
         let member_status = MemberStatus::new(LogIndex::ZERO, Term::ZERO, Clock::start());
         let callers = async {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_leader_that_is_gone_is_missed_after_a_while() {
+    async fn a_lost_leader_is_reported_after_the_grace_period() {
         let member_status = led();
         assert!(!member_status.misses_leader(Duration::ZERO));
         assert!(member_status.has_leader_within(Duration::ZERO).await);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_carry_the_member_and_count_up() {
+    fn request_ids_contain_the_member_and_count_up() {
         let ids = RequestIds::from(0xabcd_1234, 0x100);
         assert_eq!(ids.next(), 0x1234_0000_0000_0101);
         assert_eq!(ids.next(), 0x1234_0000_0000_0102);
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn the_member_stays_when_the_counter_overflows() {
+    fn the_member_part_of_an_id_is_unchanged_when_the_counter_overflows() {
         let ids = RequestIds::from(0x1234, u64::MAX - 1);
         let made: Vec<u64> = (0..3).map(|_| ids.next()).collect();
         assert_eq!(made, [0x1234_ffff_ffff_ffff, 0x1234_0000_0000_0000, 0x1234_0000_0000_0001]);
     }
 
     #[test]
-    fn two_starts_at_the_same_time_share_no_id() {
+    fn members_started_at_the_same_time_generate_different_ids() {
         let (one, other) = (RequestIds::start(7).unwrap(), RequestIds::start(7).unwrap());
         let made: std::collections::BTreeSet<u64> = (0..1000).map(|_| one.next()).collect();
         assert!((0..1000).all(|_| !made.contains(&other.next())));

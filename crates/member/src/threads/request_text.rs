@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut() {
+    fn long_request_texts_are_truncated() {
         let key = Bytes::from("ä".repeat(TEXT_BYTES_MAX));
         let range = of_range(&RangeRequest { key, ..RangeRequest::default() });
         assert!(range.len() <= TEXT_BYTES_MAX + '…'.len_utf8() && range.ends_with('…'));

@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_ticks_when_it_is_due() {
+    fn a_leader_ticks_at_every_interval() {
         let woken = run(true, &[90, 110, 160, 190, 310], 400);
         let ticks: Vec<u64> = woken.iter().filter(|(_, ticks)| *ticks > 0).map(|it| it.0).collect();
         assert_eq!(ticks, [100, 200, 300, 400]);
     }
 
     #[test]
-    fn a_pause_is_not_made_up_for() {
+    fn ticks_missed_during_a_pause_are_skipped() {
         let start = Instant::now();
         let mut ticks = Ticks::begin(INTERVAL, start);
         assert_eq!(ticks.take(start + millis(1_000), true, false), Some(millis(900)));

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_that_have_gone_do_not_pile_up() {
+    async fn cancelled_waits_do_not_accumulate() {
         let far = Instant::now() + Duration::from_secs(3600);
         let callers = async {
             let mut list = Waitlist::default();

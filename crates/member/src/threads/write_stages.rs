@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn each_write_has_the_marks_of_its_batch() {
+    fn each_write_has_the_timestamps_of_its_batch() {
         let (mut stages, start) = (WriteStages::default(), Instant::now());
         let at = |millis| start + Duration::from_millis(millis);
         stages.append(&batch(1, 10, 3), at(1));

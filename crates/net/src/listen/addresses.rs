@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_address_has_its_own_share_and_gets_it_back() {
+    fn connections_are_limited_for_each_address_and_permits_are_returned() {
         let limit = Arc::new(AddressLimit::new(2, Arc::default()));
         let take = |address: &str| AddressLimit::take(&limit, address.parse().unwrap());
         let (first, second) = (take("10.0.0.1").unwrap(), take("::ffff:10.0.0.1").unwrap());

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_data_passes_unchanged() {
+    async fn all_other_data_is_forwarded_unchanged() {
         let good = connection(b"localhost:2379");
         check(&good, &good).await;
         let cut = &connection(b"#")[..PREFACE.len() + 15 + 12];
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removed_field_makes_the_frame_shorter() {
+    async fn removing_an_empty_authority_shortens_the_frame() {
         let with = frame(HEADERS, 4, b"\x83\x81\x86");
         let without = frame(HEADERS, 4, b"\x83\x86");
         check(&[PREFACE, &with].concat(), &[PREFACE, &without].concat()).await;

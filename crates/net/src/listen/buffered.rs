@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_socket_ends_the_connection() {
+    async fn a_write_error_on_the_socket_ends_the_connection() {
         let (near, far) = tokio::io::duplex(1000);
         drop(far);
         let (mut io, outlet) = wrap(near, Vec::new());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_prefix_is_read_first() {
+    async fn bytes_read_before_wrapping_are_returned_first() {
         let (near, mut far) = tokio::io::duplex(1000);
         far.write_all(b"cd").await.unwrap();
         let (mut io, _outlet) = wrap(near, b"ab".to_vec());

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_authority_is_left_out() {
+    fn an_empty_authority_is_removed() {
         assert_eq!(mended(b"\x83\x81\x86").unwrap(), b"\x83\x86");
         assert_eq!(mended(b"\x83\x01\x00\x86").unwrap(), b"\x83\x86");
         // The table entry of the library is as long as that of the client.

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn any_section_has_a_last_replacement() {
+    fn replacing_invalid_authorities_terminates_for_any_field_section() {
         let samples = [("plain", SECTION.to_vec()), ("coded", CODED.to_vec())];
         bounded("net_field_section", &samples, 20_000, super::field_section);
     }

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiting_answer_is_woken_by_a_disconnect() {
+    async fn a_disconnect_wakes_a_waiting_response() {
         let (client, server) = tokio::io::duplex(64);
         let asked = EndsWithClient::default();
         asked.ask();

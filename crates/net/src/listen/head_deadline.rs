@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_body_that_arrives_during_the_answer_has_no_deadline() {
+    async fn a_request_body_that_arrives_during_the_response_has_no_deadline() {
         for (sent, echoed) in [(&b"1\r\nb\r\n"[..], &b"1\r\nb\r\n"[..]), (b"0\r\n\r\n", b"")] {
             let mut client = begin(false).await;
             client.write_all(sent).await.unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_head_after_a_streamed_answer_ends_the_connection() {
+    async fn a_slow_request_head_after_a_streamed_response_closes_the_connection() {
         let mut client = begin(true).await;
         client.write_all(b"0\r\n\r\n").await.unwrap();
         read_until(&mut client, b"0\r\n\r\n").await;

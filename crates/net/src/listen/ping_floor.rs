@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_forgives_early_pings() {
+    fn a_response_resets_the_count_of_early_pings() {
         let now = Instant::now();
         let mut rules = rules(Duration::from_secs(5));
         for _ in 0..3 {

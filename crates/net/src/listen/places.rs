@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_busy_connection_stays() {
+    async fn only_idle_connections_are_asked_to_close() {
         let places = Arc::new(Places::new(2));
         let (first, second) = (places.try_take().unwrap(), places.try_take().unwrap());
         assert!(places.try_take().is_none());

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_limit_is_taken_out() {
+    fn only_the_stream_limit_is_removed_from_the_settings() {
         let behind = b"what follows";
         let mut first = settings(&[(4, 1 << 20), (3, 100), (5, 16384)]);
         first.extend(behind);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_stay_as_they_are() {
+    fn bytes_without_complete_settings_are_unchanged() {
         for bytes in
             [&b""[..], b"\0\0\x06\x04\0", b"\0\0\x06\x04\0\0\0\0\0\0\x03", b"\0\0\0\x06\0\0\0\0\0"]
         {

@@ -103,7 +103,7 @@ async fn read_answer(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_ends_the_connection() {
+async fn an_incomplete_request_head_closes_the_connection_at_its_deadline() {
     for part in ["P", "GET", "GET /health HTTP/1.1\r\nHost: x\r\n"] {
         let mut stream = connect(None).await;
         stream.write_all(part.as_bytes()).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_head_that_does_not_end_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_after_an_answer_ends_the_connection_too() {
+async fn an_incomplete_head_after_a_response_closes_the_connection_too() {
     let mut stream = connect(None).await;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     read_answer(&mut stream).await;
@@ -126,7 +126,7 @@ async fn a_head_that_does_not_end_after_an_answer_ends_the_connection_too() {
 }
 
 #[tokio::test]
-async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
+async fn slow_responses_and_pauses_between_requests_have_no_head_deadline() {
     let mut stream = connect(None).await;
     for path in ["/slow", "/", "/slow"] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -138,7 +138,7 @@ async fn neither_an_answer_nor_the_next_request_has_the_deadline_of_a_head() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_its_sending_side_gets_its_answer() {
+async fn a_client_that_closes_its_sending_side_gets_its_response() {
     for path in ["/", "/slow"] {
         let mut stream = connect(None).await;
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -202,7 +202,7 @@ async fn first_refused(stream: &mut TcpStream) -> u32 {
 }
 
 #[tokio::test]
-async fn a_limit_of_streams_is_in_force_whether_it_is_announced_or_not() {
+async fn the_stream_limit_is_enforced_whether_it_is_announced_or_not() {
     let mut stream = connect(Some(7)).await;
     assert_eq!(greet(&mut stream).await, Some(7));
     open_streams(&mut stream, 8).await;
@@ -461,7 +461,7 @@ async fn ends_after(patiences: u32) -> Result<(), ()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closing_connection_that_does_not_read_is_cut() {
+async fn a_closing_connection_whose_client_reads_too_slowly_is_aborted() {
     let sent = AtomicU64::new(0);
     let next = |bytes| sent.fetch_add(bytes, Ordering::Relaxed);
     let taking = || Activity { sent: next(TAKEN_BYTES_MIN), ..Activity::default() };

@@ -47,7 +47,7 @@ fn decode(kind: StreamKind, bytes: &Bytes, piece: usize) -> Result<Vec<Message>,
 }
 
 #[test]
-fn appends_that_go_on_are_sent_in_the_short_form() {
+fn consecutive_appends_are_sent_in_the_short_form() {
     let messages = [
         append(1, 0, 0, &[b"a"]),
         append(1, 1, 1, &[b"b", b"c"]),
@@ -75,7 +75,7 @@ fn appends_that_go_on_are_sent_in_the_short_form() {
 }
 
 #[test]
-fn the_short_form_is_what_etcd_writes() {
+fn the_short_form_has_the_bytes_of_etcd() {
     let messages = [append(1, 1, 5, &[]), append(1, 1, 5, &[b"x"])];
     let bytes = encode(StreamKind::Append, &messages);
     let whole = "02 00 00 00 00 00 00 00 0e 08 03 10 02 18 01 20 01 28 01 30 05 40 05";
@@ -85,7 +85,7 @@ fn the_short_form_is_what_etcd_writes() {
 }
 
 #[test]
-fn link_heartbeats_are_read_and_left_out() {
+fn link_heartbeats_are_decoded_and_not_delivered() {
     let mut out = BytesMut::new();
     Encoder::new(StreamKind::Append).put_link_heartbeat(&mut out);
     assert_eq!(out, from_hex("00"));
@@ -103,7 +103,7 @@ fn link_heartbeats_are_read_and_left_out() {
 }
 
 #[test]
-fn a_frame_announced_too_long_is_refused_at_once() {
+fn a_frame_with_a_too_large_length_is_refused_before_its_payload() {
     let refused = |kind, text: &str| {
         let mut decoder = Decoder::new(kind, 1, 2);
         let outcome = decoder.feed(&from_hex(text), &mut Vec::new());
@@ -124,7 +124,7 @@ fn a_frame_announced_too_long_is_refused_at_once() {
 }
 
 #[test]
-fn entries_that_are_kept_lie_close_together() {
+fn payloads_of_small_entries_are_stored_close_together() {
     let messages: Vec<Message> = (1..=2000).map(|index| append(1, 1, index, &[b"small"])).collect();
     let (mut encoder, mut decoder) =
         (Encoder::new(StreamKind::Append), Decoder::new(StreamKind::Append, 1, 2));
@@ -156,7 +156,7 @@ fn entries_that_are_kept_lie_close_together() {
 
 proptest! {
     #[test]
-    fn messages_come_back_in_their_order(
+    fn encoded_messages_are_decoded_in_order(
         messages in vec(message(), 0..8),
         piece in 1..200_usize,
         is_append in any::<bool>(),
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn runs_of_appends_come_back(
+    fn encoded_runs_of_appends_are_decoded(
         // Steps of a leader: how many entries follow, and whether it restarts from another index.
         steps in vec((0..4_u64, proptest::option::weighted(0.2, 0..50_u64), 1..3_u64), 1..20),
         piece in 1..100_usize,
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn payloads_of_any_size_come_back(
+    fn encoded_payloads_of_any_size_are_decoded(
         // Payloads from empty to more than a block, and more than one read brings.
         sizes in vec(vec(prop_oneof![0..20_usize, 0..2 * BLOCK_BYTES + 9], 0..4), 1..5),
         piece in prop_oneof![1000..3000_usize, 1..3 * BLOCK_BYTES],
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_are_read_or_refused(
+    fn arbitrary_bytes_are_decoded_or_refused_without_a_panic(
         bytes in vec(prop_oneof![Just(0_u8), 0..4_u8, any::<u8>()], 0..300),
         piece in 1..50_usize,
         is_append in any::<bool>(),

@@ -30,7 +30,7 @@ fn image_at(dir: &Path, index: u64, version: Option<&'static str>) -> ReadTx {
 }
 
 #[test]
-fn a_newer_image_stands_for_a_snapshot_of_its_own_index_and_members() {
+fn the_snapshot_of_a_newer_image_has_the_index_and_members_of_the_image() {
     let (one, two) = pair();
     let dir = tempfile::tempdir().unwrap();
     let outcome = |report| match report {

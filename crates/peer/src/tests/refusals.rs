@@ -4,7 +4,7 @@ use super::*;
 use quorate_raft::{LogIndex, Term};
 
 #[test]
-fn proposals_that_could_not_be_carried_out_are_left_out() {
+fn forwarded_proposals_that_cannot_be_applied_are_dropped() {
     let (one, two) = pair();
     let header = Some(RequestHeader { id: 7, ..RequestHeader::default() });
     let request = |put| InternalRaftRequest { header: header.clone(), put, ..Default::default() };
@@ -47,7 +47,7 @@ fn proposals_that_could_not_be_carried_out_are_left_out() {
 }
 
 #[test]
-fn a_snapshot_that_is_not_for_this_member_is_not_stored() {
+fn a_snapshot_for_another_member_or_from_an_unknown_sender_is_not_stored() {
     let (_one, two) = pair();
     let named = "X-Server-From: 1\r\n";
     let stranger = "X-Server-From: 9\r\nX-PeerURLs: http://127.0.0.1:1\r\n";
@@ -127,7 +127,7 @@ fn a_member_of_another_cluster_is_refused() {
 }
 
 #[test]
-fn requests_for_streams_are_checked_in_etcds_order() {
+fn stream_requests_are_checked_in_the_order_of_etcd() {
     let one = TestMember::start(1);
     let two = TestMember::start(2);
     one.peers.set_members(&members(&[&one, &two]));
@@ -157,7 +157,7 @@ fn requests_for_streams_are_checked_in_etcds_order() {
 }
 
 #[test]
-fn messages_that_are_not_for_this_member_are_refused() {
+fn messages_addressed_to_another_member_are_refused() {
     let one = TestMember::start(1);
     let others =
         [2, 3].map(|id| Member::new(units::MemberId(id), vec![format!("http://127.0.0.1:{id}")]));
@@ -286,7 +286,7 @@ fn active_unknown_remotes_do_not_replace_silent_members() {
 }
 
 #[test]
-fn unknown_senders_share_one_series() {
+fn unknown_senders_share_one_metric_series() {
     let one = TestMember::start(1);
     let second = Member::new(units::MemberId(2), vec!["http://127.0.0.1:9".to_owned()]);
     one.peers.set_members(&Members::new([second], []));

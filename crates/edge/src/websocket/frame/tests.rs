@@ -47,7 +47,7 @@ fn data(text: &str) -> Event {
 }
 
 #[test]
-fn messages_are_unmasked_and_joined() {
+fn fragments_are_unmasked_and_joined_to_messages() {
     check(&frame(0x81, b"hello"), &Ok(vec![data("hello"), Event::End]));
     check(&frame(0x82, b""), &Ok(vec![Event::End]));
     let parts = [frame(0x01, b"one, "), frame(0x00, b""), frame(0x80, b"two")].concat();
@@ -60,7 +60,7 @@ fn messages_are_unmasked_and_joined() {
 }
 
 #[test]
-fn control_frames_come_between_fragments() {
+fn control_frames_are_accepted_between_fragments() {
     let parts = [
         frame(0x01, b"a"),
         frame(0x89, b"are you there"),
@@ -86,7 +86,7 @@ fn a_client_says_why_it_closes() {
 }
 
 #[test]
-fn protocol_violations_are_named() {
+fn protocol_violations_are_reported_by_name() {
     check(&[0x81, 0x05, b'h'], &Err(Violation::Unmasked));
     check(&frame(0xc1, b"a"), &Err(Violation::ReservedBits));
     for opcode in [3, 7, 11, 15] {

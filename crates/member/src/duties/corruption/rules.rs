@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_may_differ_are_not_accused() {
+    fn members_whose_hashes_are_not_comparable_are_not_reported() {
         let own = Progress { member: OWN, before: at(7, 3, 10), after: at(8, 5, 12) };
         for fine in [
             answer(7, 3, 10),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_member_that_must_not_differ_is_found() {
+    fn the_first_member_with_a_contradictory_hash_or_revision_is_reported() {
         let own = Progress { member: OWN, before: at(7, 3, 10), after: at(8, 5, 12) };
         for (bad, difference) in [
             (answer(7, 3, 13), Difference::Revision { follower: 13, leader: 12 }),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_whose_own_hash_changes_is_found() {
+    fn a_leader_whose_own_hash_changes_is_reported() {
         let own = |after| Progress { member: OWN, before: at(7, 3, 10), after };
         let finding = compare(&own(at(8, 3, 10)), &[]);
         let difference = Difference::Unstable { revision: 10, before: 7, after: 8 };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_at_another_compaction_are_no_evidence() {
+    fn hashes_at_another_compaction_are_not_compared() {
         let answers = [(2, answer(8, 4, 20)), (3, answer(8, 4, 20))];
         let voters = (1..=3).collect();
         assert_eq!(judge(&at(7, 3, 10), Some(OWN), &voters, &answers), Verdict::Unknown);

@@ -126,7 +126,7 @@ mod tests {
     const UNHEALTHY: Result<(), Danger> = Err(Danger::Unhealthy);
 
     #[test]
-    fn an_addition_needs_a_majority_with_the_newcomer_down() {
+    fn an_addition_needs_a_majority_without_the_new_member() {
         for (letters, as_voter, as_learner) in [
             ("s", Ok(()), Ok(())),
             ("ss", Ok(()), Ok(())),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removal_leaves_a_majority_that_has_started_and_is_connected() {
+    fn a_removal_must_leave_a_majority_that_is_started_and_connected() {
         for (letters, id, verdict) in [
             ("s", 1, NOT_STARTED),
             ("ss", 1, Ok(())),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_needs_a_majority_that_has_started() {
+    fn a_promotion_needs_a_majority_of_started_members() {
         for (letters, verdict) in
             [("s", Ok(())), ("sn", Ok(())), ("snn", NOT_STARTED), ("sddn", Ok(()))]
         {

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_urls_are_read_before_they_get_into_the_log() {
+    fn peer_urls_are_validated_before_they_are_proposed() {
         let parse = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
             parse_urls(&texts).ok()
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_is_in_sync_from_nine_tenths_on() {
+    fn a_learner_is_in_sync_at_nine_tenths_of_the_leaders_log() {
         let is_in_sync = |learner, leader| is_in_sync(LogIndex(learner), LogIndex(leader));
         assert!(is_in_sync(90, 100) && is_in_sync(9, 10) && is_in_sync(0, 0));
         assert!(!is_in_sync(89, 100) && !is_in_sync(0, 1));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undecided_cluster_takes_the_lowest_version_or_the_oldest() {
+    fn the_first_cluster_version_is_the_lowest_or_the_minimum_if_one_is_unknown() {
         let step = |members: &[Option<Version>]| {
             next_step(None, lowest_of(members), &Downgrade::default())
         };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_an_older_version_rises_unless_it_is_held_or_goes_down() {
+    fn the_storage_version_rises_unless_it_is_held_or_being_downgraded() {
         let none = Downgrade::default();
         assert_eq!(rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
         assert_eq!(rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_version_with_a_minor() {
+    fn a_downgrade_target_needs_a_major_and_a_minor_version() {
         for text in ["3.6", "3.6.0", "3.6.99", "3.6.0-rc.1", "3.6.0+build"] {
             assert_eq!(parse_target(text), Some(v(6)), "{text}");
         }

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_change_are_taken_over_and_broken_ones_are_not() {
+    fn reloading_replaces_signing_keys_unless_the_file_is_invalid() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "first").unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_runs_out() {
+    fn an_expired_token_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "s").unwrap();

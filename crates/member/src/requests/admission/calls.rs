@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_calls_are_for_authenticated_users_and_logins() {
+    fn authenticated_users_and_logins_are_admitted_after_other_calls_are_refused() {
         let calls = Arc::new(Calls::new(64, 2, KIB));
         let connection = || Arc::new(Caller::new(Arc::clone(&calls)));
         let mut permits = Vec::new();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_alone_may_be_larger_than_the_bound() {
+    fn the_only_request_in_progress_may_exceed_the_byte_limit() {
         let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let caller = Arc::new(Caller::new(Arc::clone(&calls)));
         let (large, next) = (begin(&caller).unwrap(), begin(&caller).unwrap());

@@ -112,7 +112,7 @@ async fn answer_pings(client: &mut DuplexStream) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_do_not_keep_a_connection_whose_client_takes_no_data() {
+async fn pings_do_not_keep_a_connection_open_whose_client_reads_no_data() {
     let patience = Patience::WITH_CLIENTS;
     let keepalive = Some((patience.head / 4, patience.head));
     let (mut client, places) = request(ConnectionLimits { patience, keepalive, ..limits(1) }).await;

@@ -139,7 +139,7 @@ impl Serving {
 }
 
 #[tokio::test]
-async fn the_content_type_decides_over_tls() {
+async fn over_tls_the_content_type_selects_grpc_or_http() {
     for is_file in [false, true] {
         let serving = Serving::start(&How::Tls, is_file, true);
         for (http2, kind, expected) in [
@@ -158,7 +158,7 @@ async fn the_content_type_decides_over_tls() {
 }
 
 #[tokio::test]
-async fn one_address_may_have_both() {
+async fn one_address_may_serve_with_and_without_tls() {
     for is_file in [false, true] {
         let serving = Serving::start(&How::Both, is_file, true);
         for http2 in [false, true] {
@@ -173,7 +173,7 @@ async fn one_address_may_have_both() {
 }
 
 #[tokio::test]
-async fn a_socket_file_comes_and_goes_with_its_listener() {
+async fn a_socket_file_is_created_and_removed_with_its_listener() {
     let serving = Serving::start(&How::Plain, true, true);
     assert_eq!(serving.ask(false, false, "").await.as_deref(), Ok("http false None"));
     let path = serving.dir.path().join("another");
