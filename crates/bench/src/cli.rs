@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_errors_end_with_code_2() {
+    fn usage_errors_exit_with_code_2() {
         for (line, said) in [
             ("", "Available Commands:"),
             ("--keys 5", "Available Commands:"),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_ticket_is_drawn_once() {
+    fn each_operation_number_is_drawn_once() {
         let pace = Pace::start(3, None, None);
         let now = Instant::now();
         let numbers: Vec<_> = std::iter::from_fn(|| pace.draw(now)).map(|t| t.number).collect();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_spaces_the_tickets_until_the_duration_ends() {
+    fn a_rate_spaces_the_operations_until_the_duration_ends() {
         let pace = Pace::start(u64::MAX, Some(Duration::from_secs(1)), Some(4.0));
         let start = pace.start;
         let due: Vec<_> =

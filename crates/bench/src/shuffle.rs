@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shuffle_visits_everything_once_and_not_in_order() {
+    fn a_shuffle_visits_each_number_once_and_not_in_order() {
         for count in [1, 2, 3, 16, 17, 1000, 4097] {
             let shuffle = Shuffle::new(count, 42);
             let order: Vec<_> = (0..count).map(|position| shuffle.at(position)).collect();

@@ -581,7 +581,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_uris() {
+    fn endpoints_are_parsed_as_addresses_with_or_without_tls() {
         let plain = Transport::default();
         let secured = Transport { cacert: "/c".to_owned(), ..Transport::default() };
         let shown = |text: &str, transport: &Transport| match Address::of(text, transport) {
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_messages_have_grpc_gos_errors() {
+    fn oversized_messages_return_the_errors_of_grpc_go() {
         let limits = Limits::new(20, 0).unwrap();
         assert!(limits.check_request(20).is_ok());
         let status = limits.check_request(30).unwrap_err();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_hexadecimal() {
+    fn lease_and_member_ids_are_parsed_as_hexadecimal() {
         assert_eq!(lease_id("7b"), Ok(123));
         assert_eq!(
             lease_id("x").unwrap_err(),

@@ -94,7 +94,7 @@ mod tests {
     use crate::runs::run;
 
     #[test]
-    fn flags_are_in_order() {
+    fn security_flags_are_sorted_by_name() {
         assert!(SECURITY_FLAGS.is_sorted_by_key(|flag| flag.name));
     }
 

@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_endpoints_no_connection_is_tried() {
+    fn an_empty_endpoint_list_is_an_error_without_any_connection() {
         let (code, printed) = crate::runs::run_with(
             &["--endpoints=", "get", "k"],
             &[],
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_and_its_variable_conflict() {
+    fn a_flag_that_is_also_set_by_a_variable_is_refused() {
         let (result, errors) = read(&["--hex"], &[("ETCDCTL_HEX", "true")]);
         assert_eq!(result.unwrap_err(), Failure::silent(1));
         assert!(errors.contains("conflicting environment variable is shadowed"));

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_no_client_could_take_is_refused_in_the_words_of_the_library() {
+    fn a_message_too_large_for_any_client_is_refused_with_the_error_of_the_library() {
         assert_eq!(message_head(MESSAGE_BYTES_MAX).unwrap(), [0, 0x7f, 0xff, 0xff, 0xff]);
         let refused = message_head(MESSAGE_BYTES_MAX + 1).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);

@@ -46,7 +46,7 @@ mod tests {
     use quorate_test_support::mutate::bounded;
 
     #[test]
-    fn any_head_is_taken_or_refused() {
+    fn any_request_head_is_accepted_or_refused_without_a_panic() {
         let good = b"POST\n/etcdserverpb.KV/Put\ncontent-type:application/grpc\ngrpc-timeout:5S\n\
             grpc-encoding:gzip\nx-bin:AAEC\nuser-agent:grpc-go";
         let odd = b"GET\nhttp://h/x\nhost:a\nhost:b\ngrpc-timeout:99999999H\ncontent-type:application/grpc+x\n\

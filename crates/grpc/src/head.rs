@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_types_are_of_grpc_or_not() {
+    fn grpc_content_types_are_recognised() {
         for (text, expected) in [
             ("application/grpc", true),
             ("application/grpc+proto", true),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_in_base64_are_where_go_sees_them() {
+    fn base64_errors_have_the_offset_that_go_reports() {
         for good in ["", "AAEC", "AA==", "AA", "AAE=", "AAE", "AB", "+/+/"] {
             assert_eq!(base64_fault(good.as_bytes()), None, "{good}");
         }
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_have_eight_digits_and_a_unit() {
+    fn timeouts_have_at_most_eight_digits_and_a_unit() {
         let parse = |text: &'static str| parse_timeout(&HeaderValue::from_static(text));
         assert_eq!(parse("5S"), Ok(Duration::from_secs(5)));
         assert_eq!(parse("99999999m"), Ok(Duration::from_millis(99_999_999)));

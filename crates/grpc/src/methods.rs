@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_methods_or_to_grpc_gos_words() {
+    fn paths_are_routed_to_methods_or_to_the_errors_of_grpc_go() {
         for (service, Service { methods, .. }) in SERVICES.iter().enumerate() {
             for (method, Method { path, kind, .. }) in methods.iter().enumerate() {
                 assert_eq!(
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_know_all_services_but_health() {
+    fn a_proxy_routes_all_services_except_health() {
         assert_eq!(OF_ETCD.len() + 1, SERVICES.len());
         let health = route(OF_ETCD, "/grpc.health.v1.Health/Check");
         assert_eq!(health, Route::UnknownService("grpc.health.v1.Health"));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_messages_are_shown_as_they_were_meant() {
+    fn percent_encoded_status_messages_are_decoded() {
         for (sent, meant) in [
             ("etcdserver:%20request%20timed%20out", "etcdserver: request timed out"),
             ("100%, %4, %+5 and %zz", "100%, %4, %+5 and %zz"),

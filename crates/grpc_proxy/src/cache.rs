@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_overtaken_by_a_write_is_not_cached() {
+    fn an_answer_older_than_a_write_to_its_keys_is_not_cached() {
         let cache = Cache::default();
         let (overtaken, other) = (begin(&cache, span("a", "c")), begin(&cache, span("x", "")));
         cache.outdate(&span("b", ""));

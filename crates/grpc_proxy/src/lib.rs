@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_lists_what_the_proxy_takes() {
+    fn help_lists_the_flags_of_the_proxy() {
         let line = [b"grpc-proxy".to_vec(), b"start".to_vec()];
         let found = find(&ROOT, &line).unwrap();
         let help = help::help("etcd", &found);

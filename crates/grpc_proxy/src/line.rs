@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_stand_in_order_and_have_etcds_defaults() {
+    fn flags_are_sorted_and_have_the_defaults_of_etcd() {
         assert!(FLAGS.is_sorted_by_key(|flag| flag.name));
         let options = options("").unwrap();
         assert_eq!(options.endpoints, ["127.0.0.1:2379"]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_flag_combinations_are_refused_in_etcds_words() {
+    fn invalid_flag_combinations_are_refused_with_the_errors_of_etcd() {
         for (line, text) in [
             ("--resolver-prefix=a", "invalid resolver-ttl 0"),
             ("--resolver-ttl=5", "invalid resolver-prefix \"\""),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_shown() {
+    fn logged_messages_contain_no_passwords() {
         let call = shower("Put").call;
         let put = PutRequest { key: "k".into(), ..PutRequest::default() };
         let message = framed(&put).slice(HEAD_BYTES..);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_cannot_be_verified_is_refused_and_never_reached_in_plaintext() {
+    fn an_endpoint_that_cannot_be_verified_is_never_dialed_in_plaintext() {
         let targets = Targets { connectors: Err("why".to_owned()), is_asked_for: false };
         for secured in ["https://a:1", "unixs:///tmp/s"] {
             let error = targets.target(secured).unwrap_err().to_string();

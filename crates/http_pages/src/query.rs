@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_give_every_value_of_a_name() {
+    fn all_values_of_a_query_parameter_are_returned() {
         let query = Some("exclude=a&x=1&exclude=b%20c&exclude=d+e&exclude=%zz&exclude=f;g&verbose");
         assert_eq!(values(query, "exclude"), ["a", "b c", "d e"]);
         assert_eq!(values(query, "verbose"), [""]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_cleaned() {
+    fn request_paths_are_normalized() {
         for (path, clean) in [
             ("/", "/"),
             ("/health", "/health"),

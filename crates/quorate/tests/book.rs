@@ -115,7 +115,7 @@ fn every_page_is_listed_once_in_the_book() {
 /// block; the files that it names must exist. The commands of `running.md`, `tour.md` and the README have
 /// their own tests.
 #[test]
-fn command_blocks_are_tested_or_say_why_not() {
+fn command_blocks_are_tested_or_marked_with_the_reason() {
     let mut marked = 0;
     for page in pages("docs") {
         let text = text(&page);

@@ -93,7 +93,7 @@ fn commands_in_the_readme_exist() {
 }
 
 #[test]
-fn the_readme_names_exactly_the_missing_commands() {
+fn the_readme_lists_exactly_the_missing_commands() {
     let readme = document("README.md");
     let known = commands(&help(&["ctl"]));
     for command in ["auth", "user", "role", "lock", "elect", "check", "make-mirror", "completion"] {
@@ -103,7 +103,7 @@ fn the_readme_names_exactly_the_missing_commands() {
 }
 
 #[test]
-fn the_changelog_names_every_command() {
+fn the_changelog_lists_every_command() {
     let changelog = document("CHANGELOG.md");
     for tool in ["ctl", "utl"] {
         let start = format!("`quorate {tool}`");

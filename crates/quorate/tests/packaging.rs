@@ -56,7 +56,7 @@ fn assert_declared(name: &str, declared: &str) {
 }
 
 #[test]
-fn alerts_refer_to_existing_series_and_pages() {
+fn alerts_refer_to_existing_metric_series_and_pages() {
     let rules = read("packaging/prometheus/quorate.rules.yml");
     let runbook = read("docs/runbook.md");
     let declared = declarations();
@@ -78,7 +78,7 @@ fn alerts_refer_to_existing_series_and_pages() {
 
 /// The alerts fire for recorded values that need them, and for no others.
 #[test]
-fn alerts_fire_when_they_should() {
+fn alerts_fire_only_for_the_recorded_values_that_require_them() {
     let promtool = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prometheus");
     let mut command = Command::new(promtool);
@@ -107,7 +107,7 @@ fn labels_in(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_dashboard_uses_existing_series() {
+fn the_dashboard_uses_existing_metric_series() {
     let board: Value = serde_json::from_str(&read("packaging/grafana/quorate.json")).unwrap();
     let declared = declarations();
     let mut places = BTreeSet::new();

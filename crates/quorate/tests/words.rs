@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn help_and_version_are_accepted_as_words() {
+fn help_and_version_are_accepted_as_commands() {
     for (words, flags) in [
         (&["help"][..], &["--help"][..]),
         (&["version"], &["--version"]),
@@ -27,7 +27,7 @@ fn help_and_version_are_accepted_as_words() {
 }
 
 #[test]
-fn an_unknown_word_is_refused_in_one_sentence() {
+fn an_unknown_command_is_refused_with_one_sentence() {
     let refused = run(&["frobnicate", "now"]);
     assert_eq!(refused.status.code(), Some(2));
     let expected =
@@ -53,7 +53,7 @@ fn the_help_of_each_tool_names_it_and_has_examples() {
 }
 
 #[test]
-fn links_with_etcds_names_accept_only_etcds_words() {
+fn links_named_like_the_programs_of_etcd_accept_only_their_commands() {
     let folder = tempfile::tempdir().unwrap();
     let called = |name: &str, words: &[&str]| {
         let link = folder.path().join(name);

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_or_a_socket() {
+    fn a_collector_address_is_parsed_as_a_host_or_a_socket() {
         assert!(matches!(place("a:1"), (Place::Host(host), "a:1") if host == "a:1"));
         for text in ["unix:/run/c", "unix:///run/c"] {
             let (place, authority) = place(text);

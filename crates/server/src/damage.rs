@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_distinguished_from_machine_failures() {
+    fn corrupt_files_are_distinguished_from_failing_disks() {
         let path = || -> Arc<Path> { Arc::from(Path::new("db")) };
         let corrupt = || BoltError::Corrupt { path: path(), page: 3, offset: 5, reason: "odd" };
         let unread = || BoltError::Io {

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expiry_is_logged_daily_from_thirty_days_before() {
+    fn expiry_is_logged_daily_in_the_last_thirty_days() {
         let mut warned = Warned::new();
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
         let certificate = |end| (Part::Certificate, end);

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_service_and_gate_has_its_series() {
+    fn every_service_and_feature_gate_has_its_metric_series() {
         let text = made_for(&Config::default()).render();
         let count = |head: &str| text.lines().filter(|line| line.starts_with(head)).count();
         // 42 methods of etcd's services and 3 of the health service.

@@ -85,7 +85,7 @@ mod tests {
     struct Growing(#[source] io::Error);
 
     #[test]
-    fn a_full_disk_has_other_advice_than_other_failures() {
+    fn only_a_full_disk_has_the_advice_to_free_space() {
         let full = |errno| after_fault(&Growing(io::Error::from_raw_os_error(errno)));
         assert!(full(28).starts_with("free space"), "ENOSPC");
         assert!(full(122).starts_with("free space"), "EDQUOT");

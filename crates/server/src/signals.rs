@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_signal_is_the_one_returned() {
+    async fn the_first_stop_signal_is_returned() {
         let mut signals = StopSignals::install().unwrap();
         signals.take_over();
         ignore_user_signals().unwrap();

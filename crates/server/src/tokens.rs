@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_starts_with_keys_or_not_at_all() {
+    fn a_member_does_not_start_without_valid_token_keys() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "s").unwrap();

@@ -123,7 +123,7 @@ impl Lines {
 }
 
 #[test]
-fn the_example_runs() {
+fn the_example_of_an_embedded_member_runs_twice() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data").display().to_string();
@@ -133,7 +133,7 @@ fn the_example_runs() {
 }
 
 #[test]
-fn two_members_of_one_program_are_independent() {
+fn two_members_in_one_process_are_independent() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let (one_ports, other_ports) = (ports(), ports());

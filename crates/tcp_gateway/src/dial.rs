@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_can_be_dialed() {
+    fn service_addresses_are_formatted_for_dialing() {
         let of = |target: &str, port| Service {
             priority: 0,
             weight: 0,

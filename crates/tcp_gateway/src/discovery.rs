@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn records_name_members_with_tls_and_without() {
+    async fn srv_records_give_members_with_and_without_tls() {
         let resolver = serve(&[
             ("_etcd-client-ssl._tcp.example.org", 1),
             ("_etcd-client._tcp.example.org", 2),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn members_are_believed_whose_certificate_is_good_for_the_domain() {
+    async fn only_members_with_a_certificate_for_the_domain_are_accepted() {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

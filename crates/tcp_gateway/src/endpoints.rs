@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_to_itself_is_refused() {
+    async fn a_gateway_that_forwards_to_itself_is_refused() {
         let refused = |listen: &'static str, target: &'static str, port| async move {
             refuse_own(listen, &[service(target, port)]).await.err().map(|error| error.to_string())
         };

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_take_precedence_over_weights() {
+    fn endpoints_are_chosen_by_priority_and_then_by_weight() {
         let services =
             vec![service(2, 9, 1), service(1, 30, 2), service(1, 10, 3), service(1, 0, 4)];
         let proxy = Proxy::to(services, LONG);

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_name_is_no_error_and_a_missing_socket_is() {
+    fn a_missing_socket_is_an_error_only_if_its_name_is_set() {
         assert!(send(b"READY=1", None).is_ok());
         assert!(send(b"READY=1", Some(OsStr::new(""))).is_ok());
         assert!(send(b"READY=1", Some(OsStr::new("/nonexistent/notify"))).is_err());

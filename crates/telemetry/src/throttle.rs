@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_in_between_are_counted() {
+    fn suppressed_lines_between_two_logged_lines_are_counted() {
         let (throttle, start) = (LogThrottle::default(), Instant::now());
         assert_eq!(throttle.admits_at(start), Some(0));
         assert_eq!(throttle.admits_at(start + INTERVAL / 2), None);

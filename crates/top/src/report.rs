@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trip_times_stay_until_the_next_measurement() {
+    fn round_trip_times_are_kept_until_the_next_measurement() {
         let mut history = History::default();
         for (secs, timed, known) in [(0, 1, false), (1, 1, false), (2, 3, true), (3, 3, true)] {
             let line = format!(
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_member_shows_for_how_long_and_the_new_leader_is_found() {
+    fn an_unreachable_member_is_reported_with_its_duration_and_the_new_leader() {
         let mut history = History::default();
         let both = vec![member(1, 0, 1, None), member(2, 0, 1, None)];
         let report = advance(&mut history, 0, both);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_important_columns_are_left_out_first() {
+    fn the_least_important_columns_are_omitted_first() {
         assert_eq!(drawn("n", 40), ["NAME      A      B      C", "n         1      2      3"]);
         assert_eq!(drawn("n", 24), ["NAME      A      C", "n         1      3"]);
         assert_eq!(drawn("n", 12), ["NAME      A", "n         1"]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_shortened_before_columns_are_left_out() {
+    fn long_texts_are_shortened_before_columns_are_omitted() {
         assert_eq!(drawn("a-long-name", 29)[1], "a-long->      1      2      3");
         for width in 0..60 {
             assert!(drawn("a-long-name", width).iter().all(|line| line.len() <= width));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_text_shows_that_it_was_cut() {
+    fn a_truncated_text_ends_with_a_marker() {
         for (width, text) in [(0, ""), (1, ">"), (3, "ab>"), (4, "abcd")] {
             assert_eq!(cut("abcd", width), text);
         }

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_versions_from_3_5_on() {
+    fn invalid_and_too_old_migration_targets_are_refused() {
         assert_eq!(target("3.6").unwrap(), Version::new(3, 6));
         for (text, expected) in [
             ("3", "wrong target version format, expected \"X.Y\", got \"3\""),

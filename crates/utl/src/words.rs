@@ -145,7 +145,7 @@ mod tests {
     use quorate_api::etcdserverpb::{InternalRaftRequest, PutRequest, RequestHeader};
 
     #[test]
-    fn requests_are_named_and_values_are_not_shown() {
+    fn printed_requests_contain_keys_but_no_values() {
         let put = PutRequest {
             key: "k".into(),
             value: "SECRET".into(),

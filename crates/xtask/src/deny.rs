@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn advisories_are_checked_wherever_possible() {
+    fn advisories_are_looked_up_in_the_fetched_or_the_local_database() {
         let lookup = |is_installed, is_fetched, is_here, is_required| {
             Advisories { is_installed, is_fetched, is_here, is_required }.lookup().map_err(drop)
         };

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_and_a_time_are_accepted() {
+    fn a_fuzz_target_and_a_time_are_accepted() {
         assert_eq!(read(&[]), Ok((None, SECONDS)));
         assert_eq!(read(&["apply", "--seconds", "5"]), Ok((Some("apply".into()), 5)));
         for wrong in [&["--seconds"][..], &["--seconds", "x"], &["a", "b"], &["--long"]] {

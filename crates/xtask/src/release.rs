@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_three_numbers() {
+    fn a_release_version_must_have_three_numbers() {
         assert_eq!(numbers("1.20.3"), Ok([1, 20, 3]));
         assert!(numbers("0.9.0").unwrap() < numbers("0.10.0").unwrap());
         for wrong in ["1.2", "1.2.3.4", "1.2.x", "v1.2.3", ""] {

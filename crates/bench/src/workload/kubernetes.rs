@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_uses_the_read_revision_and_is_repeated_on_the_found_one() {
+    fn an_update_is_repeated_at_the_revision_that_the_conflict_returned() {
         let mut server = server(Duration::MAX / 4);
         let read = RangeResponse { kvs: vec![kv(b"k", 7, 1)], ..Default::default() };
         let state = State::ReadToChange { object: 5 };
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_winner_compacts_at_its_previous_revision() {
+    fn the_api_server_that_wins_compacts_at_its_previous_revision() {
         let mut server = server(Duration::ZERO);
         let ask = server.begin(0);
         assert_eq!(compared(&ask), Some(TargetUnion::Version(0)));

@@ -36,7 +36,7 @@ fn refused(reply: &Reply, format: Format) -> Failure {
 const HEADER: &str = r#"{"cluster_id":14841639068965178418,"member_id":10276657743932975437,"revision":3,"raft_term":2}"#;
 
 #[test]
-fn ranges() {
+fn ranges_are_printed_in_every_format() {
     let response =
         RangeResponse { header: header(), kvs: vec![record(b"a", b"x\ny")], more: true, count: 5 };
     let reply = Reply::Get(response.clone(), false);
@@ -65,7 +65,7 @@ fn ranges() {
 }
 
 #[test]
-fn transactions() {
+fn transactions_are_printed_in_every_format() {
     let operation = |response| ResponseOp { response: Some(response) };
     let reply = Reply::Txn(TxnResponse {
         header: header(),
@@ -92,7 +92,7 @@ fn transactions() {
 }
 
 #[test]
-fn events() {
+fn events_are_printed_in_every_format() {
     let event = Event {
         r#type: 1,
         kv: Some(KeyValue::new(&Fields { key: b"k", mod_revision: 3, ..Fields::default() })),
@@ -113,7 +113,7 @@ fn events() {
 }
 
 #[test]
-fn leases() {
+fn leases_are_printed_in_every_format() {
     let grant = Reply::LeaseGrant(LeaseGrantResponse {
         header: header(),
         id: 123,
@@ -153,7 +153,7 @@ fn leases() {
 }
 
 #[test]
-fn members() {
+fn members_are_printed_in_every_format() {
     let member = Member {
         id: 0x8e9e,
         name: "default".to_owned(),
@@ -199,7 +199,7 @@ fn members() {
 }
 
 #[test]
-fn endpoints() {
+fn endpoints_are_printed_in_every_format() {
     let status = StatusResponse {
         header: header(),
         version: "3.7.1".to_owned(),

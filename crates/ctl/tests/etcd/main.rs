@@ -336,7 +336,7 @@ const LINES: &[&[&str]] = &[
 ];
 
 #[test]
-fn output_equals_etcdctls() {
+fn output_equals_that_of_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let mut pair = Pair::start(bin);
     for line in LINES {
@@ -374,7 +374,7 @@ fn transactions_are_parsed_and_printed_like_in_etcdctl() {
 }
 
 #[test]
-fn usage_errors_have_the_same_message() {
+fn usage_errors_have_the_messages_of_etcdctl() {
     let Some(bin) = bin_dir() else { return };
     let Pair { bin, theirs, ours, .. } = Pair::start(bin);
     // The usage text that follows differs between releases, so only the first line is compared.
@@ -429,7 +429,7 @@ fn leases_are_granted_renewed_and_revoked() {
 }
 
 #[test]
-fn saved_snapshots_are_accepted_by_etcds_tools() {
+fn saved_snapshots_are_accepted_by_the_tools_of_etcd() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     assert_eq!(server.ours(&["put", "k", "v"], "").code, 0);
@@ -448,7 +448,7 @@ fn saved_snapshots_are_accepted_by_etcds_tools() {
 }
 
 #[test]
-fn endpoints_are_reported_one_by_one() {
+fn health_and_status_are_printed_for_each_endpoint() {
     let Some(bin) = bin_dir() else { return };
     let server = Server::start(&bin);
     let plain = |line: &[&str]| server.plain(server.ours(line, ""));

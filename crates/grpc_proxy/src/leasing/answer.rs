@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_those_of_a_member() {
+    fn range_options_have_the_same_effect_as_on_a_member() {
         let record = record();
         let ask = |request: RangeRequest| {
             assert!(is_of_one_record(&request));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_evaluated_as_by_members() {
+    fn conditions_are_evaluated_as_on_a_member() {
         use CompareResult::{Equal, Greater, Less, NotEqual};
         let value = |text: &'static str| TargetUnion::Value(Bytes::from_static(text.as_bytes()));
         let record = record();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_deletes_no_more_than_members_accept() {
+    fn the_deletions_of_one_transaction_fit_the_request_limit_of_members() {
         // The default of --max-request-bytes.
         const REQUEST_BYTES_MAX: usize = 3 << 19;
         let mut queue = DeletionQueue::default();

@@ -74,7 +74,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(100);
 
     #[test]
-    fn a_key_is_excluded_from_its_last_addition_on() {
+    fn the_exclusion_time_of_a_key_begins_with_its_last_addition() {
         let (mut keys, key) = (ExcludedKeys::default(), Bytes::from_static(b"a"));
         keys.add(key.clone(), NOW);
         keys.add(key.clone(), NOW + EXCLUSION / 2);

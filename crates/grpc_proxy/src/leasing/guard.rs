@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_has_leasing_keys_in_it_waits_for_all_of_them() {
+    fn deleting_a_range_with_leasing_keys_requires_all_of_them_to_be_free() {
         let Some(request) = delete("o", "p").request else { panic!() };
         let (asked, _) = guarded(request, &Owned::new(), false);
         let conditions: Vec<String> = asked.compare.iter().map(shown).collect();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_those_of_a_call_of_its_own() {
+    fn a_guarded_call_returns_the_response_of_the_original_call() {
         let Some(request) = put("a").request else { panic!() };
         let owned = Owned::from([(bytes("a"), 7)]);
         let (_, reading) = guarded(request, &owned, false);

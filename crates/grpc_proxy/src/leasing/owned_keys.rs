@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn events_during_an_acquisition_are_honoured() {
+    fn a_newer_event_during_an_acquisition_prevents_the_ownership() {
         let owned_keys = owned_keys();
         for (news, is_kept) in [(6, true), (8, false)] {
             let acquisition = owned_keys.begin_acquiring(&key(1), NOW).unwrap();

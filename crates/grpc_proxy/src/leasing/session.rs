@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_relied_on_for_less_than_it_lasts() {
+    fn the_lease_deadline_is_earlier_than_its_expiry() {
         let asked_at = Duration::from_secs(100);
         assert_eq!(until(asked_at, ttl_of(60)), Duration::from_secs(150));
         assert!(until(asked_at, ttl_of(1)) < asked_at + ttl_of(1));

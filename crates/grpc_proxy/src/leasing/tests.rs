@@ -285,7 +285,7 @@ async fn run(seed: u64) -> (usize, usize, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_about_owned_keys_are_current() {
+async fn reads_of_owned_keys_return_the_current_record() {
     let (mut expired, mut sessions, mut reads) = (0, 0, 0);
     for seed in 0..20 {
         let ran = run(seed).await;

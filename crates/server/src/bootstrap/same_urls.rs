@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_and_addresses_may_mean_the_same() {
+    async fn urls_with_host_names_equal_those_with_their_addresses() {
         for (left, right) in [
             (&["http://x:1", "http://y:1"][..], &["http://y:1", "http://x:1"][..]),
             (&["http://[::1]:1"], &["http://[0:0:0:0:0:0:0:1]:1"]),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn differences_have_etcds_texts() {
+    async fn differences_of_urls_have_the_texts_of_etcd() {
         for (left, right, expected) in [
             (
                 &["http://a:1"][..],

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_may_be_written_as_digits() {
+    fn percent_encoded_bytes_in_audit_rules_are_decoded() {
         let odd = rules("exclude key=a%20b%2Cc%ff user=%3b");
         let bytes = [b"a b,c".as_slice(), &[0xff]].concat();
         let asked = Asked::new("x").of_keys(&bytes, b"");

@@ -22,7 +22,7 @@ fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
 }
 
 #[test]
-fn a_line_has_the_user_the_request_and_the_result() {
+fn an_audit_line_contains_the_user_the_request_and_the_result() {
     let told = lines("", |account| {
         account.note_user("root".to_owned());
         account.note_asked(Asked::new("put").of_keys(b"a\"b", b"").number("lease", 7));
@@ -44,7 +44,7 @@ fn a_line_has_the_user_the_request_and_the_result() {
 }
 
 #[test]
-fn a_line_lists_no_more_than_its_bound_and_cuts_what_is_long() {
+fn an_audit_line_has_a_bounded_number_of_operations_and_truncated_keys() {
     let told = lines("", |account| {
         for _ in 0..ASKED_MAX + 5 {
             account.note_asked(Asked::new("put").of_keys(&[b'k'; 100_000], b""));
@@ -57,7 +57,7 @@ fn a_line_lists_no_more_than_its_bound_and_cuts_what_is_long() {
 }
 
 #[test]
-fn rules_hold_for_calls_and_for_parts_of_them() {
+fn audit_rules_apply_to_calls_and_to_their_parts() {
     let told = lines("include method=B/C key=/a/; exclude", |account| {
         account.tell_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
         account.tell_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));

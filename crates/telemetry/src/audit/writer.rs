@@ -241,7 +241,7 @@ mod tests {
     use crate::metrics::{Metrics, MetricsLevel};
 
     #[test]
-    fn lines_beyond_the_bytes_of_the_queue_are_dropped_and_counted() {
+    fn audit_lines_beyond_the_queue_bytes_are_dropped_and_counted() {
         let metrics = Metrics::new(&[], MetricsLevel::Basic);
         // The queue is not drained in this test.
         let writer = Writer::over(metrics.audit.clone());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_by_a_full_disk_does_not_damage_the_next_one() {
+    fn a_line_truncated_by_a_full_disk_does_not_damage_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let file = File::create(&path).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_readable_by_its_owner_only() {
+    fn the_audit_file_is_readable_only_by_its_owner() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_never_cut_or_lost_and_no_file_outgrows_the_limit() {
+    fn rotation_never_splits_or_loses_a_line_and_keeps_files_below_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("etcd.log");
         let mut file = RotatedFile::open(path.to_str().unwrap(), rotation(10)).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_etcds_and_none_is_used_twice() {
+    fn rotated_files_are_named_as_in_etcd_and_no_name_is_used_twice() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.b.log");
         let at = Timestamp::from_millisecond(1_136_214_245_999).unwrap();

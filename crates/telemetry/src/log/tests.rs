@@ -25,7 +25,7 @@ fn after_time(line: &str) -> &str {
 }
 
 #[test]
-fn json_lines_have_etcds_keys_in_etcds_order() {
+fn json_lines_have_the_keys_of_etcd_in_the_same_order() {
     let whole = text(Format::Json, SOURCE, "hello", &[]);
     assert!(whole.starts_with("{\"level\":\"info\",\"ts\":\""), "{whole}");
     assert_eq!(after_time(&whole), ":\"server/driver.rs:7\",\"msg\":\"hello\"}\n");
@@ -74,7 +74,7 @@ fn console_lines_are_columns_with_json_at_the_end() {
 }
 
 #[test]
-fn times_carry_microseconds_and_the_zone() {
+fn timestamps_contain_microseconds_and_the_time_zone() {
     let at = |zone: &str| {
         let mut out = Vec::new();
         let moment = Timestamp::from_microsecond(1_767_366_245_000_042).unwrap();
@@ -87,7 +87,7 @@ fn times_carry_microseconds_and_the_zone() {
 }
 
 #[test]
-fn an_error_names_its_causes_once() {
+fn a_logged_error_contains_each_cause_once() {
     #[derive(Debug, thiserror::Error)]
     #[error("open {path}")]
     struct Outer {
@@ -112,7 +112,7 @@ fn an_error_names_its_causes_once() {
 }
 
 #[test]
-fn repeated_lines_thin_out_within_a_second() {
+fn repeated_lines_within_a_second_are_sampled() {
     let sampler = Sampler::new();
     let admitted = |count: usize, second| {
         (0..count).filter(|_| sampler.admits(Level::Warn, "again", second)).count()
@@ -127,7 +127,7 @@ fn repeated_lines_thin_out_within_a_second() {
 }
 
 #[test]
-fn files_are_appended_to_in_order() {
+fn lines_are_appended_to_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log").to_string_lossy().into_owned();
     std::fs::write(&path, "before\n").unwrap();
@@ -143,7 +143,7 @@ fn files_are_appended_to_in_order() {
 }
 
 #[test]
-fn an_output_that_cannot_be_opened_is_named() {
+fn the_error_for_an_output_that_cannot_be_opened_names_it() {
     let path = "/nonexistent/folder/log".to_owned();
     let settings = Settings { outputs: vec![Output::File(path)], ..Settings::default() };
     let error = Outputs::open(&settings).unwrap_err().to_string();

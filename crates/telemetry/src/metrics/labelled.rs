@@ -114,7 +114,7 @@ mod tests {
     use crate::metrics::Counter;
 
     #[test]
-    fn racing_threads_share_their_series() {
+    fn concurrent_threads_share_one_series_for_the_same_labels() {
         let family: Labelled<Counter> = Labelled::new(&["name"]);
         std::thread::scope(|scope| {
             for _ in 0..4 {

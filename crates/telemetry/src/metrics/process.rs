@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_proc_whatever_the_name() {
+    fn process_metrics_are_parsed_with_any_program_name() {
         let own =
             "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 1000 4096000 25 0";
         let sample = parse_stat(own, "cpu 1 2\nbtime 1700000000\n");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_octets_by_their_names() {
+    fn network_bytes_are_read_from_the_named_columns() {
         let text = "TcpExt: A\nTcpExt: 1\nIpExt: InX InOctets OutOctets\nIpExt: 1 22 33\n";
         assert_eq!(parse_netstat(text), (Some(22.0), Some(33.0)));
         assert_eq!(parse_netstat("IpExt: InOctets\n"), (None, None));

@@ -39,7 +39,7 @@ fn family(text: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn numbers_are_printed_as_prometheus_prints_them() {
+fn numbers_are_printed_as_in_prometheus() {
     for (value, text) in [
         (0.0, "0"),
         (-0.0, "0"),
@@ -67,7 +67,7 @@ fn numbers_are_printed_as_prometheus_prints_them() {
 const FAMILIES: &str = include_str!("../../testdata/families.txt");
 
 #[test]
-fn families_and_types_are_etcds_or_named_as_our_own() {
+fn metric_names_and_types_are_those_of_etcd_or_marked_as_our_own() {
     let metrics = metrics(MetricsLevel::Extensive);
     let lines = FAMILIES.lines().filter(|line| !line.starts_with('#'));
     let rows: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
@@ -85,7 +85,7 @@ fn families_and_types_are_etcds_or_named_as_our_own() {
 }
 
 #[test]
-fn families_are_sorted_and_have_help_and_type() {
+fn metric_families_are_sorted_and_have_help_and_type() {
     let text = metrics(MetricsLevel::Extensive).render();
     let helps: Vec<&str> = text
         .lines()
@@ -103,7 +103,7 @@ fn families_are_sorted_and_have_help_and_type() {
 }
 
 #[test]
-fn histograms_cumulate_and_sum() {
+fn histograms_are_cumulative_and_have_a_sum() {
     let metrics = metrics(MetricsLevel::Basic);
     let fsync = &metrics.disk.wal_fsync;
     for micros in [1_000, 1_001, 2_000, 9_000_000] {
@@ -120,7 +120,7 @@ fn histograms_cumulate_and_sum() {
 }
 
 #[test]
-fn bounds_are_those_of_etcd() {
+fn histogram_bounds_equal_those_of_etcd() {
     let bounds = |histogram: &Histogram| -> Vec<String> {
         histogram.snapshot().0.iter().map(|(bound, _)| number(*bound)).collect()
     };
@@ -141,7 +141,7 @@ fn bounds_are_those_of_etcd() {
 }
 
 #[test]
-fn methods_exist_at_zero_for_every_code() {
+fn every_method_has_a_zero_series_for_every_code() {
     let metrics = metrics(MetricsLevel::Basic);
     let text = metrics.render();
     // All methods except that of the lock service, which appears with its first call.
@@ -198,7 +198,7 @@ fn labelled_families_appear_with_their_first_series() {
 }
 
 #[test]
-fn one_cluster_version_is_in_force() {
+fn only_the_current_cluster_version_has_the_value_one() {
     let metrics = metrics(MetricsLevel::Basic);
     metrics.set_cluster_version("3.6");
     metrics.set_cluster_version("3.7");
@@ -212,7 +212,7 @@ fn one_cluster_version_is_in_force() {
 }
 
 #[test]
-fn the_state_is_asked_at_each_scrape() {
+fn metrics_of_the_state_are_read_at_each_scrape() {
     let metrics = metrics(MetricsLevel::Basic);
     let line = |metrics: &Metrics| {
         family(&metrics.render(), "etcd_debugging_mvcc_current_revision").remove(0)
@@ -247,7 +247,7 @@ fn dropped_log_lines_and_series_counts_are_exposed() {
 }
 
 #[test]
-fn features_and_releases_are_series() {
+fn feature_gates_and_the_server_version_are_exposed_as_series() {
     let metrics = metrics(MetricsLevel::Basic);
     metrics.set_feature("Slow", "ALPHA", false);
     metrics.set_feature("Fast", "BETA", true);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_span_is_read() {
+    fn the_parent_span_is_read_from_the_traceparent_header() {
         let parent = read(&format!("00-{TRACE}-{SPAN}-01")).unwrap();
         assert_eq!(parent.trace_id[..3], [0x0a, 0xf7, 0x65]);
         assert_eq!(parent.span_id, [0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]);

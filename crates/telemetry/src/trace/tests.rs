@@ -45,7 +45,7 @@ fn name(span: &[u8]) -> &str {
 }
 
 #[test]
-fn the_callers_decision_precedes_sampling() {
+fn the_sampling_decision_of_the_caller_takes_precedence() {
     for (per_million, alone) in [(0, 0), (1_000_000, 100), (2_000_000, 100)] {
         let tracer = tracer(per_million);
         let followed = |parent: Option<&[u8]>| {
@@ -73,7 +73,7 @@ fn all_members_sample_the_same_traces() {
 }
 
 #[test]
-fn a_call_its_operations_and_their_stages_belong_together() {
+fn operations_and_stages_are_children_of_the_span_of_their_call() {
     let tracer = tracer(0);
     let call = Arc::new(tracer.follow(Some(SAMPLED), Some(b"vendor=1")).unwrap());
     let now = Instant::now();
@@ -114,7 +114,7 @@ fn a_call_its_operations_and_their_stages_belong_together() {
 }
 
 #[test]
-fn long_texts_are_cut() {
+fn long_attribute_texts_are_truncated() {
     let AttributeValue::Text(text) = Attribute::text("key", &[b'x'; 1 << 20]).value else {
         panic!("it is a text")
     };
@@ -155,7 +155,7 @@ fn sent_and_dropped_spans_are_counted() {
 }
 
 #[test]
-fn the_number_of_refused_spans_is_read_from_the_answer() {
+fn the_number_of_refused_spans_is_read_from_the_response() {
     let (mut partial, mut answer) = (Vec::new(), Vec::new());
     put_number(1, 7, &mut partial);
     put_bytes(2, b"because", &mut partial);

@@ -67,7 +67,7 @@ fn prefixes_are_counted_without_reading_their_keys() {
 }
 
 #[test]
-fn keys_without_separators_are_grouped_by_their_common_beginning() {
+fn keys_without_separators_are_grouped_by_their_common_prefix() {
     let named = (0..2_000).map(|number| format!("key-{number:06}"));
     let keys = space(named.chain((0..500).map(|number| format!("user{number:04}"))));
     let mut catalog = Catalog::new(shape("", 2));

@@ -118,7 +118,7 @@ fn every_screen_fits_and_contains_no_control_characters() {
 }
 
 #[test]
-fn an_ordinary_terminal_shows_the_members_the_requests_and_the_largest_prefixes() {
+fn an_80_column_terminal_shows_members_requests_and_the_largest_prefixes() {
     let text = text(&view(Pane::Overview), (80, 24));
     for part in [
         "01:01:01 UTC  every 2s  2 of 3 members answer  cluster abc",
@@ -176,7 +176,7 @@ fn rows_are_sorted_filtered_and_scrolled() {
 }
 
 #[test]
-fn the_help_fits_an_ordinary_terminal() {
+fn the_help_fits_in_80_columns() {
     let text = text(&View { shows_help: true, ..view(Pane::Overview) }, (80, 24));
     assert!(HELP.iter().all(|line| line.len() <= 80), "{text}");
     assert!(text.contains("reverse the order"), "{text}");

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_agree_literally_or_after_resolution() {
+    fn advertised_urls_match_literally_or_after_name_resolution() {
         let initial = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
         assert_eq!(checked("http://127.0.0.1:1", initial), Ok(()));
         assert_eq!(checked("http://localhost:1", initial), Ok(()));

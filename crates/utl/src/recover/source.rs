@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_names_a_directory_and_may_name_that_of_its_log() {
+    fn an_argument_contains_a_data_directory_and_optionally_its_wal_directory() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         for name in ["a", "log", "odd=name"] {

@@ -107,7 +107,7 @@ impl Lost {
 }
 
 #[test]
-fn the_replay_begins_with_a_received_image() {
+fn the_replay_begins_at_a_received_snapshot_image() {
     let lost = Lost::new();
     let (path, mut wal) = lost.directory(0, &[], 3);
     let ids: Vec<u64> = lost.founders.iter().map(|member| member.id.0).collect();
@@ -211,7 +211,7 @@ fn an_entry_that_cannot_be_applied_makes_its_directory_unsound() {
 }
 
 #[test]
-fn a_corrupt_state_is_not_recovered_from() {
+fn a_directory_marked_as_corrupt_is_not_chosen_for_recovery() {
     let lost = Lost::new();
     let best = lost.closed(0, &[put(1, "x"), put(1, "y")], 5);
     let next = lost.closed(1, &[put(1, "x")], 4);

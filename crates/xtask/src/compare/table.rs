@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
         assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
         assert!((median(vec![4.0, 1.0]) - 2.5).abs() < 1e-9);
         assert!(median(Vec::new()).is_nan());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_gets_its_own_table() {
+    fn each_etcd_version_gets_its_own_table() {
         let text = "a\n<!-- compare 3.5: begin -->\nold\n<!-- compare 3.5: end -->\nb\n\
                     <!-- compare clusters 3.5: begin -->\n<!-- compare clusters 3.5: end -->\n";
         let first = replace(text, Section::Alone, "etcd 3.7.1", "new\n").unwrap();

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_requirements_of_this_program_are_found() {
+    fn the_libraries_and_the_glibc_version_of_a_program_are_found() {
         let needs = needs(&own()).unwrap();
         assert!(needs.interpreter.is_some_and(|path| path.contains("/ld-")));
         assert!(needs.libraries.iter().any(|name| name.starts_with("libc.so")));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_compared_as_numbers() {
+    fn glibc_versions_are_compared_as_numbers() {
         assert!(glibc_version("GLIBC_2.34") > glibc_version("GLIBC_2.4"));
         assert_eq!(glibc_version("GLIBC_2.2.5"), Some((2, 2)));
         assert_eq!(glibc_version("GCC_3.0"), None);

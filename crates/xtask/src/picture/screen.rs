@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_drawn_where_the_cursor_is_placed() {
+    fn text_is_drawn_at_the_position_of_the_cursor() {
         let printed = b"\x1b[?1049h\x1b[2Jold\x1b[2J\x1b[2;1Hsecond line\x1b[K\x1b[1;3Hfirst\x1b[2;1Hnew\x1b[K\x1b[3";
         assert_eq!(rows(&Screen::of(printed, 20, 3)), ["  first", "new", ""]);
     }
 
     #[test]
-    fn text_beyond_the_screen_is_cut() {
+    fn text_beyond_the_screen_is_clipped() {
         assert_eq!(rows(&Screen::of(b"abcdef\x1b[9;1Hbelow", 4, 2)), ["abcd", ""]);
     }
 

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_and_short_names_are_no_quotations() {
+    fn commands_and_short_names_are_not_checked_as_quotations() {
         let page = "Run `quorate ctl alarm list`, `alarm disarm` or `tar -x -f file`; set `{\"a\": 1, \"b\": 2}`.";
         assert_eq!(complaints(page, SOURCE), [""; 0]);
     }

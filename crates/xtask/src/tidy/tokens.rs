@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_literals_are_no_tokens() {
+    fn comments_and_literals_are_not_tokens() {
         let text = "use a::b; // c::d\n/* e */ let x: &'a u8 = \"f \\\" g\"; r#\"h\"#; b'\\''; 'i'";
         let expected =
             ["use", "a", "::", "b", ";", "let", "x", ":", "&", "'", "a", "u8", "=", ";", ";", ";"];
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_joined_over_lines() {
+    fn continued_string_literals_are_joined() {
         let text = "f(\"a \\\n   b\", r#\"c\"#, 'd', \"e \\\"f\\\"\") // \"g\"";
         assert_eq!(literals(text), ["a b", "c", "e \"f\""]);
     }
 
     #[test]
-    fn tests_are_removed() {
+    fn code_of_tests_is_removed_from_the_tokens() {
         let text = "use a; #[cfg(test)] use b::{c, d}; #[cfg(test)] #[x] mod e { f } \
                     #[cfg(test)] mod g; fn h() {}";
         let tokens = tokens(text);

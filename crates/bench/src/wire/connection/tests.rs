@@ -114,7 +114,7 @@ fn data_waits_for_window_in_order() {
 }
 
 #[test]
-fn errors_contain_the_servers_message() {
+fn errors_contain_the_message_of_the_server() {
     let mut connection = ready();
     for tag in [1, 2, 3] {
         connection.unary("/s/M", b"", Replies::Discard, tag);
@@ -144,7 +144,7 @@ fn header_blocks_may_be_split_and_padded() {
 }
 
 #[test]
-fn pings_are_answered_and_limits_respected() {
+fn pings_are_answered_and_the_stream_limit_is_obeyed() {
     let mut connection = ready();
     receive(&mut connection, &frame(kind::PING, 0, 0, &[1; 8]));
     assert_eq!(written(&mut connection), [(kind::PING, flag::ACK, 0, 8)]);

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_has_mean_and_deviation() {
+    fn a_summary_computes_mean_deviation_and_rate() {
         let mut summary = Summary { took: Duration::from_secs(2), ..Summary::default() };
         [1.0, 2.0, 3.0, 6.0].into_iter().for_each(|secs| summary.add(secs));
         assert!((summary.deviation_secs() - 3.5_f64.sqrt()).abs() < 1e-12);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_keeps_up_passes() {
+    fn a_cluster_with_the_required_throughput_passes() {
         let summary = Summary { took: TIME, done: 8999, ..Summary::default() };
         let (passes, text) = verdict(&summary, 150);
         assert!(passes, "{text}");

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_keys_come_in_order_of_one_revision() {
+    async fn all_keys_are_read_in_order_at_one_revision() {
         for (count, value_bytes) in [(0, 0), (1, 1), (10_000, 3), (40, 1 << 20)] {
             let mut side = side(numbered(count, value_bytes));
             for number in 0..count {
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_side_that_fails_says_which_it_is() {
+    async fn an_error_names_the_side_that_failed() {
         let mut side = side(Box::new(|_| Err("torn page".to_owned())));
         assert_eq!(side.next().await.unwrap_err(), Failure::error("source: torn page"));
     }
 
     #[tokio::test]
-    async fn keys_out_of_order_are_not_compared() {
+    async fn keys_out_of_order_are_an_error() {
         let mut side = side(Box::new(|_| {
             let record = |key| KeyValue::new(&Fields { key, ..Fields::default() });
             Ok(RangeResponse { kvs: vec![record(b"b"), record(b"a")], ..Default::default() })

@@ -91,7 +91,7 @@ impl Registry for Fake {
 }
 
 #[test]
-fn founders_are_those_who_registered_first() {
+fn the_members_that_registered_first_are_the_founders() {
     for failures in 0..9 {
         let fake = Fake::with_size("3");
         *fake.failures.borrow_mut() = failures;
@@ -107,7 +107,7 @@ fn founders_are_those_who_registered_first() {
 }
 
 #[test]
-fn failures_have_etcds_texts() {
+fn discovery_errors_have_the_texts_of_etcd() {
     let refused = |fake: &Fake| fake.join().unwrap_err().to_string();
     assert_eq!(refused(&Fake::default()), "discovery: size key not found");
     for size in ["", "0", "-1", "x"] {

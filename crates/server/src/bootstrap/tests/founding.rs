@@ -21,7 +21,7 @@ fn founder(folder: &TempDir, name: &str, cluster: &str) -> Config {
 
 /// The ids and bytes are those of etcd with the same flags.
 #[test]
-fn every_founder_begins_with_the_same_log() {
+fn every_founder_begins_with_the_same_log_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let mut logs = Vec::new();
     for (name, id) in [
@@ -53,7 +53,7 @@ fn every_founder_begins_with_the_same_log() {
 }
 
 #[test]
-fn restarted_founders_learn_the_members_from_their_log() {
+fn restarted_founders_read_the_members_from_their_log() {
     let folder = tempfile::tempdir().unwrap();
     let config = founder(&folder, "n1", THREE);
     drop(boot_with(&config, &real_disk(), &NoNames).unwrap());
@@ -65,7 +65,7 @@ fn restarted_founders_learn_the_members_from_their_log() {
 }
 
 #[test]
-fn a_founding_that_was_interrupted_is_finished() {
+fn an_interrupted_founding_is_completed_at_the_next_start() {
     for (name, cluster) in [("default", "default=http://localhost:2380"), ("n2", THREE)] {
         let folder = tempfile::tempdir().unwrap();
         let config = founder(&folder, name, cluster);
@@ -100,7 +100,7 @@ fn an_interrupted_founding_is_not_completed_with_other_flags() {
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_refused_in_etcds_words() {
+fn contradictory_flags_are_refused_with_the_errors_of_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = founder(&folder, "n4", THREE);
     assert_eq!(
@@ -171,7 +171,7 @@ impl Names for OneHost {
 }
 
 #[test]
-fn advertised_names_and_initial_addresses_may_be_the_same() {
+fn an_advertised_host_name_matches_its_address_in_initial_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let advertised = quorate_config::InitialMembers::parse("a=http://name:1").unwrap();
     let config = Config {

@@ -37,7 +37,7 @@ fn member_of_two(cluster_version: &str, downgrade: &str) -> Peer {
 }
 
 #[test]
-fn a_joiner_gets_its_id_from_the_cluster() {
+fn a_joining_member_gets_its_id_from_the_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let cluster = format!("j={OWN},other={}", peer.url);
@@ -111,7 +111,7 @@ fn a_founder_that_has_never_run_may_join() {
 }
 
 #[test]
-fn one_member_that_knows_the_client_urls_is_enough() {
+fn one_peer_that_lists_the_client_urls_proves_that_the_member_has_run() {
     let late = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
     let informed = member_that_says(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
@@ -165,7 +165,7 @@ fn peers_that_know_no_members_are_skipped() {
 }
 
 #[test]
-fn a_joiner_that_only_knows_a_term_learns_the_others_again() {
+fn a_joining_member_with_only_a_term_in_its_log_asks_for_the_members_again() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
@@ -198,7 +198,7 @@ fn members_are_matched_by_name_or_address() {
 }
 
 #[test]
-fn a_mismatch_with_the_cluster_is_refused_in_etcds_words() {
+fn a_mismatch_with_the_cluster_is_refused_with_the_error_of_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let peer = member_of_two("3.7.0", "false");
     let url = &peer.url;
@@ -260,7 +260,7 @@ fn a_mismatch_with_the_cluster_is_refused_in_etcds_words() {
 }
 
 #[test]
-fn only_clusters_of_a_fitting_version_are_joined() {
+fn only_clusters_of_a_compatible_version_are_joined() {
     let held = Some(Version::new(3, 5));
     for (cluster_version, downgrade, hold, fits) in [
         ("3.7.0", "false", None, true),

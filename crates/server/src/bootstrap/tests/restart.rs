@@ -72,7 +72,7 @@ pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
 }
 
 #[test]
-fn consensus_starts_with_the_members_of_the_file() {
+fn consensus_starts_with_the_members_in_the_backend_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[add_learner(77), remove(IDS[2])]);
@@ -202,7 +202,7 @@ fn mark_snapshot(config: &Config, index: u64) {
 }
 
 #[test]
-fn a_backend_file_that_does_not_fit_the_log_is_refused_in_etcds_words() {
+fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     lived(&config, &[]);
@@ -267,7 +267,7 @@ fn an_invalid_backend_file_is_named_in_the_error() {
 }
 
 #[test]
-fn received_files_that_the_backend_has_passed_are_removed() {
+fn received_snapshot_files_older_than_the_backend_are_removed() {
     let folder = TempDir::new().unwrap();
     let config = config(&folder);
     lived(&config, &[]);

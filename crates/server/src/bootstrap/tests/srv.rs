@@ -55,7 +55,7 @@ fn find(domain: &Domain, srv_name: &str, advertised: &str) -> Result<String, Str
 }
 
 #[test]
-fn records_name_the_founders() {
+fn srv_records_give_the_founding_members() {
     let domain = Domain { with_tls: &[], without: THREE };
     let expected = "0=http://one.a.com:2380,1=http://three.a.com:2380,m=http://two.a.com:2380";
     for advertised in ["http://two.a.com:2380", "http://10.0.0.2:2380"] {
@@ -73,7 +73,7 @@ fn records_name_the_founders() {
 }
 
 #[test]
-fn records_that_name_no_cluster_are_refused_in_etcds_words() {
+fn srv_records_without_a_cluster_are_refused_with_the_errors_of_etcd() {
     let setup = "error setting up initial cluster:";
     let empty = Domain { with_tls: &[], without: &[] };
     assert_eq!(

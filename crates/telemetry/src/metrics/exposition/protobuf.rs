@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_encoded_as_by_prometheus() {
+    fn metric_families_are_encoded_as_in_prometheus() {
         let one = 1.0_f64.to_le_bytes();
         let counter = told(Kind::Counter, |family| family.value(&[("a", "b")], 1.0));
         let metric = [&b"\x0a\x06\x0a\x01a\x12\x01b\x1a\x09\x09"[..], &one].concat();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_without_samples_is_omitted() {
+    fn a_metric_family_without_samples_is_omitted() {
         let mut out = Vec::new();
         Family::new(&mut out, Head { name: "n", help: "h", kind: Kind::Gauge }).end();
         assert!(out.is_empty());

@@ -26,7 +26,7 @@ fn two_files_that_import_each_other_are_reported() {
 }
 
 #[test]
-fn layers_are_no_cycle() {
+fn imports_in_one_direction_are_not_reported_as_a_cycle() {
     let files = [
         ("lib.rs", "mod a; mod b; mod c; pub use a::Alpha;"),
         ("a.rs", "use crate::b::Beta; use crate::c::Gamma;"),
