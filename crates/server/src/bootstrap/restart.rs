@@ -116,9 +116,7 @@ async fn pick_up(
         }
         Decision::Join(_) => unreachable!("a member with a log has joined"),
     };
-    for path in start::release_passed(&**disk, &dirs, applied)? {
-        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
-    }
+    remove_passed_snapshots(&**disk, &dirs, applied)?;
     let checks = config.feature_gates.is_enabled(FeatureGate::InitialCorruptCheck);
     if checks && !config.force_new_cluster {
         let (view, timeout) = (state.readers().view(), config.request_timeout());
@@ -127,6 +125,18 @@ async fn pick_up(
     let node = node_at(start, state.members(), config, &identity, &dirs)?;
     let was_rebuilt = rebuild::is_recent(&**disk, &dirs)?;
     Ok(Booted { was_rebuilt, identity, dirs, wal, backend, state, node, peers, memory_lock: None })
+}
+
+/// Removes received snapshots at or before the applied index.
+fn remove_passed_snapshots(
+    disk: &dyn Disk,
+    dirs: &DataDir,
+    applied: LogIndex,
+) -> Result<(), BootError> {
+    for path in start::release_passed(disk, dirs, applied)? {
+        log::info!("removed a snapshot that is not needed", "path" = path.display().to_string());
+    }
+    Ok(())
 }
 
 /// Removes the lost-log mark of a member with `--force-new-cluster`, once no later start could make it rejoin
