@@ -75,7 +75,7 @@ impl Rules {
     }
 
     /// The rule for a connection from an unknown dialler to a member.
-    fn of_anybody(&self, member: usize, inward: bool, count: usize) -> Rule {
+    fn rule_for_unknown_dialler(&self, member: usize, inward: bool, count: usize) -> Rule {
         let dropped = |other: usize| {
             let (from, to) = if inward { (other, member) } else { (member, other) };
             self.between(from, to) == Rule::Drop
@@ -174,21 +174,21 @@ impl Links {
     }
 
     /// Sets the rule between a member and all others, in both directions.
-    pub fn around(&self, member: usize, rule: Rule) {
+    pub fn set_links_of(&self, member: usize, rule: Rule) {
         let others: Vec<usize> = (0..self.count()).filter(|other| *other != member).collect();
         self.split(&[member], &others, rule);
     }
 
     /// Sets the rule between all members.
-    pub fn everywhere(&self, rule: Rule) {
+    pub fn set_all(&self, rule: Rule) {
         for member in 0..self.count() {
-            self.around(member, rule);
+            self.set_links_of(member, rule);
         }
     }
 
     /// Drops everything to or from a member.
     pub fn isolate(&self, member: usize) {
-        self.around(member, Rule::Drop);
+        self.set_links_of(member, Rule::Drop);
     }
 
     /// Breaks and refuses connections to a member.
@@ -243,7 +243,7 @@ async fn accept(shared: Arc<Shared>, proxy: Proxy) {
                     member: proxy.member,
                     dialler: OnceLock::new(),
                 };
-                tokio::spawn(unless_refused(Arc::new(end), stream, proxy.port));
+                tokio::spawn(forward_until_refused(Arc::new(end), stream, proxy.port));
             }
             Some(Err(_)) => {}
             None => {
@@ -257,7 +257,7 @@ async fn accept(shared: Arc<Shared>, proxy: Proxy) {
 }
 
 /// Forwards a connection until the proxy refuses connections.
-async fn unless_refused(end: Arc<End>, stream: TcpStream, port: u16) {
+async fn forward_until_refused(end: Arc<End>, stream: TcpStream, port: u16) {
     let mut refusing = end.shared.refusing.subscribe();
     let member = end.member;
     tokio::select! {
@@ -286,7 +286,11 @@ impl End {
         match dialler {
             Some(dialler) if inward => rules.between(dialler, self.member),
             Some(dialler) => rules.between(self.member, dialler),
-            None => rules.of_anybody(self.member, inward, *self.shared.count.lock().unwrap()),
+            None => rules.rule_for_unknown_dialler(
+                self.member,
+                inward,
+                *self.shared.count.lock().unwrap(),
+            ),
         }
     }
 
@@ -327,13 +331,13 @@ async fn read_head(
     seen: &mut Vec<u8>,
 ) -> std::io::Result<bool> {
     let some = reader.read_buf(seen).await? > 0;
-    end.look_for_dialler(seen);
+    end.find_sender_header(seen);
     Ok(some)
 }
 
 impl End {
     /// Header field names may be in capitals or not.
-    fn look_for_dialler(&self, piece: &[u8]) {
+    fn find_sender_header(&self, piece: &[u8]) {
         const FIELD: &[u8] = b"x-server-from:";
         if self.dialler.get().is_some() {
             return;
@@ -369,7 +373,7 @@ async fn pump(
                 return Ok(());
             }
             if inward {
-                end.look_for_dialler(&piece);
+                end.find_sender_header(&piece);
             }
             let mut delay = Duration::ZERO;
             match end.rule(inward) {

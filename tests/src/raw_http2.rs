@@ -169,7 +169,7 @@ impl RawHttp2 {
 
     /// Sends this number of bytes of a body at the pace that the server permits. Returns whether all were sent before
     /// the server ended the stream.
-    pub fn pour(&mut self, id: u32, bytes: &[u8]) -> bool {
+    pub fn send_body_within_windows(&mut self, id: u32, bytes: &[u8]) -> bool {
         for piece in bytes.chunks(FRAME_BYTES_MAX) {
             let len = i64::try_from(piece.len()).unwrap();
             let initial = self.windows.initial;

@@ -178,7 +178,7 @@ impl Options {
             let mut server = self.clone().prepare();
             match server.try_start_again().await {
                 Ok(()) => return Ok(server),
-                Err(exit) if exit.lost_a_port() => last = Some(exit),
+                Err(exit) if exit.found_port_taken() => last = Some(exit),
                 Err(exit) => return Err(exit),
             }
         }
@@ -221,7 +221,7 @@ pub struct Exit {
 impl Exit {
     /// True if another process had taken a port.
     #[must_use]
-    pub fn lost_a_port(&self) -> bool {
+    pub fn found_port_taken(&self) -> bool {
         self.log.contains("address already in use")
     }
 }
@@ -446,7 +446,7 @@ impl Server {
 
     /// A client without a token. Its connection has a certificate.
     #[must_use]
-    pub fn stranger(&self) -> Client {
+    pub fn client_without_token(&self) -> Client {
         Client::new(self.port())
     }
 

@@ -78,7 +78,7 @@ impl Terminal {
 
     /// Waits until the screen ends with a text and the echo is off: a program prints its prompt first, and disables the
     /// echo after that.
-    pub async fn asks_in_secret(&self, text: &str) {
+    pub async fn prompts_without_echo(&self, text: &str) {
         self.shows(text).await;
         eventually("a terminal without an echo", async || {
             let settings = Command::new("stty").arg("-aF").arg(self.device()?).output().unwrap();

@@ -53,7 +53,7 @@ fn put(port: u16, key: &'static str) {
 }
 
 /// Returns the number of threads and open files of this process.
-fn possessions() -> (usize, usize) {
+fn thread_and_file_counts() -> (usize, usize) {
     let count = |folder| std::fs::read_dir(folder).unwrap().count();
     (count("/proc/self/task"), count("/proc/self/fd"))
 }
@@ -63,11 +63,11 @@ fn possessions() -> (usize, usize) {
 fn settle(before: (usize, usize)) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let (threads, files) = possessions();
+        let (threads, files) = thread_and_file_counts();
         if threads <= before.0 && files <= before.1 {
             return;
         }
-        assert!(Instant::now() < deadline, "{:?}, and before {before:?}", possessions());
+        assert!(Instant::now() < deadline, "{:?}, and before {before:?}", thread_and_file_counts());
         std::thread::yield_now();
     }
 }
@@ -174,12 +174,12 @@ fn a_dropped_member_leaves_no_threads_and_files() {
     let start = || Lines::default().start(flags("dropped", folder.path(), ports)).unwrap();
     // The first member creates the resources that the process keeps.
     drop(start());
-    let before = possessions();
+    let before = thread_and_file_counts();
     for _ in 0..3 {
         let member = start();
         member.wait_ready(PATIENCE).unwrap();
         put(ports[0], "a");
-        assert!(possessions() > before);
+        assert!(thread_and_file_counts() > before);
         drop(member);
         settle(before);
     }
@@ -217,7 +217,7 @@ fn a_failed_start_returns_the_reason_and_does_not_affect_the_host() {
         let text = refused(more, ports);
         assert!(text.contains(told), "{more:?}: {text}");
     }
-    let before = possessions();
+    let before = thread_and_file_counts();
     let text = refused(&[], [taken, ports[1]]);
     assert!(text.contains("bind: address already in use"), "{text}");
     settle(before);

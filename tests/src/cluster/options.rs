@@ -109,7 +109,7 @@ impl ClusterOptions {
         for (number, member) in cluster.members.iter_mut().enumerate() {
             match within("a member that starts", member.server.ready()).await {
                 Ok(()) => member.state = State::Running,
-                Err(exit) if exit.lost_a_port() => return None,
+                Err(exit) if exit.found_port_taken() => return None,
                 Err(exit) => panic!("m{number} does not start: {exit}"),
             }
         }

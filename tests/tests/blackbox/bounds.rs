@@ -124,7 +124,7 @@ async fn connections_beyond_a_number_get_small_windows(kind: Kind) {
     let last = held.last_mut().unwrap();
     let id = last.open(&call_head("/etcdserverpb.KV/Put"));
     let body = framed(&put("k", vec![b'v'; MIB]).encode_to_vec());
-    assert!(last.pour(id, &body), "the server stops reading");
+    assert!(last.send_body_within_windows(id, &body), "the server stops reading");
     last.send_body(id, b"", true);
     let answer = last.read_answer(id);
     assert_eq!(answer.summary(), "200 0");
@@ -360,7 +360,7 @@ async fn requests_of_a_watch_client_that_does_not_read_its_replies_are_not_read(
     // The bytes that may be in transit.
     let count = MIB / one.len();
     assert!(count > 60_000, "{count}");
-    assert!(connection.pour(id, &one.repeat(count)));
+    assert!(connection.send_body_within_windows(id, &one.repeat(count)));
     let series = "etcd_debugging_mvcc_watcher_total";
     reaches(&server, series, 1.0).await;
     let (mut watchers, mut looks) = (0.0, 0);

@@ -44,12 +44,12 @@ impl Session {
         let leader = cluster.leader().await;
         let members = [leader, (leader + 1) % 3, (leader + 2) % 3];
         let mut session = Self { cluster, members, names: BTreeMap::new(), said: Vec::new() };
-        session.know_members().await;
+        session.assign_names().await;
         session
     }
 
     /// Assigns names to all values that are specific to this cluster.
-    async fn know_members(&mut self) {
+    async fn assign_names(&mut self) {
         let client = self.cluster.client(self.members[0]);
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         self.name_id(status.header.unwrap().cluster_id, "cluster");
@@ -93,7 +93,7 @@ impl Session {
         let server = self.cluster.server(self.members[place]);
         let ctl = Ctl::of(Tool::Etcdctl, server).expect("the tools are here");
         let ended = ctl.run(args);
-        self.know_members().await;
+        self.assign_names().await;
         let said = self.anonymous(&format!("{}\n{}", ended.stdout, ended.stderr));
         let command = self.anonymous(&args.join(" "));
         self.said.push(format!("$ {command}\n{said}\nends with {:?}\n", ended.code));

@@ -113,7 +113,7 @@ pub(crate) async fn alarms(cluster: &Cluster, member: usize) -> Vec<(u64, i32)> 
 }
 
 /// Waits until the alarm names the member, and checks that writes are refused.
-async fn is_accused(cluster: &Cluster, member: usize, by: Kind) {
+async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
     let sound = (member + 1) % 3;
     let raised = eventually("the alarm", async || {
         Some(alarms(cluster, sound).await).filter(|alarms| !alarms.is_empty())
@@ -179,7 +179,7 @@ async fn a_leader_detects_a_corrupt_member(kind: Kind) {
     corrupt(&mut cluster, member).await;
     assert_eq!(alarms(&cluster, (member + 1) % 3).await, [], "nobody is accused for being away");
     cluster.restart(member).await;
-    is_accused(&cluster, member, kind).await;
+    wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
 /// Writes keys and compacts all history.
@@ -195,7 +195,7 @@ async fn compaction_hashes_identify_the_corrupt_member(kind: Kind) {
     corrupt(&mut cluster, member).await;
     cluster.restart(member).await;
     compact(&cluster, (member + 1) % 3).await;
-    is_accused(&cluster, member, kind).await;
+    wait_for_corrupt_alarm(&cluster, member, kind).await;
 }
 
 async fn a_leader_of_etcd_detects_our_corrupt_member(ours: Kind) {
@@ -221,7 +221,7 @@ async fn each_check_detects(kinds: [Kind; 3]) {
         if by_compactions {
             compact(&cluster, 0).await;
         }
-        is_accused(&cluster, 1, kinds[0]).await;
+        wait_for_corrupt_alarm(&cluster, 1, kinds[0]).await;
     }
 }
 

@@ -119,7 +119,7 @@ fn send_halves(server: &Server, connections: usize, puts: usize) -> Vec<RawHttp2
         for _ in 0..puts {
             let id = connection.open(&head);
             // Most bytes of refused requests, too, are in transit before the answer arrives.
-            connection.pour(id, part);
+            connection.send_body_within_windows(id, part);
         }
         held.push(connection);
     }

@@ -61,9 +61,9 @@ async fn a_new_password_is_requested_twice_without_echo(kind: Kind, tool: Tool) 
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
-    terminal.asks_in_secret("Password of ann: ").await;
+    terminal.prompts_without_echo("Password of ann: ").await;
     terminal.types("SECRET\n");
-    terminal.asks_in_secret("Type password of ann again for confirmation: ").await;
+    terminal.prompts_without_echo("Type password of ann again for confirmation: ").await;
     terminal.types("SECRET\n");
     let (code, screen) = terminal.ends().await;
     let expected =
@@ -75,9 +75,9 @@ async fn a_new_password_that_is_repeated_wrongly_is_refused(kind: Kind, tool: To
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     let Some(mut terminal) = Terminal::start(&ctl.command(&["user", "add", "ann"])) else { return };
-    terminal.asks_in_secret("Password of ann: ").await;
+    terminal.prompts_without_echo("Password of ann: ").await;
     terminal.types("SECRET\n");
-    terminal.asks_in_secret("Type password of ann again for confirmation: ").await;
+    terminal.prompts_without_echo("Type password of ann again for confirmation: ").await;
     terminal.types("other\n");
     let (code, screen) = terminal.ends().await;
     let expected = "Password of ann: \nType password of ann again for confirmation: \n\

@@ -64,7 +64,7 @@ fn text(value: &str) -> Option<Vec<u8>> {
 }
 
 /// Each way to write a key with the value `old`, and the value after it.
-async fn write_in_some_way(way: usize, by: &Client, name: &str) -> Option<Vec<u8>> {
+async fn write_by_method(way: usize, by: &Client, name: &str) -> Option<Vec<u8>> {
     let is_old = || compare(name, CompareResult::Equal, TargetUnion::Value(bytes("old")));
     match way {
         0 => {
@@ -108,7 +108,7 @@ async fn a_proxy_reads_the_writes_of_other_proxies(kind: Kind) {
         let (by_owner, by_writer) = (owner.client(), writer.client());
         by_writer.write(&name, "old").await;
         assert_eq!(own(&server, &by_owner, &name).await, text("old"));
-        let written = within("a write", write_in_some_way(way, &by_writer, &name)).await;
+        let written = within("a write", write_by_method(way, &by_writer, &name)).await;
         for client in [&by_owner, &by_writer, &server.client()] {
             assert_eq!(client.read(&name).await, written, "{name}");
         }

@@ -74,7 +74,7 @@ impl Three {
     }
 
     /// Makes the wiped member ask a peer that lists the wiped member and another one, and does not know its name.
-    async fn ask_an_uninformed(&mut self, other: usize) {
+    async fn ask_peer_that_does_not_know_its_name(&mut self, other: usize) {
         let status = self.cluster.client(self.full).status(pb::StatusRequest {}).await.unwrap();
         let cluster_id = status.header.unwrap().cluster_id;
         let (own, own_id) = (self.url(self.wiped), self.cluster.id(self.wiped));
@@ -168,7 +168,7 @@ async fn a_wiped_member_unknown_by_name_stops_permanently(kind: Kind) {
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
-    three.ask_an_uninformed(full).await;
+    three.ask_peer_that_does_not_know_its_name(full).await;
     let cluster = &mut three.cluster;
     cluster.launch(wiped);
     let status = cluster.ended(wiped).await;
@@ -198,7 +198,7 @@ async fn a_member_with_a_higher_commit_index_than_its_cluster_stops(kind: Kind) 
     let mut three = Three::start(kind).await;
     let Three { full, behind, wiped, .. } = three;
     three.wipe();
-    three.ask_an_uninformed(behind).await;
+    three.ask_peer_that_does_not_know_its_name(behind).await;
     let cluster = &mut three.cluster;
     // Against its earlier promises, the wiped member votes for the member that is behind.
     cluster.stop(full).await;

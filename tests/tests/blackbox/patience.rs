@@ -23,7 +23,7 @@ on_quorate! {
 const LONG: &str = "1h";
 
 /// A founding member whose other peer is at this address.
-fn founder_beside(kind: Kind, peer: &str, flag: &str) -> Server {
+fn founder_with_peer(kind: Kind, peer: &str, flag: &str) -> Server {
     let mut server = Options::new(kind).name("a").flag(flag).prepare();
     let own = server.peer_url();
     server.set_cluster(format!("a={own},b=http://{peer}"), false);
@@ -97,10 +97,10 @@ async fn only_the_first_logs(one: &Server, other: &Server, what: &str) {
 async fn silent_peers_are_disconnected_after_the_read_timeout(kind: Kind) {
     const STREAM: &[u8] = b"GET /raft/stream/";
     let ((short_peer, short), (long_peer, long)) = (listener(), listener());
-    let _patient = founder_beside(kind, &long, &format!("--raft-read-timeout={LONG}"));
+    let _patient = founder_with_peer(kind, &long, &format!("--raft-read-timeout={LONG}"));
     let mut long_stream = accept(&long_peer, STREAM);
     let begun = Instant::now();
-    let _short = founder_beside(kind, &short, "--raft-read-timeout=5s");
+    let _short = founder_with_peer(kind, &short, "--raft-read-timeout=5s");
     let mut short_stream = accept(&short_peer, STREAM);
     read_to_its_end(&mut short_stream);
     assert!(begun.elapsed() >= Duration::from_secs(5));

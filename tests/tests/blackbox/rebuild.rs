@@ -87,7 +87,7 @@ async fn is_rebuilt(cluster: &mut Cluster, member: usize) {
     cluster.check_same_content().await;
 }
 
-async fn accuse(cluster: &Cluster, member: usize) {
+async fn raise_corrupt_alarm(cluster: &Cluster, member: usize) {
     let alarm = pb::AlarmRequest {
         action: pb::alarm_request::AlarmAction::Activate.into(),
         member_id: cluster.id(member),
@@ -122,7 +122,7 @@ async fn a_corrupt_leader_transfers_leadership_and_is_rebuilt(ours: Kind) {
     corrupt(&mut cluster, member).await;
     cluster.restart(member).await;
     lead(&cluster, member).await;
-    accuse(&cluster, member).await;
+    raise_corrupt_alarm(&cluster, member).await;
     says(&cluster, member, "leadership transfer finished").await;
     is_rebuilt(&mut cluster, member).await;
 }
@@ -153,7 +153,7 @@ async fn a_corrupt_member_is_not_rebuilt_without_a_quorum(ours: Kind) {
     let (other, gone) = ((member + 1) % 3, (member + 2) % 3);
     cluster.stop(gone).await;
     cluster.leader_among(&[member, other]).await;
-    accuse(&cluster, member).await;
+    raise_corrupt_alarm(&cluster, member).await;
     says(&cluster, member, "no quorum agrees on a state; the member keeps its state").await;
     assert!(cluster.server_mut(member).is_running());
     assert!(!cluster.server(member).log().contains(REBUILT));

@@ -265,7 +265,7 @@ async fn invalid_handshakes_do_not_delay_other_clients(kind: Kind) {
 }
 
 /// Connections with an incomplete handshake.
-fn half_open(server: &Server, count: usize) -> Vec<TcpStream> {
+fn open_incomplete_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
     (0..count)
         .map(|_| {
             let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
@@ -281,7 +281,7 @@ async fn half_open_handshakes_do_not_delay_other_clients(kind: Kind) {
     let [ca, cert, key] = files.shown("client");
     let before = server.memory("VmRSS");
     let count = if is_long() { 10_000 } else { 1_000 };
-    let held = half_open(&server, count);
+    let held = open_incomplete_handshakes(&server, count);
     let mut longest = Duration::ZERO;
     for tool in tools() {
         let start = Instant::now();

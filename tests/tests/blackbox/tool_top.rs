@@ -346,7 +346,7 @@ async fn the_terminal_is_restored_on_every_exit(kind: Kind) {
         if end == "key" {
             terminal.types("\x03");
         } else {
-            signal_those_at(&server, end);
+            signal_tool_of_terminal(&server, end);
         }
         let (_, screen) = terminal.ends().await;
         let (before, after) =
@@ -361,7 +361,7 @@ async fn the_terminal_is_restored_on_every_exit(kind: Kind) {
 }
 
 /// Sends a signal to the tool at the test's terminal.
-fn signal_those_at(server: &Server, signal: &str) {
+fn signal_tool_of_terminal(server: &Server, signal: &str) {
     let place = std::fs::read_to_string(server.scratch().join("terminal")).unwrap();
     let place = place.trim().trim_start_matches("/dev/");
     let listed = Command::new("ps").args(["-t", place, "-o", "pid=,args="]).output().unwrap();

@@ -96,7 +96,7 @@ async fn an_isolated_leader_is_replaced_and_catches_up(kind: Kind) {
     cluster.leader_among(&others).await;
     cluster.links().heal();
     let delay = Rule::Delay { base: Duration::from_millis(20), jitter: Duration::from_millis(20) };
-    cluster.links().everywhere(delay);
+    cluster.links().set_all(delay);
     cluster.leader().await;
     let start = Instant::now();
     write(&everyone, "slowly").await;

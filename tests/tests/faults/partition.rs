@@ -154,7 +154,7 @@ async fn the_cluster_survives_flapping_links(kind: Kind) {
         for milliseconds in [100, 400, 1_100] {
             let leader = ordeal.cluster.leader().await;
             let turn = Duration::from_millis(milliseconds);
-            ordeal.cluster.links().around(leader, Rule::Flap { turn });
+            ordeal.cluster.links().set_links_of(leader, Rule::Flap { turn });
             ordeal.load.work(Duration::from_millis(2_000)).await;
             ordeal.cluster.links().heal();
             ordeal.progress().await;
@@ -167,7 +167,7 @@ async fn the_cluster_survives_slow_links(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
         for milliseconds in [10, 60] {
             let time = Duration::from_millis(milliseconds);
-            ordeal.cluster.links().everywhere(Rule::Delay { base: time, jitter: time });
+            ordeal.cluster.links().set_all(Rule::Delay { base: time, jitter: time });
             ordeal.load.progress(MANY).await;
         }
         ordeal.cluster.links().heal();
@@ -177,7 +177,7 @@ async fn the_cluster_survives_slow_links(kind: Kind) {
 
 async fn the_cluster_survives_repeatedly_cut_connections(kind: Kind) {
     Ordeal::run(linked(kind, 3), async |ordeal| {
-        ordeal.cluster.links().everywhere(Rule::Cut { one_in: 100 });
+        ordeal.cluster.links().set_all(Rule::Cut { one_in: 100 });
         for member in ordeal.cluster.members() {
             ordeal.wait_for_log(member, "lost TCP streaming connection", 4).await;
         }

@@ -110,7 +110,7 @@ impl Intruders {
         let stop = Rc::new(Cell::new(false));
         let mut tasks = Vec::new();
         for member in cluster.members() {
-            let stranger = cluster.server(member).stranger();
+            let stranger = cluster.server(member).client_without_token();
             let tries: [Try; 4] = [
                 |client| Box::pin(async move { client.put(put("k", "v")).await.map(drop) }),
                 |client| Box::pin(async move { client.range(key("load/0")).await.map(drop) }),

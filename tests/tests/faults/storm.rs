@@ -134,13 +134,13 @@ impl Storm {
         let load = Load::start_with(&self.cluster, &mut self.random, &prefix).await;
         load.progress(SOME).await;
         for _ in 0..=self.random.below(if is_long() { 6 } else { 3 }) {
-            self.strike().await;
+            self.inject_fault().await;
             load.work(Duration::from_millis(200 + self.random.below(2_000))).await;
             if self.random.below(2) == 0 {
-                self.calm().await;
+                self.end_all_faults().await;
             }
         }
-        self.calm().await;
+        self.end_all_faults().await;
         load.progress(SOME).await;
         let summary = load.finish(&self.cluster).await;
         if is_long() {
@@ -155,7 +155,7 @@ impl Storm {
     }
 
     /// Applies a random fault.
-    async fn strike(&mut self) {
+    async fn inject_fault(&mut self) {
         let choice = self.random.below(FAULTS.len() as u64);
         let fault = FAULTS[usize::try_from(choice).unwrap()];
         // Drawn in any case, so that later draws do not depend on the faults.
@@ -177,19 +177,19 @@ impl Storm {
             | Fault::Flap
             | Fault::Delay
             | Fault::Cut
-            | Fault::Refuse => self.strike_links(fault, victim, number, amount),
+            | Fault::Refuse => self.inject_link_fault(fault, victim, number, amount),
             Fault::MoveLeader => self.move_leader(victim).await,
             // Without the last member of the older release the cluster version would rise, and not return.
             Fault::Replace if self.is_last_of_its_kind(victim) => {}
             Fault::Replace => {
                 // Members change programs one by one, and only without faults.
-                self.calm().await;
+                self.end_all_faults().await;
                 self.cluster.kill(victim);
                 self.cluster.replace(victim).await;
             }
             Fault::FailSyncs => {
                 // It ends at its next sync, which also requires the absence of faults.
-                self.calm().await;
+                self.end_all_faults().await;
                 if self.set_syncs(victim, Syncs::Fail) {
                     self.cluster.ended(victim).await;
                     self.set_syncs(victim, Syncs::Work);
@@ -239,7 +239,7 @@ impl Storm {
         }
     }
 
-    fn strike_links(&self, fault: Fault, victim: usize, number: u64, amount: u64) {
+    fn inject_link_fault(&self, fault: Fault, victim: usize, number: u64, amount: u64) {
         let links = self.cluster.links();
         let (one_side, other_side): (Vec<usize>, Vec<usize>) =
             self.cluster.members().into_iter().partition(|member| number >> member & 1 == 1);
@@ -249,13 +249,13 @@ impl Storm {
             Fault::Deafen => others.for_each(|other| links.set(other, victim, Rule::Drop)),
             Fault::Mute => others.for_each(|other| links.set(victim, other, Rule::Drop)),
             Fault::Flap => {
-                links.around(victim, Rule::Flap { turn: Duration::from_millis(50 + amount) });
+                links.set_links_of(victim, Rule::Flap { turn: Duration::from_millis(50 + amount) });
             }
             Fault::Delay => {
                 let base = Duration::from_millis(amount / 10);
-                links.everywhere(Rule::Delay { base, jitter: base });
+                links.set_all(Rule::Delay { base, jitter: base });
             }
-            Fault::Cut => links.everywhere(Rule::Cut { one_in: 20 + amount / 5 }),
+            Fault::Cut => links.set_all(Rule::Cut { one_in: 20 + amount / 5 }),
             Fault::Refuse => links.refuse(victim),
             _ => links.isolate(victim),
         }
@@ -271,7 +271,7 @@ impl Storm {
     }
 
     /// Ends all faults.
-    async fn calm(&mut self) {
+    async fn end_all_faults(&mut self) {
         self.cluster.links().heal();
         for member in self.cluster.members() {
             self.set_syncs(member, Syncs::Work);

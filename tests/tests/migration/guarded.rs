@@ -52,7 +52,7 @@ pub(crate) async fn check(cluster: &Cluster) {
         let denied = "etcdserver: permission denied";
         refused(reader.put(put(SHELF, "v")).await, Code::PermissionDenied, denied);
         refused(reader.range(key("other")).await, Code::PermissionDenied, denied);
-        let stranger = cluster.server(member).stranger();
+        let stranger = cluster.server(member).client_without_token();
         let nobody = stranger.range(key(SHELF)).await.unwrap_err();
         // etcd uses the name in the certificate as the user, even if there is no such user.
         let is_refusal = matches!(nobody.code(), Code::InvalidArgument | Code::PermissionDenied);

@@ -23,7 +23,7 @@ async fn change(mut mixed: Mixed, kind: Kind) {
             mixed.take_side(learner, newcomer);
             mixed.admit(learner);
             // The leader too: a cluster whose leader is removed elects another one.
-            mixed.dismiss(oldest).await;
+            mixed.remove_from_clients(oldest).await;
             mixed.cluster.remove(oldest).await;
             mixed.ends(oldest).await;
             mixed.exercise().await;

@@ -113,20 +113,20 @@ impl Mixed {
     /// Makes clients use an added member, with its own watcher.
     pub(crate) fn admit(&mut self, member: usize) {
         self.witnesses.insert(member, witness(&self.cluster, member, self.roaming.next()));
-        self.tell_clients(self.cluster.members());
+        self.set_members_of_clients(self.cluster.members());
     }
 
     /// Makes clients stop using a member. The events of its watcher so far are checked.
-    pub(crate) async fn dismiss(&mut self, member: usize) {
+    pub(crate) async fn remove_from_clients(&mut self, member: usize) {
         let mut members = self.cluster.members();
         members.retain(|other| *other != member);
-        self.tell_clients(members);
+        self.set_members_of_clients(members);
         let revision = self.witnesses_agree().await;
         let witness = self.witnesses.remove(&member).expect("a member has a watcher");
         witness.check_against(&self.roaming, revision);
     }
 
-    fn tell_clients(&self, members: Vec<usize>) {
+    fn set_members_of_clients(&self, members: Vec<usize>) {
         let clients = members.into_iter().map(|member| (member, self.cluster.client(member)));
         self.directory.set(clients.collect());
     }

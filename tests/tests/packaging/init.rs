@@ -130,7 +130,7 @@ impl Init {
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().map_err(|error| format!("{}: {error}", words[0]))?;
         self.running.insert(name.to_owned(), (child, socket));
-        let ready = self.hear(name, "READY=1");
+        let ready = self.wait_for_notification(name, "READY=1");
         if !ready {
             self.stop(name);
             return Err(std::fs::read_to_string(log_path).unwrap());
@@ -139,7 +139,7 @@ impl Init {
     }
 
     /// Waits for a notification of a unit; false if the unit ends instead.
-    pub(crate) fn hear(&mut self, name: &str, expected: &str) -> bool {
+    pub(crate) fn wait_for_notification(&mut self, name: &str, expected: &str) -> bool {
         let (child, socket) = self.running.get_mut(name).unwrap();
         let start = Instant::now();
         while child.try_wait().unwrap().is_none() && start.elapsed() < DEADLINE {
@@ -205,7 +205,7 @@ impl Init {
         let made = Command::new("mkfifo").args([&requests, &answers]).status().unwrap();
         assert!(made.success());
         let (shown, read) = (requests.display(), answers.display());
-        place.stand_in(
+        place.replace_program(
             "systemctl",
             &format!(
                 "echo \"$*\" >'{shown}'\nread -r code <'{read}'\n\

@@ -46,7 +46,7 @@ fn a_package_installs_starts_and_is_removed_without_its_data() {
     std::fs::write(&settings, &own).unwrap();
     let mut init = Init::new(&place);
     init.start(SERVICE).unwrap();
-    assert!(init.hear(SERVICE, "WATCHDOG=1"));
+    assert!(init.wait_for_notification(SERVICE, "WATCHDOG=1"));
     place.ctl(&["put", "kept", "through everything"]);
     init.stop(SERVICE);
 

@@ -33,13 +33,13 @@ impl Place {
         let place = Self { home, ports };
         if !is_root() {
             // Only root can change the owner of files.
-            place.stand_in("chown", "exit 0");
+            place.replace_program("chown", "exit 0");
         }
         Some(place)
     }
 
     /// Installs a stand-in that takes precedence over the machine's program.
-    pub(crate) fn stand_in(&self, name: &str, script: &str) {
+    pub(crate) fn replace_program(&self, name: &str, script: &str) {
         let path = self.home.path().join("bin").join(name);
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();

@@ -190,7 +190,7 @@ fn users_and_roles_are_managed_like_in_etcdctl() {
         let (words, input) = parts(line);
         pair.check(&words, &input);
     }
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn credentials_are_read_from_the_environment() {
         pair.check_with(&["lease", "list"], "", env);
     }
     pair.check_with(&["get", "k", "--user=root:SECRET"], "", &whole);
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn every_command_prints_the_same_in_every_format() {
             end_other_leases(server);
         }
     }
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 fn end_other_leases(server: &Server) {

@@ -83,10 +83,10 @@ impl Server {
     }
 
     fn ours_with(&self, line: &[&str], input: &str, env: &[(&str, &str)]) -> Outcome {
-        let line: Vec<_> = line.iter().map(|word| self.spell(word)).collect();
+        let line: Vec<_> = line.iter().map(|word| self.replace_placeholders(word)).collect();
         let line: Vec<_> = line.iter().map(String::as_str).collect();
         let (output, errors) = (Sink::default(), Sink::default());
-        let input = Cursor::new(self.spell(input).into_bytes());
+        let input = Cursor::new(self.replace_placeholders(input).into_bytes());
         let env = [&[("ETCDCTL_ENDPOINTS", &*self.endpoint)], env].concat();
         let code = run(&line, &env, Box::new(input), &output, &errors);
         Outcome { code, output: output.text(), errors: errors.text() }
@@ -98,7 +98,7 @@ impl Server {
 
     fn real_with(&self, bin: &Path, line: &[&str], input: &str, env: &[(&str, &str)]) -> Outcome {
         let mut process = Command::new(bin.join("etcdctl"))
-            .args(line.iter().map(|word| self.spell(word)))
+            .args(line.iter().map(|word| self.replace_placeholders(word)))
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("ETCDCTL_ENDPOINTS", &self.endpoint)
@@ -108,7 +108,12 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        process.stdin.take().unwrap().write_all(self.spell(input).as_bytes()).unwrap();
+        process
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(self.replace_placeholders(input).as_bytes())
+            .unwrap();
         let done = process.wait_with_output().unwrap();
         Outcome {
             code: u8::try_from(done.status.code().unwrap()).unwrap(),
@@ -118,7 +123,7 @@ impl Server {
     }
 
     /// Replaces placeholders by this server's names.
-    fn spell(&self, text: &str) -> String {
+    fn replace_placeholders(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (name, placeholder)| {
             text.replace(&format!("<{placeholder}>"), name)
         })
@@ -227,7 +232,7 @@ impl Pair {
         }
     }
 
-    fn conclude(self) {
+    fn check_no_differences(self) {
         assert!(self.differences.is_empty(), "{}", self.differences.join("\n"));
     }
 }
@@ -344,7 +349,7 @@ fn output_equals_that_of_etcdctl() {
     }
     pair.check(&["put", "stdin"], "from\nstandard input\n");
     pair.check(&["get", "stdin"], "");
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]
@@ -370,7 +375,7 @@ fn transactions_are_parsed_and_printed_like_in_etcdctl() {
     pair.check(&["txn", "-i"], "\nget a\n\n\n");
     pair.check(&["txn", "-w", "fields"], "\nget a\nput c d\n\n\n");
     pair.check(&["txn", "argument"], "");
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]
@@ -425,7 +430,7 @@ fn leases_are_granted_renewed_and_revoked() {
     ] {
         pair.check(line, "");
     }
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]
@@ -517,7 +522,7 @@ fn a_watch_runs_its_command_for_each_event() {
     ] {
         pair.check(line, "");
     }
-    pair.conclude();
+    pair.check_no_differences();
 }
 
 #[test]
