@@ -222,7 +222,7 @@ mod tests {
     use crate::transport::Transport;
     use crate::{Limits, Logger, Timeouts};
 
-    fn nowhere() -> Client {
+    fn unreachable_client() -> Client {
         let second = Duration::from_secs(1);
         let timeouts =
             Timeouts { dial_timeout: second, keepalive_time: second, keepalive_timeout: second };
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_watch_continues_after_the_last_received_revision() {
-        let client = nowhere();
+        let client = unreachable_client();
         let mut events = Events::new(&client, WatchCreateRequest::default(), Leader::Required);
         let header = Some(ResponseHeader { revision: 10, ..Default::default() });
         let created = WatchResponse { header, created: true, ..Default::default() };

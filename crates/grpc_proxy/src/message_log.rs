@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use quorate_grpc::framing::framed;
 
-    fn shower(method: &'static str) -> BodyLogger {
+    fn body_logger(method: &'static str) -> BodyLogger {
         let call = LoggedCall { service: "etcdserverpb.KV", method, from: None };
         BodyLogger { call, side: Side::Request, held: BytesMut::new(), passed_over: 0 }
     }
@@ -138,7 +138,7 @@ mod tests {
         let put = PutRequest { key: "k".into(), value: "v".into(), ..PutRequest::default() };
         let wire = [framed(&put), framed(&put)].concat();
         for piece in 1..=wire.len() {
-            let mut shower = shower("Put");
+            let mut shower = body_logger("Put");
             for bytes in wire.chunks(piece) {
                 shower.pass(bytes);
                 assert!(shower.held.len() < wire.len() / 2);
@@ -146,7 +146,7 @@ mod tests {
             assert!(shower.held.is_empty());
         }
         let long = framed(&PutRequest { value: vec![0; 2 << 20].into(), ..PutRequest::default() });
-        let mut shower = shower("Put");
+        let mut shower = body_logger("Put");
         for bytes in long.chunks(4096) {
             shower.pass(bytes);
             assert!(shower.held.len() <= HEAD_BYTES);
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn logged_messages_contain_no_passwords() {
-        let call = shower("Put").call;
+        let call = body_logger("Put").call;
         let put = PutRequest { key: "k".into(), ..PutRequest::default() };
         let message = framed(&put).slice(HEAD_BYTES..);
         assert_eq!(call.json(Side::Request, &message).as_deref(), Some("{\"key\":\"aw==\"}"));

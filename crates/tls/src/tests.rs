@@ -145,7 +145,7 @@ fn acceptor(pair: Pair, clients: Option<ClientCheck>) -> AcceptorSettings {
 
 /// Makes one connection and returns the result of each side. The server sends a byte, because with TLS 1.3 a
 /// client learns of its refusal only when it reads.
-async fn meet(
+async fn handshake(
     acceptor: &Acceptor,
     connector: &Connector,
 ) -> (Option<Accepted<DuplexStream>>, Result<(), String>) {
@@ -166,10 +166,10 @@ async fn meet(
     tokio::join!(serve, ask)
 }
 
-async fn passes(acceptor: AcceptorSettings, connector: ConnectorSettings) -> bool {
+async fn handshake_succeeds(acceptor: AcceptorSettings, connector: ConnectorSettings) -> bool {
     let (acceptor, connector) =
         (Acceptor::new(acceptor).unwrap(), Connector::new(connector).unwrap());
-    let (accepted, connected) = meet(&acceptor, &connector).await;
+    let (accepted, connected) = handshake(&acceptor, &connector).await;
     assert_eq!(accepted.is_some(), connected.is_ok(), "{connected:?}");
     connected.is_ok()
 }
@@ -180,7 +180,13 @@ async fn servers_accept_ecdsa_and_rsa_keys() {
     for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P521_SHA512, &PKCS_RSA_SHA256] {
         let server = files.pair("server", &Said { algorithm, ..Said::default() });
         let client = files.pair("client", &Said { algorithm, ..client("") });
-        assert!(passes(acceptor(server, Some(files.check())), files.connector(Some(client))).await);
+        assert!(
+            handshake_succeeds(
+                acceptor(server, Some(files.check())),
+                files.connector(Some(client))
+            )
+            .await
+        );
     }
 }
 
@@ -201,11 +207,13 @@ async fn handshakes_fail_without_a_common_version_and_cipher_suite() {
         },
         ..files.connector(None)
     };
-    assert!(passes(newest.clone(), files.connector(None)).await);
-    assert!(!passes(newest, oldest.clone()).await);
+    assert!(handshake_succeeds(newest.clone(), files.connector(None)).await);
+    assert!(!handshake_succeeds(newest, oldest.clone()).await);
     let both = |name| settings(Version::Tls12, Version::Tls13, &[name]);
-    assert!(passes(both("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"), oldest.clone()).await);
-    assert!(!passes(both("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"), oldest).await);
+    assert!(
+        handshake_succeeds(both("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"), oldest.clone()).await
+    );
+    assert!(!handshake_succeeds(both("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"), oldest).await);
 }
 
 #[tokio::test]
@@ -222,7 +230,7 @@ async fn a_client_must_present_a_valid_certificate() {
         ("for servers", Some(files.pair("usage", &Said::default())), false),
     ] {
         let settings = acceptor(server.clone(), Some(files.check()));
-        assert_eq!(passes(settings, files.connector(pair)).await, is_in_order, "{why}");
+        assert_eq!(handshake_succeeds(settings, files.connector(pair)).await, is_in_order, "{why}");
     }
 }
 
@@ -235,7 +243,7 @@ async fn the_client_certificate_is_passed_to_services_if_required() {
     for names_users in [true, false] {
         let check = ClientCheck { names_users, ..files.check() };
         let acceptor = Acceptor::new(acceptor(server.clone(), Some(check))).unwrap();
-        let accepted = meet(&acceptor, &connector).await.0.unwrap();
+        let accepted = handshake(&acceptor, &connector).await.0.unwrap();
         let name = accepted.client.as_ref().map(|client| client.common_name.clone());
         assert_eq!(name.as_deref(), names_users.then_some("root"));
         for (host, is_named) in [("localhost", true), ("127.0.0.1", true), ("127.0.0.2", false)] {
@@ -262,7 +270,11 @@ async fn only_client_certificates_with_allowed_names_are_accepted() {
             files.pair("me", &Said { hosts: &["*.example.com", "127.0.0.2"], ..client("me") });
         let check = ClientCheck { allowed: allowed.clone(), ..files.check() };
         let settings = acceptor(server.clone(), Some(check));
-        assert_eq!(passes(settings, files.connector(Some(pair))).await, is_let_in, "{allowed:?}");
+        assert_eq!(
+            handshake_succeeds(settings, files.connector(Some(pair))).await,
+            is_let_in,
+            "{allowed:?}"
+        );
     }
 }
 
@@ -275,7 +287,7 @@ async fn certificates_are_refused_once_the_revocation_list_contains_them() {
     let acceptor = Acceptor::new(acceptor(server, Some(check))).unwrap();
     let pair = files.pair("client", &Said { serial: 0xfe, ..client("") });
     let connector = Connector::new(files.connector(Some(pair))).unwrap();
-    let is_let_in = async || meet(&acceptor, &connector).await.1.is_ok();
+    let is_let_in = async || handshake(&acceptor, &connector).await.1.is_ok();
     assert!(!is_let_in().await, "who was revoked is not known");
     std::fs::write(&list, files.revoke(0xff).der()).unwrap();
     assert!(is_let_in().await);
@@ -312,7 +324,7 @@ async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
     ] {
         let acceptor = Acceptor::new(acceptor(server.clone(), Some(check))).unwrap();
         let connector = Connector::new(files.connector(Some(pair.clone()))).unwrap();
-        let (accepted, connected) = meet(&acceptor, &connector).await;
+        let (accepted, connected) = handshake(&acceptor, &connector).await;
         assert!(accepted.is_none());
         let error = connected.unwrap_err();
         assert!(error.contains("BadCertificate"), "{error}");
@@ -322,7 +334,7 @@ async fn refusals_of_our_checks_send_the_alert_of_go_and_keep_their_reason() {
     let connector = ConnectorSettings { allowed, ..files.connector(None) };
     let connector = Connector::new(connector).unwrap();
     let acceptor = Acceptor::new(acceptor(server, None)).unwrap();
-    let error = meet(&acceptor, &connector).await.1.unwrap_err();
+    let error = handshake(&acceptor, &connector).await.1.unwrap_err();
     assert_eq!(error, "client certificate authentication failed");
 }
 
@@ -337,7 +349,7 @@ async fn a_client_certificate_must_match_the_address_of_the_client() {
         let pair = files.pair("client", &Said { hosts, ..client("") });
         let acceptor = Acceptor::new(acceptor(server.clone(), Some(check.clone()))).unwrap();
         let connector = Connector::new(files.connector(Some(pair))).unwrap();
-        assert_eq!(meet(&acceptor, &connector).await.0.is_some(), is_let_in, "{hosts:?}");
+        assert_eq!(handshake(&acceptor, &connector).await.0.is_some(), is_let_in, "{hosts:?}");
     }
 }
 
@@ -355,12 +367,12 @@ async fn a_server_certificate_must_match_the_dialed_host() {
         ("for clients", files.pair("usage", &client("localhost")), false),
     ] {
         assert_eq!(
-            passes(acceptor(pair.clone(), None), files.connector(None)).await,
+            handshake_succeeds(acceptor(pair.clone(), None), files.connector(None)).await,
             is_right,
             "{why}"
         );
         let trusting = ConnectorSettings { check: ServerCheck::Skip, ..files.connector(None) };
-        assert!(passes(acceptor(pair, None), trusting).await, "{why}");
+        assert!(handshake_succeeds(acceptor(pair, None), trusting).await, "{why}");
     }
     // Skipping the verification does not skip the check of allowed names.
     for (names, is_right) in [(vec![], false), (vec!["member".to_owned()], true)] {
@@ -370,12 +382,15 @@ async fn a_server_certificate_must_match_the_dialed_host() {
             allowed: Allowed::CommonNames(names),
             ..files.connector(None)
         };
-        assert_eq!(passes(acceptor(files.pair("named", &named), None), settings).await, is_right);
+        assert_eq!(
+            handshake_succeeds(acceptor(files.pair("named", &named), None), settings).await,
+            is_right
+        );
     }
     let named =
         ConnectorSettings { server_name: Some("example.com".to_owned()), ..files.connector(None) };
     let pair = files.pair("other", &Said { hosts: &["example.com"], ..Said::default() });
-    assert!(passes(acceptor(pair, None), named).await);
+    assert!(handshake_succeeds(acceptor(pair, None), named).await);
 }
 
 #[tokio::test]
@@ -391,15 +406,15 @@ async fn a_generated_self_signed_certificate_is_its_own_authority() {
         http2: true,
         server_name: None,
     };
-    assert!(passes(acceptor(pair.clone(), None), connector.clone()).await);
+    assert!(handshake_succeeds(acceptor(pair.clone(), None), connector.clone()).await);
     let elsewhere =
         ConnectorSettings { server_name: Some("example.com".to_owned()), ..connector.clone() };
-    assert!(!passes(acceptor(pair.clone(), None), elsewhere).await);
+    assert!(!handshake_succeeds(acceptor(pair.clone(), None), elsewhere).await);
     // It is a server certificate.
     let files = Files::new();
     let check = ClientCheck { trust: Trust::File(pair.cert.clone()), ..files.check() };
     let shown = ConnectorSettings { pair: Some(pair.clone()), ..connector };
-    assert!(!passes(acceptor(pair.clone(), Some(check)), shown).await);
+    assert!(!handshake_succeeds(acceptor(pair.clone(), Some(check)), shown).await);
     let before = std::fs::read(&pair.cert).unwrap();
     assert_eq!(find_or_make(&folder, &["elsewhere"], 1).unwrap(), pair);
     assert_eq!(std::fs::read(&pair.cert).unwrap(), before, "what is there is used again");
@@ -415,7 +430,7 @@ async fn certificates_are_reloaded_while_serving_unless_they_are_invalid() {
     let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
     // The certificate that the server presents, and the name of the client.
     let met = async || {
-        let (accepted, connected) = meet(&acceptor, &connector).await;
+        let (accepted, connected) = handshake(&acceptor, &connector).await;
         connected.unwrap();
         let accepted = accepted.unwrap();
         accepted.client.unwrap().common_name.clone()
@@ -450,7 +465,7 @@ async fn authorities_are_replaced_while_serving_on_both_sides() {
     let acceptor = Acceptor::new(acceptor(server.clone(), Some(files.check()))).unwrap();
     let connector = Connector::new(files.connector(Some(shown.clone()))).unwrap();
     let is_let_in = async || {
-        let (accepted, connected) = meet(&acceptor, &connector).await;
+        let (accepted, connected) = handshake(&acceptor, &connector).await;
         accepted.is_some() && connected.is_ok()
     };
     let trust = |texts: &[&str]| std::fs::write(files.path("ca.pem"), texts.concat()).unwrap();

@@ -118,7 +118,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
 ];
 
-fn prints_otherwise(line: &str, format: &str, is_hex: bool) -> bool {
+fn differs_from_3_5(line: &str, format: &str, is_hex: bool) -> bool {
     OTHERWISE.iter().any(|(command, formats, only_hex)| {
         line.starts_with(command) && formats.contains(&format) && (is_hex || !only_hex)
     })
@@ -157,7 +157,7 @@ fn every_command_prints_the_same_in_every_format() {
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             // The encoded length of a record's lease depends on its value.
             let has_lease = *line == "get leased" && format == "protobuf";
-            if has_lease || prints_otherwise(line, format, is_hex) {
+            if has_lease || differs_from_3_5(line, format, is_hex) {
                 // The state must stay the same on both servers.
                 let codes =
                     [pair.theirs.ours(&words, &input).code, pair.ours.ours(&words, &input).code];

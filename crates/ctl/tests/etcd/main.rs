@@ -54,12 +54,12 @@ impl Server {
             .unwrap();
         let names = vec![(endpoint.clone(), "ENDPOINT".to_owned())];
         let mut server = Self { process, endpoint, dir, names };
-        server.learn_names();
+        server.read_names();
         server
     }
 
     /// Waits until the server answers, and reads its ids.
-    fn learn_names(&mut self) {
+    fn read_names(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         let members = loop {
             let outcome = self.ours(&["member", "list", "-w", "json"], "");

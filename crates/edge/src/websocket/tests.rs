@@ -37,12 +37,12 @@ impl Client {
         Self { io, stop, session: tokio::spawn(serve(connection, call)) }
     }
 
-    async fn say(&mut self, first: u8, payload: &[u8]) {
+    async fn send_frame(&mut self, first: u8, payload: &[u8]) {
         self.io.write_all(&frame(first, payload)).await.unwrap();
     }
 
     /// Returns the next frame: its first byte and its payload.
-    async fn hear(&mut self) -> (u8, Vec<u8>) {
+    async fn receive_frame(&mut self) -> (u8, Vec<u8>) {
         let [first, short] = self.read().await;
         let len = match short {
             126 => usize::from(u16::from_be_bytes(self.read().await)),
@@ -62,7 +62,7 @@ impl Client {
 
     /// Expects a close frame with this code, and then the end.
     async fn ends_with(mut self, code: u16) {
-        let (first, payload) = self.hear().await;
+        let (first, payload) = self.receive_frame().await;
         assert_eq!((first, &payload[..2]), (0x88, &code.to_be_bytes()[..]));
         assert_eq!(self.io.read(&mut [0]).await.unwrap(), 0);
         drop(self.io);
@@ -97,19 +97,19 @@ async fn echo(
 #[tokio::test]
 async fn each_message_becomes_a_line_and_each_line_a_message() {
     let mut client = Client::of(frame(0x01, b"{\"a\""), echo_once);
-    client.say(0x89, b"between").await;
-    assert_eq!(client.hear().await, (0x8a, b"between".to_vec()));
-    client.say(0x80, b":1}").await;
-    assert_eq!(client.hear().await, (0x81, b"{\"a\":1}".to_vec()));
+    client.send_frame(0x89, b"between").await;
+    assert_eq!(client.receive_frame().await, (0x8a, b"between".to_vec()));
+    client.send_frame(0x80, b":1}").await;
+    assert_eq!(client.receive_frame().await, (0x81, b"{\"a\":1}".to_vec()));
     client.ends_with(1000).await;
 }
 
 #[tokio::test]
 async fn a_close_frame_is_answered_with_the_same_code() {
     let mut client = Client::of(Vec::new(), echo);
-    client.say(0x81, b"x").await;
-    assert_eq!(client.hear().await, (0x81, b"x".to_vec()));
-    client.say(0x88, &4001_u16.to_be_bytes()).await;
+    client.send_frame(0x81, b"x").await;
+    assert_eq!(client.receive_frame().await, (0x81, b"x".to_vec()));
+    client.send_frame(0x88, &4001_u16.to_be_bytes()).await;
     client.ends_with(4001).await;
 }
 
@@ -143,14 +143,14 @@ async fn a_stop_ends_idle_connections_and_waits_for_requests() {
         to_answer.await.unwrap();
         answered
     });
-    asking.say(0x89, b"").await;
-    assert_eq!(asking.hear().await.0, 0x8a);
-    asking.say(0x81, b"x").await;
-    asking.say(0x89, b"").await;
-    assert_eq!(asking.hear().await.0, 0x8a, "it has read what came before");
+    asking.send_frame(0x89, b"").await;
+    assert_eq!(asking.receive_frame().await.0, 0x8a);
+    asking.send_frame(0x81, b"x").await;
+    asking.send_frame(0x89, b"").await;
+    assert_eq!(asking.receive_frame().await.0, 0x8a, "it has read what came before");
     asking.stop.send_replace(true);
     answer.send(()).unwrap();
-    assert_eq!(asking.hear().await, (0x81, b"x".to_vec()));
+    assert_eq!(asking.receive_frame().await, (0x81, b"x".to_vec()));
     asking.ends_with(1001).await;
 }
 

@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// Returns the section after the replacement, if there was one.
-    fn mended(section: &[u8]) -> Option<Vec<u8>> {
+    fn with_valid_authority(section: &[u8]) -> Option<Vec<u8>> {
         let (place, line) = mend(section)?;
         Some([&section[..place.start], &line, &section[place.end..]].concat())
     }
@@ -239,7 +239,7 @@ mod tests {
                 let around = |value: &[u8]| {
                     [&b"\x83\x86\x44\x02/x"[..], &line(head, value), b"\x5f\x01t"].concat()
                 };
-                assert_eq!(mended(&around(odd)), Some(around(&good)));
+                assert_eq!(with_valid_authority(&around(odd)), Some(around(&good)));
             }
         }
     }
@@ -249,25 +249,25 @@ mod tests {
         // The text "a:b:c".
         let coded = b"\x41\x84\x1d\xc8\xee\x13";
         assert_eq!(decode(&coded[2..]).unwrap(), b"a:b:c");
-        assert_eq!(mended(coded).unwrap(), b"\x41\x05xxxxx");
+        assert_eq!(with_valid_authority(coded).unwrap(), b"\x41\x05xxxxx");
         let named = [&b"\x40\x88"[..], AUTHORITY_CODED, b"\x05a:b:c"].concat();
-        assert_eq!(mended(&named).unwrap(), [&named[..10], b"\x05xxxxx"].concat());
+        assert_eq!(with_valid_authority(&named).unwrap(), [&named[..10], b"\x05xxxxx"].concat());
     }
 
     #[test]
     fn long_authorities_are_replaced() {
         for length in [126, 127, 128, 254, 255, 300, 5000] {
             let odd = line(b"\x41", &vec![b'#'; length]);
-            assert_eq!(mended(&odd), Some(line(b"\x41", &vec![b'x'; length])));
+            assert_eq!(with_valid_authority(&odd), Some(line(b"\x41", &vec![b'x'; length])));
         }
     }
 
     #[test]
     fn an_empty_authority_is_removed() {
-        assert_eq!(mended(b"\x83\x81\x86").unwrap(), b"\x83\x86");
-        assert_eq!(mended(b"\x83\x01\x00\x86").unwrap(), b"\x83\x86");
+        assert_eq!(with_valid_authority(b"\x83\x81\x86").unwrap(), b"\x83\x86");
+        assert_eq!(with_valid_authority(b"\x83\x01\x00\x86").unwrap(), b"\x83\x86");
         // The table entry of the library is as long as that of the client.
-        let remembered = mended(b"\x83\x41\x00").unwrap();
+        let remembered = with_valid_authority(b"\x83\x41\x00").unwrap();
         assert_eq!(remembered, [&b"\x83"[..], AS_LONG_AS_EMPTY].concat());
         assert_eq!(b"te".len() + b"trailers".len(), AUTHORITY.len());
     }

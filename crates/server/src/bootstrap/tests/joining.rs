@@ -74,7 +74,7 @@ fn a_joining_member_gets_its_id_from_the_cluster() {
 }
 
 /// A peer whose member list has this JSON row and the peer itself.
-fn member_that_says(own: &'static str) -> Peer {
+fn peer_that_lists(own: &'static str) -> Peer {
     Peer::new(|url| {
         let other =
             format!(r#"{{"id":9,"peerURLs":["{url}"],"name":"x","clientURLs":["http://c:1"]}}"#);
@@ -85,7 +85,7 @@ fn member_that_says(own: &'static str) -> Peer {
 #[test]
 fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
     let folder = tempfile::tempdir().unwrap();
-    let peer = member_that_says(
+    let peer = peer_that_lists(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
     );
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
@@ -104,7 +104,7 @@ fn a_member_that_has_run_before_cannot_join_with_an_empty_directory() {
 #[test]
 fn a_founder_that_has_never_run_may_join() {
     let folder = tempfile::tempdir().unwrap();
-    let peer = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let peer = peer_that_lists(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
     let config = joiner(&folder, &format!("j={OWN},other={}", peer.url));
     let booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
     assert_eq!(booted.identity.member_id, 7);
@@ -112,8 +112,8 @@ fn a_founder_that_has_never_run_may_join() {
 
 #[test]
 fn one_peer_that_lists_the_client_urls_proves_that_the_member_has_run() {
-    let late = member_that_says(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
-    let informed = member_that_says(
+    let late = peer_that_lists(r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7"}"#);
+    let informed = peer_that_lists(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
     );
     let ask = |urls: &[&Peer]| {
@@ -132,7 +132,7 @@ fn one_peer_that_lists_the_client_urls_proves_that_the_member_has_run() {
 #[test]
 fn an_empty_log_of_a_member_that_has_served_clients_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let peer = member_that_says(
+    let peer = peer_that_lists(
         r#"{"id":7,"peerURLs":["http://127.0.0.1:9"],"name":"n7","clientURLs":["http://c:7"]}"#,
     );
     for term in [0, 9] {

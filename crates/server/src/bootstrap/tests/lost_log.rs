@@ -7,7 +7,7 @@ use quorate_storage::lost_log;
 use super::*;
 
 /// Creates a single-member directory with the founding entry applied and committed to the backend file.
-fn lived(config: &Config) {
+fn create_used_directory(config: &Config) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let founding = log_of(config).entries.remove(0);
     let meta = EntryMeta { index: 1, term: founding.term, ..EntryMeta::default() };
@@ -20,7 +20,7 @@ fn lived(config: &Config) {
 fn a_backend_file_without_its_log_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config);
+    create_used_directory(&config);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let (wal, db) = (dirs.wal().to_path_buf(), dirs.backend());
     let elsewhere = folder.path().join("elsewhere");
@@ -61,7 +61,7 @@ fn a_backend_file_without_its_log_is_refused() {
 fn a_log_repair_is_logged_before_missing_entries_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config);
+    create_used_directory(&config);
     let founding = log_of(&config).entries.remove(0);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let segment = wal::list(&RealDisk, dirs.wal()).unwrap().segments.remove(0);
@@ -115,7 +115,7 @@ fn check_marked(config: &Config) {
 fn a_marked_directory_starts_only_with_force_new_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let config = restart::config(&folder);
-    restart::lived(&config, &[]);
+    restart::create_used_directory(&config, &[]);
     check_marked(&config);
     let alone = Config { force_new_cluster: true, ..config.clone() };
     drop(boot_with(&alone, &real_disk(), &NoNames).unwrap());
@@ -169,7 +169,7 @@ fn a_marked_directory_without_a_usable_log_does_not_start() {
 fn an_impossible_term_is_refused_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config);
+    create_used_directory(&config);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let (start, options) = (SnapshotMark::default(), wal_options(&config));
     let (mut wal, _) = Wal::open(real_disk(), dirs.wal(), &start, options).unwrap();

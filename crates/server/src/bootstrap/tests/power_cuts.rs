@@ -12,7 +12,7 @@ use quorate_state::backend::Batch;
 use quorate_storage::disk::FaultyDisk;
 use quorate_storage::snap::{IncomingDatabase, database_path};
 
-use super::restart::{config, lived};
+use super::restart::{config, create_used_directory};
 use super::*;
 
 /// The last entry of the member's own state, beyond the commit index in its log.
@@ -31,9 +31,9 @@ fn small_segments() -> wal::Options {
     }
 }
 
-/// Creates a member as [`lived`] does, with its whole log applied and with the smallest possible files.
+/// Creates a member as [`create_used_directory`] does, with its whole log applied and with the smallest possible files.
 pub(super) fn prepare(config: &Config) {
-    lived(config, &[]);
+    create_used_directory(config, &[]);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let contents = log_of(config);
     assert_eq!((contents.hard_state.commit, contents.last_index), (3, OWN));
@@ -105,7 +105,7 @@ impl Life<'_> {
     }
 }
 
-fn live(
+fn run_until_power_cut(
     config: &Config,
     disk: &Arc<dyn Disk>,
     images: &[Vec<u8>; 2],
@@ -168,8 +168,8 @@ fn a_power_cut_while_snapshots_are_taken_leaves_a_member_that_starts() {
         }
         let mut promised = Promised::default();
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let lived = live(&config(&original), &shared, &images, &mut promised);
-        assert!(lived.is_err() == stop.is_some(), "{lived:?}");
+        let ended = run_until_power_cut(&config(&original), &shared, &images, &mut promised);
+        assert!(ended.is_err() == stop.is_some(), "{ended:?}");
         (disk, promised)
     };
     let (disk, promised) = run(None);

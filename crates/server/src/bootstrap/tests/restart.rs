@@ -47,7 +47,7 @@ fn remove(id: u64) -> ConfChange {
 
 /// Founds `n1`, applies the founders and these changes, commits them to the backend file, and leaves two more
 /// uncommitted entries in the log.
-pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
+pub(super) fn create_used_directory(config: &Config, changes: &[ConfChange]) {
     let mut booted = boot_with(config, &real_disk(), &NoNames).unwrap();
     let mut entries = log_of(config).entries;
     for (index, change) in (4..).zip(changes) {
@@ -75,7 +75,7 @@ pub(super) fn lived(config: &Config, changes: &[ConfChange]) {
 fn consensus_starts_with_the_members_in_the_backend_file() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[add_learner(77), remove(IDS[2])]);
+    create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
     // The flags are ignored now.
     let bare = Config { data_dir: config.data_dir, ..Config::default() };
     let booted = boot_with(&bare, &real_disk(), &NoNames).unwrap();
@@ -91,7 +91,7 @@ fn consensus_starts_with_the_members_in_the_backend_file() {
 fn a_removed_member_does_not_start_and_reports_its_removal() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[remove(IDS[1])]);
+    create_used_directory(&config, &[remove(IDS[1])]);
     assert_eq!(refusal(&config), "the member has been permanently removed from the cluster");
 }
 
@@ -99,7 +99,7 @@ fn a_removed_member_does_not_start_and_reports_its_removal() {
 fn learners_beyond_the_limit_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let two = Config { max_learners: 2, ..config(&folder) };
-    lived(&two, &[add_learner(77), add_learner(78)]);
+    create_used_directory(&two, &[add_learner(77), add_learner(78)]);
     let one = Config { max_learners: 1, ..two.clone() };
     assert_eq!(refusal(&one), "membership: too many learner members in cluster");
     drop(boot_with(&two, &real_disk(), &NoNames).unwrap());
@@ -109,7 +109,7 @@ fn learners_beyond_the_limit_are_refused() {
 fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[]);
+    create_used_directory(&config, &[]);
     let mut booted = boot_with(&config, &real_disk(), &NoNames).unwrap();
     booted.state.batch_mut().put(Bucket::Cluster, &b"clusterVersion"[..], "3.6.0");
     booted.backend.commit(&booted.state.take_batch()).unwrap();
@@ -123,7 +123,7 @@ fn a_member_with_a_lower_server_version_does_not_open_newer_files() {
 
 /// Returns the changes after index `from` in the log of a member that was started with `--force-new-cluster`:
 /// type, node id and context.
-fn forced(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
+fn forced_changes(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
     log_of(config)
         .entries
         .iter()
@@ -141,11 +141,11 @@ fn forced(config: &Config, from: u64) -> Vec<(i32, u64, Option<String>)> {
 fn force_new_cluster_removes_the_other_members() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[add_learner(77), remove(IDS[2])]);
+    create_used_directory(&config, &[add_learner(77), remove(IDS[2])]);
     let alone = Config { force_new_cluster: true, ..config.clone() };
     let mut booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
     // The removals replaced the uncommitted entries, and are committed.
-    assert_eq!(forced(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
+    assert_eq!(forced_changes(&config, 5), [(1, 77, None), (1, IDS[0], None)]);
     let bytes = log_of(&config).entries[5].data.clone();
     assert_eq!(bytes, [0x10, 1, 0x18, 77].as_slice());
     assert_eq!(booted.node.commit_index(), LogIndex(7));
@@ -171,7 +171,7 @@ fn force_new_cluster_removes_the_other_members() {
 fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(&folder);
-    lived(&config, &[]);
+    create_used_directory(&config, &[]);
     // The same log with another member's id.
     let log = log_of(&config);
     config.data_dir = folder.path().join("other").to_str().unwrap().to_owned();
@@ -183,9 +183,11 @@ fn force_new_cluster_adds_a_missing_member_before_removing_others() {
     drop(wal);
     let alone = Config { force_new_cluster: true, ..config.clone() };
     let booted = boot_with(&alone, &real_disk(), &NoNames).unwrap();
-    let added = ChangeContext::from_json(forced(&config, 3)[0].2.as_ref().unwrap().as_bytes());
+    let added =
+        ChangeContext::from_json(forced_changes(&config, 3)[0].2.as_ref().unwrap().as_bytes());
     assert_eq!(added.unwrap().member.peer_urls, ["http://localhost:2380"]);
-    let ids: Vec<(i32, u64)> = forced(&config, 3).iter().map(|row| (row.0, row.1)).collect();
+    let ids: Vec<(i32, u64)> =
+        forced_changes(&config, 3).iter().map(|row| (row.0, row.1)).collect();
     assert_eq!(ids, [(0, 5), (1, IDS[0]), (1, IDS[1]), (1, IDS[2])]);
     assert_eq!(booted.node.commit_index(), LogIndex(7));
     assert!(log.entries.iter().all(|entry| entry.kind <= 1), "what every version reads");
@@ -205,7 +207,7 @@ fn mark_snapshot(config: &Config, index: u64) {
 fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[]);
+    create_used_directory(&config, &[]);
     mark_snapshot(&config, 5);
     let dirs = DataDir::new(Path::new(&config.data_dir), None);
     let db = dirs.backend();
@@ -238,7 +240,7 @@ fn a_backend_file_that_does_not_match_the_log_is_refused_as_in_etcd() {
 fn an_invalid_backend_file_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
-    lived(&config, &[]);
+    create_used_directory(&config, &[]);
     mark_snapshot(&config, 3);
     let db = DataDir::new(Path::new(&config.data_dir), None).backend();
     let own = folder.path().join("own");
@@ -270,7 +272,7 @@ fn an_invalid_backend_file_is_named_in_the_error() {
 fn received_snapshot_files_older_than_the_backend_are_removed() {
     let folder = TempDir::new().unwrap();
     let config = config(&folder);
-    lived(&config, &[]);
+    create_used_directory(&config, &[]);
     let snap = DataDir::new(Path::new(&config.data_dir), None).snap();
     let [stranger, passed, awaited] = [0, 3, 4].map(|index| snap::database_path(&snap, index));
     for path in [&stranger, &passed, &awaited] {
