@@ -545,7 +545,7 @@ mod tests {
         read_line(line, variables).unwrap().options
     }
 
-    fn usage_error(line: &str) -> String {
+    fn mistake(line: &str) -> String {
         let (code, said) = read_line(line, &[]).unwrap_err();
         assert_eq!(code, 2, "{line}: {said}");
         said
@@ -621,7 +621,7 @@ mod tests {
             ("list --walk --limit 5 --span 5", "cannot be combined"),
             ("list --first-page 5", "--first-page needs --walk"),
         ] {
-            let told = usage_error(line);
+            let told = mistake(line);
             assert!(told.contains(said), "{line}: {told}");
         }
     }
@@ -645,7 +645,7 @@ mod tests {
     fn no_message_shows_a_password() {
         for line in ["put --user=root:SECRET --frob", "put -uroot:SECRET", "put --user=u:SECRET x"]
         {
-            assert!(!usage_error(line).contains("SECRET"), "{line}");
+            assert!(!mistake(line).contains("SECRET"), "{line}");
         }
     }
 }

@@ -186,7 +186,7 @@ mod tests {
             File::options().write(true).open(&self.path).unwrap().set_modified(written).unwrap();
         }
 
-        fn last_logged_error(&self) -> Option<String> {
+        fn told(&self) -> Option<String> {
             self.watched.kept.lock().told.clone()
         }
     }
@@ -212,17 +212,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         file.write("one", 100);
-        assert_eq!((file.get().unwrap().as_str(), file.last_logged_error()), ("one", None));
+        assert_eq!((file.get().unwrap().as_str(), file.told()), ("one", None));
         file.write("broken", 99);
         assert_eq!(file.get().unwrap(), "one");
-        let told = file.last_logged_error().unwrap();
+        let told = file.told().unwrap();
         assert!(told.ends_with("broken"), "{told}");
         // The file is not read again, so the error is not logged again.
         assert_eq!((file.get().unwrap().as_str(), file.loads.get()), ("one", 2));
         std::fs::remove_file(&file.path).unwrap();
         assert_eq!(file.get().unwrap(), "one");
-        assert_ne!(file.last_logged_error(), Some(told), "another reason is told");
+        assert_ne!(file.told(), Some(told), "another reason is told");
         file.write("two", 98);
-        assert_eq!((file.get().unwrap().as_str(), file.last_logged_error()), ("two", None));
+        assert_eq!((file.get().unwrap().as_str(), file.told()), ("two", None));
     }
 }
