@@ -16,8 +16,8 @@ on_both_servers! {
     alone:
     member_list_prints_the_same_as_etcdctl,
     endpoint_commands_print_the_same_as_etcdctl,
-    leadership_is_moved,
-    members_are_changed,
+    move_leader_prints_the_same_as_etcdctl,
+    member_commands_print_the_same_as_etcdctl,
     a_saved_snapshot_can_be_restored_as_a_cluster,
     a_refused_promotion_reports_the_lag_of_the_learner,
 }
@@ -207,7 +207,7 @@ async fn endpoint_commands_print_the_same_as_etcdctl(kind: Kind) {
     .await;
 }
 
-async fn leadership_is_moved(kind: Kind) {
+async fn move_leader_prints_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
         let [first, second, third] = [0, 1, 2].map(|place| session.id(place));
         // Only a leader can transfer the lead.
@@ -228,7 +228,7 @@ async fn leadership_is_moved(kind: Kind) {
     .await;
 }
 
-async fn members_are_changed(kind: Kind) {
+async fn member_commands_print_the_same_as_etcdctl(kind: Kind) {
     compare(kind, async |session| {
         // Addresses of members that never start. Each is used once: an id depends on the address and the current
         // second, and the id of a removed member is never accepted again.
