@@ -108,6 +108,18 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_without_a_scheme_are_secured_unless_the_flag_permits_plaintext() {
+        for (insecure_transport, cacert, is_secured) in
+            [(true, "", false), (false, "", true), (true, "/ca", true)]
+        {
+            let cacert = cacert.to_owned();
+            let discovery = Discovery { insecure_transport, cacert, ..Discovery::default() };
+            let secured = ["a:1", "http://a:1", "https://a:1"].map(|at| discovery.is_secured(at));
+            assert_eq!(secured, [is_secured, false, true]);
+        }
+    }
+
+    #[test]
     fn the_discovery_user_may_contain_the_password() {
         let login = |user: &str, password: &str| {
             let (user, password) = (user.to_owned(), password.to_owned());

@@ -26,6 +26,7 @@ on_both_servers! {
 on_both_servers! {
     alone:
     users_survive_a_restart,
+    passwords_are_hashed_with_the_configured_cost,
     a_token_expires,
     a_token_is_valid_on_every_member,
     a_cluster_with_authentication_survives_the_loss_of_its_leader,
@@ -335,6 +336,16 @@ async fn a_lease_expires_under_authentication(kind: Kind) {
     let lease = ann.grant(0, 1).await;
     ann.put(put_leased("a1", "v", lease)).await.unwrap();
     gone(&root, "a1").await;
+}
+
+async fn passwords_are_hashed_with_the_configured_cost(kind: Kind) {
+    let server = Options::new(kind).flag("--bcrypt-cost=5").start().await;
+    add_user(&server.client(), "ann").await;
+    eventually("a hash of this cost in the backend file", async || {
+        let file = std::fs::read(server.backend()).unwrap();
+        file.windows(7).any(|bytes| bytes == b"$2a$05$").then_some(())
+    })
+    .await;
 }
 
 async fn users_survive_a_restart(kind: Kind) {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::{Credentials, Leaf};
 use quorate_tests::{
-    DEADLINE, Kind, Options, RawHttp2, Server, delete, eventually, get, get_op, on_both_servers,
-    on_quorate, prefix, put, put_op, txn, within, write_op,
+    ClusterOptions, DEADLINE, Kind, Options, RawHttp2, Server, delete, eventually, get, get_op,
+    on_both_servers, on_quorate, prefix, put, put_op, txn, within, write_op,
 };
-use quorate_tls::{Protocols, Version, Versions};
+use quorate_tls::{Protocols, Suites, Version, Versions};
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 use serde_json::Value;
 
@@ -25,10 +25,14 @@ on_both_servers! {
     slow_calls_are_logged,
     client_certificates_need_an_allowed_name,
     peer_certificates_need_an_allowed_name,
+    revoked_peer_certificates_are_refused,
+    peers_without_a_certificate_are_refused_if_a_flag_requires_one,
     peers_may_have_other_addresses_if_a_flag_permits_it,
     members_use_a_separate_client_certificate_for_peers,
     self_signed_certificates_have_the_configured_validity,
-    tls_versions_above_the_maximum_are_refused,
+    tls_versions_outside_the_limits_are_refused,
+    cipher_suites_that_are_not_selected_are_refused,
+    heartbeats_are_sent_at_the_configured_interval,
     a_client_that_does_not_answer_pings_is_disconnected,
     a_port_is_shared_with_reuse_port,
     compactions_proceed_in_batches_with_pauses,
@@ -199,6 +203,34 @@ async fn peer_certificates_need_an_allowed_name(kind: Kind) {
     }
 }
 
+async fn revoked_peer_certificates_are_refused(kind: Kind) {
+    let files = Files::new();
+    std::fs::write(files.path("list"), files.authority.revoke(&[7])).unwrap();
+    let flag = format!("--peer-crl-file={}", files.text("list"));
+    let server = files.peers(Options::new(kind)).flag(flag).start().await;
+    for (serial, is_accepted) in [(8, true), (7, false)] {
+        let shown = files.authority.sign(&Leaf { serial, ..Leaf::new("peer") });
+        assert_eq!(is_answered(server.peer_port(), &files, &shown).await, is_accepted, "{serial}");
+    }
+}
+
+/// An authority would require certificates even without the flag.
+async fn peers_without_a_certificate_are_refused_if_a_flag_requires_one(kind: Kind) {
+    let files = Files::new();
+    for is_required in [false, true] {
+        let server = Options::new(kind)
+            .secured_peers()
+            .flag(format!("--peer-cert-file={}", files.text("server")))
+            .flag(format!("--peer-key-file={}", files.text("server.key")))
+            .flag(format!("--peer-client-cert-auth={is_required}"))
+            .start()
+            .await;
+        let answer = ask(server.peer_port(), &files, None, QUESTION).await;
+        let is_answered = answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"));
+        assert_eq!(is_answered, !is_required);
+    }
+}
+
 async fn peers_may_have_other_addresses_if_a_flag_permits_it(kind: Kind) {
     let files = Files::new();
     let elsewhere = Leaf { hosts: vec!["127.0.0.9".to_owned()], ..Leaf::new("peer") };
@@ -246,16 +278,68 @@ async fn self_signed_certificates_have_the_configured_validity(kind: Kind) {
     assert!((3 * 365..=3 * 366).contains(&days), "{days}");
 }
 
-async fn tls_versions_above_the_maximum_are_refused(kind: Kind) {
+async fn tls_versions_outside_the_limits_are_refused(kind: Kind) {
     let files = Files::new();
-    let server = files.server(kind).flag("--tls-max-version=TLS1.2").start().await;
-    for (version, is_spoken) in [(Version::Tls12, true), (Version::Tls13, false)] {
-        let versions = Versions { min: version, max: version };
-        let protocols = Protocols { versions, ..Protocols::default() };
-        let answer = ask_with(server.port(), &files, None, protocols, QUESTION).await;
-        let is_answered = answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"));
-        assert_eq!(is_answered, is_spoken, "{version:?}");
+    for (flag, only) in
+        [("--tls-max-version=TLS1.2", Version::Tls12), ("--tls-min-version=TLS1.3", Version::Tls13)]
+    {
+        let server = files.server(kind).flag(flag).start().await;
+        for version in [Version::Tls12, Version::Tls13] {
+            let versions = Versions { min: version, max: version };
+            let protocols = Protocols { versions, ..Protocols::default() };
+            let is_accepted = is_answered_with(&server, &files, protocols).await;
+            assert_eq!(is_accepted, version == only, "{flag}: {version:?}");
+        }
     }
+}
+
+async fn cipher_suites_that_are_not_selected_are_refused(kind: Kind) {
+    const SELECTED: &str = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    const OTHER: &str = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
+    let files = Files::new();
+    let flag = format!("--cipher-suites={SELECTED}");
+    let server = files.server(kind).flag(flag).start().await;
+    for (suite, is_selected) in [(SELECTED, true), (OTHER, false)] {
+        let versions = Versions { min: Version::Tls12, max: Version::Tls12 };
+        let protocols = Protocols { versions, suites: Suites::named([suite]).unwrap() };
+        assert_eq!(is_answered_with(&server, &files, protocols).await, is_selected, "{suite}");
+    }
+}
+
+async fn is_answered_with(server: &Server, files: &Files, protocols: Protocols) -> bool {
+    let answer = ask_with(server.port(), files, None, protocols, QUESTION).await;
+    answer.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+async fn heartbeats_are_sent_at_the_configured_interval(kind: Kind) {
+    let mut clusters = Vec::new();
+    for interval in [20, 1_000] {
+        let cluster = ClusterOptions::new(kind, 2).timing(interval, 5_000).start().await;
+        cluster.settle().await;
+        let leader = cluster.leader().await;
+        clusters.push((cluster, leader));
+    }
+    let sent = || {
+        [0, 1].map(|number: usize| {
+            let (cluster, leader) = &clusters[number];
+            bytes_sent_to_peers(cluster.server(*leader))
+        })
+    };
+    let before = sent();
+    let [frequent, rare] = eventually("many heartbeats", async || {
+        let now = sent();
+        let growth = [now[0] - before[0], now[1] - before[1]];
+        (growth[0] >= 10_000.0).then_some(growth)
+    })
+    .await;
+    assert!(rare * 5.0 < frequent, "{rare} and {frequent} bytes");
+}
+
+fn bytes_sent_to_peers(server: &Server) -> f64 {
+    const SERIES: &str = "etcd_network_peer_sent_bytes_total{";
+    let metrics = server.get("/metrics").text();
+    let lines = metrics.lines().filter(|line| line.starts_with(SERIES));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
 async fn a_client_that_does_not_answer_pings_is_disconnected(kind: Kind) {
@@ -323,13 +407,14 @@ async fn backend_batches_are_committed_at_their_limit_or_interval(kind: Kind) {
         server.client().put(put("k", "v")).await.unwrap();
     }
     eventually("full batches", async || (commits(&server) >= before + 5.0).then_some(())).await;
-    let server = start("10ms", 1_000_000).await;
-    let before = commits(&server);
+    let server = start("1s", 1_000_000).await;
+    let (before, begun) = (commits(&server), Instant::now());
     for number in 1..=3 {
         server.client().put(put("k", "v")).await.unwrap();
         let due = before + f64::from(number);
         eventually("a batch that is due", async || (commits(&server) >= due).then_some(())).await;
     }
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 async fn nothing_is_synced_with_unsafe_no_fsync(kind: Kind) {

@@ -33,6 +33,7 @@ on_quorate! {
     members_log_a_warning_about_different_flags,
     a_downgrade_is_limited_to_one_minor_version,
     a_cluster_steps_down_to_the_oldest_release_and_back,
+    the_end_of_a_downgrade_is_checked_at_the_configured_interval,
     members_that_stop_together_do_not_wait_for_one_another,
 }
 
@@ -409,6 +410,32 @@ async fn downgrade(
 ) -> Result<String, Status> {
     let request = pb::DowngradeRequest { action: action.into(), version: version.to_owned() };
     Ok(client.downgrade(request).await?.version)
+}
+
+/// Only the second member checks within the time of the test. The first member starts earlier, so with the default
+/// interval it would end its downgrade earlier.
+async fn the_end_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind) {
+    let mut clusters = Vec::new();
+    for interval in ["1h", "300ms"] {
+        let mut cluster = start_unchecked(kind, 1).await;
+        let client = cluster.client(0);
+        downgrade(&client, DowngradeAction::Enable, "3.6").await.unwrap();
+        eventually_within(PATIENCE, "the lowered version", async || {
+            let status = client.status(pb::StatusRequest {}).await.unwrap();
+            status.storage_version.starts_with("3.6").then_some(())
+        })
+        .await;
+        cluster.stop(0).await;
+        let interval = format!("--downgrade-check-time={interval}");
+        cluster.restart_as(0, kind, &["--hold-cluster-version=3.6", &interval]).await;
+        clusters.push(cluster);
+    }
+    let is_enabled = async |number: usize| {
+        let status = clusters[number].client(0).status(pb::StatusRequest {}).await.unwrap();
+        status.downgrade_info.unwrap().enabled
+    };
+    eventually("the end of the downgrade", async || (!is_enabled(1).await).then_some(())).await;
+    assert!(is_enabled(0).await);
 }
 
 async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {

@@ -1,11 +1,12 @@
-//! Effects of flags without a test elsewhere: log files, pings, memory, the file at the start, the line with the
+//! Effects of flags without a test elsewhere: log files and lines, pings, memory, the file at the start, the line with the
 //! configuration.
 
 use std::path::Path;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Kind, Options, RawHttp2, Server, delete, eventually, on_both_servers, on_quorate, put,
+    Kind, Options, RawHttp2, Server, call_head, delete, eventually, on_both_servers, on_quorate,
+    put,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ on_both_servers! {
     a_full_log_file_is_rotated,
     an_invalid_rotation_prevents_the_start,
     a_client_with_too_many_pings_is_disconnected,
+    pings_are_accepted_at_the_configured_minimum,
     the_backend_is_defragmented_at_start,
     the_backend_file_is_locked_in_memory,
     the_configuration_is_logged_at_start,
@@ -22,6 +24,7 @@ on_both_servers! {
 
 on_quorate! {
     alone:
+    log_lines_have_the_configured_level_and_format,
     the_file_stays_locked_as_it_grows,
     the_init_system_is_notified_of_readiness_and_watchdog,
 }
@@ -109,6 +112,27 @@ async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
     // The third early ping. etcd answers it first.
     let told = client.ping().err().unwrap_or_else(|| client.read_farewell());
     assert_eq!(told, (Some(11), "too_many_pings".to_owned()));
+}
+
+async fn pings_are_accepted_at_the_configured_minimum(kind: Kind) {
+    let server = Options::new(kind).unguarded().flag("--grpc-keepalive-min-time=1ns").start().await;
+    let mut client = RawHttp2::connect(server.port());
+    // Without a stream, the minimum is two hours, regardless of the flag.
+    client.open(&call_head("/etcdserverpb.Watch/Watch"));
+    for _ in 0..10 {
+        assert_eq!(client.ping(), Ok(()));
+    }
+}
+
+async fn log_lines_have_the_configured_level_and_format(kind: Kind) {
+    let flags = ["--log-level=debug", "--log-format=console"];
+    let server = flags.into_iter().fold(Options::new(kind), Options::flag).start().await;
+    assert_eq!(server.get("/health").status, 200);
+    let line = eventually("a line of level debug", async || {
+        server.log().lines().find(|line| line.contains("/health OK")).map(str::to_owned)
+    })
+    .await;
+    assert!(serde_json::from_str::<Value>(&line).is_err(), "{line}");
 }
 
 fn size(server: &Server) -> f64 {

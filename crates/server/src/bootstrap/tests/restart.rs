@@ -1,7 +1,8 @@
 //! Restarts of members of multi-member clusters.
 
 use quorate_api::raftpb::{ConfChange, ConfChangeType};
-use quorate_node::Event;
+use quorate_node::{Effect, Event};
+use quorate_raft::Role;
 use quorate_state::apply::EntryMeta;
 use quorate_state::members::ChangeContext;
 use quorate_state::schema::Bucket;
@@ -103,6 +104,55 @@ fn learners_beyond_the_limit_are_refused() {
     let one = Config { max_learners: 1, ..two.clone() };
     assert_eq!(refusal(&one), "membership: too many learner members in cluster");
     drop(boot_with(&two, &real_disk(), &NoNames).unwrap());
+}
+
+/// Restarts a member with an election timeout of 1000 ticks, and ticks its node, whose writes take no time, until it
+/// campaigns. Returns the node and the number of ticks.
+fn campaigning(change: impl FnOnce(&mut Config)) -> (Node, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let timing = Config { heartbeat_interval_ms: 1, ..config(&folder) };
+    let mut config = Config { election_timeout_ms: 1_000, ..timing };
+    create_used_directory(&config, &[]);
+    change(&mut config);
+    let mut node = boot_with(&config, &real_disk(), &NoNames).unwrap().node;
+    node.start();
+    for ticks in 1..=2_000 {
+        while let Some(effect) = node.poll_effect() {
+            if let Effect::Persist(persist) = effect {
+                node.handle(Event::Persisted { token: persist.token });
+            }
+        }
+        node.handle(Event::Tick);
+        if node.status().soft_state.role != Role::Follower {
+            return (node, ticks);
+        }
+    }
+    panic!("it does not campaign within two election timeouts");
+}
+
+#[test]
+fn the_flags_about_elections_reach_the_node() {
+    let (node, ticks) = campaigning(|_| {});
+    assert_eq!(node.status().soft_state.role, Role::PreCandidate);
+    assert!(ticks <= 1_000, "{ticks}");
+    let (node, _) = campaigning(|config| config.pre_vote = false);
+    assert_eq!(node.status().soft_state.role, Role::Candidate);
+    let (_, ticks) = campaigning(|config| config.initial_election_tick_advance = false);
+    assert!(ticks >= 1_000, "{ticks}");
+
+    // Its vote is never written.
+    for fences in [true, false] {
+        let (mut node, _) = campaigning(|config| {
+            config.pre_vote = false;
+            config.fence_stalled_disk = fences;
+        });
+        for _ in 0..2_000 {
+            node.handle(Event::Tick);
+        }
+        let notes = node.take_notes();
+        let is_stalled = notes.iter().any(|note| note.text.contains("could not be written"));
+        assert_eq!(is_stalled, fences, "{notes:?}");
+    }
 }
 
 #[test]

@@ -62,6 +62,8 @@ fn srv_records_give_the_founding_members() {
         assert_eq!(find(&domain, "", advertised), Ok(expected.to_owned()));
         assert_eq!(find(&domain, "blue", advertised), Ok(expected.to_owned()));
     }
+    let unknown = find(&domain, "green", "http://10.0.0.2:2380").unwrap_err();
+    assert!(unknown.contains("_etcd-server-green._tcp.a.com"), "{unknown}");
     let both = Domain { with_tls: &THREE[..1], without: &THREE[1..] };
     assert_eq!(
         find(&both, "", "http://10.0.0.2:2380").unwrap(),
