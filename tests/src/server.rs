@@ -371,7 +371,7 @@ impl Server {
         self.options.name.as_deref().unwrap_or("default")
     }
 
-    /// Changes the program of the next start; the directory, the ports and the flags stay.
+    /// Sets the program that the next start runs. The directory, the ports and the flags stay the same.
     pub const fn set_kind(&mut self, kind: Kind) {
         self.options.kind = kind;
     }

@@ -10,7 +10,8 @@
 //! * each watcher received every event of the history once, in order, through all interruptions;
 //! * the renewed lease is alive, and the lease without renewals is gone.
 //!
-//! An operation with an unknown outcome may have taken effect or not. Only a refused connection proves that it has not.
+//! An operation with an unknown outcome may or may not have taken effect. Only a refused connection proves that it has
+//! not.
 
 mod clients;
 mod events;

@@ -13,7 +13,7 @@ pub struct Command<R: 'static> {
     pub usage: &'static str,
     /// One line for the list of commands.
     pub short: &'static str,
-    /// The beginning of the command's own help, if it is not `short`.
+    /// The text at the beginning of the command's own help. If it is empty, `short` is shown there.
     pub long: &'static str,
     /// Example lines for the command's help.
     pub example: &'static str,

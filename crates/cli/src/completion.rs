@@ -154,7 +154,6 @@ fn beginning(all: impl Iterator<Item = (&'static str, &'static str)>, begun: &st
 
 /// The script for a shell, if it is one of [`SHELLS`]. `program` is the name under which the tool was called. A
 /// script for one of our tools completes the lines of all of them, because they share one program name.
-/// own tools completes the lines of all of them, which have one name.
 #[must_use]
 pub fn script(shell: &str, program: &str) -> Option<String> {
     let template = match shell {

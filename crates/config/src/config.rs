@@ -66,7 +66,7 @@ pub struct Tracing {
     pub service_name: String,
     /// The instance id of this member in spans; not sent if empty.
     pub instance_id: String,
-    /// How many of a million calls without a sampled parent are traced, as given; see [`Tracing::per_million`].
+    /// The traced calls per million calls without a sampled parent, as given; see [`Tracing::per_million`].
     pub sampling_rate: i64,
 }
 

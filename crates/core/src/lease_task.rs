@@ -107,7 +107,7 @@ pub enum LeaseAnswer {
     Gone,
 }
 
-/// A request that the lease clocks of the leader answer.
+/// A request that only the leader can answer, from its lease clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTask {
     id: LeaseId,

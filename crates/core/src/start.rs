@@ -132,8 +132,8 @@ impl Recovered {
     }
 }
 
-/// Recovers the state at the newest snapshot or later. That snapshot may be a leader's, which was accepted and is not
-/// installed yet. `open` opens the backend file.
+/// Recovers the state at the newest snapshot or later. That snapshot may come from a leader, and be accepted but
+/// not installed yet. `open` opens the backend file.
 pub fn recover(
     disk: &Arc<dyn Disk>,
     dirs: &DataDir,

@@ -73,8 +73,8 @@ struct Renewer {
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     outbox: Arc<Outbox>,
-    /// The client's requests by lease, in order, with the answers that arrived before those of earlier
-    /// requests.
+    /// The client's unanswered requests, in order. Each has its lease, and its answer if that arrived before
+    /// the answer to an earlier request.
     outstanding: Mutex<VecDeque<(i64, Option<Bytes>)>>,
 }
 

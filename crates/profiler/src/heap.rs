@@ -31,7 +31,7 @@ pub(crate) const STACK_FRAMES_MAX: usize = 64;
 /// The maximum number of distinct stacks. Allocations of further stacks are only counted.
 const STACKS_MAX: usize = 1 << 13;
 
-/// The maximum number of samples in use, enough for thirty gigabytes.
+/// The maximum number of samples in use. At one sample per `MEAN_BYTES`, they cover about 32 GiB of memory in use.
 pub(crate) const LIVE_MAX: usize = (1 << 16) - 1;
 
 /// Estimated objects and bytes.

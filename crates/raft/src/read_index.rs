@@ -1,4 +1,5 @@
-//! Linearizable reads: finds an index from which on a read is not stale (Raft thesis, 6.4).
+//! Linearizable reads: finds an index such that a read of a state applied up to it is not stale
+//! (Raft thesis, 6.4).
 //!
 //! A leader records its commit index when a request arrives. It answers when it is certain that it
 //! was the leader at that moment: after a quorum has answered a later heartbeat (`Safe`), or at

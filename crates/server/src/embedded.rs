@@ -17,8 +17,8 @@
 //!
 //! # Guarantees
 //!
-//! * **The member ends with its handle.** [`Member::stop`], and dropping the handle, stop the member in order
-//!   and wait for its threads. Its files are then closed and its ports free.
+//! * **The member ends with its handle.** Calling [`Member::stop`] or dropping the handle stops the member
+//!   gracefully and waits for its threads to end. Its files are then closed and its ports free.
 //! * **Its log lines go to the host.** Each line is a `tracing` event for the subscriber of the thread that
 //!   started the member, including a subscriber of that thread only. Without a subscriber, the lines go to
 //!   standard error.

@@ -4,10 +4,10 @@
 //! An alarm concerns one member and one kind of problem. Raised alarms are stored, so they survive
 //! restarts, and they apply to the whole cluster until each is deactivated.
 //!
-//! An alarm has a cause, because a member deactivates the NOSPACE alarm that it raised for its own
-//! full disk, and no other. The cause is part of the log entry that raises the alarm, and is stored
-//! as the value of the alarm's row. Members of etcd ignore the cause in the entry and the value of
-//! the row.
+//! Each alarm has a cause: a member deactivates its NOSPACE alarm automatically only if it raised the
+//! alarm because its own disk was full. The cause is part of the log entry that raises the alarm, and
+//! is stored as the value of the alarm's row. Members of etcd ignore the cause in the entry and the
+//! value of the row.
 //!
 //! # Invariants
 //!

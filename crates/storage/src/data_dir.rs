@@ -179,7 +179,7 @@ fn check_dir(disk: &dyn Disk, dir: &Path, odd: &mut Vec<(PathBuf, u32)>) -> io::
     disk.remove_file(&probe)
 }
 
-/// Creates a directory and syncs every directory that got a new name because of it.
+/// Creates a directory and its missing parents, and syncs every directory that has a new entry.
 fn create_durably(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
     let mut parents = Vec::new();
     for parent in dir.ancestors().skip(1) {

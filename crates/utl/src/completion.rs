@@ -17,8 +17,9 @@ Prints a script that completes the tool's command lines in a shell:
   etcdutl completion fish | source
   etcdutl completion powershell | Out-String | Invoke-Expression
 
-`quorate ctl` and `quorate utl` print the same script. It completes the commands of all of quorate's tools, and
-its name is quorate.
+`quorate ctl` and `quorate utl` print the same script. It completes the command lines of both
+tools. To use it, write `quorate utl` instead of `etcdutl` in the commands above, and `quorate` instead of
+`etcdutl` in the file names.
 ",
     run: Some(run),
     ..Command::EMPTY

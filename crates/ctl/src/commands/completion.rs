@@ -31,8 +31,9 @@ PowerShell, for one session, or for all from a file that the profile sources:
 
   etcdctl completion powershell | Out-String | Invoke-Expression
 
-`quorate ctl` and `quorate utl` print the same script. It completes the commands of all of quorate's tools, and
-its name is quorate.
+`quorate ctl` and `quorate utl` print the same script. It completes the command lines of both
+tools. To use it, write `quorate ctl` instead of `etcdctl` in the commands above, and `quorate` instead of
+`etcdctl` in the file names.
 ",
     group: Some(group::UTILITY),
     is_local: true,

@@ -59,7 +59,7 @@ const FLAGS: &[Flag] = &[
     destination::PASSWORD,
 ];
 
-/// The number of keys in one page of the copy.
+/// The maximum number of keys that each range request returns while the existing keys are copied.
 const PAGE_KEYS: i64 = 1000;
 /// How often the total is printed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);

@@ -58,7 +58,7 @@ pub(crate) fn take() -> Option<RequestStats> {
 
 /// An answer to a write.
 pub(crate) trait WriteResponse: Message {
-    /// Returns the number of responses that it counts for.
+    /// Returns how many responses the log line counts for this answer: the deleted keys of a delete, otherwise 0.
     fn responses(&self) -> i64 {
         0
     }

@@ -34,7 +34,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const PROGRESS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
-/// The requests of a stream.
+/// The sender of a stream's requests, as frames.
 pub(super) type Frames = mpsc::Sender<Result<Frame<Bytes>, Status>>;
 
 /// Opens watch streams at members.

@@ -121,7 +121,7 @@ mod tests {
     /// Answers with the request body, piece by piece.
     #[derive(Clone)]
     struct Echoing {
-        /// Whether the answer ends with the request body.
+        /// Whether the answer ends when the request body ends.
         does_end: bool,
     }
 

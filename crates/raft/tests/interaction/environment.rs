@@ -24,7 +24,7 @@ pub(crate) enum Verbosity {
     Warn,
     Error,
     Fatal,
-    /// Not even what commands print.
+    /// Only errors: even the output of commands is suppressed.
     None,
 }
 

@@ -50,7 +50,8 @@ impl History {
         }
     }
 
-    /// Entries are written after the entry `previous`.
+    /// Checks entries that a node writes after the entry `previous`: no gaps, no lower term, and the
+    /// same entry and predecessor as on every other node.
     pub(crate) fn observe_write(&mut self, mut previous: EntryId, entries: &[Entry]) {
         for entry in entries {
             assert_eq!(entry.index, previous.index + 1, "logs have no gaps");

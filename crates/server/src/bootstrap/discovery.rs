@@ -126,7 +126,7 @@ impl<R: Registry> Meeting<R> {
     }
 
     /// Returns the size, the founders in the order of registration, and the revision of this list. Fails if
-    /// this member is not, or would not be, among the first.
+    /// this member is not among the first `size` founders, or would not be if it registered now.
     async fn look(&mut self) -> Result<(usize, Vec<Registered>, i64), DiscoveryError> {
         loop {
             let looked = async {

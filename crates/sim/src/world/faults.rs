@@ -297,8 +297,8 @@ impl World {
     }
 
     /// Partitions the network during two membership changes, when only the leader knows that they are committed. The
-    /// leader's side has one other host and the hosts that may join, and uses the new configuration; the other side
-    /// uses the old one.
+    /// leader's side has at most one other host and the hosts that may join, and uses the new configuration; the other
+    /// side uses the old one.
     pub(super) fn partition_ahead(&mut self, checks: u32) {
         if self.faults_ended() || checks == 0 {
             return;

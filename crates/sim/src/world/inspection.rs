@@ -4,8 +4,9 @@
 use super::{Event, World};
 use crate::clock::{Micros, SECOND};
 
-/// The time within which a member installs a leader's snapshot while its disks and process run. Batches before the
-/// snapshot are applied in this time, and a batch without room is retried every second.
+/// The time within which a member must install a leader's snapshot, as long as its disks are not stalled and its
+/// process is not paused. Batches before the snapshot are applied in this time, and a batch without room is retried
+/// every second.
 const INSTALL_MAX: Micros = 10 * SECOND;
 
 impl World {

@@ -4,8 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use quorate_api::record::Fields;
 
-/// The size of an allocation. A slice that is kept for long keeps no more than this alive, or its
-/// own record if that is larger.
+/// The size of an allocation. A long-lived slice keeps at most this much memory allocated, or just
+/// its own record if the record is larger.
 const ALLOCATION_BYTES: usize = 64 << 10;
 
 /// Encodes records as slices of shared allocations.

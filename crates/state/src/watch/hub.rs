@@ -4,7 +4,8 @@
 //! hub serves a group as one: one queue item, one position in history. A group is *live* (it
 //! receives the next change at once), *behind* (it must read history first, see `catch_up`), or
 //! *parked* (behind, and its stream has no room). The hub's lock makes publication and registration
-//! exclusive, so a watcher that is registered at revision R receives exactly the changes after R.
+//! mutually exclusive, so a watcher that is registered at revision R receives exactly the changes
+//! after R.
 //!
 //! # Invariants
 //!

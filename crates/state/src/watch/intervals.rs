@@ -20,7 +20,7 @@ pub(super) enum RangeEnd {
 }
 
 impl RangeEnd {
-    /// Whether a range that began at or before `key` contains it.
+    /// Whether a range with this end contains `key`, if it begins at or before `key`.
     pub(super) fn covers(&self, key: &[u8]) -> bool {
         match self {
             Self::Before(end) => key < &end[..],

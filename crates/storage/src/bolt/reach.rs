@@ -139,7 +139,8 @@ impl Walk<'_> {
         Ok(Some(run))
     }
 
-    /// Reaches the pages of one tree. Returns the roots of the buckets in its leaves.
+    /// Removes the pages of one tree from the free pages, and passes the roots of the buckets in its
+    /// leaves to `found_bucket`. (The overflow pages of unread leaves are removed later.)
     fn tree(
         &mut self,
         root: PageId,

@@ -235,8 +235,9 @@ impl<'s> Walk<'s> {
         Ok(None)
     }
 
-    /// Marks the branches on the path, and the leaves from its last position on until the budget is
-    /// used up. Then returns the key of the first leaf that was not marked.
+    /// Loads the pages that must move: the branches on the path, and the leaves from the path's last
+    /// position on. Stops when the budget is used up, and then returns the key of the first leaf
+    /// that was not examined. (Leaves that are to be joined are loaded too.)
     fn visit(
         &mut self,
         source: &Source,

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The most combinations in a family.
+/// The maximum number of combinations of label values in a metric family.
 const SERIES_COUNT_MAX: usize = 1_000;
 
 /// One series per combination of values of these labels.

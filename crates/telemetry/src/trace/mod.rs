@@ -45,7 +45,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Samples this many calls of a million.
+    /// Samples this many calls per million.
     #[must_use]
     pub fn per_million(rate: u32) -> Self {
         let part = u128::from(rate.min(MILLION)) << 63;

@@ -1,4 +1,4 @@
-//! A cluster in a comparison: members that start together, with requests to the leader or to a follower.
+//! A cluster in a comparison. Its members start together, and requests go to the leader or to a follower.
 //!
 //! The leader is determined again each time, because it may change. The only member of a cluster is its own
 //! leader, so cases for one and for three members differ in nothing else.

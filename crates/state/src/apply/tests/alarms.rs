@@ -1,4 +1,5 @@
-//! The commands that alarms and the quota refuse, for every command.
+//! Alarms and the quota: which commands each alarm refuses, how alarms are listed and deactivated,
+//! and the answer to an entry above the quota.
 
 use super::*;
 use crate::alarm::Cause;
