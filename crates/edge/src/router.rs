@@ -300,7 +300,7 @@ fn learner_answers(service: usize, method: usize) -> bool {
 }
 
 impl Services {
-    /// Positions are those of [`SERVICES`].
+    /// Calls the method at these positions in [`SERVICES`].
     fn dispatch(
         &self,
         (service, method): (usize, usize),

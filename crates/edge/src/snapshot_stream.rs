@@ -26,7 +26,7 @@ use quorate_telemetry::metrics::Metrics;
 /// The largest blob of one message.
 const BLOB_BYTES: usize = 32 * 1024;
 
-/// Bytes that are read at once.
+/// The number of bytes that are read at once.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 /// The memory of a stream: one piece that is being sent, and the part of it or its predecessor that the

@@ -26,10 +26,10 @@ use parking_lot::Mutex;
 use crate::call::Caller;
 use crate::span::Span;
 
-/// The same limit as in etcd's proxy.
+/// The maximum number of cached answers, as in etcd's proxy.
 const ENTRIES_MAX: usize = 2048;
 
-/// The bytes of all answers and their requests.
+/// The maximum number of bytes of all answers and their requests.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The longest answer that is cached.

@@ -39,13 +39,13 @@ use crate::upstream::{Upstream, receive_error};
 
 const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
-/// Unanswered keep-alives of one client.
+/// The maximum number of unanswered keep-alives of one client.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Requests that are queued for the stream to a member.
+/// The maximum number of requests that are queued for the stream to a member.
 const AHEAD: usize = 64;
 
-/// A stream without requests for this long is closed.
+/// The time without requests after which a stream is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Pause before a stream is opened again: the first and the longest.
@@ -178,7 +178,7 @@ impl Leases {
         waiting.push(Arc::clone(client));
     }
 
-    /// The task of a shared stream. It ends when the stream has been idle.
+    /// Runs a shared stream until it has been idle.
     async fn keep_renewing(self: Arc<Self>, caller: Caller, wake: Arc<Notify>) {
         let mut pause = PAUSE;
         loop {

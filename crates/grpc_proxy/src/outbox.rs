@@ -24,13 +24,13 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-/// The bytes of messages that wait for the client.
+/// The number of waiting bytes at which the outbox is full.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 
-/// Short messages are collected up to this size before they are handed to the transport.
+/// The size up to which short messages are collected before they are handed to the transport.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Longer messages are handed to the transport without a copy.
+/// The size above which messages are handed to the transport without a copy.
 const COPIED_BYTES_MAX: usize = 8 << 10;
 
 /// The overhead of a message.

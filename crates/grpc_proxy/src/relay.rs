@@ -25,7 +25,7 @@ use tonic::body::Body;
 use crate::framing::{self, Messages};
 use crate::upstream::{MemberRequest, Upstream, receive_error, transport_error};
 
-/// The longest request.
+/// The maximum length of a request.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The error text of the gRPC library for a request without a message.

@@ -67,7 +67,7 @@ pub(crate) struct KeepAlive {
     pub(crate) without_calls: bool,
 }
 
-/// The largest messages to and from members.
+/// The maximum sizes of messages to and from members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) send_bytes: usize,

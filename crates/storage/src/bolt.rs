@@ -78,7 +78,8 @@ pub use write::WriteTx;
 pub const KEY_BYTES_MAX: usize = 32_768;
 /// The maximum length of a value.
 pub const VALUE_BYTES_MAX: usize = (1 << 31) - 2;
-/// A deeper tree counts as corrupt. Real trees of 10^9 entries have 6 levels.
+/// The maximum depth of a tree; a deeper one counts as corrupt. Real trees of 10^9 entries have 6
+/// levels.
 const DEPTH_MAX: usize = 64;
 
 /// A page's number: its offset in the file, in pages.

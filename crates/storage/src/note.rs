@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::data_dir::DataDir;
 use crate::disk::{Disk, OpenMode};
 
-/// Longer texts are truncated when they are read.
+/// The maximum length of a text. Longer texts are truncated when they are read.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// A kind of note, by its name under `member/`.

@@ -64,15 +64,15 @@ use crate::sync_failure;
 /// Permission bits of segments.
 const FILE_MODE: u32 = 0o600;
 
-/// Records that need no sync stay in memory up to this size.
+/// The size up to which records that need no sync stay in memory.
 const UNSYNCED_BYTES_MAX: usize = 128 * 1024;
 
 /// Options of writing a log.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A segment that has reached this size is closed. The same size is reserved for a segment.
+    /// The size at which a segment is closed. The same size is reserved for a segment.
     pub segment_bytes: u64,
-    /// `false` never syncs anything (`--unsafe-no-fsync`).
+    /// Whether anything is synced; `false` with `--unsafe-no-fsync`.
     pub sync: bool,
     /// Zeros written together with records that have reached the end of the zeros ahead of the log.
     pub zero_step_bytes: u64,
@@ -144,12 +144,13 @@ pub struct Wal {
     durable_commit: u64,
     /// The locked segments in order; the last one belongs to `tail`.
     held: Vec<Segment>,
-    /// Segments up to this index are unlocked once `durable_commit` reaches it; 0 for none.
+    /// The index up to which segments are unlocked once `durable_commit` reaches it; 0 for none.
     release_index: u64,
     tail: Tail,
     /// The next segment under its temporary name.
     next: Option<NextSegment>,
-    /// Temporary names alternate, so that the next is not the one just renamed.
+    /// The number of temporary names used so far. Two names alternate, so that the next name is not the
+    /// one just renamed.
     next_count: u64,
     /// The newest segment whose shortage was reported.
     shortage_reported: Option<SegmentName>,

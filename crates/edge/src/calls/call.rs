@@ -35,12 +35,12 @@ enum State {
 }
 
 impl Call {
-    /// A call with an answer that no method made, which is not counted.
+    /// Creates a call whose answer was not made by a method. The call is not counted.
     pub(crate) const fn answered(response: Response<Body>) -> Self {
         Self { state: State::Answered(Some(response)), stats: None }
     }
 
-    /// A call that one of the common checks has refused.
+    /// Creates a call that one of the common checks has refused.
     pub(crate) fn refused(status: &Status, stats: CallStats) -> Self {
         let response = status.clone().into_http();
         Self { state: State::Answered(Some(response)), stats: Some(stats) }

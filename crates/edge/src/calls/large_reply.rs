@@ -36,7 +36,7 @@ pub(crate) const COUNTED_BYTES_MIN: usize = 4 * 1024;
 /// Records of at least this size are passed to the transport without a copy, between two chunks.
 const RECORD_APART_BYTES: usize = 8 * 1024;
 
-/// The size from which on a chunk is sent.
+/// The size at which a chunk is complete. The last chunk of a reply may be smaller.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// How many records ahead of the current one are prefetched.
@@ -136,8 +136,8 @@ fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
     }
 }
 
-/// The parts on the way from the method to the transport. They are shared, because response extensions must
-/// be clonable, and are taken once.
+/// A large reply in the extensions of a response, by which the method passes it to the transport. The reply is
+/// shared, because response extensions must be clonable, and it is taken once.
 #[derive(Clone)]
 struct Deferred(Arc<Mutex<Option<LargeReply>>>);
 

@@ -33,19 +33,19 @@ pub struct CallStats {
     method: usize,
     pub(crate) kind: Kind,
     started: Instant,
-    /// Calls that take longer are logged.
+    /// The duration above which a unary call is logged.
     slow: Duration,
     /// The remote address of the connection.
     remote: Option<SocketAddr>,
     /// Tracks the messages sent.
     sent: Follower,
-    /// `None` if there was no permit.
+    /// The permit of the call; `None` if there was none.
     permit: Option<Arc<CallPermit>>,
     /// Set only if the call is traced or audited, and boxed because most calls are not.
     followed: Option<Box<Followed>>,
 }
 
-/// A call that is traced or audited.
+/// The records of a call that is traced or audited.
 #[derive(Debug)]
 struct Followed {
     noted: Noted,

@@ -11,7 +11,8 @@ use quorate_api::etcdserverpb::{
 use quorate_member::access::Client;
 use quorate_telemetry::trace::{self, Attribute};
 
-/// The most watchers of a stream whose spans last until they end. The spans of further watchers end at once.
+/// The maximum number of watchers of a stream whose spans last until the watchers end. The spans of further
+/// watchers end at once.
 const WATCHED_MAX: usize = 1024;
 
 /// A request that a span describes.

@@ -40,7 +40,7 @@ use quorate_member::access::Client;
 use quorate_member::lease_holder::LeaseHolder;
 use quorate_member::{Handles, MemberInfo, Reader, StreamEnd, StreamEnds};
 
-/// Bytes that are collected before they are passed to the transport.
+/// The number of bytes that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 32 * 1024;
 
 /// The keep-alive service.

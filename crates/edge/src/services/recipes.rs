@@ -240,7 +240,8 @@ impl KeyWatch {
 }
 
 impl Name {
-    /// The last key that was created before that revision, as far as this member has applied.
+    /// Returns the request for the last key that was created before that revision, as far as this member has
+    /// applied.
     fn last_before(&self, created: i64) -> RangeRequest {
         RangeRequest {
             max_create_revision: created - 1,
@@ -250,7 +251,7 @@ impl Name {
         }
     }
 
-    /// The first key by creation revision, in this order.
+    /// Returns the request for the first key by creation revision, in this order.
     fn first(&self, order: SortOrder) -> RangeRequest {
         RangeRequest {
             key: self.prefix.clone(),

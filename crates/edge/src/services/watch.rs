@@ -48,7 +48,7 @@ use quorate_member::{Handles, MemberInfo, Reader, RequestError, StreamEnd, Strea
 use quorate_state::apply::{AuthRefusal, Refusal};
 use quorate_telemetry::audit::Outcome;
 
-/// Bytes that are collected before they are passed to the transport.
+/// The number of bytes that are collected before they are passed to the transport.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The Watch service.
@@ -91,7 +91,8 @@ impl WatchService {
     }
 }
 
-/// Each stream has its own phase, so that a thousand streams do not tick together.
+/// Returns the timer of a stream's progress notifications. Each stream has its own phase, so that a thousand
+/// streams do not tick together.
 fn progress_timer(interval: Duration) -> Interval {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

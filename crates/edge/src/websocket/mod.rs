@@ -43,13 +43,13 @@ use tokio::sync::mpsc;
 use frame::{Decoder, Event, Kind, Violation, put_head};
 pub(crate) use handshake::{Unfit, accept, forwarded, is_wanted};
 
-/// Received pieces of messages that the call has not read, each of at most [`PIECE_BYTES`].
+/// The maximum number of received pieces that the call has not read, each of at most [`PIECE_BYTES`].
 const UNREAD_PIECES_MAX: usize = 2;
 
-/// Bytes that are read at once.
+/// The number of bytes that are read at once.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// Answers to pings that wait to be sent.
+/// The maximum number of answers to pings that wait to be sent.
 const PONGS_MAX: usize = 1;
 
 /// How long to wait for the client after sending the close frame.

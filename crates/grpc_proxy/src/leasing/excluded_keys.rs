@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The bytes of excluded keys. A key of any request fits into the empty list.
+/// The maximum number of bytes of excluded keys. A key of any request fits into the empty list.
 pub(super) const EXCLUDED_BYTES_MAX: usize = 8 << 20;
 
 /// The overhead of one key.

@@ -47,7 +47,7 @@ pub(super) struct WatchHealth {
     pub(super) has_response: AtomicBool,
     /// Triggers a progress request to the member.
     pub(super) progress_requested: Notify,
-    /// The member did not answer: the watch must be opened again.
+    /// Signals that the member did not answer, and that the watch must be opened again.
     pub(super) is_silent: Notify,
 }
 

@@ -27,13 +27,14 @@ use super::answer::Known;
 use super::names::{Names, REVOKE};
 use crate::span::Span;
 
-/// The largest number of operations in a transaction: the members' default.
+/// The maximum number of operations in a transaction: the members' default.
 const OPERATIONS_MAX: usize = 128;
 
-/// How many leasing keys one attempt reads for each condition. The next attempt finds the others.
+/// The maximum number of leasing keys that one attempt reads for each condition. The next attempt finds the
+/// others.
 const LISTED_MAX: i64 = 256;
 
-/// How many leasing keys one transaction changes, and how many bytes their names have. The transaction
+/// The maximum number of leasing keys that one transaction changes, and of bytes in their names. The transaction
 /// contains each name twice, and members refuse requests beyond 1.5 MiB by default.
 const CHANGED_MAX: usize = 32;
 const CHANGED_BYTES_MAX: usize = 512 << 10;

@@ -22,7 +22,7 @@ use crate::upstream::{Upstream, receive_error};
 /// How long a request of the proxy itself may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Sends requests of the proxy to members.
+/// The connections over which the proxy sends its own requests to members.
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     pub(super) upstream: Arc<Upstream>,

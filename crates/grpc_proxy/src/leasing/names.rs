@@ -7,7 +7,7 @@ use crate::span::{Span, after};
 /// The value that asks the owner of a leasing key to release it. The same text as in etcd.
 pub(super) const REVOKE: &[u8] = b"REVOKE";
 
-/// Converts between keys and leasing keys.
+/// The mapping between keys and leasing keys.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: Bytes,

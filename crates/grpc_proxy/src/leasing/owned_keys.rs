@@ -34,10 +34,10 @@ use super::guard::Owned;
 use super::names::Names;
 use crate::span::Span;
 
-/// The bytes of keys and records, with the overhead.
+/// The maximum number of bytes of keys and records, with the overhead.
 const OWNED_BYTES_MAX: usize = 64 << 20;
 
-/// The bytes of one key and its record.
+/// The maximum number of bytes of one key and its record.
 const RECORD_BYTES_MAX: usize = OWNED_BYTES_MAX / 16;
 
 /// The overhead of one record.

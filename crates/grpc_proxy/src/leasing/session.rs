@@ -36,7 +36,7 @@ const TTL_SECS: i64 = 60;
 /// How often the lease is renewed within its TTL.
 const RENEWALS_PER_TTL: u32 = 4;
 
-/// The safety margin is the TTL divided by this.
+/// The divisor of the TTL that yields the safety margin.
 const MARGIN_PER_TTL: u32 = 6;
 
 /// Pause after a failed attempt.
@@ -46,7 +46,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A session ends when the watch has been silent for more than this many renewal periods.
+/// The maximum number of renewal periods without a response from the watch. After more, the session ends.
 const SILENCE_MAX: u32 = 3;
 
 /// A lease that was granted.

@@ -20,8 +20,8 @@ use crate::span::{Span, written};
 const OWNERS_WAIT: Duration = Duration::from_millis(100);
 const OWNERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Prevents this proxy from answering reads of the keys, and from acquiring them, while it exists. Dropping it
-/// releases the keys that this proxy owns. [`Leasing::reserve`] creates it.
+/// A reservation of keys. While it exists, this proxy neither answers reads of the keys nor acquires them. Dropping
+/// it releases the keys that this proxy owns. [`Leasing::reserve`] creates it.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     _writing: Writing<'a>,
@@ -150,7 +150,8 @@ impl<S: Store> Leasing<S> {
     }
 }
 
-/// A write whose user has no access to leasing keys is forwarded unguarded: members check its permissions.
+/// Returns the status as an error, unless it means that the user has no access to leasing keys. The write is then
+/// forwarded unguarded, and members check its permissions.
 fn forward_if_denied(status: Status) -> Result<(), Status> {
     if status.code() == Code::PermissionDenied { Ok(()) } else { Err(status) }
 }

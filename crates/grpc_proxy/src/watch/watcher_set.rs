@@ -283,7 +283,7 @@ impl Group {
         }
     }
 
-    /// The member has created the watch, for the first time or again.
+    /// Records that the member has created the watch, for the first time or again, and notifies the watchers.
     fn record_created(&mut self) {
         if self.position.is_none() {
             self.is_current = self.start == 0;
@@ -295,7 +295,8 @@ impl Group {
         }
     }
 
-    /// All events up to and including the header's revision were delivered.
+    /// Records that all events up to and including the header's revision were delivered, and reports the progress
+    /// to watchers.
     fn record_progress(&mut self, response: &WatchResponse) {
         self.position = self.position.max(Some(self.revision() + 1));
         self.is_current = true;

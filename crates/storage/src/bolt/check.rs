@@ -20,7 +20,8 @@ use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId, Run};
 use crate::size::in_memory;
 
-/// A damaged file may have one problem per entry. More problems than this add no information.
+/// The maximum number of reported problems. A damaged file may have one problem per entry, and more
+/// problems than this add no information.
 const PROBLEMS_MAX: usize = 200;
 
 /// One problem that a check found.

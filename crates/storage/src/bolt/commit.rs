@@ -39,11 +39,11 @@ use crate::disk::{Mapping, is_no_room, try_allocate};
 use crate::size::in_memory;
 use crate::sync_failure;
 
-/// Consecutive pages are combined into writes of about this size.
+/// The approximate size of the writes into which consecutive pages are combined.
 pub(super) const WRITE_BYTES: usize = 1 << 20;
-/// Space is reserved on the disk in steps of this size.
+/// The size of the steps in which space is reserved on the disk.
 pub(super) const RESERVED_BYTES: u64 = 256 << 10;
-/// The encoding buffer is freed if a large value made it grow beyond this size.
+/// The size above which the encoding buffer is freed after a large value made it grow.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The result of a commit.
@@ -303,7 +303,7 @@ fn spare_bytes(shared: &Shared, missing: u64) -> u64 {
     }
 }
 
-/// Steps 3 and 4.
+/// Writes and syncs the pages, then the meta page (steps 3 and 4).
 fn write(tx: &mut WriteTx<'_>, layout: &mut Layout, meta: &Meta) -> Result<()> {
     let shared = tx.shared;
     let page_bytes = u64::from(meta.page_bytes);
@@ -397,7 +397,7 @@ fn encode(out: &mut Vec<u8>, source: &Source, layout: &Layout, placed: &Placed, 
     out.resize(end, 0);
 }
 
-/// Step 5.
+/// Publishes the new state to readers (step 5).
 fn publish(
     tx: &mut WriteTx<'_>,
     layout: Layout,

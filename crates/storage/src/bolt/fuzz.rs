@@ -24,8 +24,8 @@ const ENTRIES_MAX: usize = 5000;
 /// The content of a file, by bucket and key.
 type Content = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// The first byte selects how the file is opened, and whether the checksums of its meta pages are
-/// corrected; the rest is the file.
+/// Opens arbitrary bytes as a file, and reads and writes it. The first byte selects how the file is
+/// opened, and whether the checksums of its meta pages are corrected; the rest is the file.
 pub fn file(folder: &Path, data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let mut bytes = rest.to_vec();

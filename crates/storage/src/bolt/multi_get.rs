@@ -22,7 +22,8 @@ use super::page::{LeafElement, Page, PageFault, PageKind};
 use super::snapshot::Snapshot;
 use super::{DEPTH_MAX, PageId};
 
-/// Keys that are searched together. Memory cannot serve more prefetches than this at once.
+/// The maximum number of keys that are searched together. Memory cannot serve more prefetches than
+/// this at once.
 pub(super) const KEYS_MAX: usize = 32;
 
 /// A page and the keys that are below it.

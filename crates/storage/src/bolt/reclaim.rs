@@ -36,7 +36,7 @@ use super::{DEPTH_MAX, PageId};
 
 /// Neighbouring leaves are joined if they then take at most this percentage of their pages.
 const JOIN_BELOW_PERCENT: usize = 85;
-/// Leaves that a step examines for each page that it may write.
+/// The maximum number of leaves that a step examines for each page that it may write.
 const EXAMINED_PER_WRITTEN: u64 = 16;
 
 /// The result of one step of [`Db::reclaim`].
@@ -46,8 +46,8 @@ pub struct Reclaimed {
     pub moved_pages: u64,
     /// The number of bytes that were truncated.
     pub truncated_bytes: u64,
-    /// Nothing more can be reclaimed for now. Snapshots from before the last steps still pin their
-    /// pages; once they end, another round may reclaim those.
+    /// Whether nothing more can be reclaimed for now. Snapshots from before the last steps still
+    /// pin their pages; once they end, another round may reclaim those.
     pub done: bool,
 }
 

@@ -249,9 +249,9 @@ impl Shaper<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Cutter {
     page_bytes: usize,
-    /// The sequence ends its level, where further entries are appended: pages are filled, and the
-    /// last one takes the rest. Elsewhere the entries are spread evenly, so that each page has room
-    /// for more.
+    /// Whether the sequence ends its level, where further entries are appended: pages are filled,
+    /// and the last one takes the rest. Elsewhere the entries are spread evenly, so that each page
+    /// has room for more.
     edge: bool,
 }
 

@@ -25,17 +25,19 @@ use crate::disk::{Disk, DiskFile, Mapping};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Only read: the file must exist and does not change; its lock is shared with other readers.
+    /// Whether the file is only read: it must exist and does not change, and its lock is shared
+    /// with other readers.
     pub read_only: bool,
     /// The page size of a new file. An existing file keeps its own.
     pub page_bytes_new: usize,
-    /// Commits do not wait for the disk: for files that are not needed after the machine stops.
+    /// Whether commits do not wait for the disk, for files that are not needed after the machine
+    /// stops.
     pub no_sync: bool,
-    /// When the file has to grow, it becomes longer than needed by this much.
+    /// The number of bytes by which the file becomes longer than needed when it has to grow.
     pub growth_bytes: u64,
     /// The minimum of mapped address space, so that a growing file is seldom mapped again.
     pub map_bytes_min: usize,
-    /// The caller guarantees that no bucket contains buckets, as in every file of etcd.
+    /// Whether the caller guarantees that no bucket contains buckets, as in every file of etcd.
     ///
     /// Opening then reads a hundredth of the file. If the guarantee is wrong, writing destroys the
     /// inner buckets.
@@ -94,7 +96,7 @@ pub(super) struct Writer {
     pub(super) pending: PendingPages,
     pub(super) mapping: Arc<Mapping>,
     pub(super) file_bytes: u64,
-    /// Up to this offset, the file's space is reserved; a hole may follow.
+    /// The offset up to which the file's space is reserved; a hole may follow.
     pub(super) reserved_bytes: u64,
     /// The transaction whose meta page is being written.
     pub(super) meta_in_flight: Option<TxId>,
@@ -155,8 +157,8 @@ pub(super) struct Pass {
     pub(super) bucket: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) moved_pages: u64,
-    /// The pass before this one gained nothing: large pages may have found no room as long as small
-    /// pages were in the way.
+    /// Whether the pass before this one gained nothing: large pages may have found no room as long
+    /// as small pages were in the way.
     pub(super) after_fruitless: bool,
 }
 

@@ -25,8 +25,8 @@ use super::reach::tree_pages;
 use super::source::{Source, Span};
 use super::{DEPTH_MAX, PageId, Run};
 
-/// A leaf with this many items is split before another is inserted, which bounds the cost of an
-/// insert.
+/// The number of items at which a leaf is split before another item is inserted, which bounds the
+/// cost of an insert.
 const LEAF_ITEMS_MAX: usize = 1024;
 
 /// An entry of a leaf.
@@ -61,9 +61,9 @@ pub(super) enum Body {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) body: Body,
-    /// Something was removed: if the node is small, it should be joined with a neighbour.
+    /// Whether something was removed: if the node is small, it should be joined with a neighbour.
     pub(super) shrunk: bool,
-    /// The children fit their pages (see `shape`).
+    /// Whether the children fit their pages (see `shape`).
     pub(super) shaped: bool,
 }
 

@@ -73,12 +73,12 @@ pub enum Operation {
     CreateDir,
 }
 
-/// Operations that are to fail.
+/// A fault to inject: which operations fail, and with which error.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The kind of operation that fails.
     pub operation: Operation,
-    /// Only operations whose path contains this text fail.
+    /// A text that the path of an operation must contain.
     pub path_contains: String,
     /// The number of such operations that succeed first.
     pub skip_count: u64,
@@ -115,25 +115,25 @@ impl Fault {
 /// The faults that will happen.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// These operations fail.
+    /// The operations that fail.
     pub failing: Vec<Fault>,
-    /// The power is cut at the operation after this many others that change the disk.
+    /// The number of operations that change the disk before the power is cut at the next one.
     pub power_cut_after: Option<u64>,
     /// The number of bytes by which all files together may grow.
     pub room: Option<u64>,
-    /// The backend file cannot grow: there is less room than it allocates at a time, but enough for
-    /// all other files.
+    /// Whether the backend file cannot grow: there is less room than it allocates at a time, but
+    /// enough for all other files.
     pub is_backend_full: bool,
 }
 
 /// The faults that have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultsHit {
-    /// The power was cut.
+    /// Whether the power was cut.
     pub power_cut: bool,
-    /// An operation has failed.
+    /// Whether an operation has failed.
     pub failure: bool,
-    /// A file could not grow for lack of space.
+    /// Whether a file could not grow for lack of space.
     pub no_room: bool,
 }
 

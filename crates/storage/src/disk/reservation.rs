@@ -8,10 +8,11 @@ use std::io;
 
 use super::DiskFile;
 
-/// If the disk is short of space, one reservation takes this fraction of the free space.
+/// The divisor of the free space that yields the size of one reservation on a disk that is short of
+/// space.
 const SHARE_WHEN_SHORT: u64 = 8;
 
-/// Reservations below this size are not worth a system call.
+/// The minimum size of such a reservation. A smaller one is not worth a system call.
 const SHARE_BYTES_MIN: u64 = 64 * 1024;
 
 const PAGE_BYTES: u64 = 4096;

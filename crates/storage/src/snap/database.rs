@@ -29,8 +29,8 @@ pub fn database_path(dir: &Path, index: u64) -> PathBuf {
     dir.join(format!("{index:016x}{SUFFIX}"))
 }
 
-/// Received bytes are synced after this many. One sync of a whole file at its end would block every
-/// other write of the machine for as long as it takes, including those of the log.
+/// The number of received bytes after which they are synced. One sync of a whole file at its end
+/// would block every other write of the machine for as long as it takes, including those of the log.
 const SYNC_BYTES: u64 = 1 << 20;
 
 /// A backend file that is being received. If it is dropped before it is complete, its file stays

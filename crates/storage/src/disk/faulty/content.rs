@@ -50,7 +50,7 @@ impl Change<'_> {
     }
 }
 
-/// The bytes.
+/// The bytes of a file, in memory or in an unnamed file that can be mapped.
 #[derive(Debug)]
 enum Content {
     Plain(Vec<u8>),
@@ -263,7 +263,7 @@ fn put(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     content[at..end].copy_from_slice(bytes);
 }
 
-/// Decides which changes survive that are not durable.
+/// Decides which of the changes that are not durable survive.
 #[derive(Debug)]
 pub(super) struct Fate<'a> {
     pub(super) mercy: Surviving,
