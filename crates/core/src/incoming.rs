@@ -12,7 +12,8 @@
 //!
 //! * Consensus receives the message of a snapshot only when the image is durable under the index that the message
 //!   names: only [`Arriving::finish`] hands the message out.
-//! * Snapshot and image agree in index and members. If the image is newer, the message takes its values.
+//! * Snapshot and image agree in index. If the image is newer, the message takes its index, term and members.
+//!   Otherwise, the image lists all members that the message counts, and the install corrects the rest of the list.
 //! * At most [`INCOMING_MAX`] images are received at the same time.
 //! * A refused snapshot leaves no file. A file that cannot be removed is removed by the next start.
 //!
@@ -30,7 +31,7 @@ use quorate_state::backend::open_image;
 use quorate_storage::disk::Disk;
 use quorate_storage::snap::{IncomingDatabase, SnapError};
 
-use crate::snapshot::configuration_of;
+use crate::snapshot::{as_counted, configuration_of};
 
 /// The maximum number of images that are received at the same time.
 pub const INCOMING_MAX: usize = 4;
@@ -86,7 +87,9 @@ pub enum Refused {
     Storage(#[from] SnapError),
     #[error("the image is invalid: {0}")]
     Image(#[from] ReceivedFault),
-    #[error("the snapshot counts other members than its image lists: {counted:?}, not {listed:?}")]
+    #[error(
+        "the snapshot counts members that its image does not list: {counted:?}, not {listed:?}"
+    )]
     Members { counted: Box<ConfState>, listed: Box<ConfState> },
 }
 
@@ -235,7 +238,12 @@ fn position_of(
     let image = open_image(disk, file.path()).map_err(ReceivedFault::from)?;
     let position = snapshot_position(&image, (named.index.get(), named.term.get()), tree)?;
     let SnapshotPosition { index, term, members } = position;
-    let (index, term, listed) = (LogIndex(index), Term(term), configuration_of(&members));
+    let (index, term) = (LogIndex(index), Term(term));
+    let members = match index == named.index {
+        true => as_counted(members, &named.conf_state),
+        false => members,
+    };
+    let listed = configuration_of(&members);
     if index == named.index && !listed.is_equivalent(&named.conf_state) {
         let (counted, listed) = (Box::new(named.conf_state), Box::new(listed));
         return Err(Refused::Members { counted, listed });

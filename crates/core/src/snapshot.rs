@@ -59,6 +59,12 @@ pub fn configuration_of(members: &Members) -> quorate_raft::ConfState {
     quorate_raft::ConfState { voters, learners, ..quorate_raft::ConfState::default() }
 }
 
+/// Corrects the members of an image so that they are those that consensus counts, if all of these are listed.
+#[must_use]
+pub(crate) fn as_counted(members: Members, counted: &quorate_raft::ConfState) -> Members {
+    members.counted_as(&counted.voters, &counted.learners).unwrap_or(members)
+}
+
 /// Converts a snapshot of consensus into the contents of its file.
 pub(crate) fn file_of(snapshot: &quorate_raft::Snapshot) -> snap::Snapshot {
     let metadata = &snapshot.metadata;

@@ -5,7 +5,7 @@ use quorate_state::members::V2Membership;
 
 use super::{ApplyError, Now, Outlet, Output, StateMachine};
 use crate::old_members;
-use crate::snapshot::configuration_of;
+use crate::snapshot::{as_counted, configuration_of};
 use crate::start::storage_version;
 
 impl<T> StateMachine<T> {
@@ -45,15 +45,16 @@ impl<T> StateMachine<T> {
         Ok(())
     }
 
-    /// Corrects the member list of an image from a 3.5 leader, which did not store every membership change in it, with
-    /// the list in the snapshot message.
+    /// Corrects the member list of an etcd leader's image with the snapshot message: a 3.5 leader did not store every
+    /// membership change in the image, but the message lists the members; and consensus counts the members that the
+    /// message names.
     fn repair_members(&mut self, snapshot: &Snapshot) -> Result<(), ApplyError> {
-        if old_members::are_complete(storage_version(&self.backend)) {
-            return Ok(());
+        let mut members = self.state.members().clone();
+        if !old_members::are_complete(storage_version(&self.backend)) {
+            let listed = V2Membership::from_json(&snapshot.data)?;
+            members = members.reconciled(&listed.members);
         }
-        let told = V2Membership::from_json(&snapshot.data)?;
-        let truth = self.state.members().reconciled(&told.members);
-        self.state.repair_members(truth);
+        self.state.repair_members(as_counted(members, &snapshot.metadata.conf_state));
         self.state.publish();
         Ok(())
     }

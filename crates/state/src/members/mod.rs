@@ -412,6 +412,21 @@ impl Members {
         truth
     }
 
+    /// Corrects the members so that they are those that consensus counts: drops other rows, and sets
+    /// which members are learners. A table of etcd can differ from its consensus: an update of a
+    /// learner's URLs makes its row that of a voter, some versions did not store promotions, and old
+    /// restores left rows of former members. Returns `None` if a counted member has no row.
+    #[must_use]
+    pub fn counted_as(&self, voters: &[u64], learners: &[u64]) -> Option<Self> {
+        let counted = |ids: &[u64], is_learner| {
+            let row = |id: &u64| self.members.get(&MemberId(*id)).cloned();
+            let rows: Option<Vec<Member>> = ids.iter().map(row).collect();
+            Some(rows?.into_iter().map(move |row| (row.id, Member { is_learner, ..row })))
+        };
+        let members = counted(voters, false)?.chain(counted(learners, true)?).collect();
+        Some(Self { members, ..self.clone() })
+    }
+
     /// Writes the rows that differ from `stored`, and removes the rows that only `stored` has. This
     /// repairs rows that older versions left.
     pub fn rewrite(&self, stored: &Self, batch: &mut Batch) {

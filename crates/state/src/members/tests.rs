@@ -212,6 +212,21 @@ fn the_v2_store_corrects_outdated_member_rows() {
 }
 
 #[test]
+fn rows_follow_the_members_that_consensus_counts() {
+    let learner = |id, url| Member { is_learner: true, ..member(id, url, "") };
+    let stored = Members::new([member(1, "a", ""), learner(2, "b"), member(3, "c", "")], []);
+    let counted = |voters: &[u64], learners: &[u64]| {
+        let members = stored.counted_as(voters, learners)?;
+        Some(members.iter().cloned().collect::<Vec<_>>())
+    };
+    // A promotion that was not stored, a learner whose row was overwritten, and a row of a former member.
+    let promoted = [member(1, "a", ""), member(2, "b", ""), learner(3, "c")];
+    assert_eq!(counted(&[1, 2], &[3]).unwrap(), promoted);
+    assert_eq!(counted(&[1], &[2]).unwrap(), [member(1, "a", ""), learner(2, "b")]);
+    assert_eq!(counted(&[1, 4], &[2]), None, "member 4 has no row");
+}
+
+#[test]
 fn the_v2_store_is_encoded_as_older_members_read_it() {
     let started =
         Member { client_urls: vec!["http://c".to_owned()], ..member(0xab, "http://p", "m") };
