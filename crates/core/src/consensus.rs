@@ -26,12 +26,12 @@ use quorate_state::units::Millis;
 use crate::leadership::LeadershipState;
 
 /// A list of requests that wait for a read barrier.
-pub trait Readers: Default {
+pub trait WaitingReads: Default {
     /// Whether the list is empty.
     fn is_empty(&self) -> bool;
 }
 
-impl<T> Readers for Vec<T> {
+impl<T> WaitingReads for Vec<T> {
     fn is_empty(&self) -> bool {
         self.is_empty()
     }
@@ -64,7 +64,7 @@ struct Barrier<R> {
     is_over: bool,
 }
 
-impl<R: Readers> Consensus<R> {
+impl<R: WaitingReads> Consensus<R> {
     /// Drives this node, which starts with all entries up to `applied` applied.
     #[must_use]
     pub fn new(node: Node, applied: LogIndex, election_timeout_millis: u64) -> Self {
@@ -119,7 +119,7 @@ impl<R: Readers> Consensus<R> {
     }
 
     /// The list of readers of the round whose outcome was polled last. The caller empties it before the next poll.
-    pub const fn readers(&mut self) -> &mut R {
+    pub const fn waiting_reads(&mut self) -> &mut R {
         &mut self.barrier.under_way
     }
 
@@ -184,7 +184,7 @@ impl<R: Readers> Consensus<R> {
 
     /// The next effect, if any.
     ///
-    /// If it is the outcome of a read barrier, [`Consensus::readers`] lists the readers that waited for it.
+    /// If it is the outcome of a read barrier, [`Consensus::waiting_reads`] lists the readers that waited for it.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if std::mem::take(&mut self.barrier.is_over) {
             self.start_round();

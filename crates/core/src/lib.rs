@@ -60,7 +60,7 @@ pub use applied_waits::AppliedWaits;
 pub use backend_writer::{
     BackendError, BackendWriter, CompactionEnd, Defragmented, Order, Report, Then,
 };
-pub use consensus::{Consensus, Readers};
+pub use consensus::{Consensus, WaitingReads};
 pub use image::InstallError;
 pub use leadership::LeadershipState;
 pub use lease_care::{LeaseCare, LeaseProposals};

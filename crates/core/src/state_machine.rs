@@ -245,7 +245,7 @@ impl<T> StateMachine<T> {
         match job {
             Job::Apply(entries) => self.apply(entries, now, outlet)?,
             Job::TakeSnapshot => self.take_snapshot(outlet),
-            Job::LostLeadership => self.state.readers().leases.demote(),
+            Job::LostLeadership => self.state.published().leases.demote(),
             Job::SendSnapshot(message) => self.send_snapshot(message, outlet),
             Job::InstallSnapshot(snapshot) => {
                 outlet.put(Output::Install { index: snapshot.metadata.index });
@@ -327,7 +327,7 @@ impl<T> StateMachine<T> {
         }
         // No step of the compactions was carried out yet, so the view still has the records that they remove.
         for compaction in self.accepted.drain(..) {
-            let view = self.state.readers().view();
+            let view = self.state.published().view();
             outlet.put(Output::CompactionAccepted { compaction, view });
         }
         let tally = self.state.take_tally();
@@ -341,7 +341,7 @@ impl<T> StateMachine<T> {
     /// applied.
     fn promote_if_leading<O: Outlet<Told = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
-            let leases = &self.state.readers().leases;
+            let leases = &self.state.published().leases;
             leases.promote(term.get(), self.pace.lease_extension_millis, now);
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use quorate_core::bootstrap::Identity;
 use quorate_peer::Peers;
-use quorate_state::apply::Readers;
+use quorate_state::apply::PublishedState;
 use quorate_state::backend::Backend;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::throttle::LogThrottle;
@@ -53,7 +53,7 @@ pub(crate) struct Parts {
     pub(crate) backend_orders: crossbeam_channel::Sender<Order>,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) member_status: Arc<MemberStatus>,
-    pub(crate) readers: Readers,
+    pub(crate) published: PublishedState,
     pub(crate) backend: Backend,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
@@ -92,20 +92,20 @@ impl Handles {
             limits: parts.limits,
             clock: parts.clock,
             member_status: parts.member_status,
-            readers: parts.readers.clone(),
+            published: parts.published.clone(),
             metrics: parts.metrics,
             dialer: parts.peers.dialer().clone(),
         });
         let access_control = Arc::new(AccessControl {
             info: Arc::clone(&info),
-            readers: parts.readers.clone(),
+            published: parts.published.clone(),
             provider: parts.provider,
             admission: Arc::clone(&admission),
             refusals: LogThrottle::default(),
         });
         let reader = Reader {
             info: Arc::clone(&info),
-            readers: parts.readers.clone(),
+            published: parts.published.clone(),
             backend: parts.backend.clone(),
             driver: parts.driver.clone(),
             admission: Arc::clone(&admission),
@@ -119,7 +119,7 @@ impl Handles {
             driver: parts.driver.clone(),
             pending: parts.pending,
             request_ids: parts.request_ids,
-            readers: parts.readers,
+            published: parts.published,
             backend: parts.backend,
             peers: Arc::clone(&parts.peers),
             traced: TracedWrites::default(),

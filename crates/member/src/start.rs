@@ -128,7 +128,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
     member_status.set_storage_version(storage_version(&backend));
     let pending = Arc::new(PendingProposals::default());
     let request_ids = Arc::new(RequestIds::start(identity.member_id)?);
-    let readers = state.readers();
+    let published = state.published();
     let (applier_jobs, applier_receiver) = batch_queue::unbounded();
     let (backend_orders, backend_receiver) = crossbeam_channel::bounded(ORDERS_QUEUED_MAX);
     let (backend_ending, ending) = crossbeam_channel::bounded(1);
@@ -202,7 +202,7 @@ pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
         backend_orders: backend_orders.clone(),
         pending,
         member_status,
-        readers,
+        published,
         backend,
         faults,
         metrics,

@@ -22,7 +22,7 @@ use quorate_api::raftpb;
 use quorate_history_checker::{Event, History, Rules};
 use quorate_raft::{Configuration, Entry, EntryKind, LogIndex, Message, MessageKind, Term};
 use quorate_state::apply::{
-    Command, EntryMeta, Readers, Refusal, Request, State, StateOptions, read_range,
+    Command, EntryMeta, PublishedState, Refusal, Request, State, StateOptions, read_range,
 };
 use quorate_state::lease::LessorOptions;
 use quorate_state::mvcc::MvccError;
@@ -71,7 +71,7 @@ impl Judge {
             lessor: LessorOptions { ttl_secs_min: 1, ..LessorOptions::default() },
             ..StateOptions::default()
         });
-        let mut stream = reference.readers().hub.open_stream(usize::MAX);
+        let mut stream = reference.published().hub.open_stream(usize::MAX);
         let everything = WatchCreateRequest {
             key: Bytes::from_static(b"\0"),
             range_end: Bytes::from_static(b"\0"),
@@ -225,7 +225,7 @@ impl Judge {
         let context = Context::from_waker(Waker::noop());
         let mut events: BTreeMap<i64, Vec<Event>> = BTreeMap::new();
         loop {
-            while self.reference.readers().hub.catch_up().unwrap_or(false) {}
+            while self.reference.published().hub.catch_up().unwrap_or(false) {}
             let Poll::Ready(Ok(frame)) = self.stream.poll_next(&context, &HeaderFields::default())
             else {
                 break;
@@ -246,8 +246,13 @@ impl Judge {
     }
 
     /// Checks the revision that a member shows after it has applied and published `index`.
-    pub fn check_published(&mut self, host: usize, index: LogIndex, readers: &Readers) {
-        let revision = readers.view().current_revision();
+    pub fn check_published(
+        &mut self,
+        host: usize,
+        index: LogIndex,
+        published_state: &PublishedState,
+    ) {
+        let revision = published_state.view().current_revision();
         let Some(digest) = self.digest(index) else {
             return self
                 .fail(|| format!("host {host} publishes index {index}, which is not committed"));
@@ -262,8 +267,8 @@ impl Judge {
 
     /// Compares all keys of a member with the reference state at a revision. Revision 0 means the newest one of the
     /// member.
-    pub fn compare(&mut self, host: usize, readers: &Readers, revision: i64) {
-        let view = readers.view();
+    pub fn compare(&mut self, host: usize, published_state: &PublishedState, revision: i64) {
+        let view = published_state.view();
         let revision = if revision == 0 { view.current_revision() } else { revision };
         let all = RangeRequest { revision, ..all_keys() };
         let actual = match read_range(&view, &all) {
@@ -273,7 +278,7 @@ impl Judge {
                 return self.fail(|| format!("host {host} cannot read its keys: {fault}"));
             }
         };
-        let expected = read_range(&self.reference.readers().view(), &all);
+        let expected = read_range(&self.reference.published().view(), &all);
         let expected = match expected {
             Ok(Ok(response)) => translate::range_result(&response),
             // The member has not applied the compaction yet.
@@ -300,7 +305,7 @@ impl Judge {
             return;
         }
         let (mut actual, mut expected) =
-            (state.readers().leases.list(), self.reference.readers().leases.list());
+            (state.published().leases.list(), self.reference.published().leases.list());
         actual.sort_unstable();
         expected.sort_unstable();
         if actual != expected {
@@ -308,7 +313,7 @@ impl Judge {
         }
         for id in expected {
             let (actual, expected) =
-                (state.readers().leases.keys(id), self.reference.readers().leases.keys(id));
+                (state.published().leases.keys(id), self.reference.published().leases.keys(id));
             if actual != expected {
                 self.fail(|| format!("host {host}: lease {id:?} has {actual:?}, not {expected:?}"));
             }
@@ -334,13 +339,13 @@ impl Judge {
     ///
     /// Revisions without live keys are skipped: the hash of such a revision depends on how much the compaction has
     /// removed, as in etcd.
-    pub fn compare_hash(&mut self, host: usize, readers: &Readers, revision: i64) {
+    pub fn compare_hash(&mut self, host: usize, published_state: &PublishedState, revision: i64) {
         let all = RangeRequest { revision, count_only: true, ..all_keys() };
-        let count = read_range(&self.reference.readers().view(), &all);
+        let count = read_range(&self.reference.published().view(), &all);
         if !matches!(count, Ok(Ok(response)) if response.count > 0) {
             return;
         }
-        let hash = match readers.view().hash_kv(revision) {
+        let hash = match published_state.view().hash_kv(revision) {
             Ok(hash) => hash,
             Err(MvccError::Refusal(_)) => return,
             Err(MvccError::Fault(fault)) => {

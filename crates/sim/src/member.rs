@@ -31,7 +31,7 @@ use quorate_core::{
 };
 use quorate_node::{Effect, Event, Leadership, LogFault, ProposalFailure};
 use quorate_raft::{Entry, LogIndex, Message, MessageKind, Role, SnapshotOutcome, Term};
-use quorate_state::apply::{Readers, State};
+use quorate_state::apply::{PublishedState, State};
 use quorate_state::backend::Backend;
 use quorate_state::members::Members;
 use quorate_state::watch::WatchStream;
@@ -183,7 +183,7 @@ pub struct Process {
     machine: StateMachine<Completion>,
     writer: BackendWriter<Completion, Completion>,
     backend: Backend,
-    readers: Readers,
+    published_state: PublishedState,
     purger: Purger,
     inputs: VecDeque<Input>,
     log_orders: VecDeque<LogOrder>,
@@ -240,7 +240,7 @@ impl Process {
         let (applied, applied_term) = state.applied();
         let (applied, applied_term) = (LogIndex(applied), Term(applied_term));
         let snap_dir = dirs.snap();
-        let readers = state.readers();
+        let published_state = state.published();
         let purger = Purger {
             disk: Arc::clone(&disk),
             snap_dir: snap_dir.clone(),
@@ -268,7 +268,7 @@ impl Process {
             disk,
             dirs,
             backend,
-            readers,
+            published_state,
             purger,
             inputs: VecDeque::new(),
             log_orders: VecDeque::new(),
@@ -375,8 +375,8 @@ impl Process {
 
     /// Returns handles to the published state.
     #[must_use]
-    pub const fn readers(&self) -> &Readers {
-        &self.readers
+    pub const fn published_state(&self) -> &PublishedState {
+        &self.published_state
     }
 
     fn clock_now(&self) -> Now {
@@ -572,12 +572,12 @@ impl Process {
             Effect::Leadership(leadership) => self.change_leadership(leadership),
             Effect::BarrierPassed { index, .. } => {
                 self.publish_leadership();
-                for reader in std::mem::take(self.consensus.readers()) {
+                for reader in std::mem::take(self.consensus.waiting_reads()) {
                     self.await_applied(index, reader);
                 }
             }
             Effect::BarrierFailed { .. } => {
-                for reader in std::mem::take(self.consensus.readers()) {
+                for reader in std::mem::take(self.consensus.waiting_reads()) {
                     self.fail_reader(&reader);
                 }
             }

@@ -105,7 +105,7 @@ fn drain(streams: &mut [WatchStream], buffer: &mut BytesMut) -> usize {
 
 fn watching(log: &mut Log, what: &str, streams: usize, per_stream: usize, prev_kv: bool) {
     let mut opened: Vec<WatchStream> =
-        (0..streams).map(|_| log.state.readers().hub.open_stream(2 << 20)).collect();
+        (0..streams).map(|_| log.state.published().hub.open_stream(2 << 20)).collect();
     measure(&format!("{what}: create"), streams * per_stream, || {
         for stream in &mut opened {
             for _ in 0..per_stream {
@@ -138,7 +138,7 @@ fn main() {
     measure("put, new key", KEYS, || log.apply_all(entries.iter().cloned()));
     measure("put, existing key", KEYS, || log.apply_all(entries.iter().cloned()));
 
-    let mut streams = vec![log.state.readers().hub.open_stream(2 << 20)];
+    let mut streams = vec![log.state.published().hub.open_stream(2 << 20)];
     for key in 0..10_000 {
         create(&mut streams[0], KEYS + key, b"", false);
     }
@@ -151,7 +151,7 @@ fn main() {
     drop(streams);
 
     let mut streams: Vec<_> =
-        (0..10).map(|_| log.state.readers().hub.open_stream(2 << 20)).collect();
+        (0..10).map(|_| log.state.published().hub.open_stream(2 << 20)).collect();
     for key in 0..10_000 {
         create(&mut streams[key % 10], key, b"", false);
     }
@@ -176,7 +176,7 @@ fn main() {
             encoded(InternalRaftRequest { lease_grant, ..InternalRaftRequest::default() })
         }));
     });
-    let leases = log.state.readers().leases;
+    let leases = log.state.published().leases;
     leases.promote(1, 0, Millis(0));
     measure("lease renewal", 1_000_000, || {
         for round in 0..100 {

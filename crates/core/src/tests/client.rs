@@ -83,7 +83,7 @@ impl Client {
             min_create_revision: 0,
             max_create_revision: 0,
         };
-        let found = state.readers().view().range(&query).unwrap().kvs;
+        let found = state.published().view().range(&query).unwrap().kvs;
         let found: Vec<_> =
             found.iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec())).collect();
         let mut model = BTreeMap::new();

@@ -222,7 +222,7 @@ pub(super) struct Member {
     is_installing: bool,
     is_installed: bool,
     /// Reads that wait for this index, with the number of writes that they must see.
-    readers: Vec<(LogIndex, u64)>,
+    waiting_reads: Vec<(LogIndex, u64)>,
     reads_done: u64,
     /// Messages that are not delivered yet.
     pub(super) sent: Vec<Message>,
@@ -272,7 +272,7 @@ impl Member {
             installs: LogIndex::ZERO,
             is_installing: false,
             is_installed: false,
-            readers: Vec::new(),
+            waiting_reads: Vec::new(),
             reads_done: 0,
             sent: Vec::new(),
             images: Vec::new(),
@@ -410,10 +410,10 @@ impl Member {
                 }
             }
             Effect::BarrierPassed { index, .. } => {
-                let readers = std::mem::take(self.consensus.readers());
-                self.readers.extend(readers.into_iter().map(|writes| (index, writes)));
+                let waiting_reads = std::mem::take(self.consensus.waiting_reads());
+                self.waiting_reads.extend(waiting_reads.into_iter().map(|writes| (index, writes)));
             }
-            Effect::BarrierFailed { .. } => self.consensus.readers().clear(),
+            Effect::BarrierFailed { .. } => self.consensus.waiting_reads().clear(),
             Effect::ProposalFailed { request_id, failure } => {
                 panic!("proposal {request_id} has failed: {failure:?}");
             }
@@ -495,9 +495,9 @@ impl Member {
             self.machine.hand_over_if_due(now.instant, &mut self.said);
         }
         let applied = self.said.published;
-        let view = self.machine.state().readers().view();
+        let view = self.machine.state().published().view();
         let written = u64::try_from(view.current_revision()).unwrap() - 1;
-        for (_, writes) in self.readers.extract_if(.., |(index, _)| *index <= applied) {
+        for (_, writes) in self.waiting_reads.extract_if(.., |(index, _)| *index <= applied) {
             assert!(written >= writes, "a read misses acknowledged writes: {written} of {writes}");
             self.reads_done += 1;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quorate_api::etcdserverpb::ResponseHeader;
 use quorate_core::bootstrap::Identity;
 use quorate_raft::Term;
-use quorate_state::apply::{Facts, Readers};
+use quorate_state::apply::{Facts, PublishedState};
 use quorate_state::members::Member;
 use quorate_state::units::{MemberId, Millis};
 use quorate_state::versions::Version;
@@ -26,7 +26,7 @@ pub struct MemberInfo {
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
     pub(crate) member_status: Arc<MemberStatus>,
-    pub(crate) readers: Readers,
+    pub(crate) published: PublishedState,
     pub(crate) metrics: Arc<Metrics>,
     /// Connects to other members.
     pub(crate) dialer: Dialer,
@@ -75,7 +75,7 @@ impl MemberInfo {
 
     /// The applied members, alarms and versions.
     pub fn facts(&self) -> Arc<Facts> {
-        self.readers.facts()
+        self.published.facts()
     }
 
     /// The members as applied, ascending.
@@ -86,7 +86,7 @@ impl MemberInfo {
     /// Whether this member is a learner.
     pub fn is_learner(&self) -> bool {
         let own = MemberId(self.id());
-        self.readers.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
+        self.published.look(|facts| facts.members.get(own).is_some_and(|member| member.is_learner))
     }
 
     /// The version that this member has in its cluster.

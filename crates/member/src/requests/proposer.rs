@@ -13,7 +13,7 @@ use quorate_core::request::{Ask, Course, QuotaHeadroom, Ready, Step, encode, no_
 use quorate_node::Proposal;
 use quorate_raft::{ConfChange, Term};
 use quorate_state::alarm::Cause;
-use quorate_state::apply::{Readers, Refusal, Response, check_overlap};
+use quorate_state::apply::{PublishedState, Refusal, Response, check_overlap};
 use quorate_state::backend::Backend;
 
 use crate::error::RequestError;
@@ -51,7 +51,7 @@ pub struct Proposer {
     pub(crate) driver: DriverHandle,
     pub(crate) pending: Arc<PendingProposals>,
     pub(crate) request_ids: Arc<RequestIds>,
-    pub(crate) readers: Readers,
+    pub(crate) published: PublishedState,
     pub(crate) backend: Backend,
     pub(crate) peers: Arc<Peers>,
     pub(crate) traced: TracedWrites,
@@ -242,7 +242,7 @@ impl Proposer {
 
     /// The quota of the backend file, if there is one.
     pub(crate) const fn quota_bytes(&self) -> Option<u64> {
-        self.readers.quota.bytes_max()
+        self.published.quota.bytes_max()
     }
 
     /// The size of the backend file, and the part of it that is in use.
@@ -264,7 +264,7 @@ impl Proposer {
     /// Refuses a client's write that exceeds the quota, and raises the alarm. The client's credentials are checked first,
     /// because the alarm is a proposal.
     async fn check_room(&self, client: &Client, cost: u64) -> Result<(), RequestError> {
-        let (quota, size_bytes) = (self.readers.quota, self.backend.size_bytes());
+        let (quota, size_bytes) = (self.published.quota, self.backend.size_bytes());
         let headroom = QuotaHeadroom { quota, headroom_bytes: self.info.limits().quota_headroom };
         if headroom.allows(size_bytes, cost) {
             return Ok(());
@@ -299,7 +299,8 @@ impl Proposer {
             return revision;
         }
         // If the records cannot be read, the compaction is refused or stops the member when it is applied.
-        let point = compaction_point::harmless(&self.readers.view(), revision).unwrap_or(revision);
+        let point =
+            compaction_point::harmless(&self.published.view(), revision).unwrap_or(revision);
         if point != revision {
             log::info!(
                 "compacting one revision earlier: etcd members would lose a key that was deleted and written again \
@@ -332,7 +333,7 @@ impl Proposer {
         }
         let lead = match member_status.leader() {
             quorate_raft::NONE => Lead::Nobody,
-            id if id == self.info.id() => self.readers.look(|facts| Lead::Own {
+            id if id == self.info.id() => self.published.look(|facts| Lead::Own {
                 member_count: facts.members.iter().len(),
                 connected_since: facts
                     .members

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quorate_api::etcdserverpb::{ResponseHeader, TxnRequest, TxnResponse};
 use quorate_api::record::KeyValue;
 use quorate_core::{LeadershipState, LeaseView};
-use quorate_state::apply::{Readers, read_txn};
+use quorate_state::apply::{PublishedState, read_txn};
 use quorate_state::backend::Backend;
 use quorate_state::lease::Leases;
 use quorate_state::mvcc::{MvccError, RangeQuery, RangeResult, SortOrder, SortTarget, View};
@@ -44,7 +44,7 @@ pub struct Weight {
 #[derive(Debug)]
 pub struct Reader {
     pub(crate) info: Arc<MemberInfo>,
-    pub(crate) readers: Readers,
+    pub(crate) published: PublishedState,
     pub(crate) backend: Backend,
     pub(crate) driver: DriverHandle,
     pub(crate) admission: Arc<Admission>,
@@ -64,17 +64,17 @@ impl Reader {
 
     /// Watchers.
     pub const fn hub(&self) -> &Hub {
-        &self.readers.hub
+        &self.published.hub
     }
 
     /// Leases.
     pub const fn leases(&self) -> &Leases {
-        &self.readers.leases
+        &self.published.leases
     }
 
     /// The newest published view of the keyspace.
     pub fn view(&self) -> Arc<View> {
-        self.readers.view()
+        self.published.view()
     }
 
     /// The header of a response at the current revision.
@@ -220,7 +220,7 @@ impl Reader {
 
 impl LeaseView for Reader {
     fn leases(&self) -> &Leases {
-        &self.readers.leases
+        &self.published.leases
     }
 
     fn now(&self) -> Millis {

@@ -105,7 +105,7 @@ impl Applier {
             identity,
             clock,
             slow_apply,
-            quota: machine.state().readers().quota,
+            quota: machine.state().published().quota,
             neighbours,
             completions: CompletionBatch::new(),
             finished: Instant::now(),

@@ -18,7 +18,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quorate_core::{Consensus, LogError, Readers};
+use quorate_core::{Consensus, LogError, WaitingReads};
 use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
@@ -89,7 +89,7 @@ pub(crate) struct Driver {
     stopping: bool,
 }
 
-impl Readers for Waitlist {
+impl WaitingReads for Waitlist {
     fn is_empty(&self) -> bool {
         self.is_empty()
     }
@@ -406,12 +406,12 @@ impl Driver {
             Effect::BarrierPassed { index, .. } => {
                 // The quorum's confirmation is published before the reads that waited for it continue.
                 self.publish_leadership();
-                for completer in self.consensus.readers().drain() {
+                for completer in self.consensus.waiting_reads().drain() {
                     self.neighbours.member_status.when_applied(index, completer);
                 }
             }
             Effect::BarrierFailed { failure, .. } => {
-                for completer in self.consensus.readers().drain() {
+                for completer in self.consensus.waiting_reads().drain() {
                     self.completions.push(completer, Outcome::BarrierFailed(failure));
                 }
             }

@@ -335,7 +335,7 @@ impl Place<'_> {
             open_image(&disk, &path)?;
             let backend = Backend::open(&disk, &path, bolt::Options::default())?;
             let state = State::recover(&backend, options)?;
-            let hash = state.readers().view().hash_kv(0)?;
+            let hash = state.published().view().hash_kv(0)?;
             let (index, term) = state.applied();
             let (members, versions) = (state.members(), state.versions());
             let order = SnapshotOrder::new(LogIndex(index), Term(term), members, versions);

@@ -119,7 +119,7 @@ async fn pick_up(
     remove_passed_snapshots(&**disk, &dirs, applied)?;
     let checks = config.feature_gates.is_enabled(FeatureGate::InitialCorruptCheck);
     if checks && !config.force_new_cluster {
-        let (view, timeout) = (state.readers().view(), config.request_timeout());
+        let (view, timeout) = (state.published().view(), config.request_timeout());
         check_before_serving(&identity, view, state.members(), outside.dialer, timeout).await?;
     }
     let node = node_at(start, state.members(), config, &identity, &dirs)?;

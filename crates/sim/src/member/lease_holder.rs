@@ -24,7 +24,7 @@ pub(super) struct PendingTask {
 
 impl LeaseView for Process {
     fn leases(&self) -> &Leases {
-        &self.readers.leases
+        &self.published_state.leases
     }
 
     fn now(&self) -> Millis {
@@ -98,7 +98,7 @@ impl Process {
         let gone: Vec<OpId> = ending
             .filter(|(_, pending)| {
                 matches!(
-                    self.readers.leases.poll_gone(pending.task.id(), &context),
+                    self.published_state.leases.poll_gone(pending.task.id(), &context),
                     Poll::Ready(())
                 )
             })

@@ -126,7 +126,7 @@ impl Process {
 
     fn headroom(&self) -> QuotaHeadroom {
         let headroom_bytes = self.settings.quota_headroom_bytes;
-        QuotaHeadroom { quota: self.readers.quota, headroom_bytes }
+        QuotaHeadroom { quota: self.published_state.quota, headroom_bytes }
     }
 
     /// Refuses a write that exceeds the quota, and raises the NOSPACE alarm.
@@ -144,7 +144,7 @@ impl Process {
     fn note_full_file(&mut self, op: OpId, request: &ClientRequest) {
         let file_bytes = self.backend.size_bytes();
         let used = file_bytes.saturating_add(self.settings.quota_headroom_bytes);
-        let is_full = self.readers.quota.bytes_max().is_some_and(|most| used >= most);
+        let is_full = self.published_state.quota.bytes_max().is_some_and(|most| used >= most);
         if is_full && matches!(request, ClientRequest::Put(_)) {
             self.puts_without_room.insert(op);
         }
@@ -152,7 +152,7 @@ impl Process {
 
     /// Returns the header with the user and the revision of the users and roles, which production reads from the token.
     fn header_of(&self, user: &str) -> RequestHeader {
-        let view = self.readers.auth.view();
+        let view = self.published_state.auth.view();
         match view.is_enabled() {
             true => {
                 RequestHeader { id: 0, username: user.to_owned(), auth_revision: view.revision() }
@@ -242,7 +242,7 @@ impl Process {
 
     /// Answers a read from the published state.
     fn answer_read(&mut self, op: OpId) {
-        let view = self.readers.view();
+        let view = self.published_state.view();
         let reply = match self.waiting_requests.remove(&op) {
             Some(ClientRequest::Range(range)) => match read_range(&view, &range) {
                 Ok(Ok(mut response)) => {
@@ -361,7 +361,7 @@ impl Process {
     }
 
     fn open_stream(&mut self, op: OpId, create: WatchCreateRequest) {
-        let mut stream = self.readers.hub.open_stream(self.settings.fragment_bytes_max);
+        let mut stream = self.published_state.hub.open_stream(self.settings.fragment_bytes_max);
         stream.create(create, |_, _| Ok(()));
         self.streams.insert(op, stream);
     }
@@ -375,7 +375,11 @@ impl Process {
 
     /// Raises or disarms the alarm for a full disk, as production does, also after a restart.
     fn update_disk_alarm(&mut self) {
-        let due = self.readers.facts().alarms.due_for_disk(MemberId(self.id), self.refuses_writes);
+        let due = self
+            .published_state
+            .facts()
+            .alarms
+            .due_for_disk(MemberId(self.id), self.refuses_writes);
         let Some(action) = due else { return };
         if action == AlarmAction::Deactivate
             && self.outputs.state.leads()
@@ -392,7 +396,7 @@ impl Process {
             Attributes, ClusterMemberAttrSetRequest, ClusterVersionSetRequest,
         };
         self.now = now;
-        let facts = self.readers.facts();
+        let facts = self.published_state.facts();
         if !self.outputs.state.has_leader() {
             return;
         }

@@ -164,12 +164,12 @@ impl World {
         let revision = self.judge.revision();
         for at in 0..self.hosts.len() {
             let Some(process) = self.hosts[at].process.as_deref() else { continue };
-            self.judge.compare(at, process.readers(), 0);
+            self.judge.compare(at, process.published_state(), 0);
             self.judge.compare_state(at, process.state());
             if process.is_at_rest() {
                 self.judge.compare_members(at, process.state(), &process.status().config);
             }
-            self.judge.compare_hash(at, process.readers(), revision);
+            self.judge.compare_hash(at, process.published_state(), revision);
         }
         if self.plan.has(Kind::Watches) {
             self.finish_watchers();

@@ -159,7 +159,7 @@ impl OtherMembers for ReachableMembers<'_> {
             let is_reachable =
                 network.is_open(self.requester, at) && network.is_open(at, self.requester);
             let process = host.process.as_ref().filter(|_| is_reachable)?;
-            let members = process.readers().facts().members.clone();
+            let members = process.published_state().facts().members.clone();
             let members = members.iter().map(|member| (member.id, member.clone())).collect();
             Some(Cluster { id: process.cluster_id, members })
         };
@@ -214,8 +214,8 @@ impl World {
             });
         }
         if applied.0 > 0 {
-            self.judge.check_published(at, LogIndex(applied.0), &booted.state().readers());
-            self.judge.compare(at, &booted.state().readers(), 0);
+            self.judge.check_published(at, LogIndex(applied.0), &booted.state().published());
+            self.judge.compare(at, &booted.state().published(), 0);
         }
         self.check_start(at, &booted, &found);
         let clock = LocalClock::new(self.origin, self.now, self.hosts[at].clock_rate);
@@ -444,7 +444,7 @@ impl World {
                 self.rare_states.note("a leader's snapshot is installed");
                 self.log(|| format!("h{at} has installed a snapshot"));
                 if let Some(process) = &self.hosts[at].process {
-                    self.judge.compare(at, process.readers(), 0);
+                    self.judge.compare(at, process.published_state(), 0);
                 }
             }
             Out::Members(members) => self.log(|| {
@@ -496,7 +496,7 @@ impl World {
     fn note_published(&mut self, at: usize, index: LogIndex) {
         self.trace.add(index.get());
         let Some(process) = &self.hosts[at].process else { return };
-        self.judge.check_published(at, index, process.readers());
+        self.judge.check_published(at, index, process.published_state());
         let life = self.hosts[at].life;
         let soon = self.now + self.rng.below(5 * MILLI);
         if self.plan.has(Kind::Watches) {
@@ -729,7 +729,7 @@ impl World {
             return Some(Sender::Removed);
         }
         let lists = |id| {
-            let members = sender.map(|process| process.readers().facts().members.clone());
+            let members = sender.map(|process| process.published_state().facts().members.clone());
             members.is_some_and(|members| members.get(MemberId(id)).is_some())
         };
         let is_member =

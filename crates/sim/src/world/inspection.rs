@@ -18,14 +18,14 @@ impl World {
         self.queue.push(next, Event::Inspect);
         let back = i64::try_from(self.rng.below(30)).unwrap_or(0);
         let Some(process) = self.hosts[at].process.as_deref() else { return };
-        let current = process.readers().view().current_revision();
-        self.judge.compare(at, process.readers(), (current - back).max(1));
+        let current = process.published_state().view().current_revision();
+        self.judge.compare(at, process.published_state(), (current - back).max(1));
         self.judge.compare_state(at, process.state());
         if process.is_at_rest() {
             self.judge.compare_members(at, process.state(), &process.status().config);
         }
-        self.judge.compare_hash(at, process.readers(), current);
-        self.judge.compare_hash(at, process.readers(), (current - back).max(1));
+        self.judge.compare_hash(at, process.published_state(), current);
+        self.judge.compare_hash(at, process.published_state(), (current - back).max(1));
     }
 
     /// Checks that snapshots are installed in bounded time, also while the disk has no room for earlier batches.

@@ -77,7 +77,7 @@ impl State {
         let mut token = String::new();
         if !request.simple_token.is_empty() {
             token = Tokens::text(&request.simple_token, entry.index);
-            self.readers.auth.tokens().add(&token, &request.name, entry.now);
+            self.published.auth.tokens().add(&token, &request.name, entry.now);
         }
         let response = pb::AuthenticateResponse { header: self.header(), token };
         Ok(Response::Authenticated { response, auth_revision: view.revision() })

@@ -182,7 +182,7 @@ impl Pair {
         assert_eq!(self.first.applied().0, self.index);
         assert_eq!(self.second.applied().0, self.index);
         assert_eq!(self.first.facts(), self.second.facts());
-        let (first, second) = (self.first.readers(), self.second.readers());
+        let (first, second) = (self.first.published(), self.second.published());
         assert_eq!(all(&self.first), all(&self.second));
         let hash =
             |view: &crate::mvcc::View| view.hash_kv(0).expect("the newest revision is hashed");

@@ -18,7 +18,7 @@ impl State {
     fn refuse_if_forbidden(&self, request: &Request) -> Result<(), Refusal> {
         let caller = Caller { name: &request.username, revision: request.auth_revision };
         let auth = self.auth.view();
-        let permission = Permission { auth, caller, leases: &self.readers.leases };
+        let permission = Permission { auth, caller, leases: &self.published.leases };
         let checked = match &request.command {
             Command::Range(range) => permission.check_range(range),
             Command::Put(put) => permission.check_put(put),

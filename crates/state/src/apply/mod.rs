@@ -2,12 +2,12 @@
 //!
 //! [`State`] owns everything that the log decides. The applier thread passes entries to it in
 //! order, publishes after each batch of entries, and passes the collected [`Batch`] to the commit
-//! thread. All other threads use [`Readers`].
+//! thread. All other threads use [`PublishedState`].
 //!
 //! ```text
 //! entry ─► Request::decode ─► State::apply: guards, then one match ─► Applied { outcome, notice }
 //!                                  │ Store, Lessor, Alarms, Members, Versions ─► Batch ─► file
-//!          State::publish ─────────┴─► View, Hub (watchers), Facts ─► Readers
+//!          State::publish ─────────┴─► View, Hub (watchers), Facts ─► PublishedState
 //! ```
 //!
 //! # Invariants
@@ -58,7 +58,7 @@ pub use self::check::{
 };
 pub use self::fault::Fault;
 pub use self::permission::Permission;
-pub use self::published::{Facts, Readers};
+pub use self::published::{Facts, PublishedState};
 pub use self::read::{is_read_only, is_serializable, read_range, read_txn};
 pub use self::received::{ReceivedFault, SnapshotPosition, snapshot_position};
 pub use self::recover::{RecoverError, stored_members};
@@ -195,7 +195,7 @@ pub struct State {
     /// Changes that are not delivered to watchers yet.
     unpublished: Vec<Arc<Changes>>,
     facts_changed: bool,
-    readers: Readers,
+    published: PublishedState,
 }
 
 impl State {

@@ -28,7 +28,7 @@ pub struct Facts {
 
 /// Handles to the published state, for any thread.
 #[derive(Clone, Debug)]
-pub struct Readers {
+pub struct PublishedState {
     /// Leases. They are not published in steps: reads always see the current leases.
     pub leases: Leases,
     /// Users, their permissions, and their tokens.
@@ -50,7 +50,7 @@ pub(super) struct Applied {
     term: AtomicU64,
 }
 
-impl Readers {
+impl PublishedState {
     /// The keyspace as last published.
     #[must_use]
     pub fn view(&self) -> Arc<View> {
@@ -98,18 +98,18 @@ impl State {
         }
         drop(publication);
         if std::mem::take(&mut self.facts_changed) {
-            self.readers.facts.store(Arc::new(self.facts()));
+            self.published.facts.store(Arc::new(self.facts()));
         }
         self.auth.publish();
         let (index, term) = self.applied;
-        self.readers.applied.term.store(term, Ordering::Release);
-        self.readers.applied.index.store(index, Ordering::Release);
+        self.published.applied.term.store(term, Ordering::Release);
+        self.published.applied.index.store(index, Ordering::Release);
     }
 
     /// The handles for other threads.
     #[must_use]
-    pub fn readers(&self) -> Readers {
-        self.readers.clone()
+    pub fn published(&self) -> PublishedState {
+        self.published.clone()
     }
 
     pub(super) fn facts(&self) -> Facts {

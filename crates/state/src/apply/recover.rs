@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::published::Readers;
+use super::published::PublishedState;
 use super::{State, StateOptions};
 use crate::alarm::Alarms;
 use crate::auth::{Auth, View as AuthView};
@@ -105,7 +105,7 @@ impl State {
         self.auth.begin_publication();
         self.applied = loaded.applied;
         self.facts_changed = true;
-        self.readers.store.store(Arc::new(self.store.reader()));
+        self.published.store.store(Arc::new(self.store.reader()));
         self.hub.replace_store(Arc::new(self.store.reader()), self.store.current_revision());
         self.publish();
         Ok(())
@@ -134,7 +134,7 @@ impl State {
         let hub = Hub::new(source, store.current_revision(), options.watch);
         let quota = Quota::new(options.quota_bytes);
         let auth = Auth::new(loaded.auth, options.token_ttl_millis);
-        let readers = Readers {
+        let published = PublishedState {
             store: Arc::new(ArcSwap::from_pointee(store.reader())),
             leases: lessor.reader(),
             auth: auth.reader(),
@@ -157,7 +157,7 @@ impl State {
             batch,
             unpublished: Vec::new(),
             facts_changed: true,
-            readers,
+            published,
         };
         state.publish();
         state

@@ -238,10 +238,10 @@ fn every_entry_advances_the_applied_index() {
     let meta = log.meta();
     log.state.apply_noop(meta);
     assert_eq!(log.state.take_batch().consistent_index(), Some((2, 2)));
-    assert_eq!(log.state.readers().applied_index(), 0);
+    assert_eq!(log.state.published().applied_index(), 0);
     log.state.publish();
-    let readers = log.state.readers();
-    assert_eq!((readers.applied_index(), readers.applied_term()), (2, 2));
+    let published = log.state.published();
+    assert_eq!((published.applied_index(), published.applied_term()), (2, 2));
 }
 
 #[test]
@@ -300,5 +300,5 @@ fn conf_changes_are_validated_and_applied() {
     let replayed = log.state.apply_conf_change(meta, &ConfChange::default()).unwrap();
     assert_eq!(replayed, None);
     log.state.publish();
-    assert_eq!(log.state.readers().facts().members.iter().len(), 1);
+    assert_eq!(log.state.published().facts().members.iter().len(), 1);
 }

@@ -70,16 +70,16 @@ impl Cluster {
 
     /// Returns the user of a token that a client shows.
     fn show(&self, text: &str) -> String {
-        let readers = self.state.readers();
-        let token = readers.auth.tokens().find(text.as_bytes());
+        let published = self.state.published();
+        let token = published.auth.tokens().find(text.as_bytes());
         let user = token.as_ref().and_then(|token| token.validate(self.now));
         user.map_or_else(|| "nobody's".to_owned(), ToString::to_string)
     }
 
     /// Runs a check of the published state, without the log.
     fn look(&self, as_admin: bool, caller: Caller<'_>, arguments: &[&str]) -> String {
-        let readers = self.state.readers();
-        let view = readers.auth.view();
+        let published = self.state.published();
+        let view = published.auth.view();
         let outcome = if as_admin {
             view.check_admin(caller)
         } else {

@@ -119,7 +119,7 @@ impl Member {
     }
 
     fn members_text(&self) -> String {
-        let facts = self.state.readers().facts();
+        let facts = self.state.published().facts();
         let mut lines: Vec<String> = facts.members.iter().map(member_text).collect();
         lines.extend(facts.members.removed().map(|id| format!("{id}: removed")));
         lines.join("\n")

@@ -44,7 +44,7 @@ impl Member {
             // range a b revision=3 limit=2 keys-only count-only sort=(descend,mod) min-mod=4 max-create=5
             "range" => {
                 let request = range(command);
-                match apply::read_range(&self.state.readers().view(), &request).unwrap() {
+                match apply::read_range(&self.state.published().view(), &request).unwrap() {
                     Ok(response) => range_text(&response),
                     Err(refusal) => refused(refusal),
                 }
@@ -64,7 +64,7 @@ impl Member {
                 format!("deleted {}{end}{more}", step.deleted_count)
             }
             // hash 5: HashKV at a revision, 0 for the newest
-            "hash" => match self.state.readers().view().hash_kv(number(command, 0)) {
+            "hash" => match self.state.published().view().hash_kv(number(command, 0)) {
                 Ok(found) => {
                     let (hash, at) = (found.hash, found.hash_revision);
                     format!("{hash} at {at}, compacted {}", found.compact_revision)

@@ -13,7 +13,7 @@ const ALL: usize = 1000;
 
 impl Member {
     pub(crate) fn leases(&mut self, name: &str, command: &Command) -> Option<String> {
-        let leases = self.state.readers().leases;
+        let leases = self.state.published().leases;
         let id = || LeaseId(number(command, 0));
         Some(match name {
             // grant 5 ttl=60

@@ -18,7 +18,7 @@ impl Member {
             // stream s fragment=200: opens a stream whose responses are split at that size
             "stream" => {
                 let bytes_max = command.value("fragment").unwrap_or(1 << 20);
-                let stream = self.state.readers().hub.open_stream(bytes_max);
+                let stream = self.state.published().hub.open_stream(bytes_max);
                 self.streams.insert(word(command, 0).unwrap().to_owned(), stream);
                 done()
             }
@@ -48,7 +48,7 @@ impl Member {
             }
             // catch-up: runs a catch-up pass
             "catch-up" => {
-                let hub = self.state.readers().hub;
+                let hub = self.state.published().hub;
                 while hub.catch_up().unwrap() {}
                 done()
             }
@@ -59,7 +59,7 @@ impl Member {
             }
             // watchers
             "watchers" => {
-                let stats = self.state.readers().hub.stats();
+                let stats = self.state.published().hub.stats();
                 format!("{} watching, {} behind", stats.watcher_count, stats.slow_watcher_count)
             }
             _ => return None,

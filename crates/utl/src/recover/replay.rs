@@ -132,7 +132,7 @@ fn newest_snapshot(disk: &dyn Disk, source: &Source) -> Result<Option<Snapshot>,
 }
 
 fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
-    let view = state.readers().view();
+    let view = state.published().view();
     let hash = view.hash_kv(0)?;
     let everything = RangeQuery {
         key: Bytes::from_static(b"\0"),
@@ -152,7 +152,7 @@ fn outcome(state: &State, entry_count: usize) -> Result<Outcome, ReplayError> {
         compacted: hash.compact_revision,
         key_count: view.range(&everything)?.count,
         hash: hash.hash,
-        lease_count: state.readers().leases.count(),
+        lease_count: state.published().leases.count(),
         user_count: auth.user_names().count(),
         role_count: auth.role_names().count(),
         is_auth_enabled: auth.is_enabled(),

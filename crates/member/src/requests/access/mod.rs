@@ -31,7 +31,7 @@ use arc_swap::Guard;
 use http::{HeaderMap, HeaderValue};
 use quorate_jwt::Claims;
 use quorate_raft::LogIndex;
-use quorate_state::apply::{AuthRefusal, Permission, Readers, Refusal};
+use quorate_state::apply::{AuthRefusal, Permission, PublishedState, Refusal};
 use quorate_state::auth::{Access, Caller, ROOT, Stamp, Tokens, View};
 use quorate_telemetry::log;
 use quorate_telemetry::throttle::LogThrottle;
@@ -60,7 +60,7 @@ pub(crate) enum Author<'a> {
 #[derive(Debug)]
 pub struct AccessControl {
     pub(crate) info: Arc<MemberInfo>,
-    pub(crate) readers: Readers,
+    pub(crate) published: PublishedState,
     pub(crate) provider: Provider,
     pub(crate) admission: Arc<Admission>,
     /// Limits the log lines about refused tokens.
@@ -82,13 +82,13 @@ impl AccessControl {
     /// Whether authentication is off, so that requests need no credentials.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        !self.readers.auth.may_be_enabled()
+        !self.published.auth.may_be_enabled()
     }
 
     /// The number of valid tokens that the log has issued.
     #[must_use]
     pub fn tokens_held(&self) -> usize {
-        self.readers.auth.tokens().count()
+        self.published.auth.tokens().count()
     }
 
     /// Returns the credentials of a request without waiting: a token is recalled if it is the last one of the connection, and
@@ -143,7 +143,7 @@ impl AccessControl {
         let text = text_of(value);
         match &self.provider {
             Provider::Simple => self
-                .readers
+                .published
                 .auth
                 .tokens()
                 .find(text)
@@ -232,7 +232,7 @@ impl AccessControl {
         if self.is_open() {
             return Ok(());
         }
-        let view = self.readers.auth.view();
+        let view = self.published.auth.view();
         if !view.is_enabled() {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl AccessControl {
 
     /// The published users and roles.
     pub(crate) fn view(&self) -> Guard<Arc<View>> {
-        self.readers.auth.view()
+        self.published.auth.view()
     }
 
     /// The revision of users and roles.
@@ -311,14 +311,14 @@ impl AccessControl {
                 return Ok(Pass(stamp));
             }
             let checked = {
-                let view = self.readers.auth.view();
-                let leases = &self.readers.leases;
+                let view = self.published.auth.view();
+                let leases = &self.published.leases;
                 self.with_caller(&view, credentials, |caller| {
                     check(Permission { auth: &view, caller, leases })
                 })
             };
             // If users or roles have changed meanwhile, the check is repeated with the new ones.
-            if self.readers.auth.stamp() == Some(stamp) {
+            if self.published.auth.stamp() == Some(stamp) {
                 checked??;
                 return Ok(Pass(stamp));
             }
@@ -342,7 +342,7 @@ impl AccessControl {
 
     /// Checks after a read that its permissions were in force the whole time.
     pub async fn confirm(&self, Pass(begun): Pass) -> Result<(), RequestError> {
-        if self.readers.auth.stamp() == Some(begun) {
+        if self.published.auth.stamp() == Some(begun) {
             return Ok(());
         }
         let now = self.stamp().await;
@@ -356,7 +356,7 @@ impl AccessControl {
     /// are being published.
     pub fn still_holds(&self, Pass(begun): Pass) -> Result<(), RequestError> {
         let holds =
-            self.readers.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
+            self.published.auth.stamp() == Some(begun) || !begun.is_enabled() && self.is_open();
         if holds { Ok(()) } else { Err(AuthRefusal::OldRevision.into()) }
     }
 
@@ -364,7 +364,7 @@ impl AccessControl {
     /// short.
     async fn stamp(&self) -> Stamp {
         loop {
-            match self.readers.auth.stamp() {
+            match self.published.auth.stamp() {
                 Some(stamp) => return stamp,
                 None => tokio::task::yield_now().await,
             }
@@ -376,7 +376,7 @@ impl AccessControl {
         if self.is_open() {
             return Ok((String::new(), 0));
         }
-        let view = self.readers.auth.view();
+        let view = self.published.auth.view();
         if !view.is_enabled() {
             return Ok((String::new(), 0));
         }

@@ -250,7 +250,7 @@ impl World {
         for at in 0..self.watch_clients.len() {
             while let Some((_, host, _)) = self.watch_clients[at].stream {
                 let process = self.hosts[host].process.as_ref();
-                let hub = process.map(|process| process.readers().hub.clone());
+                let hub = process.map(|process| process.published_state().hub.clone());
                 let has_more = hub.is_some_and(|hub| hub.catch_up().unwrap_or(false));
                 // The stream is read after each catch-up, so that the last events are not missed.
                 let read = self.read_stream(at);
@@ -269,7 +269,7 @@ impl World {
         let Some(process) = self.hosts[host].process.as_ref().filter(|_| is_same_process) else {
             return;
         };
-        let hub = process.readers().hub.clone();
+        let hub = process.published_state().hub.clone();
         let context = Context::from_waker(Waker::noop());
         if hub.poll_behind(&context).is_pending() {
             return;

@@ -121,7 +121,7 @@ fn permission_checks_for_a_lease_of_many_keys_take_near_linear_steps() {
         Box::new(move || {
             let auth = log.state.auth.view();
             let caller = Caller { name: "writer", revision: auth.revision() };
-            let leases = &log.state.readers.leases;
+            let leases = &log.state.published.leases;
             let permission = Permission { auth, caller, leases };
             assert_eq!(permission.check_txn(&request), Ok(()));
             for _ in 0..size {

@@ -109,7 +109,7 @@ fn keys_and_leases_match_etcds_report() {
         let state = snapshot(&golden);
         let name = &golden.name;
         assert_eq!(Some(state.store.current_revision()), golden.said["current_revision"].as_i64());
-        let view = state.readers().view();
+        let view = state.published().view();
         let all = read_range(&view, &range("\0", "\0")).unwrap().unwrap();
         let keys: Vec<Vec<u8>> = all.kvs.iter().map(|kv| kv.key().to_vec()).collect();
         let said = golden.said["kvs"].as_array().unwrap().iter();
@@ -117,11 +117,11 @@ fn keys_and_leases_match_etcds_report() {
         assert_eq!(keys, said, "{name}");
 
         let leases = golden.said["leases"].as_object().unwrap();
-        let readers = state.readers();
-        assert_eq!(readers.leases.count(), leases.len(), "{name}");
+        let published = state.published();
+        assert_eq!(published.leases.count(), leases.len(), "{name}");
         for lease in leases.values() {
             let id = LeaseId(lease["id"].as_i64().unwrap());
-            let found = readers.leases.time_to_live(id, Millis(0)).unwrap();
+            let found = published.leases.time_to_live(id, Millis(0)).unwrap();
             assert_eq!(Some(found.granted_secs), lease["granted-ttl"].as_i64(), "{name}");
             let mut said: Vec<Vec<u8>> = lease["keys"]
                 .as_array()
@@ -130,7 +130,7 @@ fn keys_and_leases_match_etcds_report() {
                 .map(|key| base64(key.as_str().unwrap()))
                 .collect();
             said.sort();
-            let keys = readers.leases.keys(id).unwrap();
+            let keys = published.leases.keys(id).unwrap();
             assert_eq!(keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>(), said, "{name}");
         }
     }

@@ -259,7 +259,7 @@ proptest! {
             prop_assert_eq!(revision_of(response.header.as_ref()), model.revision);
             if is_read_only(&request) {
                 log.state.publish();
-                let read = read_txn(&log.state.readers().view(), &request).unwrap().0.unwrap();
+                let read = read_txn(&log.state.published().view(), &request).unwrap().0.unwrap();
                 prop_assert_eq!(read, response);
             }
         }

@@ -85,7 +85,7 @@ fn a_restart_recovers_applied_entries() {
     assert_eq!(state.facts(), log.state.facts());
     assert_eq!(state.applied(), log.state.applied());
     assert_eq!(state.auth.view().revision(), 1);
-    let (before, after) = (log.state.readers(), state.readers());
+    let (before, after) = (log.state.published(), state.published());
     assert_eq!(after.view().current_revision(), before.view().current_revision());
     assert_eq!(after.view().compacted_revision(), 3);
     for id in [5, -6] {
@@ -175,8 +175,8 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
     log.put("leased", "0");
     commit(&mut log, &backend);
     log.state.publish();
-    let readers = log.state.readers();
-    let mut stream = readers.hub.open_stream(1 << 20);
+    let published = log.state.published();
+    let mut stream = published.hub.open_stream(1 << 20);
     let create = pb::WatchCreateRequest {
         key: text("freed"),
         prev_kv: true,
@@ -187,21 +187,21 @@ fn a_backend_file_from_the_leader_replaces_the_state() {
 
     let theirs = open(theirs.path());
     commit(&mut log_with_data(), &theirs);
-    let before = readers.auth.stamp().unwrap();
+    let before = published.auth.stamp().unwrap();
     log.state.install(&theirs).unwrap();
-    let after = readers.auth.stamp();
+    let after = published.auth.stamp();
     assert!(
         after.is_some_and(|after| after != before),
         "reads under way look at permissions again"
     );
     assert_eq!(log.state.take_batch().op_count(), 0);
     assert_eq!(log.state.applied(), (14, 2));
-    assert_eq!(readers.view().current_revision(), 6);
-    assert_eq!(readers.applied_index(), 14);
+    assert_eq!(published.view().current_revision(), 6);
+    assert_eq!(published.applied_index(), 14);
     assert_eq!(log.keys(), ["freed", "leased"]);
-    assert_eq!(readers.leases.count(), 2);
-    assert!(readers.facts().alarms.is_corrupt());
-    while readers.hub.catch_up().unwrap() {}
+    assert_eq!(published.leases.count(), 2);
+    assert!(published.facts().alarms.is_corrupt());
+    while published.hub.catch_up().unwrap() {}
     let mut responses = 0;
     while let Poll::Ready(frame) =
         stream.poll_next(&Context::from_waker(Waker::noop()), &HeaderFields::default())

@@ -87,7 +87,7 @@ fn transaction_conditions_compare_as_in_etcd() {
         };
         assert_eq!(response.succeeded, expected, "{compare:?}");
         log.state.publish();
-        let read = read_txn(&log.state.readers().view(), &request).unwrap().0.unwrap();
+        let read = read_txn(&log.state.published().view(), &request).unwrap().0.unwrap();
         assert_eq!(read.succeeded, expected, "{compare:?} from a view");
     }
     assert_eq!(log.revision(), 4);

@@ -11,7 +11,7 @@ use super::*;
 use crate::watch::{HeaderFields, WatchStream};
 
 fn watch(log: &Log, requests: impl IntoIterator<Item = pb::WatchCreateRequest>) -> WatchStream {
-    let mut stream = log.state.readers().hub.open_stream(1 << 20);
+    let mut stream = log.state.published().hub.open_stream(1 << 20);
     for request in requests {
         stream.create(request, |_, _| Ok(()));
     }
@@ -30,7 +30,7 @@ fn create(key: &str, range_end: &str, start_revision: i64) -> pb::WatchCreateReq
 
 /// Each event as `id@mod_revision put key=value<previous`.
 fn events(log: &Log, stream: &mut WatchStream) -> Vec<String> {
-    let hub = log.state.readers().hub;
+    let hub = log.state.published().hub;
     let mut seen = Vec::new();
     loop {
         while hub.catch_up().unwrap() {}
