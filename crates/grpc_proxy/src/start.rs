@@ -11,7 +11,7 @@ use quorate_gotext::quote::go_reason;
 use quorate_grpc::methods::{self, OF_ETCD, Service};
 use quorate_net::descriptors;
 use quorate_net::listen::Services as Listened;
-use quorate_net::listen::{ConnectionLimits, Listener, Patience, Reuse, Security};
+use quorate_net::listen::{ConnectionLimits, ConnectionTimeouts, Listener, Reuse, Security};
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_tcp_gateway::{Discovered, DiscoveryError};
 use quorate_telemetry::metrics::{GrpcService, ProxyMetrics};
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     let targets = targets(options)?;
     descriptors::raise_limit();
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    let places = descriptors::divide(count)?.clients;
+    let permits = descriptors::divide(count)?.clients;
     let threads = Threads { name: "proxy", count, stack_bytes: deep_txn::STACK_BYTES };
     let runtimes = Runtimes::start(threads, |_| std::future::pending());
     let runtimes = Arc::new(runtimes.map_err(StartError::Thread)?);
@@ -96,8 +96,8 @@ pub(crate) fn run(options: &Options) -> Result<(), StartError> {
     stop::on_signal(leave).map_err(StartError::Thread)?;
     let limits = ConnectionLimits {
         max_concurrent_streams: options.streams_max,
-        patience: Patience::WITH_CLIENTS,
-        places,
+        timeouts: ConnectionTimeouts::FOR_CLIENTS,
+        permits,
         per_address: None,
         keepalive: options.keep_alive,
         ping_floor: options.ping_floor,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::listen::Places;
+use crate::listen::ConnectionPermits;
 use quorate_telemetry::log;
 
 /// The minimum reserve, as in etcd. The member does not start with a lower limit.
@@ -55,9 +55,9 @@ const COMFORTABLE: u64 = 1024;
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// A permit for each client connection.
-    pub clients: Arc<Places>,
+    pub clients: Arc<ConnectionPermits>,
     /// A permit for each connection on the peer port.
-    pub peers: Arc<Places>,
+    pub peers: Arc<ConnectionPermits>,
 }
 
 /// There are too few descriptors for the files and one connection.
@@ -125,8 +125,8 @@ pub fn divide(runtimes: usize) -> Result<Budget, TooFew> {
             "peer-connections-max" = plan.peers
         );
     }
-    let places = |count| Arc::new(Places::new(count));
-    Ok(Budget { clients: places(plan.clients), peers: places(plan.peers) })
+    let permits = |count| Arc::new(ConnectionPermits::new(count));
+    Ok(Budget { clients: permits(plan.clients), peers: permits(plan.peers) })
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ use crate::backlog::WAITING_BYTES_MAX;
 use crate::call::Call;
 use crate::dialer::Dialer;
 use quorate_net::listen::{
-    Activity, ConnectionLimits, Ends, Http2Service, Listener, Patience, Places, Reuse, Services,
+    Activity, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Ends, Http2Service,
+    Listener, Reuse, Services,
 };
 use quorate_net::runtime::{Runtimes, Threads};
 use quorate_telemetry::metrics::Metrics;
@@ -192,8 +193,8 @@ impl TestMember {
             Services { grpc: None::<TestService>, http: Some(TestService(Arc::clone(&peers))) };
         let limits = ConnectionLimits {
             max_concurrent_streams: None,
-            patience: Patience::WITH_CLIENTS,
-            places: Arc::new(Places::new(100)),
+            timeouts: ConnectionTimeouts::FOR_CLIENTS,
+            permits: Arc::new(ConnectionPermits::new(100)),
             per_address: None,
             keepalive: None,
             ping_floor: Duration::ZERO,
@@ -207,8 +208,8 @@ impl TestMember {
 
     /// Waits for a report.
     fn next_report(&self) -> Report {
-        let patience = Duration::from_secs(30);
-        self.reported.recv_timeout(patience).expect("something is reported")
+        let timeout = Duration::from_secs(30);
+        self.reported.recv_timeout(timeout).expect("something is reported")
     }
 
     /// Waits for a report that is wanted and skips the others.

@@ -134,7 +134,7 @@ fn bind(url: &Url, reuse: Reuse) -> Result<Listener, BindError> {
 }
 
 /// Logs whether a client listener uses TLS, in etcd's words.
-pub(crate) fn tell(listener: &Listener, traffic: &str) {
+pub(crate) fn log_listener(listener: &Listener, traffic: &str) {
     let address = listener.to_string();
     if listener.is_plain() {
         log::info!(

@@ -12,18 +12,20 @@ use quorate_edge::{
     Access, Endpoints, HttpService, ImagePolicy, MemberProbe, Observers, PeerService, Router,
     Surface,
 };
-use quorate_net::listen::{AddressLimit, ConnectionLimits, Listener, Patience, Places, Services};
+use quorate_net::listen::{
+    AddressLimit, ConnectionLimits, ConnectionPermits, ConnectionTimeouts, Listener, Services,
+};
 use quorate_telemetry::audit::Auditor;
 use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 
 use crate::assembly::Core;
-use crate::listeners::{ClientListeners, tell};
+use crate::listeners::{ClientListeners, log_listener};
 use crate::transport;
 
 /// After this time, shutdown logs what it is waiting for.
-const WAIT_TOLD: Duration = Duration::from_millis(300);
+const QUIET_WAIT: Duration = Duration::from_millis(300);
 
 /// Serves the other members.
 pub(crate) fn serve_peers(
@@ -31,7 +33,7 @@ pub(crate) fn serve_peers(
     config: &Config,
     core: &Core,
     auditor: Option<Arc<Auditor>>,
-    places: &Arc<Places>,
+    permits: &Arc<ConnectionPermits>,
 ) -> Serving {
     let (serving, stopping, alive) = Serving::begin();
     let images = ImagePolicy { peers_are_named: config.security.peer.allows_names_only(), auditor };
@@ -40,10 +42,10 @@ pub(crate) fn serve_peers(
     // As in etcd: the head must arrive within one read timeout, and an idle connection is kept for twice that
     // time.
     let head = transport::read_timeout(config);
-    let limits = connection_limits(config, Patience { idle: head * 2, head }, places);
+    let limits = connection_limits(config, ConnectionTimeouts { idle: head * 2, head }, permits);
     for listener in listeners {
         log::info!("serving peer traffic", "address" = listener.to_string());
-        if let Err(error) = listener.give_up_after(transport::write_timeout(config)) {
+        if let Err(error) = listener.set_user_timeout(transport::write_timeout(config)) {
             log::warn!(
                 "failed to set the timeout of peer connections",
                 "error" = error.to_string()
@@ -62,7 +64,7 @@ impl ClientListeners {
         core: &Core,
         arguments: &[String],
         (metrics, observers): (&Arc<Metrics>, Option<Observers>),
-        places: &Arc<Places>,
+        permits: &Arc<ConnectionPermits>,
     ) -> Serving {
         let (serving, stopping, alive) = Serving::begin();
         let endpoints = Endpoints::new(
@@ -90,7 +92,7 @@ impl ClientListeners {
         let refused = &metrics.server.connections_over_address_limit;
         let per_address =
             (most > 0).then(|| Arc::new(AddressLimit::new(most, Arc::clone(refused))));
-        let limits = connection_limits(config, Patience::WITH_CLIENTS, places);
+        let limits = connection_limits(config, ConnectionTimeouts::FOR_CLIENTS, permits);
         let limits = ConnectionLimits { per_address, ..limits };
         let both = Services {
             grpc: Some(grpc.clone()),
@@ -98,11 +100,14 @@ impl ClientListeners {
         };
         let http_only = |surface| Services { grpc: None::<Router>, http: Some(http(surface)) };
         for listener in self.client {
-            tell(&listener, if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" });
+            log_listener(
+                &listener,
+                if config.serves_http_with_grpc() { "grpc+http" } else { "grpc" },
+            );
             listener.spawn(&core.runtimes, both.clone(), &limits, &stopping, &alive);
         }
         for listener in self.client_http {
-            tell(&listener, "http");
+            log_listener(&listener, "http");
             let services = http_only(Surface::Client);
             listener.spawn(&core.runtimes, services, &limits, &stopping, &alive);
         }
@@ -116,16 +121,16 @@ impl ClientListeners {
 
 fn connection_limits(
     config: &Config,
-    patience: Patience,
-    places: &Arc<Places>,
+    timeouts: ConnectionTimeouts,
+    permits: &Arc<ConnectionPermits>,
 ) -> ConnectionLimits {
     let keepalive =
         config.grpc_keepalive_interval.positive().zip(config.grpc_keepalive_timeout.positive());
     let streams = config.max_concurrent_streams;
     ConnectionLimits {
         max_concurrent_streams: (streams != u32::MAX).then_some(streams),
-        patience,
-        places: Arc::clone(places),
+        timeouts,
+        permits: Arc::clone(permits),
         per_address: None,
         keepalive,
         ping_floor: config.grpc_keepalive_min_time(),
@@ -136,7 +141,7 @@ fn connection_limits(
 pub(crate) struct Serving {
     stop: watch::Sender<bool>,
     /// Closes when the last connection has ended.
-    all_gone: mpsc::Receiver<()>,
+    ended: mpsc::Receiver<()>,
 }
 
 impl Serving {
@@ -144,27 +149,27 @@ impl Serving {
     /// they have stopped.
     fn begin() -> (Self, watch::Receiver<bool>, mpsc::Sender<()>) {
         let (stop, stopping) = watch::channel(false);
-        let (alive, all_gone) = mpsc::channel(1);
-        (Self { stop, all_gone }, stopping, alive)
+        let (alive, ended) = mpsc::channel(1);
+        (Self { stop, ended }, stopping, alive)
     }
 
-    /// Stops accepting, and waits up to `patience` for the requests in progress.
-    pub(crate) async fn finish(mut self, patience: Duration) {
+    /// Stops accepting, and waits up to `timeout` for the requests in progress.
+    pub(crate) async fn finish(mut self, timeout: Duration) {
         self.stop.send_replace(true);
-        if tokio::time::timeout(WAIT_TOLD, self.all_gone.recv()).await.is_ok() {
+        if tokio::time::timeout(QUIET_WAIT, self.ended.recv()).await.is_ok() {
             return;
         }
         log::info!(
             "waiting for clients' requests in progress; their connections are then closed",
-            "connections" = self.all_gone.sender_strong_count(),
-            "at-most" = patience
+            "connections" = self.ended.sender_strong_count(),
+            "at-most" = timeout
         );
-        let rest = patience.saturating_sub(WAIT_TOLD);
-        if tokio::time::timeout(rest, self.all_gone.recv()).await.is_err() {
+        let rest = timeout.saturating_sub(QUIET_WAIT);
+        if tokio::time::timeout(rest, self.ended.recv()).await.is_err() {
             // They are cut when the runtimes end.
             log::warn!(
                 "closing connections with unfinished requests",
-                "connections" = self.all_gone.sender_strong_count()
+                "connections" = self.ended.sender_strong_count()
             );
         }
     }

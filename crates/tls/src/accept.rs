@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::authorities::{Authorities, Trust};
+use crate::errors::handshake_error;
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::{Allowed, Names, stands_for};
@@ -29,7 +30,6 @@ use crate::observed::{Observed, observe};
 use crate::origin::{self, SystemResolver};
 use crate::protocols::{Protocols, SetupError};
 use crate::revocation::Revocations;
-use crate::told::told;
 use crate::verify::ClientVerifier;
 
 /// How long a handshake may take.
@@ -124,7 +124,7 @@ struct Shared {
 /// Why a connection was rejected.
 #[derive(Debug, thiserror::Error)]
 enum Rejection {
-    #[error("{}", told(.0))]
+    #[error("{}", handshake_error(.0))]
     Handshake(#[from] io::Error),
     #[error("tls: the handshake took too long")]
     Timeout,

@@ -14,12 +14,12 @@ use tokio_rustls::client::TlsStream;
 
 use crate::accept::HANDSHAKE_TIME_MAX;
 use crate::authorities::{Authorities, ServerCheck};
+use crate::errors::handshake_error;
 use crate::expiry::Expiry;
 use crate::identity::{Identity, Pair, Side};
 use crate::names::Allowed;
 use crate::observed::observe;
 use crate::protocols::{Protocols, SetupError};
-use crate::told::told;
 use crate::verify::ServerVerifier;
 
 /// The server name for addresses that are not hosts.
@@ -49,7 +49,7 @@ pub enum ConnectError {
     #[error("tls: {0:?} is not a valid host name")]
     Name(String),
     /// The handshake failed.
-    #[error("{}", told(.0))]
+    #[error("{}", handshake_error(.0))]
     Handshake(#[source] io::Error),
     /// The handshake exceeded its time limit.
     #[error("net/http: TLS handshake timeout")]

@@ -19,6 +19,7 @@ mod accept;
 mod authorities;
 mod channel;
 mod connect;
+mod errors;
 mod expiry;
 mod greeting;
 mod identity;
@@ -30,7 +31,6 @@ mod protocols;
 mod revocation;
 mod self_signed;
 mod suites;
-mod told;
 mod verify;
 mod versions;
 mod watched;
@@ -39,6 +39,7 @@ pub use accept::{Accepted, Acceptor, AcceptorSettings, ClientCertificate, Client
 pub use authorities::{ServerCheck, Trust, have_common_authority};
 pub use channel::{ChannelConnector, ChannelIo, ChannelStream, Place, host_of_file};
 pub use connect::{ConnectError, Connector, ConnectorSettings};
+pub use errors::tls_reason;
 pub use expiry::{Expiry, Part};
 pub use greeting::Greeting;
 pub use identity::Pair;
@@ -48,7 +49,6 @@ pub use protocols::{Protocols, SetupError};
 pub use self_signed::{SelfSignedError, find_or_make};
 pub use suites::{SuiteError, Suites};
 pub use tokio_rustls::{client, server};
-pub use told::tls_reason;
 pub use versions::{Version, Versions};
 
 #[cfg(test)]

@@ -501,13 +501,13 @@ async fn look_reports_the_earliest_expiry_of_the_revocation_lists() {
     let pair = files.pair("server", &Said::default());
     let acceptor = Acceptor::new(acceptor(pair, Some(check))).unwrap();
     let found = |part| acceptor.look().into_iter().find(|expiry| expiry.part == part);
-    let told = found(Part::Revocations).unwrap();
-    assert_eq!(told.path, list);
+    let expiry = found(Part::Revocations).unwrap();
+    assert_eq!(expiry.path, list);
     // The time is in seconds and belongs to the first list to become outdated.
-    let before = (soon - DAY).duration_since(told.not_after).unwrap();
+    let before = (soon - DAY).duration_since(expiry.not_after).unwrap();
     assert!(before < Duration::from_secs(1), "{before:?}");
     std::fs::write(&list, "nonsense").unwrap();
-    assert_eq!(found(Part::Revocations), Some(told), "what was read before is in force");
+    assert_eq!(found(Part::Revocations), Some(expiry), "what was read before is in force");
 }
 
 #[tokio::test]

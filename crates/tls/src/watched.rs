@@ -32,22 +32,26 @@ pub(crate) struct Watched<T> {
     /// The purpose of the files, for the log.
     purpose: &'static str,
     paths: Vec<PathBuf>,
-    kept: Mutex<Kept<T>>,
+    current: Mutex<Current<T>>,
 }
 
 #[derive(Debug)]
-struct Kept<T> {
+struct Current<T> {
     /// The version of the files that was read last; `None` if they must be read again.
     stamp: Option<Stamp>,
     /// The value in force.
     value: Option<Arc<T>>,
     /// The error that was logged about the files.
-    told: Option<String>,
+    logged_error: Option<String>,
 }
 
 impl<T> Watched<T> {
     pub(crate) const fn new(purpose: &'static str, paths: Vec<PathBuf>) -> Self {
-        Self { purpose, paths, kept: Mutex::new(Kept { stamp: None, value: None, told: None }) }
+        Self {
+            purpose,
+            paths,
+            current: Mutex::new(Current { stamp: None, value: None, logged_error: None }),
+        }
     }
 
     /// Returns the value of the current files, or the previous value.
@@ -61,28 +65,28 @@ impl<T> Watched<T> {
     ) -> Result<Arc<T>, MaterialError> {
         let stamp = self.stamp();
         {
-            let kept = self.kept.lock();
+            let current = self.current.lock();
             if stamp.is_some()
-                && stamp == kept.stamp
-                && let Some(value) = &kept.value
+                && stamp == current.stamp
+                && let Some(value) = &current.value
             {
                 return Ok(Arc::clone(value));
             }
         }
         match load() {
-            Ok(value) => Ok(self.take_up(stamp, Arc::new(value))),
-            Err(error) => self.fall_back(stamp, error),
+            Ok(value) => Ok(self.replace(stamp, Arc::new(value))),
+            Err(error) => self.keep_previous(stamp, error),
         }
     }
 
-    fn take_up(&self, stamp: Option<Stamp>, value: Arc<T>) -> Arc<T> {
-        let told = {
-            let mut kept = self.kept.lock();
-            kept.stamp = stamp;
-            kept.value = Some(Arc::clone(&value));
-            kept.told.take()
+    fn replace(&self, stamp: Option<Stamp>, value: Arc<T>) -> Arc<T> {
+        let logged_error = {
+            let mut current = self.current.lock();
+            current.stamp = stamp;
+            current.value = Some(Arc::clone(&value));
+            current.logged_error.take()
         };
-        if told.is_some() {
+        if logged_error.is_some() {
             log::info!(
                 "TLS files are valid again and are used",
                 "purpose" = self.purpose,
@@ -92,23 +96,23 @@ impl<T> Watched<T> {
         value
     }
 
-    fn fall_back(
+    fn keep_previous(
         &self,
         stamp: Option<Stamp>,
         error: MaterialError,
     ) -> Result<Arc<T>, MaterialError> {
         let text = error.to_string();
-        let (value, is_news) = {
-            let mut kept = self.kept.lock();
-            let Some(value) = kept.value.clone() else { return Err(error) };
-            kept.stamp = stamp;
-            let is_news = kept.told.as_ref() != Some(&text);
-            if is_news {
-                kept.told = Some(text.clone());
+        let (value, is_new) = {
+            let mut current = self.current.lock();
+            let Some(value) = current.value.clone() else { return Err(error) };
+            current.stamp = stamp;
+            let is_new = current.logged_error.as_ref() != Some(&text);
+            if is_new {
+                current.logged_error = Some(text.clone());
             }
-            (value, is_news)
+            (value, is_new)
         };
-        if is_news {
+        if is_new {
             log::warn!(
                 "TLS files are invalid; their previous contents stay in use",
                 "purpose" = self.purpose,
@@ -186,8 +190,8 @@ mod tests {
             File::options().write(true).open(&self.path).unwrap().set_modified(written).unwrap();
         }
 
-        fn told(&self) -> Option<String> {
-            self.watched.kept.lock().told.clone()
+        fn logged_error(&self) -> Option<String> {
+            self.watched.current.lock().logged_error.clone()
         }
     }
 
@@ -212,17 +216,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Reader::new(dir.path().join("file"));
         file.write("one", 100);
-        assert_eq!((file.get().unwrap().as_str(), file.told()), ("one", None));
+        assert_eq!((file.get().unwrap().as_str(), file.logged_error()), ("one", None));
         file.write("broken", 99);
         assert_eq!(file.get().unwrap(), "one");
-        let told = file.told().unwrap();
-        assert!(told.ends_with("broken"), "{told}");
+        let logged_error = file.logged_error().unwrap();
+        assert!(logged_error.ends_with("broken"), "{logged_error}");
         // The file is not read again, so the error is not logged again.
         assert_eq!((file.get().unwrap().as_str(), file.loads.get()), ("one", 2));
         std::fs::remove_file(&file.path).unwrap();
         assert_eq!(file.get().unwrap(), "one");
-        assert_ne!(file.told(), Some(told), "another reason is told");
+        assert_ne!(file.logged_error(), Some(logged_error), "another error is logged");
         file.write("two", 98);
-        assert_eq!((file.get().unwrap().as_str(), file.told()), ("two", None));
+        assert_eq!((file.get().unwrap().as_str(), file.logged_error()), ("two", None));
     }
 }

@@ -18,7 +18,7 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Counter;
 
 /// The shortest time between two log lines about closed connections.
-const TOLD_INTERVAL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The limit per address, shared by all listeners to which it applies.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct AddressLimit {
 #[derive(Debug, Default)]
 struct State {
     held: HashMap<IpAddr, u32>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 /// The permit of a connection, released when dropped.
@@ -58,9 +58,10 @@ impl AddressLimit {
                 *held += 1;
                 return Some(Held { limit: Arc::clone(limit), address });
             }
-            let is_due = state.told.is_none_or(|told| told.elapsed() >= TOLD_INTERVAL);
+            let is_due =
+                state.logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL);
             if is_due {
-                state.told = Some(Instant::now());
+                state.logged_at = Some(Instant::now());
             }
             is_due
         };

@@ -29,14 +29,14 @@ use super::write_through::write_to_inner;
 pub(super) struct HeadDeadline<T> {
     inner: T,
     requests: Requests,
-    patience: Duration,
+    timeout: Duration,
     /// The timer while a head is incomplete, with the number of requests before it.
     timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl<T> HeadDeadline<T> {
-    pub(super) const fn new(inner: T, requests: Requests, patience: Duration) -> Self {
-        Self { inner, requests, patience, timer: None }
+    pub(super) const fn new(inner: T, requests: Requests, timeout: Duration) -> Self {
+        Self { inner, requests, timeout, timer: None }
     }
 
     /// Returns the connection without the deadline.
@@ -60,8 +60,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for HeadDeadline<T> {
         let read = Pin::new(&mut this.inner).poll_read(cx, buf);
         let is_in_request = this.requests.under_way() > 0;
         if buf.filled().len() > filled && !is_in_request {
-            let patience = this.patience;
-            this.timer.get_or_insert_with(|| (begun, Box::pin(tokio::time::sleep(patience))));
+            let timeout = this.timeout;
+            this.timer.get_or_insert_with(|| (begun, Box::pin(tokio::time::sleep(timeout))));
         }
         let timer = this.timer.as_mut().map(|(_, timer)| timer.as_mut());
         match timer.map(|timer| timer.poll(cx)) {
@@ -114,7 +114,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio::sync::watch;
 
-    use super::super::tests::{PATIENCE, limits};
+    use super::super::tests::{TIMEOUTS, limits};
     use super::super::{Http1Service, serve_http1};
     use super::*;
 
@@ -192,7 +192,7 @@ mod tests {
             let mut client = begin(false).await;
             client.write_all(sent).await.unwrap();
             read_until(&mut client, echoed).await;
-            let ended = tokio::time::timeout(PATIENCE.head * 10, client.read_u8()).await;
+            let ended = tokio::time::timeout(TIMEOUTS.head * 10, client.read_u8()).await;
             assert!(ended.is_err(), "{ended:?} after {sent:?}");
         }
     }
@@ -206,9 +206,9 @@ mod tests {
         let (started, mut rest) = (tokio::time::Instant::now(), Vec::new());
         for byte in b"GET / HTTP/1.1\r\nHost: x\r\n" {
             drop(client.write_all(&[*byte]).await);
-            let ended = tokio::time::timeout(PATIENCE.head / 4, client.read_to_end(&mut rest));
+            let ended = tokio::time::timeout(TIMEOUTS.head / 4, client.read_to_end(&mut rest));
             if ended.await.is_ok() {
-                assert!(started.elapsed() <= PATIENCE.head * 2, "{:?}", started.elapsed());
+                assert!(started.elapsed() <= TIMEOUTS.head * 2, "{:?}", started.elapsed());
                 return;
             }
         }

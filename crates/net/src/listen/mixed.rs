@@ -27,14 +27,14 @@ pub struct Encrypted;
 
 /// A service whose requests carry the properties of their connection.
 #[derive(Clone, Debug)]
-pub(super) struct Told<S> {
+pub(super) struct WithConnection<S> {
     pub(super) inner: S,
     pub(super) client: Option<Arc<ClientCertificate>>,
     /// Whether requests are marked as encrypted.
     pub(super) is_marked: bool,
 }
 
-impl<S: HttpService> Service<Request<Incoming>> for Told<S> {
+impl<S: HttpService> Service<Request<Incoming>> for WithConnection<S> {
     type Response = S::Response;
     type Error = Infallible;
     type Future = S::Future;
@@ -50,23 +50,25 @@ impl<S: HttpService> Service<Request<Incoming>> for Told<S> {
     }
 }
 
-impl<S: Http1Service> Http1Service for Told<S> {
+impl<S: Http1Service> Http1Service for WithConnection<S> {
     const ANSWERS_HALF_CLOSED: bool = S::ANSWERS_HALF_CLOSED;
 }
 
 /// A service that separates gRPC from other requests.
 #[derive(Clone, Debug)]
 pub(super) struct Mixed<G, H> {
-    pub(super) grpc: Option<Told<G>>,
-    pub(super) http: Option<Told<H>>,
+    pub(super) grpc: Option<WithConnection<G>>,
+    pub(super) http: Option<WithConnection<H>>,
     pub(super) requests: Requests,
     pub(super) ends: Ends,
 }
 
 impl<G: Http2Service, H: Http1Service> Http2Service for Mixed<G, H> {
     fn for_connection(&self, ends: Ends) -> Self {
-        let own =
-            |shared: &Told<G>| Told { inner: shared.inner.for_connection(ends), ..shared.clone() };
+        let own = |shared: &WithConnection<G>| WithConnection {
+            inner: shared.inner.for_connection(ends),
+            ..shared.clone()
+        };
         let grpc = self.grpc.as_ref().map(own);
         Self { grpc, http: self.http.clone(), requests: Requests::default(), ends }
     }
@@ -89,7 +91,7 @@ impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         match (&self.grpc, &self.http) {
             (Some(grpc), None) => Self::answer_grpc(grpc, request),
-            (Some(grpc), Some(_)) if brings_grpc(&request) => Self::answer_grpc(grpc, request),
+            (Some(grpc), Some(_)) if is_grpc(&request) => Self::answer_grpc(grpc, request),
             (_, Some(http)) => {
                 request.extensions_mut().insert(self.ends);
                 let (answer, under_way) = (http.call(request), self.requests.begin());
@@ -109,7 +111,7 @@ impl<G: Http2Service, H: Http1Service> Service<Request<Incoming>> for Mixed<G, H
 
 impl<G: Http2Service, H: Http1Service> Mixed<G, H> {
     fn answer_grpc(
-        grpc: &Told<G>,
+        grpc: &WithConnection<G>,
         request: Request<Incoming>,
     ) -> <Self as Service<Request<Incoming>>>::Future {
         let answer = grpc.call(request);
@@ -117,7 +119,7 @@ impl<G: Http2Service, H: Http1Service> Mixed<G, H> {
     }
 }
 
-fn brings_grpc(request: &Request<Incoming>) -> bool {
+fn is_grpc(request: &Request<Incoming>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().windows(GRPC.len()).any(|part| part == GRPC.as_bytes()))
 }

@@ -7,13 +7,13 @@
 //! # Bound
 //!
 //! * The number of connections is limited by their budget (`descriptors`): further connections wait, and idle
-//!   ones are asked to close ([`Places`]). [`AddressLimit`] limits the connections of one address, if it is
-//!   configured.
+//!   ones are asked to close ([`ConnectionPermits`]). [`AddressLimit`] limits the connections of one address,
+//!   if it is configured.
 //! * The streams of a connection are limited to [`STREAMS_HELD_MAX`] if the flags announce no limit.
 //! * The data of a stream is limited by [`STREAM_SEND_BYTES_MAX`] in the sending direction. Received data
 //!   that no service has read is limited by the connection's window, which is small when too many connections
 //!   have large ones. Services count the data that they have read.
-//! * [`Patience`] limits the time until a connection's first bytes identify its protocol, and the time of
+//! * [`ConnectionTimeouts`] limits the time until a connection's first bytes identify its protocol, and the time of
 //!   each HTTP/1 head. A head that starts to arrive during the request before it has the time of an
 //!   idle connection. An idle HTTP/2 connection has no time limit: it remains while it answers pings and its
 //!   permit is not needed.
@@ -27,8 +27,8 @@ pub mod fuzz;
 mod hang_up;
 mod head_deadline;
 mod mixed;
+mod permits;
 mod ping_floor;
-mod places;
 mod requests;
 mod silent_limit;
 mod socket;
@@ -58,9 +58,9 @@ pub use self::hang_up::EndsWithClient;
 use self::hang_up::HangUp;
 use self::head_deadline::{Announcing, HeadDeadline};
 pub use self::mixed::Encrypted;
-use self::mixed::{Mixed, Told};
+use self::mixed::{Mixed, WithConnection};
+pub use self::permits::{Activity, ConnectionPermits, ConnectionPermitsLoad};
 use self::ping_floor::PingFloor;
-pub use self::places::{Activity, Places, PlacesLoad};
 use self::requests::Requests;
 use self::socket::{Arrived, OtherStream, Socket, Source, Stream, Wire};
 pub use self::socket::{Ends, Listener, Reuse, Security};
@@ -77,7 +77,7 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const STREAMS_HELD_MAX: u32 = 1 << 15;
 
 /// The shortest time between two log lines about waiting connections.
-const FULL_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+const FULL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Receive windows. A request of up to 1 MiB arrives without waiting for a window update, which would take a
 /// round trip.
@@ -111,9 +111,9 @@ pub struct ConnectionLimits {
     /// `None` announces no limit, as etcd does by default; [`STREAMS_HELD_MAX`] then applies.
     pub max_concurrent_streams: Option<u32>,
     /// The time limits of a connection.
-    pub patience: Patience,
+    pub timeouts: ConnectionTimeouts,
     /// The permits: each connection holds one.
-    pub places: Arc<Places>,
+    pub permits: Arc<ConnectionPermits>,
     /// The limit per address; `None` means no limit.
     pub per_address: Option<Arc<AddressLimit>>,
     /// Pings an idle connection after `.0`, and closes it if no answer arrives within `.1`.
@@ -124,16 +124,16 @@ pub struct ConnectionLimits {
 
 /// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// Until the first byte of a request.
     pub idle: Duration,
     /// From the first byte until the head is complete, for HTTP/1.
     pub head: Duration,
 }
 
-impl Patience {
+impl ConnectionTimeouts {
     /// The limits for clients, whose idle connections may wait long for the next request.
-    pub const WITH_CLIENTS: Self =
+    pub const FOR_CLIENTS: Self =
         Self { idle: Duration::from_secs(300), head: Duration::from_secs(10) };
 }
 
@@ -185,7 +185,7 @@ struct Connections<G, H> {
 impl<G: Http2Service, H: Http1Service> Connections<G, H> {
     async fn accept_from(self, socket: Socket, security: Security) -> io::Result<()> {
         let source = Source::new(socket)?;
-        let mut full_told = None;
+        let mut full_logged_at = None;
         let mut stop = self.stop.clone();
         loop {
             let accepted = tokio::select! {
@@ -206,8 +206,8 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
                 (None, _) | (_, None) => None,
             };
             // The permit is taken for a connection that exists: an idle listener holds no permit.
-            let place = tokio::select! {
-                place = self.take_place(&mut full_told) => place,
+            let permit = tokio::select! {
+                permit = self.take_permit(&mut full_logged_at) => permit,
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let (services, limits) = (self.services.clone(), self.limits.clone());
@@ -216,7 +216,7 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
             self.runtimes.deal().spawn(async move {
                 // Errors of a connection concern its peer only.
                 drop(serve_arrived(arrived, security, services, limits, stop).await);
-                drop((place, held, alive));
+                drop((permit, held, alive));
             });
         }
     }
@@ -224,18 +224,18 @@ impl<G: Http2Service, H: Http1Service> Connections<G, H> {
 
 impl<G, H> Connections<G, H> {
     /// Waits for a permit for the new connection.
-    async fn take_place(&self, full_told: &mut Option<Instant>) -> OwnedSemaphorePermit {
-        if let Some(place) = self.limits.places.try_take() {
-            return place;
+    async fn take_permit(&self, full_logged_at: &mut Option<Instant>) -> OwnedSemaphorePermit {
+        if let Some(permit) = self.limits.permits.try_take() {
+            return permit;
         }
-        if full_told.is_none_or(|told| told.elapsed() >= FULL_TOLD_INTERVAL) {
-            *full_told = Some(Instant::now());
+        if full_logged_at.is_none_or(|logged_at| logged_at.elapsed() >= FULL_LOG_INTERVAL) {
+            *full_logged_at = Some(Instant::now());
             log::warn!(
                 "the connection limit is reached; new connections wait, and idle ones are asked to close: \
                  raise the file descriptor limit, or let clients use fewer connections"
             );
         }
-        self.limits.places.take().await
+        self.limits.permits.take().await
     }
 }
 
@@ -344,11 +344,11 @@ async fn begins_tls(
     limits: &ConnectionLimits,
     stop: &mut watch::Receiver<bool>,
 ) -> io::Result<bool> {
-    let given_up = || io::Error::from(io::ErrorKind::ConnectionAborted);
+    let aborted = || io::Error::from(io::ErrorKind::ConnectionAborted);
     tokio::select! {
-        begun = tokio::time::timeout(limits.patience.idle, wire.begins_tls()) => begun?,
-        _ = stop.wait_for(|stop| *stop) => Err(given_up()),
-        _ = limits.places.is_wanted_from(Activity::default) => Err(given_up()),
+        begun = tokio::time::timeout(limits.timeouts.idle, wire.begins_tls()) => begun?,
+        _ = stop.wait_for(|stop| *stop) => Err(aborted()),
+        _ = limits.permits.close_requested(Activity::default) => Err(aborted()),
     }
 }
 
@@ -363,12 +363,12 @@ async fn serve_secured<G: Http2Service, H: Http1Service>(
     let accepted = tokio::select! {
         accepted = acceptor.accept(wire, from) => accepted,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        _ = limits.places.is_wanted_from(Activity::default) => return Ok(()),
+        _ = limits.permits.close_requested(Activity::default) => return Ok(()),
     };
     let Some(Accepted { stream, client, .. }) = accepted else { return Ok(()) };
     let (grpc, http) = (services.grpc, services.http);
-    let http = http.map(|inner| Told { inner, client: client.clone(), is_marked: true });
-    let grpc = grpc.map(|inner| Told { inner, client, is_marked: false });
+    let http = http.map(|inner| WithConnection { inner, client: client.clone(), is_marked: true });
+    let grpc = grpc.map(|inner| WithConnection { inner, client, is_marked: false });
     let mixed = Mixed { grpc, http: http.clone(), requests: Requests::default(), ends };
     let stream: OtherStream = Box::new(stream);
     let services = Services { grpc: Some(mixed), http };
@@ -382,9 +382,9 @@ async fn serve_connection<S: Stream, G: Http2Service, H: Http1Service>(
     mut stop: watch::Receiver<bool>,
 ) -> Served {
     let (first, is_http2) = tokio::select! {
-        sniffed = sniff(&mut stream, limits.patience) => sniffed?,
+        sniffed = sniff(&mut stream, limits.timeouts) => sniffed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        _ = limits.places.is_wanted_from(Activity::default) => return Ok(()),
+        _ = limits.permits.close_requested(Activity::default) => return Ok(()),
     };
     match (is_http2, services) {
         (true, Services { grpc: Some(shared), .. }) => {
@@ -406,7 +406,7 @@ async fn serve_http2<S: Stream, G: Http2Service>(
 ) -> Served {
     let (io, outlet) = buffered::wrap(stream, first);
     let own = service.clone();
-    let window = take_window(&limits.places);
+    let window = take_window(&limits.permits);
     if limits.max_concurrent_streams.is_none() {
         outlet.edit_first(silent_limit::take_out);
     }
@@ -417,15 +417,15 @@ async fn serve_http2<S: Stream, G: Http2Service>(
     let io = TokioIo::new(AnyAuthority::new(io, preface_bytes));
     let connection = http2_builder(&limits, window.is_some()).serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
-    let leaving = tokio::select! {
+    let closing = tokio::select! {
         done = (Sending { connection: connection.as_mut(), outlet: &outlet }) => return done,
         _ = stop.wait_for(|stop| *stop) => None,
-        leaving = limits.places.is_wanted_from(|| own.activity()) => Some(leaving),
+        closing = limits.permits.close_requested(|| own.activity()) => Some(closing),
     };
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
-    let patience = leaving.is_some().then_some(limits.patience.head);
-    end(ending, patience, || Activity { sent: outlet.sent(), ..own.activity() }).await
+    let timeout = closing.is_some().then_some(limits.timeouts.head);
+    end(ending, timeout, || Activity { sent: outlet.sent(), ..own.activity() }).await
 }
 
 async fn serve_http1<S: Stream, H: Http1Service>(
@@ -441,7 +441,7 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let activity =
         || Activity { begun: own.begun(), under_way: own.under_way(), sent: outlet.sent() };
     let ends_with_client = EndsWithClient::default();
-    let io = HeadDeadline::new(io, requests.clone(), limits.patience.head);
+    let io = HeadDeadline::new(io, requests.clone(), limits.timeouts.head);
     let io = HangUp::new(io, ends_with_client.clone());
     let takeover = Takeover::default();
     let of_requests = takeover.clone();
@@ -449,17 +449,17 @@ async fn serve_http1<S: Stream, H: Http1Service>(
         Announcing { inner: service, ends, requests, ends_with_client, takeover: of_requests };
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.patience.idle)
+        .header_read_timeout(limits.timeouts.idle)
         .title_case_headers(true)
         .half_close(H::ANSWERS_HALF_CLOSED)
         .serve_connection(TokioIo::new(io), service);
-    let leaving = tokio::select! {
+    let closing = tokio::select! {
         done = (Sending { connection: std::pin::Pin::new(&mut connection), outlet: &outlet }) => Err(done),
         _ = stop.wait_for(|stop| *stop) => Ok(None),
-        leaving = limits.places.is_wanted_from(activity) => Ok(Some(leaving)),
+        closing = limits.permits.close_requested(activity) => Ok(Some(closing)),
     };
-    let leaving = match leaving {
-        Ok(leaving) => leaving,
+    let closing = match closing {
+        Ok(closing) => closing,
         Err(done) => {
             done?;
             let Some(session) = takeover.take() else { return Ok(()) };
@@ -471,8 +471,8 @@ async fn serve_http1<S: Stream, H: Http1Service>(
     let mut connection = std::pin::pin!(connection);
     connection.as_mut().graceful_shutdown();
     let ending = Sending { connection, outlet: &outlet };
-    let patience = leaving.is_some().then_some(limits.patience.head);
-    end(ending, patience, activity).await
+    let timeout = closing.is_some().then_some(limits.timeouts.head);
+    end(ending, timeout, activity).await
 }
 
 /// The wrapped socket of an HTTP/1 connection.
@@ -497,14 +497,14 @@ where
 /// the end of an answer may still wait for the client after its request has ended.
 async fn end<T>(
     ending: impl Future<Output = Result<(), T>>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     activity: impl Fn() -> Activity,
 ) -> Result<(), T> {
     let mut ending = std::pin::pin!(ending);
-    let Some(patience) = patience else { return ending.await };
+    let Some(timeout) = timeout else { return ending.await };
     let mut last_seen = activity();
     loop {
-        if let Ok(ended) = tokio::time::timeout(patience, ending.as_mut()).await {
+        if let Ok(ended) = tokio::time::timeout(timeout, ending.as_mut()).await {
             return ended;
         }
         let seen = activity();
@@ -519,14 +519,14 @@ async fn end<T>(
 
 /// Takes a permit for large receive windows for the life of the connection, because HTTP/2 cannot shrink a
 /// window.
-fn take_window(places: &Places) -> Option<OwnedSemaphorePermit> {
-    let window = places.try_take_window();
-    if window.is_none() && places.is_first_small_window() {
+fn take_window(permits: &ConnectionPermits) -> Option<OwnedSemaphorePermit> {
+    let window = permits.try_take_window();
+    if window.is_none() && permits.is_first_small_window() {
         log::info!(
             "the limit of large receive windows is reached: further connections get small windows, on \
              which large requests take more round trips",
             "small-window-bytes" = SMALL_WINDOW_BYTES,
-            "connections-with-large-windows" = places.load().large_windows
+            "connections-with-large-windows" = permits.load().large_windows
         );
     }
     window
@@ -558,9 +558,12 @@ fn http2_builder(limits: &ConnectionLimits, has_window: bool) -> http2::Builder<
 
 /// Reads until it is clear whether the peer uses HTTP/2. Returns the data read. The time is limited, because
 /// a silent connection holds a permit.
-async fn sniff(stream: &mut impl Stream, patience: Patience) -> io::Result<(Vec<u8>, bool)> {
+async fn sniff(
+    stream: &mut impl Stream,
+    timeouts: ConnectionTimeouts,
+) -> io::Result<(Vec<u8>, bool)> {
     let mut first = Vec::with_capacity(HTTP2_PREFACE.len());
-    let mut deadline = tokio::time::Instant::now() + patience.idle;
+    let mut deadline = tokio::time::Instant::now() + timeouts.idle;
     loop {
         if first.len() >= HTTP2_PREFACE.len() {
             return Ok((first, true));
@@ -570,7 +573,7 @@ async fn sniff(stream: &mut impl Stream, patience: Patience) -> io::Result<(Vec<
         let read = stream.read(&mut rest[..missing]);
         let count = tokio::time::timeout_at(deadline, read).await??;
         if first.is_empty() {
-            deadline = tokio::time::Instant::now() + patience.head;
+            deadline = tokio::time::Instant::now() + timeouts.head;
         }
         first.extend_from_slice(&rest[..count]);
         if count == 0 || !HTTP2_PREFACE.starts_with(&first) {

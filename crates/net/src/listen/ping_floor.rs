@@ -330,10 +330,10 @@ mod tests {
         let error = server.read(&mut buf).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         drop(server);
-        let mut told = Vec::new();
-        client.read_to_end(&mut told).await.unwrap();
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await.unwrap();
         let mut payload = vec![0, 0, 0, 5, 0, 0, 0, 11];
         payload.extend(TOO_MANY_PINGS);
-        assert_eq!(told, frame(GO_AWAY, 0, 0, &payload));
+        assert_eq!(received, frame(GO_AWAY, 0, 0, &payload));
     }
 }

@@ -111,11 +111,11 @@ impl Listener {
     }
 
     /// Closes connections whose peer does not acknowledge sent data for this long.
-    pub fn give_up_after(&self, patience: Duration) -> io::Result<()> {
+    pub fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
         match &self.socket {
             // Accepted connections inherit the option from the listening socket.
             Socket::Tcp(socket, _) => {
-                socket2::SockRef::from(socket).set_tcp_user_timeout(Some(patience))
+                socket2::SockRef::from(socket).set_tcp_user_timeout(Some(timeout))
             }
             // A local peer cannot become unreachable without closing the connection.
             Socket::Unix(..) => Ok(()),

@@ -52,7 +52,7 @@ impl Service<Request<Incoming>> for Answering {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let pause =
-            if request.uri().path() == "/slow" { PATIENCE.head * 2 } else { Duration::ZERO };
+            if request.uri().path() == "/slow" { TIMEOUTS.head * 2 } else { Duration::ZERO };
         Box::pin(async move {
             tokio::time::sleep(pause).await;
             Ok(Response::new(Empty::new()))
@@ -64,15 +64,15 @@ impl Http1Service for Answering {
     const ANSWERS_HALF_CLOSED: bool = true;
 }
 
-pub(super) const PATIENCE: Patience =
-    Patience { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
+pub(super) const TIMEOUTS: ConnectionTimeouts =
+    ConnectionTimeouts { idle: Duration::from_secs(300), head: Duration::from_millis(100) };
 
 /// Limits with this many permits.
-pub(super) fn limits(places: u64) -> ConnectionLimits {
+pub(super) fn limits(permits: u64) -> ConnectionLimits {
     ConnectionLimits {
         max_concurrent_streams: None,
-        patience: PATIENCE,
-        places: Arc::new(Places::new(places)),
+        timeouts: TIMEOUTS,
+        permits: Arc::new(ConnectionPermits::new(permits)),
         per_address: None,
         keepalive: None,
         ping_floor: Duration::ZERO,
@@ -133,7 +133,7 @@ async fn slow_responses_and_pauses_between_requests_have_no_head_deadline() {
         stream.write_all(request.as_bytes()).await.unwrap();
         read_answer(&mut stream).await;
         // The test requires that this time may pass here.
-        tokio::time::sleep(PATIENCE.head * 2).await;
+        tokio::time::sleep(TIMEOUTS.head * 2).await;
     }
 }
 
@@ -361,17 +361,17 @@ fn listen(
 
 #[tokio::test]
 async fn windows_are_small_where_others_have_large_ones() {
-    let places = Arc::new(Places::with_windows(10, 1));
-    let limits = ConnectionLimits { places, ..limits(10) };
+    let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
+    let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);
     let mut first = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream_window(&mut first).await, Some(STREAM_WINDOW_BYTES));
-    assert_eq!(limits.places.load().large_windows, 1);
+    assert_eq!(limits.permits.load().large_windows, 1);
     let mut second = TcpStream::connect(address).await.unwrap();
     // HTTP/2's default is not announced.
     assert!(matches!(stream_window(&mut second).await, None | Some(SMALL_WINDOW_BYTES)));
     drop(first);
-    while limits.places.load().large_windows > 0 {
+    while limits.permits.load().large_windows > 0 {
         tokio::task::yield_now().await;
     }
     let mut third = TcpStream::connect(address).await.unwrap();
@@ -385,14 +385,14 @@ async fn an_idle_connection_closes_when_a_permit_is_needed() {
         let (_listening, address) = listen(&limits, Answering);
         let mut idle = TcpStream::connect(address).await.unwrap();
         idle.write_all(said).await.unwrap();
-        while limits.places.load().taken == 0 {
+        while limits.permits.load().taken == 0 {
             tokio::task::yield_now().await;
         }
         let mut next = TcpStream::connect(address).await.unwrap();
         next.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(60), read_answer(&mut next));
         answered.await.expect("an answer");
-        assert_eq!((limits.places.load().waited, limits.places.load().given_up), (1, 1));
+        assert_eq!((limits.permits.load().waited, limits.permits.load().closed_idle), (1, 1));
     }
 }
 
@@ -451,12 +451,12 @@ async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
         _ = begin() => {}
     }
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
-    assert_eq!(limits.places.load().given_up, 1);
+    assert_eq!(limits.permits.load().closed_idle, 1);
 }
 
 /// Expects the end of a connection after this many timeouts.
 async fn ends_after(patiences: u32) -> Result<(), ()> {
-    tokio::time::sleep(PATIENCE.head * patiences).await;
+    tokio::time::sleep(TIMEOUTS.head * patiences).await;
     Err(())
 }
 
@@ -467,22 +467,22 @@ async fn a_closing_connection_whose_client_reads_too_slowly_is_aborted() {
     let taking = || Activity { sent: next(TAKEN_BYTES_MIN), ..Activity::default() };
     let answering_pings = || Activity { sent: next(TAKEN_BYTES_MIN - 1), ..Activity::default() };
     let under_way = || Activity { under_way: 1, ..Activity::default() };
-    assert_eq!(end(ends_after(10), Some(PATIENCE.head), taking).await, Err(()));
-    assert_eq!(end(ends_after(10), Some(PATIENCE.head), under_way).await, Err(()));
-    assert_eq!(end(ends_after(10), Some(PATIENCE.head), answering_pings).await, Ok(()));
-    assert_eq!(end(ends_after(10), Some(PATIENCE.head), Activity::default).await, Ok(()));
+    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), taking).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), under_way).await, Err(()));
+    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), answering_pings).await, Ok(()));
+    assert_eq!(end(ends_after(10), Some(TIMEOUTS.head), Activity::default).await, Ok(()));
     assert_eq!(end(ends_after(10), None, Activity::default).await, Err(()));
 }
 
 #[test]
 fn accepted_connections_inherit_the_user_timeout() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into(), Reuse::default()).unwrap();
-    let patience = Duration::from_millis(1234);
-    listener.give_up_after(patience).unwrap();
+    let timeout = Duration::from_millis(1234);
+    listener.set_user_timeout(timeout).unwrap();
     let Socket::Tcp(socket, _) = &listener.socket else { panic!("it listens on TCP") };
     socket.set_nonblocking(false).unwrap();
     let _dialed = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
     let (accepted, _) = socket.accept().unwrap();
     let found = socket2::SockRef::from(&accepted).tcp_user_timeout().unwrap();
-    assert_eq!(found, Some(patience));
+    assert_eq!(found, Some(timeout));
 }

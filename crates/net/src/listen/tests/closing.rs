@@ -40,9 +40,9 @@ impl Http2Service for Replying {
 
 /// Returns the client's end of a connection with a request, and the permits. The connection holds the only
 /// permit, and another one waits for it.
-async fn request(limits: ConnectionLimits) -> (DuplexStream, Arc<Places>) {
-    let places = Arc::clone(&limits.places);
-    let permit = places.try_take().unwrap();
+async fn request(limits: ConnectionLimits) -> (DuplexStream, Arc<ConnectionPermits>) {
+    let permits = Arc::clone(&limits.permits);
+    let permit = permits.try_take().unwrap();
     let (mut client, server) = tokio::io::duplex(WIRE_BYTES);
     let (stopper, stop) = watch::channel(false);
     tokio::spawn(async move {
@@ -50,12 +50,12 @@ async fn request(limits: ConnectionLimits) -> (DuplexStream, Arc<Places>) {
         drop(serve_http2(server, Vec::new(), Replying::default(), limits, stop).await);
         drop(permit);
     });
-    let waiting = Arc::clone(&places);
+    let waiting = Arc::clone(&permits);
     tokio::spawn(async move { drop(waiting.take().await) });
     client.write_all(HTTP2_PREFACE).await.unwrap();
     client.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.unwrap();
     client.write_all(&[0, 0, 3, HEADERS, 5, 0, 0, 0, 1, 0x83, 0x86, 0x84]).await.unwrap();
-    (client, places)
+    (client, permits)
 }
 
 /// Grants windows for the reply, of the connection and of the stream.
@@ -79,14 +79,14 @@ fn reply_bytes(mut frames: &[u8]) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_gets_all_of_its_reply() {
-    let limits = ConnectionLimits { patience: Patience::WITH_CLIENTS, ..limits(1) };
-    let (mut client, places) = request(limits).await;
+    let limits = ConnectionLimits { timeouts: ConnectionTimeouts::FOR_CLIENTS, ..limits(1) };
+    let (mut client, permits) = request(limits).await;
     grant_windows(&mut client).await;
     let mut read = Vec::new();
     let mut piece = [0; WIRE_BYTES / 2];
     loop {
         // Each piece takes half of the timeout. With paused time, the clock advances when all tasks are idle.
-        tokio::time::sleep(Patience::WITH_CLIENTS.head / 2).await;
+        tokio::time::sleep(ConnectionTimeouts::FOR_CLIENTS.head / 2).await;
         let count = client.read(&mut piece).await.unwrap();
         if count == 0 {
             break;
@@ -94,7 +94,7 @@ async fn a_slow_client_gets_all_of_its_reply() {
         read.extend_from_slice(&piece[..count]);
     }
     assert_eq!(reply_bytes(&read), REPLY_BYTES);
-    assert_eq!(places.load().given_up, 1, "the connection was asked to close");
+    assert_eq!(permits.load().closed_idle, 1, "the connection was asked to close");
 }
 
 /// Reads frames and answers pings, until the server closes the connection.
@@ -113,11 +113,12 @@ async fn answer_pings(client: &mut DuplexStream) {
 
 #[tokio::test(start_paused = true)]
 async fn pings_do_not_keep_a_connection_open_whose_client_reads_no_data() {
-    let patience = Patience::WITH_CLIENTS;
-    let keepalive = Some((patience.head / 4, patience.head));
-    let (mut client, places) = request(ConnectionLimits { patience, keepalive, ..limits(1) }).await;
+    let timeouts = ConnectionTimeouts::FOR_CLIENTS;
+    let keepalive = Some((timeouts.head / 4, timeouts.head));
+    let (mut client, permits) =
+        request(ConnectionLimits { timeouts, keepalive, ..limits(1) }).await;
     // The client grants no window, so the rest of the reply cannot be sent.
-    let ended = tokio::time::timeout(patience.head * 10, answer_pings(&mut client));
+    let ended = tokio::time::timeout(timeouts.head * 10, answer_pings(&mut client));
     ended.await.expect("the connection ends");
-    assert_eq!(places.load().given_up, 1, "the connection was asked to close");
+    assert_eq!(permits.load().closed_idle, 1, "the connection was asked to close");
 }

@@ -163,11 +163,11 @@ async fn one_address_may_serve_with_and_without_tls() {
         let serving = Serving::start(&How::Both, is_file, true);
         for http2 in [false, true] {
             let grpc = "application/grpc";
-            let told = |text: &'static str| if http2 { "grpc false None" } else { text };
+            let expected = |text: &'static str| if http2 { "grpc false None" } else { text };
             let secured = serving.ask(true, http2, grpc).await;
-            assert_eq!(secured.as_deref(), Ok(told("http true None")));
+            assert_eq!(secured.as_deref(), Ok(expected("http true None")));
             let plain = serving.ask(false, http2, grpc).await;
-            assert_eq!(plain.as_deref(), Ok(told("http false None")));
+            assert_eq!(plain.as_deref(), Ok(expected("http false None")));
         }
     }
 }

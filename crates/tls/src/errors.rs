@@ -36,7 +36,7 @@ pub fn tls_reason(error: &(dyn StdError + 'static)) -> Option<String> {
 }
 
 /// Returns why a handshake failed.
-pub(crate) fn told(error: &io::Error) -> String {
+pub(crate) fn handshake_error(error: &io::Error) -> String {
     tls_reason(error).unwrap_or_else(|| go_reason(error))
 }
 
@@ -176,21 +176,21 @@ mod tests {
             ),
             (Error::NoCertificatesPresented, "tls: client didn't provide a certificate"),
         ] {
-            assert_eq!(told(&io::Error::other(error)), words);
+            assert_eq!(handshake_error(&io::Error::other(error)), words);
         }
         let refused = io::Error::from_raw_os_error(111);
-        assert_eq!(told(&refused), "connection refused");
+        assert_eq!(handshake_error(&refused), "connection refused");
         assert_eq!(tls_reason(&refused), None);
         let deep = io::Error::other(io::Error::other(Error::NoCertificatesPresented));
-        assert_eq!(told(&deep), "tls: client didn't provide a certificate");
-        assert_eq!(told(&io::ErrorKind::UnexpectedEof.into()), "EOF");
+        assert_eq!(handshake_error(&deep), "tls: client didn't provide a certificate");
+        assert_eq!(handshake_error(&io::ErrorKind::UnexpectedEof.into()), "EOF");
         #[derive(Debug, thiserror::Error)]
         #[error("received fatal alert: {0}")]
         struct TextOf(&'static str);
         for (alert, words) in [("CertificateRequired", "certificate required"), ("Other", "Other")]
         {
-            let told = tls_reason(&TextOf(alert)).unwrap();
-            assert_eq!(told, format!("remote error: tls: {words}"));
+            let text = tls_reason(&TextOf(alert)).unwrap();
+            assert_eq!(text, format!("remote error: tls: {words}"));
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Most connections are usually idle and may stay. When a new connection waits for a permit, idle ones are
 //! asked to close. A connection is idle if it has no request in progress, and its activity is the same as at a
-//! check at least [`ASKED_EVERY`] ago. The connection that was checked longest ago is checked first; gRPC
-//! clients reconnect when they need to. No further connection is asked while as many are closing as wait.
+//! check at least [`CLOSE_REQUEST_INTERVAL`] ago. The connection that was checked longest ago is checked first;
+//! gRPC clients reconnect when they need to. No further connection is asked while as many are closing as wait.
 //!
 //! # Bound
 //!
@@ -21,30 +21,30 @@ use super::{CONNECTION_WINDOW_BYTES, WINDOW_BYTES_MAX};
 
 /// How often idle connections are asked to close while a connection waits, and the time without activity after
 /// which a connection is idle.
-const ASKED_EVERY: Duration = Duration::from_secs(1);
+const CLOSE_REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most connections that are checked each time, until an idle one is found.
-const LOOKED_AT_MAX: usize = 64;
+const CHECKED_MAX: usize = 64;
 
 /// Connections with large receive windows.
 const LARGE_WINDOWS_MAX: usize = WINDOW_BYTES_MAX / CONNECTION_WINDOW_BYTES as usize;
 
 /// The permits of one budget.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionPermits {
     free: Arc<Semaphore>,
     count: usize,
     windows: Arc<Semaphore>,
     window_count: usize,
-    small_windows_told: AtomicBool,
-    wanted: Notify,
+    small_windows_logged: AtomicBool,
+    check_requested: Notify,
     /// How many connections are still to be checked in this round.
-    looks_left: AtomicUsize,
+    checks_left: AtomicUsize,
     waiting: AtomicUsize,
     /// Connections that were asked to close and are still open.
-    leaving: AtomicUsize,
+    closing: AtomicUsize,
     waited: AtomicU64,
-    given_up: AtomicU64,
+    closed_idle: AtomicU64,
 }
 
 /// The activity of a connection.
@@ -61,7 +61,7 @@ pub struct Activity {
 
 /// The use of the permits, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlacesLoad {
+pub struct ConnectionPermitsLoad {
     /// Connections.
     pub taken: usize,
     /// Connections with large receive windows.
@@ -69,10 +69,10 @@ pub struct PlacesLoad {
     /// Connections that had to wait.
     pub waited: u64,
     /// Idle connections that were asked to close.
-    pub given_up: u64,
+    pub closed_idle: u64,
 }
 
-impl Places {
+impl ConnectionPermits {
     /// Creates this many permits.
     pub fn new(count: u64) -> Self {
         Self::with_windows(count, LARGE_WINDOWS_MAX)
@@ -86,24 +86,24 @@ impl Places {
             count,
             windows: Arc::new(Semaphore::new(window_count)),
             window_count,
-            small_windows_told: AtomicBool::new(false),
-            wanted: Notify::new(),
-            looks_left: AtomicUsize::new(0),
+            small_windows_logged: AtomicBool::new(false),
+            check_requested: Notify::new(),
+            checks_left: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            leaving: AtomicUsize::new(0),
+            closing: AtomicUsize::new(0),
             waited: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
+            closed_idle: AtomicU64::new(0),
         }
     }
 
     /// Returns the use of the permits.
-    pub fn load(&self) -> PlacesLoad {
+    pub fn load(&self) -> ConnectionPermitsLoad {
         let taken = |of: &Semaphore, count: usize| count - of.available_permits().min(count);
-        PlacesLoad {
+        ConnectionPermitsLoad {
             taken: taken(&self.free, self.count),
             large_windows: taken(&self.windows, self.window_count),
             waited: self.waited.load(Ordering::Relaxed),
-            given_up: self.given_up.load(Ordering::Relaxed),
+            closed_idle: self.closed_idle.load(Ordering::Relaxed),
         }
     }
 
@@ -119,51 +119,51 @@ impl Places {
 
     /// Returns true at the first call only, so that small windows are logged once.
     pub(super) fn is_first_small_window(&self) -> bool {
-        !self.small_windows_told.swap(true, Ordering::Relaxed)
+        !self.small_windows_logged.swap(true, Ordering::Relaxed)
     }
 
     /// Waits for a permit, and asks idle connections to close meanwhile.
     pub(super) async fn take(&self) -> OwnedSemaphorePermit {
         self.waited.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Counted::one_more(&self.waiting);
+        let _waiting = Counted::new(&self.waiting);
         loop {
-            if self.leaving.load(Ordering::Relaxed) < self.waiting.load(Ordering::Relaxed) {
-                self.looks_left.store(LOOKED_AT_MAX.min(self.count), Ordering::Relaxed);
-                self.look_at_next();
+            if self.closing.load(Ordering::Relaxed) < self.waiting.load(Ordering::Relaxed) {
+                self.checks_left.store(CHECKED_MAX.min(self.count), Ordering::Relaxed);
+                self.check_next();
             }
-            let place = Arc::clone(&self.free).acquire_owned();
-            if let Ok(place) = tokio::time::timeout(ASKED_EVERY, place).await {
-                return place.expect("the semaphore is never closed");
+            let permit = Arc::clone(&self.free).acquire_owned();
+            if let Ok(permit) = tokio::time::timeout(CLOSE_REQUEST_INTERVAL, permit).await {
+                return permit.expect("the semaphore is never closed");
             }
         }
     }
 
-    fn look_at_next(&self) {
+    fn check_next(&self) {
         let one_less = |left: usize| left.checked_sub(1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.looks_left.fetch_update(set, fetch, one_less).is_ok() {
+        if self.checks_left.fetch_update(set, fetch, one_less).is_ok() {
             // Wakes the connection that has waited longest.
-            self.wanted.notify_one();
+            self.check_requested.notify_one();
         }
     }
 
     /// Waits until the connection is idle and its permit is needed. The returned value is held until the
     /// connection has closed.
-    pub(super) async fn is_wanted_from(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
+    pub(super) async fn close_requested(&self, activity: impl Fn() -> Activity) -> Counted<'_> {
         let mut last_change: Option<(Instant, Activity)> = None;
         loop {
-            self.wanted.notified().await;
+            self.check_requested.notified().await;
             let (now, seen) = (Instant::now(), activity());
             match last_change {
                 Some((since, known)) if known == seen => {
-                    if seen.under_way == 0 && now.duration_since(since) >= ASKED_EVERY {
-                        self.given_up.fetch_add(1, Ordering::Relaxed);
-                        return Counted::one_more(&self.leaving);
+                    if seen.under_way == 0 && now.duration_since(since) >= CLOSE_REQUEST_INTERVAL {
+                        self.closed_idle.fetch_add(1, Ordering::Relaxed);
+                        return Counted::new(&self.closing);
                     }
                 }
                 Some(_) | None => last_change = Some((now, seen)),
             }
-            self.look_at_next();
+            self.check_next();
         }
     }
 }
@@ -173,7 +173,7 @@ impl Places {
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    fn one_more(count: &'a AtomicUsize) -> Self {
+    fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
@@ -191,9 +191,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_idle_connections_are_asked_to_close() {
-        let places = Arc::new(Places::new(2));
-        let (first, second) = (places.try_take().unwrap(), places.try_take().unwrap());
-        assert!(places.try_take().is_none());
+        let permits = Arc::new(ConnectionPermits::new(2));
+        let (first, second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
+        assert!(permits.try_take().is_none());
         let count = AtomicU64::new(0);
         let streaming = || Activity { under_way: 1, ..Activity::default() };
         let next = || count.fetch_add(1, Ordering::Relaxed);
@@ -201,45 +201,45 @@ mod tests {
         let taking = || Activity { sent: next(), ..Activity::default() };
         let busy = async {
             tokio::select! {
-                _ = places.is_wanted_from(streaming) => {}
-                _ = places.is_wanted_from(asking) => {}
-                _ = places.is_wanted_from(taking) => {}
+                _ = permits.close_requested(streaming) => {}
+                _ = permits.close_requested(asking) => {}
+                _ = permits.close_requested(taking) => {}
             }
             drop(first);
         };
         let idle = async {
-            let _leaving = places.is_wanted_from(Activity::default).await;
+            let _closing = permits.close_requested(Activity::default).await;
             drop(second);
             std::future::pending::<()>().await;
         };
         tokio::select! {
             () = busy => panic!("a connection in use was closed"),
             () = idle => {}
-            _ = places.take() => {}
+            _ = permits.take() => {}
         }
-        assert_eq!((places.load().waited, places.load().given_up), (1, 1));
+        assert_eq!((permits.load().waited, permits.load().closed_idle), (1, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_just_checked_is_not_idle() {
-        let places = Places::new(1);
-        let only = places.try_take().unwrap();
+        let permits = ConnectionPermits::new(1);
+        let only = permits.try_take().unwrap();
         let started = Instant::now();
-        let leaving = async {
-            let _leaving = places.is_wanted_from(Activity::default).await;
+        let closing = async {
+            let _closing = permits.close_requested(Activity::default).await;
             drop(only);
         };
-        let (_place, ()) = tokio::join!(places.take(), leaving);
-        assert!(started.elapsed() >= ASKED_EVERY, "{:?}", started.elapsed());
+        let (_permit, ()) = tokio::join!(permits.take(), closing);
+        assert!(started.elapsed() >= CLOSE_REQUEST_INTERVAL, "{:?}", started.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_other_connection_is_asked_while_one_is_closing() {
-        let places = Places::new(2);
-        let (first, _second) = (places.try_take().unwrap(), places.try_take().unwrap());
+        let permits = ConnectionPermits::new(2);
+        let (first, _second) = (permits.try_take().unwrap(), permits.try_take().unwrap());
         let slow = async {
-            let _leaving = places.is_wanted_from(Activity::default).await;
-            tokio::time::sleep(ASKED_EVERY * 10).await;
+            let _closing = permits.close_requested(Activity::default).await;
+            tokio::time::sleep(CLOSE_REQUEST_INTERVAL * 10).await;
             drop(first);
             std::future::pending::<()>().await;
         };
@@ -247,9 +247,9 @@ mod tests {
             // The order in which they are checked.
             biased;
             () = slow => {}
-            _ = places.is_wanted_from(Activity::default) => panic!("one closing connection is enough"),
-            _ = places.take() => {}
+            _ = permits.close_requested(Activity::default) => panic!("one closing connection is enough"),
+            _ = permits.take() => {}
         }
-        assert_eq!((places.load().waited, places.load().given_up), (1, 1));
+        assert_eq!((permits.load().waited, permits.load().closed_idle), (1, 1));
     }
 }
