@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::cli::read_line;
 
-    fn told(line: &str) -> Option<String> {
+    fn refusal(line: &str) -> Option<String> {
         let cli = read_line(line, &[]).unwrap();
         check(&cli).err().map(|error| error.to_string())
     }
@@ -84,7 +84,7 @@ mod tests {
             "watch --watchers=1000000 --streams=1000",
             "kubernetes --keys=1000000",
         ] {
-            assert_eq!(told(line), None, "{line}");
+            assert_eq!(refusal(line), None, "{line}");
         }
         for (line, flag) in [
             ("put --value-size=99999999999", "--value-size is 99999999999"),
@@ -102,8 +102,8 @@ mod tests {
             ("watch --watch-connections=9999999999", "--watch-connections"),
             ("put --value-size=67108864", "bytes in flight"),
         ] {
-            let told = told(line).unwrap_or_else(|| panic!("{line} is not refused"));
-            assert!(told.contains(flag) && told.contains("the maximum is"), "{told}");
+            let refusal = refusal(line).unwrap_or_else(|| panic!("{line} is not refused"));
+            assert!(refusal.contains(flag) && refusal.contains("the maximum is"), "{refusal}");
         }
     }
 }

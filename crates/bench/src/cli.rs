@@ -621,8 +621,8 @@ mod tests {
             ("list --walk --limit 5 --span 5", "cannot be combined"),
             ("list --first-page 5", "--first-page needs --walk"),
         ] {
-            let told = mistake(line);
-            assert!(told.contains(said), "{line}: {told}");
+            let refusal = mistake(line);
+            assert!(refusal.contains(said), "{line}: {refusal}");
         }
     }
 

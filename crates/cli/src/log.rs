@@ -26,8 +26,9 @@ impl Line<'_> {
         let quoted = |text: &str| Value::from(text).to_string();
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut text = format!("{{\"level\":\"{}\",\"ts\":\"{}\"", self.level, timestamp(since));
-        let told = [("logger", self.logger), ("caller", self.caller), ("msg", Some(self.message))];
-        for (key, value) in told {
+        let fields =
+            [("logger", self.logger), ("caller", self.caller), ("msg", Some(self.message))];
+        for (key, value) in fields {
             text.extend(value.map(|value| format!(",\"{key}\":{}", quoted(value))));
         }
         for (key, value) in self.fields {

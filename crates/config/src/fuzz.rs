@@ -32,8 +32,8 @@ pub fn any(data: &[u8]) {
         (Ok(parsed), Ok(again)) => assert_eq!(parsed.config, again.config),
         (Err(exit), Err(again)) => {
             assert_eq!((exit.code, &exit.stderr), (again.code, &again.stderr));
-            let is_told = !exit.lines.is_empty() || !exit.stderr.is_empty();
-            assert!(exit.code == 0 || is_told, "nothing says what is wrong");
+            let has_message = !exit.lines.is_empty() || !exit.stderr.is_empty();
+            assert!(exit.code == 0 || has_message, "nothing says what is wrong");
         }
         _ => panic!("a configuration once, and none the next time"),
     }

@@ -284,7 +284,7 @@ fn every_flag_can_be_set_by_its_environment_variable() {
     assert_eq!(config.data_dir, "x.etcd");
     let early: Vec<&Pending> =
         parsed.lines.iter().filter(|p| p.destination == Destination::Early).collect();
-    let told: Vec<(&str, Option<String>)> = early
+    let warnings: Vec<(&str, Option<String>)> = early
         .iter()
         .map(|p| {
             let line = &p.line;
@@ -292,12 +292,12 @@ fn every_flag_can_be_set_by_its_environment_variable() {
             (line.message.as_str(), name.iter().find_map(|name| line.field(name)))
         })
         .collect();
-    let told: Vec<(&str, &str)> =
-        told.iter().map(|(m, v)| (*m, v.as_deref().unwrap().trim_matches('"'))).collect();
+    let warnings: Vec<(&str, &str)> =
+        warnings.iter().map(|(m, v)| (*m, v.as_deref().unwrap().trim_matches('"'))).collect();
     let used = "recognized and used environment variable";
     let unknown = "unrecognized environment variable";
     assert_eq!(
-        told,
+        warnings,
         [
             ("cannot set special environment variable", "ETCD_VERSION"),
             (used, "ETCD_FEATURE_GATES"),

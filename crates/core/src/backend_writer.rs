@@ -55,7 +55,7 @@ pub enum Order<T, R> {
         /// The snapshot's last entry.
         index: LogIndex,
         /// The caller that waits for the installation.
-        told: T,
+        completion: T,
     },
     /// Return free space to the file system.
     Defragment(R),
@@ -73,7 +73,7 @@ pub enum Then<T> {
     /// Report that a compaction is durable.
     Compacted(CompactionEnd),
     /// Notify a caller.
-    Tell(T),
+    Complete(T),
 }
 
 /// A finished compaction.
@@ -131,14 +131,14 @@ pub enum Report<T, R> {
         /// The snapshot's last entry.
         index: LogIndex,
         /// The caller that waits for the installation.
-        told: T,
+        completion: T,
     },
     /// Notify this caller.
-    Tell(T),
+    Complete(T),
     /// A defragmentation has ended.
     Defragmented {
         /// The callers that requested it.
-        told: Vec<R>,
+        completions: Vec<R>,
         /// The result.
         outcome: Defragmented,
     },
@@ -187,7 +187,7 @@ enum Step<T, R> {
     Send(Message),
     Install {
         index: LogIndex,
-        told: T,
+        completion: T,
     },
     /// Only report this.
     Report(Report<T, R>),
@@ -204,7 +204,7 @@ pub struct BackendWriter<T, R> {
     /// The number of times that the file was replaced.
     generation: u64,
     /// Whether the next step has found no room on the disk.
-    lacks_room: bool,
+    lacks_space: bool,
     superseded: Option<Superseded<T>>,
     has_given_up: bool,
 }
@@ -215,7 +215,7 @@ struct Superseded<T> {
     /// The snapshot's last entry.
     index: LogIndex,
     /// The callers that wait until the file contains their changes. They are notified when the image is installed.
-    told: Vec<T>,
+    completions: Vec<T>,
 }
 
 impl<T, R> BackendWriter<T, R> {
@@ -229,7 +229,7 @@ impl<T, R> BackendWriter<T, R> {
             steps: VecDeque::new(),
             reclaiming: None,
             generation: 0,
-            lacks_room: false,
+            lacks_space: false,
             superseded: None,
             has_given_up: false,
         }
@@ -255,23 +255,25 @@ impl<T, R> BackendWriter<T, R> {
                     Then::Snapshot(order) => Step::SaveSnapshot(order.to_file()),
                     Then::Send(message) => Step::Send(message),
                     Then::Compacted(end) => Step::Report(Report::Compacted(end)),
-                    Then::Tell(told) => Step::Report(Report::Tell(told)),
+                    Then::Complete(completion) => Step::Report(Report::Complete(completion)),
                 }));
                 self.drop_superseded(from);
             }
-            Order::Install { index, told } => {
+            Order::Install { index, completion } => {
                 // The new file is defragmented only on a new request.
                 self.end_reclaiming();
-                self.steps.push_back(Step::Install { index, told });
+                self.steps.push_back(Step::Install { index, completion });
                 let ended = self.superseded.take_if(|superseded| superseded.index <= index);
                 if let Some(superseded) = ended {
                     // No step waits for room any more. If there is still none, the next batch reports it.
                     self.steps.push_back(Step::Report(Report::RoomAgain));
-                    let told = superseded.told.into_iter();
-                    self.steps.extend(told.map(|told| Step::Report(Report::Tell(told))));
+                    let completions = superseded.completions.into_iter();
+                    self.steps.extend(
+                        completions.map(|completion| Step::Report(Report::Complete(completion))),
+                    );
                 }
             }
-            Order::Defragment(told) => self.begin_reclaiming(told, now),
+            Order::Defragment(completion) => self.begin_reclaiming(completion, now),
         }
     }
 
@@ -282,12 +284,12 @@ impl<T, R> BackendWriter<T, R> {
     /// After a crash the start finds the snapshot's mark in the log, and replaces the file with the image.
     pub fn supersede(&mut self, index: LogIndex) -> Result<bool, BackendError> {
         let (reached, _) = self.backend.read().consistent_index()?;
-        if !self.lacks_room || index.get() <= reached {
+        if !self.lacks_space || index.get() <= reached {
             return Ok(false);
         }
-        self.lacks_room = false;
-        let told = self.superseded.take().map_or_else(Vec::new, |before| before.told);
-        self.superseded = Some(Superseded { index, told });
+        self.lacks_space = false;
+        let completions = self.superseded.take().map_or_else(Vec::new, |before| before.completions);
+        self.superseded = Some(Superseded { index, completions });
         self.drop_superseded(0);
         Ok(true)
     }
@@ -302,7 +304,9 @@ impl<T, R> BackendWriter<T, R> {
             match step {
                 Step::Commit(_) => self.steps.push_back(Step::Report(Report::Superseded)),
                 Step::SaveSnapshot(_) | Step::Send(_) | Step::Report(Report::Compacted(_)) => {}
-                Step::Report(Report::Tell(told)) => superseded.told.push(told),
+                Step::Report(Report::Complete(completion)) => {
+                    superseded.completions.push(completion);
+                }
                 Step::Install { .. } | Step::Report(_) => self.steps.push_back(step),
             }
         }
@@ -328,14 +332,14 @@ impl<T, R> BackendWriter<T, R> {
                 Err(error) => return self.keep(Step::SaveSnapshot(file), error.into()),
             },
             Step::Send(message) => Report::Send { message, image: self.backend.db().read() },
-            Step::Install { index, told } => {
+            Step::Install { index, completion } => {
                 image::replace(&self.backend, &self.disk, &self.snap_dir, index)?;
                 self.generation += 1;
-                Report::Installed { index, told }
+                Report::Installed { index, completion }
             }
             Step::Report(report) => report,
         };
-        if std::mem::take(&mut self.lacks_room) {
+        if std::mem::take(&mut self.lacks_space) {
             self.steps.push_front(Step::Report(Report::RoomAgain));
         }
         Ok(Some(report))
@@ -367,21 +371,21 @@ impl<T, R> BackendWriter<T, R> {
             self.superseded.is_none(),
             "a batch that a snapshot supersedes waits for no room: the snapshot behind it would wait for ever"
         );
-        let is_told = std::mem::replace(&mut self.lacks_room, true);
-        Ok((!is_told).then_some(Report::NoRoom(error)))
+        let was_reported = std::mem::replace(&mut self.lacks_space, true);
+        Ok((!was_reported).then_some(Report::NoRoom(error)))
     }
 
     /// Whether the next step waits for room on the disk.
     #[must_use]
-    pub const fn lacks_room(&self) -> bool {
-        self.lacks_room
+    pub const fn lacks_space(&self) -> bool {
+        self.lacks_space
     }
 
     /// Drops all steps and all later orders, for a stop that cannot wait for room. The file remains a prefix of the
     /// log.
     pub fn give_up(&mut self) {
         self.has_given_up = true;
-        self.lacks_room = false;
+        self.lacks_space = false;
         self.steps.clear();
         self.reclaiming = None;
     }

@@ -307,7 +307,7 @@ pub enum Directory {
 impl Flags {
     /// Decides what a directory holds by the mark that says why its log is lost, and by whether there is a log. With
     /// `--force-new-cluster` a lost log is used, but only if there is one.
-    pub fn judge_directory(
+    pub fn classify_directory(
         &self,
         lost_log: Option<String>,
         has_log: bool,

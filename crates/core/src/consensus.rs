@@ -156,7 +156,7 @@ impl<R: WaitingReads> Consensus<R> {
         }
         self.node.handle(event);
         if decides_members {
-            self.note_company();
+            self.note_membership();
         }
     }
 
@@ -212,9 +212,9 @@ impl<R: WaitingReads> Consensus<R> {
                 }
                 Effect::Leadership(leadership) => {
                     self.state.change(*leadership, self.now);
-                    self.note_company();
+                    self.note_membership();
                 }
-                Effect::InstallSnapshot(_) => self.note_company(),
+                Effect::InstallSnapshot(_) => self.note_membership(),
                 Effect::Persist(_)
                 | Effect::Send(_)
                 | Effect::SendSnapshot(_)
@@ -250,8 +250,8 @@ impl<R: WaitingReads> Consensus<R> {
         self.node.has_other_voters()
     }
 
-    fn note_company(&mut self) {
-        self.state.note_company(self.is_alone(), self.node.commit_index());
+    fn note_membership(&mut self) {
+        self.state.note_membership(self.is_alone(), self.node.commit_index());
     }
 
     /// Whether this member is the only one, learners included. A learner may apply an entry before this member does, and

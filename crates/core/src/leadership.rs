@@ -116,8 +116,8 @@ impl LeadershipState {
 
     /// Whether no leader has been known for this long. A change of leaders takes less time.
     #[must_use]
-    pub fn misses_leader(&self, now: Millis, patience_millis: u64) -> bool {
-        self.leaderless_since.is_some_and(|since| now >= since.plus(patience_millis))
+    pub fn misses_leader(&self, now: Millis, timeout_millis: u64) -> bool {
+        self.leaderless_since.is_some_and(|since| now >= since.plus(timeout_millis))
     }
 
     /// Whether no leader was known at any moment since this time.
@@ -144,7 +144,7 @@ impl LeadershipState {
     }
 
     /// Records a change of the membership: whether this member is the only one, and the commit index.
-    pub(crate) fn note_company(&mut self, is_alone: bool, commit: LogIndex) {
+    pub(crate) fn note_membership(&mut self, is_alone: bool, commit: LogIndex) {
         self.is_alone = is_alone && self.leads();
         self.alone_from = commit;
     }
@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn a_sole_member_needs_no_confirmation_of_its_leadership() {
         let mut state = leading();
-        state.note_company(true, LogIndex(3));
+        state.note_membership(true, LogIndex(3));
         assert!(state.is_confirmed(Millis(90_000)) && state.is_confirmed_since(Millis(90_000)));
-        state.note_company(false, LogIndex(3));
+        state.note_membership(false, LogIndex(3));
         assert!(!state.is_confirmed(Millis(90_000)) && !state.is_confirmed_since(Millis(90_000)));
     }
 
@@ -230,20 +230,20 @@ mod tests {
     #[test]
     fn only_a_sole_member_reads_without_a_barrier() {
         let mut state = leading();
-        state.note_company(true, LogIndex(3));
+        state.note_membership(true, LogIndex(3));
         let can_read = |state: LeadershipState, index, term| {
             state.reads_need_no_barrier(LogIndex(index), Term(term))
         };
         assert!(!can_read(state, 3, 1), "no entry of this term is applied");
         assert!(can_read(state, 4, 2));
-        state.note_company(false, LogIndex(4));
+        state.note_membership(false, LogIndex(4));
         assert!(!can_read(state, 4, 2), "a learner may apply first");
-        state.note_company(true, LogIndex(9));
+        state.note_membership(true, LogIndex(9));
         assert!(!can_read(state, 8, 2), "a former member may have applied the ninth");
         assert!(can_read(state, 9, 2));
         state.change(FOLLOWS, Millis(0));
         assert!(!can_read(state, 9, 2), "another leads");
-        state.note_company(true, LogIndex(9));
+        state.note_membership(true, LogIndex(9));
         assert!(!can_read(state, 9, 3), "another leads");
     }
 }

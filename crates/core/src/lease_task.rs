@@ -141,12 +141,12 @@ impl LeaseTask {
     pub fn step(&mut self, has_happened: bool, view: &impl LeaseView) -> LeaseStep {
         let stage = std::mem::replace(&mut self.stage, Stage::New);
         if !has_happened {
-            return self.go_elsewhere();
+            return self.ask_leader_instead();
         }
         let state = view.leadership();
         match (stage, self.question) {
             (Stage::Elsewhere, _) => LeaseStep::AskLeader,
-            (Stage::New, _) if !state.leads() => self.go_elsewhere(),
+            (Stage::New, _) if !state.leads() => self.ask_leader_instead(),
             (Stage::New, _) if !(self.renews_at_once && view.leases().contains(self.id)) => {
                 self.wait(Stage::Applied, LeaseStep::AwaitApplied)
             }
@@ -157,7 +157,7 @@ impl LeaseTask {
             (Stage::New | Stage::Applied | Stage::Checked, Question::TimeToLive { keys }) => {
                 self.look(view, keys, false)
             }
-            (Stage::Asked { term }, _) if !state.leads_in(term) => self.go_elsewhere(),
+            (Stage::Asked { term }, _) if !state.leads_in(term) => self.ask_leader_instead(),
             (Stage::Asked { .. }, Question::Renew) => self.renew_here(view, true),
             (Stage::Asked { .. }, Question::TimeToLive { keys }) => self.look(view, keys, true),
         }
@@ -169,7 +169,7 @@ impl LeaseTask {
     }
 
     /// Lets the leader answer, after the client is checked.
-    const fn go_elsewhere(&mut self) -> LeaseStep {
+    const fn ask_leader_instead(&mut self) -> LeaseStep {
         match self.question {
             Question::Renew => self.wait(Stage::Elsewhere, LeaseStep::CheckClient),
             Question::TimeToLive { .. } => LeaseStep::AskLeader,
@@ -193,7 +193,7 @@ impl LeaseTask {
                 LeaseStep::Answer(LeaseAnswer::Renewed { ttl_secs })
             }
             Renewal::NotFound if was_quorum_asked => LeaseStep::Answer(LeaseAnswer::Gone),
-            Renewal::NotPrimary => self.go_elsewhere(),
+            Renewal::NotPrimary => self.ask_leader_instead(),
             Renewal::CheckpointFirst => {
                 let request =
                     checkpoints(vec![LeaseCheckpoint { id: self.id.0, remaining_ttl: 0 }]);
@@ -209,17 +209,17 @@ impl LeaseTask {
     fn look(&mut self, view: &impl LeaseView, keys: bool, was_quorum_asked: bool) -> LeaseStep {
         let (leases, now, state) = (view.leases(), view.now(), view.leadership());
         if leases.term() != Some(state.leadership.term.get()) {
-            return self.go_elsewhere();
+            return self.ask_leader_instead();
         }
-        let may_tell = leases.contains(self.id) && state.is_confirmed(now);
-        if !was_quorum_asked && !may_tell {
+        let may_answer = leases.contains(self.id) && state.is_confirmed(now);
+        if !was_quorum_asked && !may_answer {
             return self.ask_quorum(view);
         }
         let Some(found) = leases.time_to_live(self.id, now) else {
             return LeaseStep::Answer(LeaseAnswer::Gone);
         };
         // A lease without a clock means that this member was deposed meanwhile.
-        let Some(ttl_secs) = found.remaining_secs else { return self.go_elsewhere() };
+        let Some(ttl_secs) = found.remaining_secs else { return self.ask_leader_instead() };
         let keys = if keys { leases.keys(self.id).unwrap_or_default() } else { Vec::new() };
         let granted_secs = found.granted_secs;
         LeaseStep::Answer(LeaseAnswer::TimeToLive { ttl_secs, granted_secs, keys })

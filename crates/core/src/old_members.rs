@@ -81,9 +81,14 @@ fn replay(members: &mut Members, entry: &wal::Entry) -> Result<(), OldMembersErr
             // An entry that cannot be read here was applied by a version that can read it, or is a deep transaction.
             let Ok(request) = Request::decode_shallow(entry.data.clone()) else { return Ok(()) };
             if let Command::Cluster(ClusterCommand::MemberAttrSet(set)) = request.command {
-                let told = set.member_attributes.unwrap_or_default();
+                let attributes = set.member_attributes.unwrap_or_default();
                 let id = MemberId(set.member_id);
-                members.set_attributes(id, told.name, told.client_urls, None::<&mut Batch>);
+                members.set_attributes(
+                    id,
+                    attributes.name,
+                    attributes.client_urls,
+                    None::<&mut Batch>,
+                );
             }
         }
         Some(EntryKind::Normal | EntryKind::ConfChangeV2) | None => {}

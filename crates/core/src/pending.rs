@@ -130,7 +130,7 @@ impl<W> Pending<W> {
 
     /// Records that this member leads in this term. It appends the proposals that it accepts from now on to its own
     /// log.
-    pub const fn begin_reign(&mut self, term: Term) {
+    pub const fn begin_term(&mut self, term: Term) {
         self.reign = term;
     }
 

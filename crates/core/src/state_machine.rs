@@ -232,7 +232,7 @@ impl<T> StateMachine<T> {
     }
 
     /// Carries out a job.
-    pub fn take<O: Outlet<Told = T>>(
+    pub fn take<O: Outlet<Completion = T>>(
         &mut self,
         job: Job<T>,
         now: Now,
@@ -260,8 +260,8 @@ impl<T> StateMachine<T> {
                 }
             }
             Job::FollowClusterVersion => self.follow_cluster_version(outlet),
-            Job::Commit(told) => self.await_commit(told, now.instant),
-            Job::AwaitCompactions(told) => self.await_compactions(told, now.instant),
+            Job::Commit(completion) => self.await_commit(completion, now.instant),
+            Job::AwaitCompactions(completion) => self.await_compactions(completion, now.instant),
             Job::Stop => {
                 self.hand_over(Vec::new(), outlet);
                 return Ok(Next::End);
@@ -270,7 +270,7 @@ impl<T> StateMachine<T> {
         Ok(Next::GoOn)
     }
 
-    fn apply<O: Outlet<Told = T>>(
+    fn apply<O: Outlet<Completion = T>>(
         &mut self,
         entries: Vec<Entry>,
         now: Now,
@@ -309,7 +309,7 @@ impl<T> StateMachine<T> {
                     let Applied { outcome, notice, .. } = applied;
                     outlet.finish(ticket, &entry, outcome);
                     if let Some(notice) = notice {
-                        self.heed(notice, now.instant, outlet);
+                        self.handle_notice(notice, now.instant, outlet);
                     }
                 }
                 EntryKind::ConfChange | EntryKind::ConfChangeV2 => {
@@ -339,7 +339,7 @@ impl<T> StateMachine<T> {
 
     /// Starts the lease clocks if this member leads in the term of this no-op entry: all entries of earlier terms are
     /// applied.
-    fn promote_if_leading<O: Outlet<Told = T>>(&self, term: Term, now: Millis, outlet: &O) {
+    fn promote_if_leading<O: Outlet<Completion = T>>(&self, term: Term, now: Millis, outlet: &O) {
         if outlet.leads_in(term) {
             let leases = &self.state.published().leases;
             leases.promote(term.get(), self.pace.lease_extension_millis, now);
@@ -347,7 +347,12 @@ impl<T> StateMachine<T> {
     }
 
     /// Handles changes of an entry to other data than keys and leases.
-    fn heed<O: Outlet<Told = T>>(&mut self, notice: Notice, now: Instant, outlet: &mut O) {
+    fn handle_notice<O: Outlet<Completion = T>>(
+        &mut self,
+        notice: Notice,
+        now: Instant,
+        outlet: &mut O,
+    ) {
         match notice {
             Notice::MemberAttributes(_) | Notice::Downgrade => {}
             Notice::ClusterVersion { from, to } => {
@@ -371,7 +376,7 @@ impl<T> StateMachine<T> {
     }
 
     /// Brings the version that the backend file names in line with the cluster's.
-    fn follow_cluster_version<O: Outlet<Told = T>>(&mut self, outlet: &mut O) {
+    fn follow_cluster_version<O: Outlet<Completion = T>>(&mut self, outlet: &mut O) {
         // A file without a version and a term has the oldest version.
         let storage = self.storage_version.unwrap_or(Version::OLDEST_FILE);
         let cluster = self.state.versions().cluster();
@@ -391,14 +396,14 @@ impl<T> StateMachine<T> {
         }
     }
 
-    fn take_snapshot<O: Outlet<Told = T>>(&mut self, outlet: &mut O) {
+    fn take_snapshot<O: Outlet<Completion = T>>(&mut self, outlet: &mut O) {
         let order = self.snapshot_order();
         outlet.put(Output::TakingSnapshot { index: order.index() });
         self.hand_over(vec![Then::Snapshot(order)], outlet);
     }
 
     /// Sends a peer the state at the last applied entry.
-    fn send_snapshot<O: Outlet<Told = T>>(&mut self, mut message: Message, outlet: &mut O) {
+    fn send_snapshot<O: Outlet<Completion = T>>(&mut self, mut message: Message, outlet: &mut O) {
         message.snapshot = Some(Box::new(self.snapshot_order().into_raft()));
         self.hand_over(vec![Then::Send(message)], outlet);
     }
@@ -410,13 +415,13 @@ impl<T> StateMachine<T> {
 
     /// Notifies this caller when the currently applied entries are in the file. The batch is due, but is not handed
     /// over here: the backend may be waiting for room on its disk.
-    fn await_commit(&mut self, told: T, now: Instant) {
-        self.waiting.push(told);
+    fn await_commit(&mut self, completion: T, now: Instant) {
+        self.waiting.push(completion);
         self.commit_at = Some(now);
     }
 
     /// Hands the open batch over if it is due or full, and the backend is not behind.
-    pub fn hand_over_if_due<O: Outlet<Told = T>>(&mut self, now: Instant, outlet: &mut O) {
+    pub fn hand_over_if_due<O: Outlet<Completion = T>>(&mut self, now: Instant, outlet: &mut O) {
         let fill = self.state.pending_batch().fill(self.pace.batch_ops_max);
         let is_due = self.commit_at.is_some_and(|at| at <= now);
         if fill == 0 && !is_due {
@@ -430,9 +435,9 @@ impl<T> StateMachine<T> {
     }
 
     /// Hands the open batch to the backend.
-    fn hand_over<O: Outlet<Told = T>>(&mut self, mut then: Vec<Then<T>>, outlet: &mut O) {
+    fn hand_over<O: Outlet<Completion = T>>(&mut self, mut then: Vec<Then<T>>, outlet: &mut O) {
         self.commit_at = None;
-        then.extend(self.waiting.drain(..).map(Then::Tell));
+        then.extend(self.waiting.drain(..).map(Then::Complete));
         let batch = self.state.take_batch();
         if !batch.is_empty() || !then.is_empty() {
             outlet.put(Output::Commit { batch, then });

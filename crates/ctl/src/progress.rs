@@ -13,21 +13,21 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Progress<'a> {
     /// `None` if standard error is not a terminal.
     session: Option<&'a Session>,
-    told: Instant,
+    shown_at: Instant,
     is_shown: bool,
 }
 
 impl<'a> Progress<'a> {
     pub(crate) fn begin(session: &'a Session) -> Self {
         let session = Some(session).filter(|_| std::io::stderr().is_terminal());
-        Self { session, told: Instant::now(), is_shown: false }
+        Self { session, shown_at: Instant::now(), is_shown: false }
     }
 
     /// Updates the line, if an update is due.
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(session) = self.session.filter(|_| self.told.elapsed() >= INTERVAL) {
+        if let Some(session) = self.session.filter(|_| self.shown_at.elapsed() >= INTERVAL) {
             session.print_error(&format!("\r\x1b[K{}", line()));
-            (self.told, self.is_shown) = (Instant::now(), true);
+            (self.shown_at, self.is_shown) = (Instant::now(), true);
         }
     }
 }

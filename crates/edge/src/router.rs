@@ -186,7 +186,7 @@ impl Router {
             Ok(permit) => permit,
             Err(full) => return Call::refused(&status(RequestError::from(full)), stats),
         };
-        let stats = stats.in_room(Arc::clone(&permit));
+        let stats = stats.with_permit(Arc::clone(&permit));
         if let Err(status) = self.admit((service, method), request.headers(), &stats) {
             return Call::refused(&status, stats);
         }

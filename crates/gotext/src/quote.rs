@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(go_reason(&missing), "no such file or directory");
         assert_eq!(go_reason(&std::io::Error::other("")), "");
         let refused = std::io::Error::from_raw_os_error(111);
-        let told = go_dial_reason("tcp 127.0.0.1:1", &refused);
-        assert_eq!(told, "dial tcp 127.0.0.1:1: connect: connection refused");
+        let text = go_dial_reason("tcp 127.0.0.1:1", &refused);
+        assert_eq!(text, "dial tcp 127.0.0.1:1: connect: connection refused");
         let own = std::io::Error::other("tls: no");
         assert_eq!(go_dial_reason("tcp a:1", &own), "dial tcp a:1: tls: no");
     }

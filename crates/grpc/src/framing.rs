@@ -31,13 +31,13 @@ pub fn put_message(
 
 /// Returns the prefix of an uncompressed message of `len` bytes, unless it is too long for clients.
 pub fn message_head(len: usize) -> Result<[u8; HEAD_BYTES], Status> {
-    let told = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
-    let Some(told) = told else {
+    let length = u32::try_from(len).ok().filter(|_| len <= MESSAGE_BYTES_MAX);
+    let Some(length) = length else {
         let text =
             format!("grpc: trying to send message larger than max ({len} vs. {MESSAGE_BYTES_MAX})");
         return Err(Status::resource_exhausted(text));
     };
-    let [a, b, c, d] = told.to_be_bytes();
+    let [a, b, c, d] = length.to_be_bytes();
     Ok([0, a, b, c, d])
 }
 

@@ -288,10 +288,10 @@ impl<'a> Reader<'a> {
     /// The simple value that comes next, as written.
     fn raw(&mut self) -> Cow<'a, str> {
         /// Longer values are cut in the error.
-        const TOLD_BYTES_MAX: usize = 256;
+        const QUOTED_BYTES_MAX: usize = 256;
         let start = self.at;
         self.skip();
-        let end = self.at.min(start + TOLD_BYTES_MAX);
+        let end = self.at.min(start + QUOTED_BYTES_MAX);
         String::from_utf8_lossy(&self.json[start..end])
     }
 

@@ -214,9 +214,11 @@ impl Values {
             }
             State::Hex(1) => Ok(self.go(State::Text)),
             State::Hex(left) => Ok(self.go(State::Hex(left - 1))),
-            State::Word([expected, ..], [told, ..]) if byte != *expected => refuse(told),
+            State::Word([expected, ..], [message, ..]) if byte != *expected => refuse(message),
             State::Word([_], _) => Ok(self.end()),
-            State::Word([_, rest @ ..], [_, told @ ..]) => Ok(self.go(State::Word(rest, told))),
+            State::Word([_, rest @ ..], [_, message @ ..]) => {
+                Ok(self.go(State::Word(rest, message)))
+            }
             State::Word(..) => unreachable!("each letter of a word has its error"),
             State::Minus
             | State::Zero
@@ -372,7 +374,7 @@ mod tests {
 
     #[test]
     fn invalid_json_is_refused_with_gos_errors() {
-        for (body, told) in [
+        for (body, message) in [
             (&b"zzz"[..], "invalid character 'z' looking for beginning of value"),
             (b"{", "unexpected EOF"),
             (b"\"abc", "unexpected EOF"),
@@ -399,7 +401,7 @@ mod tests {
             (b"nul\"", "invalid character '\"' in literal null (expecting 'l')"),
             (b"\xff", "invalid character 'ÿ' looking for beginning of value"),
         ] {
-            check(body, &[], Some(told));
+            check(body, &[], Some(message));
         }
         check(b"{}'", &["{}"], Some("invalid character '\\'' looking for beginning of value"));
     }

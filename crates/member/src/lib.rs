@@ -36,7 +36,7 @@ pub use requests::reader::{Reader, Weight};
 pub use requests::slow::{ReadKind, ReadTimes};
 pub use requests::stream_ends::{StreamEnd, StreamEnds};
 pub use requests::{access, accounts, admission};
-pub use start::{Entrance, Running, Start, start};
+pub use start::{MemberInputs, Running, Start, start};
 pub use threads::limit_notices::log_limits;
 pub use threads::member_status::MemberStatus;
 pub use threads::memory_lock::MemoryLock;

@@ -44,13 +44,13 @@ use crate::threads::timed_disk::DiskTimes;
 /// The input channels of a member, created before the member: the transport needs them for its reports, and the member
 /// needs the transport.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct MemberInputs {
     handle: DriverHandle,
     inputs: DriverInputs,
     faults: FaultReports,
 }
 
-impl Entrance {
+impl MemberInputs {
     /// Creates the channels of one member, whose faults are reported to `faults`.
     #[must_use]
     pub fn new(faults: FaultReports) -> Self {
@@ -119,8 +119,8 @@ pub struct Running {
 ///
 /// The system cannot create a thread or provide random bytes.
 #[expect(clippy::too_many_lines, reason = "every part is named once, in the order of the data")]
-pub fn start(start: Start, entrance: Entrance) -> std::io::Result<Running> {
-    let Entrance { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
+pub fn start(start: Start, entrance: MemberInputs) -> std::io::Result<Running> {
+    let MemberInputs { handle: driver_handle, inputs: driver_inputs, faults } = entrance;
     let Start { identity, disk, snap_dir, backend, state, peers, metrics, .. } = start;
     let clock = Clock::start();
     let (applied, applied_term) = state.applied();

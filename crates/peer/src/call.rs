@@ -102,7 +102,7 @@ impl Call {
     /// Makes the call. Returns the answer with any status.
     pub async fn send(self, dialer: &Dialer) -> Result<Response<Bytes>, CallError> {
         let (url, timeout) = (format!("{}{}", self.base, self.path), self.timeout);
-        match tokio::time::timeout(timeout, self.send_unhurried(&url, dialer)).await {
+        match tokio::time::timeout(timeout, self.send_without_timeout(&url, dialer)).await {
             Ok(answer) => answer,
             Err(_) => Err(CallError::Deadline { url }),
         }
@@ -139,7 +139,7 @@ impl Call {
         }
     }
 
-    async fn send_unhurried(
+    async fn send_without_timeout(
         self,
         url: &str,
         dialer: &Dialer,

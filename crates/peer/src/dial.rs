@@ -74,10 +74,10 @@ pub(crate) fn target(url: &str) -> Result<Target, DialError> {
 pub(crate) async fn connect(
     local: &Local,
     url: &str,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> Result<(PeerStream, String), DialError> {
     let target = target(url)?;
-    let connecting = local.dialer.connect(&target, patience);
+    let connecting = local.dialer.connect(&target, timeout);
     match tokio::time::timeout(local.dial_timeout, connecting).await {
         Ok(Ok(stream)) => Ok((stream, target.authority().to_owned())),
         Ok(Err(source)) => Err(DialError::Connect { target, source }),
@@ -94,13 +94,13 @@ pub(crate) struct Channel<B> {
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Channel<B> {
-    /// Connects. The connection is closed if sent data is not acknowledged within `patience`.
+    /// Connects. The connection is closed if sent data is not acknowledged within `timeout`.
     pub(crate) async fn open(
         local: &Local,
         url: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, DialError> {
-        let (stream, authority) = connect(local, url, Some(patience)).await?;
+        let (stream, authority) = connect(local, url, Some(timeout)).await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         local.runtime.spawn(async move {
             // The caller that waits for the answer gets the connection's error.

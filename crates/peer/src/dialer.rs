@@ -106,18 +106,18 @@ impl std::fmt::Debug for PeerStream {
 }
 
 impl Dialer {
-    /// Connects. If `patience` is given, the connection is closed when sent data is not acknowledged for that
+    /// Connects. If `timeout` is given, the connection is closed when sent data is not acknowledged for that
     /// long.
     pub(crate) async fn connect(
         &self,
         target: &Target,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> io::Result<PeerStream> {
         match &target.place {
             Place::Host(authority) => {
                 let stream = self.connect_host(authority).await?;
-                if patience.is_some() {
-                    socket2::SockRef::from(&stream).set_tcp_user_timeout(patience)?;
+                if timeout.is_some() {
+                    socket2::SockRef::from(&stream).set_tcp_user_timeout(timeout)?;
                 }
                 if !target.is_secured {
                     return Ok(PeerStream::Tcp(stream));

@@ -44,7 +44,7 @@ pub const DIGEST_BYTES: usize = 32;
 const REFUSAL_BYTES: usize = 512;
 
 /// How long to wait for the start of the answer, and for each further piece.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Why the state could not be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ pub async fn fetch(
     dialer: &Dialer,
     (disk, dir, number): (&Arc<dyn Disk>, &Path, u64),
 ) -> Result<IncomingDatabase, FetchError> {
-    let mut call = Call::get(question.url, IMAGE_PATH, PATIENCE);
+    let mut call = Call::get(question.url, IMAGE_PATH, TIMEOUT);
     call.headers = vec![
         (CLUSTER_HEADER, format!("{:x}", question.cluster_id)),
         (FROM_HEADER, format!("{:x}", question.member_id)),
@@ -107,13 +107,13 @@ pub async fn fetch(
     let answer = call.open(dialer).await?;
     let status = answer.status();
     if status != StatusCode::OK {
-        let said = Pieces::new(answer.into_body(), PATIENCE).gather(REFUSAL_BYTES).await;
+        let said = Pieces::new(answer.into_body(), TIMEOUT).gather(REFUSAL_BYTES).await;
         let said = said.unwrap_or_default().concat();
         let text =
             String::from_utf8_lossy(&said[..said.len().min(REFUSAL_BYTES)]).trim().to_owned();
         return Err(FetchError::Refused { status, text });
     }
-    let mut body = Pieces::new(answer.into_body(), PATIENCE);
+    let mut body = Pieces::new(answer.into_body(), TIMEOUT);
     let (disk, dir) = (Arc::clone(disk), dir.to_path_buf());
     let mut storing = blocking(move || Storing::begin(disk, &dir, number)).await?;
     loop {

@@ -107,15 +107,21 @@ impl Origin {
     ) -> (Result<(), Mismatch>, Option<OtherOrigin>) {
         let checked = self.check(headers);
         let mut state = self.0.lock();
-        let told = headers.get(ORIGIN).map(|told| String::from_utf8_lossy(told.as_bytes()));
-        state.others.insert(from, told.map(std::borrow::Cow::into_owned));
+        let announced =
+            headers.get(ORIGIN).map(|announced| String::from_utf8_lossy(announced.as_bytes()));
+        state.others.insert(from, announced.map(std::borrow::Cow::into_owned));
         (checked, state.conflict(member_count))
     }
 
     /// Returns the members that have answered without an origin.
     pub(crate) fn silent(&self) -> Vec<MemberId> {
         let state = self.0.lock();
-        state.others.iter().filter(|(_, told)| told.is_none()).map(|(id, _)| *id).collect()
+        state
+            .others
+            .iter()
+            .filter(|(_, announced)| announced.is_none())
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     pub(crate) fn forget(&self, id: MemberId) {
@@ -128,10 +134,13 @@ impl State {
         if self.own.is_empty() {
             return None;
         }
-        let told = self.others.iter().filter_map(|(id, told)| Some((*id, told.as_deref()?)));
-        let differing: Vec<(MemberId, &str)> = told.filter(|(_, told)| *told != self.own).collect();
+        let announced =
+            self.others.iter().filter_map(|(id, announced)| Some((*id, announced.as_deref()?)));
+        let differing: Vec<(MemberId, &str)> =
+            announced.filter(|(_, announced)| *announced != self.own).collect();
         let is_outvoted = differing.len() > member_count / 2;
-        let is_misplaced = self.is_unproven && differing.iter().any(|(_, told)| *told == NEVER);
+        let is_misplaced =
+            self.is_unproven && differing.iter().any(|(_, announced)| *announced == NEVER);
         (is_outvoted || is_misplaced).then(|| OtherOrigin {
             is_restored: self.own != NEVER,
             others: differing.into_iter().map(|(id, _)| id).collect(),
@@ -158,8 +167,8 @@ mod tests {
     #[test]
     fn members_with_the_same_or_no_origin_are_accepted() {
         let restored = origin(Some("a1"), true);
-        for told in [headers("a1"), HeaderMap::new()] {
-            assert_eq!(restored.note(2, &told, 3), (Ok(()), None));
+        for announced in [headers("a1"), HeaderMap::new()] {
+            assert_eq!(restored.note(2, &announced, 3), (Ok(()), None));
         }
         assert_eq!(restored.silent(), [2]);
         let stateless = Origin::default();

@@ -104,10 +104,10 @@ impl Worker {
         }
         drop(message);
         let url = self.contact.urls.pick();
-        let patience = self.local.read_timeout
+        let timeout = self.local.read_timeout
             + self.local.write_timeout
             + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
-        let posted = tokio::time::timeout(patience, self.post(&url, body)).await;
+        let posted = tokio::time::timeout(timeout, self.post(&url, body)).await;
         let network = &self.local.metrics.network;
         match posted.unwrap_or(Err(PostError::Timeout)) {
             Ok(()) => {

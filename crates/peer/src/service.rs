@@ -123,7 +123,7 @@ impl Service {
             // If the sender turns out to be a member, this message counts as lost, which consensus tolerates.
             Err(error @ NotForUs::UnknownSender) => {
                 local.log_refused(&message, error);
-                self.table.ask_who_it_is(message.from);
+                self.table.probe_identity(message.from);
                 empty(StatusCode::NO_CONTENT)
             }
             Err(error @ (NotForUs::Removed | NotForUs::OtherMember | NotForUs::OtherSender)) => {
@@ -239,7 +239,7 @@ impl Service {
                 }
                 // If the sender turns out to be a member, its next attempt is accepted.
                 if let (ReceiveError::Stranger, Some(sender)) = (&error, sender) {
-                    self.table.ask_who_it_is(sender);
+                    self.table.probe_identity(sender);
                 }
                 refusal(status, &error.to_string())
             }
@@ -315,7 +315,7 @@ impl Service {
 /// Reads the body of a message. Returns the refusal if it cannot be read.
 async fn read_body<B>(
     mut body: B,
-    patience: Duration,
+    timeout: Duration,
     large_bodies: &Semaphore,
 ) -> Result<Bytes, String>
 where
@@ -328,7 +328,7 @@ where
         if place.as_mut().is_some_and(|(_, pace)| !pace.is_kept(Instant::now())) {
             return Err(TOO_SLOW.to_owned());
         }
-        let frame = tokio::time::timeout(patience, body.frame()).await;
+        let frame = tokio::time::timeout(timeout, body.frame()).await;
         let frame = frame.map_err(|_| TOO_SLOW)?;
         let Some(frame) = frame.transpose().map_err(|error| log::error_chain(&error))? else {
             break;

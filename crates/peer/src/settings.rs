@@ -29,7 +29,7 @@ pub(crate) struct SharedSettings {
     own: Vec<(&'static str, String)>,
     /// Settings that other members need to know but that may differ.
     announced: Vec<(&'static str, String)>,
-    told: Mutex<BTreeMap<MemberId, HeaderValue>>,
+    received: Mutex<BTreeMap<MemberId, HeaderValue>>,
 }
 
 /// A setting with another value at another member.
@@ -45,7 +45,7 @@ impl SharedSettings {
         own: Vec<(&'static str, String)>,
         announced: Vec<(&'static str, String)>,
     ) -> Self {
-        Self { own, announced, told: Mutex::default() }
+        Self { own, announced, received: Mutex::default() }
     }
 
     /// Returns the header for requests for streams.
@@ -57,9 +57,9 @@ impl SharedSettings {
     }
 
     /// Returns a peer's last value of a setting; `None` if the peer sends none, such as etcd.
-    pub(crate) fn told_by(&self, peer: MemberId, name: &str) -> Option<String> {
-        let told = self.told.lock();
-        let text = told.get(&peer)?.to_str().ok()?;
+    pub(crate) fn announced_by(&self, peer: MemberId, name: &str) -> Option<String> {
+        let received = self.received.lock();
+        let text = received.get(&peer)?.to_str().ok()?;
         pairs(text).find(|(named, _)| *named == name).map(|(_, value)| value.to_owned())
     }
 
@@ -81,13 +81,14 @@ impl SharedSettings {
     fn differences(&self, from: MemberId, headers: &HeaderMap) -> Vec<Difference> {
         let Some(header) = headers.get(SETTINGS) else {
             // If another program has replaced the member, its settings are unknown.
-            self.told.lock().remove(&from);
+            self.received.lock().remove(&from);
             return Vec::new();
         };
         let Some(text) = header.to_str().ok().filter(|text| text.len() <= HEADER_BYTES_MAX) else {
             return Vec::new();
         };
-        if self.told.lock().insert(from, header.clone()).is_some_and(|before| before == *header) {
+        if self.received.lock().insert(from, header.clone()).is_some_and(|before| before == *header)
+        {
             return Vec::new();
         }
         let others: BTreeMap<&str, &str> = pairs(text).collect();
@@ -140,15 +141,15 @@ mod tests {
     #[test]
     fn announced_settings_may_differ_and_are_stored() {
         let ours = SharedSettings::new(Vec::new(), vec![("Gate", "false".to_owned())]);
-        assert_eq!(ours.told_by(2, "Gate"), None);
+        assert_eq!(ours.announced_by(2, "Gate"), None);
         let theirs = |learners| [settings(learners).header()].into_iter().collect();
         assert_eq!(ours.differences(2, &theirs("1")), []);
-        assert_eq!(ours.told_by(2, "Gate").as_deref(), Some("true"));
+        assert_eq!(ours.announced_by(2, "Gate").as_deref(), Some("true"));
         assert_eq!(ours.differences(2, &theirs("2")), []);
-        assert_eq!(ours.told_by(2, "Gate").as_deref(), Some("false"));
-        assert_eq!((ours.told_by(2, "Gat"), ours.told_by(3, "Gate")), (None, None));
+        assert_eq!(ours.announced_by(2, "Gate").as_deref(), Some("false"));
+        assert_eq!((ours.announced_by(2, "Gat"), ours.announced_by(3, "Gate")), (None, None));
         assert_eq!(ours.differences(2, &HeaderMap::new()), []);
-        assert_eq!(ours.told_by(2, "Gate"), None, "etcd has taken its place");
+        assert_eq!(ours.announced_by(2, "Gate"), None, "etcd has taken its place");
     }
 
     #[test]

@@ -247,13 +247,13 @@ pub(crate) struct Pieces {
     body: Incoming,
     /// Data that has arrived and is not consumed yet.
     rest: Bytes,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Pieces {
-    /// A body that may pause for up to `patience`.
-    pub(crate) const fn new(body: Incoming, patience: Duration) -> Self {
-        Self { body, rest: Bytes::new(), patience }
+    /// A body that may pause for up to `timeout`.
+    pub(crate) const fn new(body: Incoming, timeout: Duration) -> Self {
+        Self { body, rest: Bytes::new(), timeout }
     }
 
     /// Returns the next piece, or `None` at the end.
@@ -262,7 +262,7 @@ impl Pieces {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }
         loop {
-            let frame = tokio::time::timeout(self.patience, self.body.frame()).await;
+            let frame = tokio::time::timeout(self.timeout, self.body.frame()).await;
             match frame.map_err(|_| BodyError::Silent)?.transpose()? {
                 None => return Ok(None),
                 Some(frame) => match frame.into_data() {

@@ -150,8 +150,8 @@ impl Progress {
             if handed != seen {
                 (seen, since) = (handed, Instant::now());
             }
-            let patience = if handed == u64::MAX { ANSWER_WAIT_MAX } else { STALL_MAX };
-            if since.elapsed() > patience {
+            let timeout = if handed == u64::MAX { ANSWER_WAIT_MAX } else { STALL_MAX };
+            if since.elapsed() > timeout {
                 return;
             }
         }

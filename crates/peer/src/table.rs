@@ -163,7 +163,7 @@ impl Table {
 
     /// Asks the host at a remote's URL whether the remote is a member that is not in this member's log yet.
     /// Messages of confirmed members are accepted from then on.
-    pub(crate) fn ask_who_it_is(&self, id: MemberId) {
+    pub(crate) fn probe_identity(&self, id: MemberId) {
         let remote = self.entries.read().remotes.get(&id).map(|remote| Arc::clone(&remote.peer));
         let Some(remote) = remote else { return };
         if !self.local.known_members.may_ask(id, Instant::now()) {

@@ -261,7 +261,7 @@ impl TestMember {
         self.peers.send(vec![heartbeat(self.id, other.id)]);
         wait_until(|| {
             // The other member does this for each message of an unknown sender.
-            other.peers.table.ask_who_it_is(self.id);
+            other.peers.table.probe_identity(self.id);
             known.of(self.id) == Sender::Member
         });
     }

@@ -200,7 +200,7 @@ impl Peers {
 
     /// Returns a member's value of a setting; `None` if the member sends none, such as etcd.
     pub fn setting_of(&self, id: MemberId, name: &str) -> Option<String> {
-        self.local.settings.told_by(id, name)
+        self.local.settings.announced_by(id, name)
     }
 
     /// Sets the restore mark from which this member's state originates; `None` if it was never restored.

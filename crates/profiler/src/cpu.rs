@@ -88,7 +88,7 @@ impl CpuProfile {
     pub fn finish(self) -> io::Result<Vec<u8>> {
         let Self { finish, thread } = self;
         // If the thread has ended already, its result contains the error.
-        let _told = finish.send(());
+        let _sent = finish.send(());
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use quorate_cli::manual::Page;
 use quorate_config::flag_docs;
-use quorate_telemetry::metrics::told_series;
+use quorate_telemetry::metrics::documented_series;
 
 const USAGE: &str = "Usage: quorate manual [server | ctl | utl | bench | metrics] [--markdown]\n";
 
@@ -90,7 +90,7 @@ fn metrics_page() -> String {
          first value. grpc_server_handling_seconds needs --metrics=extensive.",
     );
     let mut section = "";
-    for series in told_series() {
+    for series in documented_series() {
         if series.section != section {
             section = series.section;
             page.section(&section.to_uppercase());

@@ -15,7 +15,7 @@ use quorate_member::access::Provider;
 use quorate_member::fatal::FaultReports;
 use quorate_member::space::SpaceRules;
 use quorate_member::{
-    DiskTimes, Entrance, Handles, Identity, Limits, Running, Start, corruption, housekeeping,
+    DiskTimes, Handles, Identity, Limits, MemberInputs, Running, Start, corruption, housekeeping,
     space, versions,
 };
 use quorate_net::runtime::{Runtimes, Threads};
@@ -72,11 +72,11 @@ impl Core {
             memory_lock,
         } = booted;
         let faults = FaultReports::new();
-        let entrance = Entrance::new(faults.clone());
+        let entrance = MemberInputs::new(faults.clone());
         let snapshots = transport::SnapshotDir { disk: Arc::clone(disk), path: dirs.snap() };
         let (peer_runtimes, peers) =
             transport::start(config, &identity, entrance.reports(), snapshots, (metrics, dialer))?;
-        restored::tell_origin(&peers, (&state, &backend), (&**disk, &dirs));
+        restored::set_origin_of_state(&peers, (&state, &backend), (&**disk, &dirs));
         let known_at_start = with_own(others, &identity, config);
         peers.set_members(&Members::new(known_at_start.iter().cloned(), []));
         peers.set_members(state.members());
@@ -231,18 +231,18 @@ pub(crate) fn duties(
     if config.rebuilds_corrupt_member() {
         let period = config.corrupt_check_time.positive();
         let (rebuilt, faults) = (core.was_rebuilt, core.faults.clone());
-        duties.push(Box::pin(corruption::keep_watch(handles(), period, rebuilt, faults)));
+        duties.push(Box::pin(corruption::watch_own_state(handles(), period, rebuilt, faults)));
     }
     duties.push(Box::pin(space::answer_for_full_disk(handles())));
     let rules = space_rules(config);
     if rules.warning_percent.or(rules.disarm_percent).is_some() {
-        duties.push(Box::pin(space::keep_watch(handles(), rules)));
+        duties.push(Box::pin(space::watch_space(handles(), rules)));
     }
     if let Some(retention) = retention {
         duties.push(Box::pin(housekeeping::compact_automatically(handles(), retention)));
     }
     if !watch.is_empty() {
-        duties.push(Box::pin(expiry::keep_watch(watch, Arc::clone(metrics))));
+        duties.push(Box::pin(expiry::check_periodically(watch, Arc::clone(metrics))));
     }
     duties
 }

@@ -73,7 +73,7 @@ use quorate_peer::Dialer;
 use quorate_telemetry::log;
 
 /// How long the start waits for the backend file's lock before it logs a message.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_LOG_DELAY: Duration = Duration::from_secs(10);
 
 /// The opened files of a member, and the state and node built from them.
 #[derive(Debug)]
@@ -111,8 +111,8 @@ fn boot_with(
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     let oddities = dirs.prepare(&**disk)?;
     unknown_files::name_oddities(&config.data_dir, &oddities);
-    let lost = why_lost(&**disk, &dirs)?;
-    let directory = flags(config).judge_directory(lost, dirs.is_initialised(&**disk));
+    let lost = lost_log_reason(&**disk, &dirs)?;
+    let directory = flags(config).classify_directory(lost, dirs.is_initialised(&**disk));
     let directory = directory.map_err(|refusal| BootError::refused(refusal, &dirs))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -141,7 +141,7 @@ fn boot_with(
 }
 
 /// Returns why the log is marked as lost, if it is.
-fn why_lost(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
+fn lost_log_reason(disk: &dyn Disk, dirs: &DataDir) -> Result<Option<String>, BootError> {
     lost_log::reason(disk, dirs)
         .map_err(|source| BootError::Mark { path: lost_log::path(dirs), source })
 }
@@ -207,7 +207,7 @@ fn open_backend(
 ) -> Result<Backend, BackendFault> {
     let path = dirs.backend();
     let started = Instant::now();
-    let (mut has_warned, mut has_complained) = (false, false);
+    let (mut has_warned, mut has_logged) = (false, false);
     loop {
         let mut options = bolt::Options::default();
         options.no_sync = config.unsafe_no_fsync;
@@ -222,8 +222,8 @@ fn open_backend(
                 "advice" = "stop the other process, or give this member a --data-dir of its own"
             );
         }
-        if !has_complained && started.elapsed() > LOCK_PATIENCE {
-            has_complained = true;
+        if !has_logged && started.elapsed() > LOCK_LOG_DELAY {
+            has_logged = true;
             log::info!(
                 "db file is flocked by another process, or taking too long",
                 "path" = path.display().to_string(),

@@ -46,7 +46,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The shortest time between two log lines about lost spans.
-const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why spans cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Collector {
             .build()
             .map_err(CollectorError::Thread)?;
         let (stop, stopping) = oneshot::channel();
-        let losses = LogThrottle::every(LOSS_TOLD_INTERVAL);
+        let losses = LogThrottle::every(LOSS_LOG_INTERVAL);
         let sender = Sender { tracer: Arc::clone(&tracer), address: address.clone(), losses };
         let run = move || {
             runtime.block_on(async {
@@ -156,7 +156,7 @@ impl Sender {
                 self.tracer.note_given_up(batch);
                 rest = self.tracer.take_batch();
             }
-            self.tell_losses("the member has ended");
+            self.log_losses("the member has ended");
         }
     }
 
@@ -168,22 +168,22 @@ impl Sender {
                 *held = self.tracer.take_batch();
             }
             let Some(batch) = held.as_ref() else { break };
-            let outcome = send_patiently(channel, batch).await;
+            let outcome = send_with_retries(channel, batch).await;
             let Some(batch) = held.take() else { break };
             match outcome {
                 Ok(refused) => self.tracer.note_sent(batch, refused),
                 Err(status) => {
                     self.tracer.note_given_up(batch);
-                    self.tell_losses(status.message());
+                    self.log_losses(status.message());
                 }
             }
         }
         if self.tracer.dropped_count() > dropped_before {
-            self.tell_losses("spans are queued faster than they are sent");
+            self.log_losses("spans are queued faster than they are sent");
         }
     }
 
-    fn tell_losses(&self, reason: &str) {
+    fn log_losses(&self, reason: &str) {
         if self.losses.admits().is_some() {
             log::warn!(
                 "spans are lost because the collector does not accept them",
@@ -196,11 +196,11 @@ impl Sender {
 }
 
 /// Sends a batch, with retries where OTLP allows them. Returns how many of its spans were refused.
-async fn send_patiently(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
+async fn send_with_retries(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Status> {
     let mut pause = RETRY_PAUSE;
     for _ in 1..SENDS_MAX {
         match send(channel, batch).await {
-            Err(status) if may_help(&status) => tokio::time::sleep(pause).await,
+            Err(status) if is_retryable(&status) => tokio::time::sleep(pause).await,
             outcome => return outcome,
         }
         pause *= 2;
@@ -209,7 +209,7 @@ async fn send_patiently(channel: &Channel, batch: &Batch<'_>) -> Result<u64, Sta
 }
 
 /// Returns whether OTLP allows a retry after this status.
-fn may_help(status: &Status) -> bool {
+fn is_retryable(status: &Status) -> bool {
     use tonic::Code::{
         Aborted, Cancelled, DataLoss, DeadlineExceeded, OutOfRange, ResourceExhausted, Unavailable,
     };

@@ -195,8 +195,8 @@ impl Member {
     /// # Errors
     ///
     /// The member does not answer clients before the timeout, or it has ended.
-    pub fn wait_ready(&self, patience: Duration) -> Result<(), NotReady> {
-        let deadline = Instant::now() + patience;
+    pub fn wait_ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        let deadline = Instant::now() + timeout;
         let mut known = self.shared.known.lock();
         loop {
             if let Some(Ok(end)) = &known.end {
@@ -296,8 +296,8 @@ fn join(thread: JoinHandle<()>) {
 /// Builds the configuration of a member from flags only.
 fn configure(arguments: &[String]) -> Result<Config, StartError> {
     let parsed = quorate_config::parse(arguments, &NoEnvironment).map_err(|exit| {
-        let told = exit.lines.iter().rev().find_map(|line| line.line.text_of("error"));
-        StartError::Flags(told.unwrap_or(exit.stdout + &exit.stderr).trim().to_owned())
+        let error = exit.lines.iter().rev().find_map(|line| line.line.text_of("error"));
+        StartError::Flags(error.unwrap_or(exit.stdout + &exit.stderr).trim().to_owned())
     })?;
     if parsed.config.log != log::Settings::default() {
         let text = "a member within a program has no log of its own: its lines go to the program's \

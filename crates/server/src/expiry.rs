@@ -4,7 +4,7 @@
 //! Authorities issue a new revocation list every few days, often on the last day. Therefore a list is
 //! reported only when it is outdated.
 //!
-//! The files are checked every [`LOOK`], with or without connections, so that a broken file is reported
+//! The files are checked every [`CHECK_INTERVAL`], with or without connections, so that a broken file is reported
 //! before it is needed.
 //!
 //! # Not here
@@ -25,12 +25,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::security::Security;
 
 /// Pause between two checks.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Warnings start this long before a certificate expires.
-const WARNED_BEFORE: Duration = DAY.saturating_mul(30);
+const WARNING_PERIOD: Duration = DAY.saturating_mul(30);
 
 /// The files to check and the flags that name them.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ fn is_due(
     now: SystemTime,
 ) -> bool {
     let warned_before = match part {
-        Part::Certificate | Part::Authorities => WARNED_BEFORE,
+        Part::Certificate | Part::Authorities => WARNING_PERIOD,
         Part::Revocations => Duration::ZERO,
     };
     if not_after.duration_since(now).is_ok_and(|left| left > warned_before) {
@@ -176,8 +176,8 @@ fn warn(flag: &str, Expiry { part, path, not_after }: &Expiry, now: SystemTime) 
 }
 
 /// Checks the files until the member ends.
-pub(crate) async fn keep_watch(mut watch: Watch, metrics: Arc<Metrics>) {
-    let mut ticks = interval(LOOK);
+pub(crate) async fn check_periodically(mut watch: Watch, metrics: Arc<Metrics>) {
+    let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -203,16 +203,26 @@ mod tests {
             |flag, left: Duration| is_due(&mut warned, flag, certificate(end), end - left);
         assert!(!is_due_in("cert-file", DAY * 30 + Duration::from_secs(1)));
         assert!(is_due_in("cert-file", DAY * 30));
-        assert!(!is_due_in("cert-file", DAY * 30 - LOOK));
-        assert!(is_due_in("peer-cert-file", DAY * 30 - LOOK), "another file");
-        assert!(!is_due_in("cert-file", DAY * 29 + LOOK));
+        assert!(!is_due_in("cert-file", DAY * 30 - CHECK_INTERVAL));
+        assert!(is_due_in("peer-cert-file", DAY * 30 - CHECK_INTERVAL), "another file");
+        assert!(!is_due_in("cert-file", DAY * 29 + CHECK_INTERVAL));
         assert!(is_due_in("cert-file", DAY * 29));
         let after = end + DAY;
         assert!(is_due(&mut warned, "cert-file", certificate(end), after), "it has expired");
-        assert!(!is_due(&mut warned, "cert-file", certificate(end), after + LOOK));
+        assert!(!is_due(&mut warned, "cert-file", certificate(end), after + CHECK_INTERVAL));
         // The certificate was renewed, and the new one is about to expire.
-        assert!(!is_due(&mut warned, "cert-file", certificate(end + DAY * 90), after + LOOK));
-        assert!(is_due(&mut warned, "cert-file", certificate(end + DAY), after + LOOK * 2));
+        assert!(!is_due(
+            &mut warned,
+            "cert-file",
+            certificate(end + DAY * 90),
+            after + CHECK_INTERVAL
+        ));
+        assert!(is_due(
+            &mut warned,
+            "cert-file",
+            certificate(end + DAY),
+            after + CHECK_INTERVAL * 2
+        ));
     }
 
     #[test]
@@ -221,9 +231,9 @@ mod tests {
         let end = SystemTime::UNIX_EPOCH + DAY * 20_000;
         let mut is_due_at =
             |now| is_due(&mut warned, "client-crl-file", (Part::Revocations, end), now);
-        assert!(!is_due_at(end - LOOK));
+        assert!(!is_due_at(end - CHECK_INTERVAL));
         assert!(is_due_at(end));
-        assert!(!is_due_at(end + LOOK));
+        assert!(!is_due_at(end + CHECK_INTERVAL));
         assert!(is_due_at(end + DAY));
     }
 }

@@ -10,7 +10,7 @@ mod embedded;
 mod expiry;
 mod failed_start;
 mod listeners;
-mod meters;
+mod metrics;
 mod observing;
 mod process;
 mod remedy;

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use quorate_member::corruption::HoldsOther;
+use quorate_member::corruption::StateDiffers;
 use quorate_node::LogFault;
 use quorate_peer::OtherOrigin;
 
@@ -60,7 +60,7 @@ pub(crate) fn after_fault(error: &(dyn Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     let mut is_full = false;
     while let Some(error) = cause {
-        if error.is::<OtherOrigin>() || error.is::<HoldsOther>() {
+        if error.is::<OtherOrigin>() || error.is::<StateDiffers>() {
             return ONE_ORIGIN;
         }
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);

@@ -27,7 +27,7 @@ pub(crate) struct Proof {
 
 /// Sets the origin of the state in the transport before the first message to a peer. A member without a state
 /// has no origin yet and adopts its leader's.
-pub(crate) fn tell_origin(
+pub(crate) fn set_origin_of_state(
     peers: &Peers,
     (state, backend): (&State, &Backend),
     (disk, dirs): (&dyn Disk, &DataDir),

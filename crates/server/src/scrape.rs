@@ -13,7 +13,7 @@ use quorate_telemetry::metrics::{Metrics, StateSample};
 
 /// Registers the callbacks that read the member. They hold weak references, because the member owns the
 /// metrics.
-pub(crate) fn plug_in(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
+pub(crate) fn register_callbacks(metrics: &Metrics, handles: &Arc<Handles>, budget: &Budget) {
     let (handles, budget) = (Arc::downgrade(handles), budget.clone());
     metrics.watch_state(move || {
         let Some(handles) = handles.upgrade() else { return StateSample::default() };

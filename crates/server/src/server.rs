@@ -32,7 +32,7 @@ use crate::security::{Security, SecurityError, warn_of_open_peers};
 use crate::serving::{Serving, serve_peers};
 use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog::Watchdog;
-use crate::{bootstrap, damage, expiry, meters, scrape, start_line, tokens};
+use crate::{bootstrap, damage, expiry, metrics, scrape, start_line, tokens};
 
 /// Pause between a member's removal and its end.
 const REMOVAL_PAUSE: Duration = Duration::from_secs(1);
@@ -104,10 +104,10 @@ pub(crate) fn run(
     let retention = config.auto_compaction().unwrap_or_default();
     let security = Security::prepare(config)?;
     let listeners = Listeners::bind(config, &security)?;
-    let metrics = Arc::new(meters::made_for(config));
+    let metrics = Arc::new(metrics::for_config(config));
     let watch = expiry::Watch::over(&security, config);
     let (disk, times) = TimedDisk::over(RealDisk);
-    start_line::tell(config, &*disk);
+    start_line::log(config, &*disk);
     log_limits(config);
     warn_of_open_peers(config);
     // Configuration errors of the observers are reported before files are created.
@@ -125,7 +125,7 @@ pub(crate) fn run(
         .map_err(StartError::Thread)?;
     let handles = Arc::clone(&core.handles);
     supervisor.note_started(&handles, &metrics);
-    scrape::plug_in(&metrics, &handles, &budget);
+    scrape::register_callbacks(&metrics, &handles, &budget);
     // Peers are served first: without them there is no leader that could accept this member's name.
     let Listeners { peer, for_clients } = listeners;
     let serving_peers = serve_peers(peer, config, &core, observing.auditor(), &budget.peers);
@@ -151,7 +151,7 @@ pub(crate) fn run(
         }
     });
     if let Some(ended) = early_end {
-        return Ok(wind_up(ended, config, &control, None, core));
+        return Ok(stop_member(ended, config, &control, None, core));
     }
     // The member has applied its own membership by now. No leadership change reports this, so the metric is
     // set here.
@@ -161,16 +161,16 @@ pub(crate) fn run(
     let serving =
         for_clients.serve(config, &core, arguments, (&metrics, observers), &budget.clients);
     supervisor.note_ready();
-    let alive = supervisor.signs_of_life();
+    let alive = supervisor.watchdog();
     let ended = control.block_on(async {
         tokio::select! {
             biased;
             end = faults.first() => Ended::new(end, &core),
             stop = supervisor.wait_for_stop() => Ended::Stopped(stop),
-            () = give_signs_of_life(alive, &handles) => unreachable!("the watch never ends"),
+            () = notify_watchdog(alive, &handles) => unreachable!("the watch never ends"),
         }
     });
-    let ended = wind_up(ended, config, &control, Some(serving), core);
+    let ended = stop_member(ended, config, &control, Some(serving), core);
     drop(serving_peers);
     observing.finish();
     Ok(ended)
@@ -184,7 +184,7 @@ async fn introduce(handles: Arc<quorate_member::Handles>, client_urls: Vec<Strin
 }
 
 /// Notifies the init system's watchdog for as long as consensus makes progress, if the watchdog is on.
-async fn give_signs_of_life(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
+async fn notify_watchdog(watchdog: Option<Watchdog>, handles: &quorate_member::Handles) {
     match watchdog {
         Some(watchdog) => {
             let member_status = handles.info.member_status();
@@ -201,7 +201,7 @@ fn log_removal() {
 
 /// Stops the member in order. After a failure of this machine it returns at once, because nothing more may be
 /// written.
-fn wind_up(
+fn stop_member(
     ended: Ended,
     config: &Config,
     control: &tokio::runtime::Runtime,

@@ -17,7 +17,7 @@ use crate::assembly::core_count;
 type Fields = Vec<(&'static str, Value<'static>)>;
 
 /// Logs the line.
-pub(crate) fn tell(config: &Config, disk: &dyn Disk) {
+pub(crate) fn log(config: &Config, disk: &dyn Disk) {
     let wal_dir = (!config.wal_dir.is_empty()).then(|| Path::new(&config.wal_dir));
     let dirs = DataDir::new(Path::new(&config.data_dir), wal_dir);
     line(config, &dirs, dirs.is_initialised(disk)).emit();

@@ -65,7 +65,7 @@ impl Supervisor {
     }
 
     /// Returns the watchdog of the process, if the member is the process.
-    pub(crate) fn signs_of_life(&self) -> Option<Watchdog> {
+    pub(crate) fn watchdog(&self) -> Option<Watchdog> {
         match self {
             Self::Process(_) => Watchdog::over_this_process(),
             Self::Host(_) => None,

@@ -39,7 +39,7 @@ pub(crate) fn provider(config: &Config) -> Result<Provider, TokenFault> {
 mod tests {
     use super::*;
 
-    fn told(auth_token: &str) -> String {
+    fn outcome(auth_token: &str) -> String {
         let config = Config { auth_token: auth_token.to_owned(), ..Config::default() };
         provider(&config).map_or_else(|fault| fault.to_string(), |_| "ok".to_owned())
     }
@@ -50,16 +50,16 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "s").unwrap();
         let file = path.display();
-        assert_eq!(told("simple"), "ok");
-        assert_eq!(told(""), "ok");
-        assert_eq!(told(&format!("jwt,sign-method=HS256,priv-key={file}")), "ok");
-        assert_eq!(told("jwt,sign-method=HS256"), "auth: missing key data");
+        assert_eq!(outcome("simple"), "ok");
+        assert_eq!(outcome(""), "ok");
+        assert_eq!(outcome(&format!("jwt,sign-method=HS256,priv-key={file}")), "ok");
+        assert_eq!(outcome("jwt,sign-method=HS256"), "auth: missing key data");
         let options = "auth: invalid auth options";
         for bad in ["paper", "jwt", "jwt,sign-method=none", "jwt,sign-method=HS1"] {
-            assert!(told(bad).starts_with(&format!("{options}: ")), "{bad}");
+            assert!(outcome(bad).starts_with(&format!("{options}: ")), "{bad}");
         }
-        assert!(told("jwt,sign-method=HS256,priv-key=/nowhere/at/all").starts_with(options));
-        let unfit = told(&format!("jwt,sign-method=RS256,priv-key={file}"));
+        assert!(outcome("jwt,sign-method=HS256,priv-key=/nowhere/at/all").starts_with(options));
+        let unfit = outcome(&format!("jwt,sign-method=RS256,priv-key={file}"));
         assert_eq!(unfit, "auth: the private key does not fit the sign-method");
     }
 }

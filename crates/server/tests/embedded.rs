@@ -22,7 +22,7 @@ use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 /// These tests look at resources of the whole process, so they run one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns two free ports, for clients and for peers.
 fn ports() -> [u16; 2] {
@@ -61,7 +61,7 @@ fn thread_and_file_counts() -> (usize, usize) {
 /// Waits until this process has no more threads and files than before. Threads that resolve names may end
 /// last.
 fn settle(before: (usize, usize)) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let (threads, files) = thread_and_file_counts();
         if threads <= before.0 && files <= before.1 {
@@ -140,8 +140,8 @@ fn two_members_in_one_process_are_independent() {
     let (one_lines, other_lines) = (Lines::default(), Lines::default());
     let one = one_lines.start(flags("one", folder.path(), one_ports)).unwrap();
     let other = other_lines.start(flags("other", folder.path(), other_ports)).unwrap();
-    one.wait_ready(PATIENCE).unwrap();
-    other.wait_ready(PATIENCE).unwrap();
+    one.wait_ready(TIMEOUT).unwrap();
+    other.wait_ready(TIMEOUT).unwrap();
     assert_ne!((one.id(), one.cluster_id()), (other.id(), other.cluster_id()));
     let before = other.revision();
     put(one_ports[0], "a");
@@ -177,7 +177,7 @@ fn a_dropped_member_leaves_no_threads_and_files() {
     let before = thread_and_file_counts();
     for _ in 0..3 {
         let member = start();
-        member.wait_ready(PATIENCE).unwrap();
+        member.wait_ready(TIMEOUT).unwrap();
         put(ports[0], "a");
         assert!(thread_and_file_counts() > before);
         drop(member);
@@ -206,7 +206,7 @@ fn a_failed_start_returns_the_reason_and_does_not_affect_the_host() {
         Lines::default().start(all).unwrap_err().to_string()
     };
     let ports = ports();
-    for (more, told) in [
+    for (more, expected) in [
         (&["--nonsense"][..], "flag provided but not defined: -nonsense"),
         (&["--snapshot-count=many"], "invalid value \"many\" for flag -snapshot-count"),
         (&["--heartbeat-interval=100", "--election-timeout=200"], "-election-timeout"),
@@ -215,7 +215,7 @@ fn a_failed_start_returns_the_reason_and_does_not_affect_the_host() {
         (&["--config-file=/does/not/exist"], "no such file"),
     ] {
         let text = refused(more, ports);
-        assert!(text.contains(told), "{more:?}: {text}");
+        assert!(text.contains(expected), "{more:?}: {text}");
     }
     let before = thread_and_file_counts();
     let text = refused(&[], [taken, ports[1]]);

@@ -400,7 +400,7 @@ impl Process {
             Turn::Machine if self.is_installing => due(self.is_installed),
             Turn::Machine if !self.jobs.is_empty() => Some(now),
             Turn::Machine => self.machine.wake_at().map(|at| self.clock.virtual_time(at, now)),
-            Turn::Backend if self.writer.lacks_room() => Some(self.room_retry_at.max(now)),
+            Turn::Backend if self.writer.lacks_space() => Some(self.room_retry_at.max(now)),
             Turn::Backend if !self.outputs.orders.is_empty() => Some(now),
             Turn::Backend => self.writer.reclaim_at().map(|at| self.clock.virtual_time(at, now)),
         }
@@ -601,7 +601,7 @@ impl Process {
     fn change_leadership(&mut self, leadership: Leadership) {
         self.publish_leadership();
         if leadership.role == Role::Leader {
-            self.outputs.pending.begin_reign(leadership.term);
+            self.outputs.pending.begin_term(leadership.term);
         } else {
             self.jobs.push_back(Job::LostLeadership);
         }
@@ -701,7 +701,7 @@ impl Process {
     fn run_backend(&mut self) -> Result<(), Fatal> {
         let fatal = Fatal::of("the backend");
         let now = self.clock_now().instant;
-        if self.writer.lacks_room() {
+        if self.writer.lacks_space() {
             if self.writer.supersede(self.install_index).map_err(|error| fatal(&error))? {
                 self.out.push(Out::RareState("a snapshot replaces batches without room"));
             }
@@ -715,7 +715,7 @@ impl Process {
         while let Some(report) = self.writer.step().map_err(|error| fatal(&error))? {
             self.handle_report(report);
         }
-        if self.writer.lacks_room() {
+        if self.writer.lacks_space() {
             self.room_retry_at = self.now + ROOM_RETRY_EVERY;
         }
         Ok(())
@@ -773,7 +773,7 @@ impl Process {
             }
         }
         self.machine.take(Job::Stop, time, &mut self.outputs).map_err(|error| fatal(&error))?;
-        if self.writer.lacks_room() {
+        if self.writer.lacks_space() {
             self.writer.give_up();
         }
         while let Some(order) = self.outputs.orders.pop_front() {

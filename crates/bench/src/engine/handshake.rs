@@ -9,7 +9,7 @@ use super::{LOOK, Link, Part, Records, Run, Spread, run_parts};
 use crate::record::Record;
 
 /// The timeout of an operation.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens connections until the pace has no more tickets.
 pub(crate) fn run_handshakes(
@@ -26,7 +26,7 @@ async fn client(part: Part, run: Run) -> Result<Records, crate::error::BenchErro
     let mut record = Record::new();
     while let Some(ticket) = run.pace.draw(Instant::now()) {
         tokio::time::sleep_until(tokio::time::Instant::from_std(ticket.due)).await;
-        match tokio::time::timeout(PATIENCE, greet(part.clone())).await {
+        match tokio::time::timeout(TIMEOUT, greet(part.clone())).await {
             Ok(Ok(())) => {
                 let now = Instant::now();
                 record.add_latency(now.duration_since(ticket.due));

@@ -22,7 +22,7 @@ use crate::wire::connection::{Event, Replies, StreamId};
 /// The size of the timestamp at the beginning of a value.
 pub(crate) const STAMP_BYTES: usize = 8;
 /// If no event arrives for this long, the missing ones are given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The layout of the watchers.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ async fn connection(
     }
     let mut record = Record::new();
     let mut refused = None;
-    let mut heard = Instant::now();
+    let mut last_event = Instant::now();
     while !board.failed() && board.received() < board.expected.load(Ordering::Relaxed) {
         let mut news = News::default();
         let mut now = None;
@@ -235,9 +235,9 @@ async fn connection(
         board.received.fetch_add(news.events, Ordering::Relaxed);
         let writing = board.expected.load(Ordering::Relaxed) == u64::MAX;
         if news.events > 0 || news.created > 0 || writing {
-            heard = Instant::now();
-        } else if heard.elapsed() > PATIENCE {
-            return Err(BenchError::Stalled(PATIENCE.as_secs()));
+            last_event = Instant::now();
+        } else if last_event.elapsed() > SILENCE_MAX {
+            return Err(BenchError::Stalled(SILENCE_MAX.as_secs()));
         }
     }
     Ok(vec![record])

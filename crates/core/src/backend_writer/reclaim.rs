@@ -23,7 +23,7 @@ const PASS_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Reclaiming<R> {
     bytes_before: u64,
-    told: Vec<R>,
+    completions: Vec<R>,
     /// Whether this pass has moved or truncated anything.
     has_gained: bool,
     passes_left: u32,
@@ -32,19 +32,19 @@ pub(super) struct Reclaiming<R> {
 }
 
 impl<T, R> BackendWriter<T, R> {
-    pub(super) fn begin_reclaiming(&mut self, told: R, now: Instant) {
+    pub(super) fn begin_reclaiming(&mut self, completion: R, now: Instant) {
         if self.reclaiming.is_none() {
             self.backend.db().restart_reclaim();
         }
         let backend = &self.backend;
         let first = || Reclaiming {
             bytes_before: backend.size_bytes(),
-            told: Vec::new(),
+            completions: Vec::new(),
             has_gained: false,
             passes_left: PASSES_MAX,
             next_step: now,
         };
-        self.reclaiming.get_or_insert_with(first).told.push(told);
+        self.reclaiming.get_or_insert_with(first).completions.push(completion);
     }
 
     /// The time at which [`BackendWriter::reclaim`] should be called.
@@ -94,7 +94,7 @@ impl<T, R> BackendWriter<T, R> {
         let Some(ended) = self.reclaiming.take() else { return };
         let bytes_after = self.backend.size_bytes();
         let outcome = Defragmented { bytes_before: ended.bytes_before, bytes_after };
-        let report = Report::Defragmented { told: ended.told, outcome };
+        let report = Report::Defragmented { completions: ended.completions, outcome };
         self.steps.push_back(Step::Report(report));
     }
 }

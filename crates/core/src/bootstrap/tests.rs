@@ -108,7 +108,7 @@ fn refusal(decided: Result<Decision, Refusal>) -> String {
 fn only_force_new_cluster_with_a_log_overrides_the_lost_log_mark() {
     let judge = |is_alone, lost: bool, has_log| {
         let lost = lost.then(|| "why".to_owned());
-        Flags { is_alone, ..flags(false) }.judge_directory(lost, has_log).ok()
+        Flags { is_alone, ..flags(false) }.classify_directory(lost, has_log).ok()
     };
     assert_eq!(judge(false, false, true), Some(Directory::Used));
     assert_eq!(judge(false, false, false), Some(Directory::New));

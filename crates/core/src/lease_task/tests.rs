@@ -190,8 +190,8 @@ fn time_to_live_returns_the_remaining_ttl_and_the_keys() {
     let mut task = LeaseTask::time_to_live(ID, true);
     assert_eq!(task.step(true, &member), LeaseStep::AwaitApplied);
     let keys = vec![Arc::from(&b"k"[..])];
-    let told = LeaseAnswer::TimeToLive { ttl_secs: 59, granted_secs: 60, keys };
-    assert_eq!(task.step(true, &member), LeaseStep::Answer(told));
+    let answer = LeaseAnswer::TimeToLive { ttl_secs: 59, granted_secs: 60, keys };
+    assert_eq!(task.step(true, &member), LeaseStep::Answer(answer));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl<T> Compaction<T> {
 
     /// Starts again with the file that has replaced the old one. Returns the waiters if the new file has no compaction
     /// in progress.
-    pub(super) fn begin_anew(&mut self, is_under_way: bool, now: Instant) -> Vec<T> {
+    pub(super) fn restart(&mut self, is_under_way: bool, now: Instant) -> Vec<T> {
         let waiting = std::mem::take(&mut self.waiting);
         *self = Self::begin(is_under_way, now);
         if is_under_way {
@@ -40,17 +40,21 @@ impl<T> Compaction<T> {
 }
 
 impl<T> StateMachine<T> {
-    pub(super) fn await_compactions(&mut self, told: T, now: Instant) {
+    pub(super) fn await_compactions(&mut self, completion: T, now: Instant) {
         if self.state.store().is_compaction_idle() {
-            self.await_commit(told, now);
+            self.await_commit(completion, now);
         } else {
-            self.compaction.waiting.push(told);
+            self.compaction.waiting.push(completion);
         }
     }
 
     /// Carries out a step of a compaction if it is due and the backend is not behind. Returns the number of removed
     /// records.
-    pub fn compact<O: Outlet<Told = T>>(&mut self, now: Instant, outlet: &mut O) -> Option<usize> {
+    pub fn compact<O: Outlet<Completion = T>>(
+        &mut self,
+        now: Instant,
+        outlet: &mut O,
+    ) -> Option<usize> {
         let is_due = self.compaction.next_step.is_some_and(|at| at <= now);
         if !is_due || outlet.is_backend_behind() {
             return None;
@@ -66,7 +70,7 @@ impl<T> StateMachine<T> {
         Some(step.deleted_count)
     }
 
-    fn finish_compaction<O: Outlet<Told = T>>(
+    fn finish_compaction<O: Outlet<Completion = T>>(
         &mut self,
         revision: i64,
         now: Instant,
@@ -78,7 +82,7 @@ impl<T> StateMachine<T> {
         let mut then = Vec::new();
         if self.state.store().is_compaction_idle() {
             compaction.started = None;
-            then.extend(compaction.waiting.drain(..).map(Then::Tell));
+            then.extend(compaction.waiting.drain(..).map(Then::Complete));
         }
         then.push(Then::Compacted(CompactionEnd { revision, took, removed_count }));
         self.hand_over(then, outlet);

@@ -10,7 +10,7 @@ use crate::start::storage_version;
 
 impl<T> StateMachine<T> {
     /// Takes over the state of the requested image, which the backend has installed.
-    pub fn installed<O: Outlet<Told = T>>(
+    pub fn installed<O: Outlet<Completion = T>>(
         &mut self,
         now: Now,
         outlet: &mut O,
@@ -32,9 +32,9 @@ impl<T> StateMachine<T> {
              that the table does not list; at entry {index}: {counted:?}, not {listed:?}"
         );
         let is_compacting = !self.state.store().is_compaction_idle();
-        let over = self.compaction.begin_anew(is_compacting, now.instant);
-        for told in over.into_iter().chain(self.waiting.drain(..)) {
-            outlet.put(Output::Tell(told));
+        let over = self.compaction.restart(is_compacting, now.instant);
+        for completion in over.into_iter().chain(self.waiting.drain(..)) {
+            outlet.put(Output::Complete(completion));
         }
         outlet.put(Output::Members(self.state.members().clone()));
         self.storage_version = storage_version(&self.backend);

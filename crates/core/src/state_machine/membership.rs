@@ -13,7 +13,7 @@ use super::{Outlet, Output, StateMachine};
 use crate::snapshot::configuration_of;
 
 impl<T> StateMachine<T> {
-    pub(super) fn apply_conf_change<O: Outlet<Told = T>>(
+    pub(super) fn apply_conf_change<O: Outlet<Completion = T>>(
         &mut self,
         meta: EntryMeta,
         data: Bytes,

@@ -31,7 +31,7 @@ pub trait Outlet {
     /// The caller's value for an entry while it is applied.
     type Ticket;
     /// The identifier of a caller that waits for a completion.
-    type Told;
+    type Completion;
 
     /// This request is applied next.
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket>;
@@ -52,7 +52,7 @@ pub trait Outlet {
     fn is_backend_behind(&self) -> bool;
 
     /// Receives any other output. It must take effect before this call returns.
-    fn put(&mut self, output: Output<Self::Told>);
+    fn put(&mut self, output: Output<Self::Completion>);
 }
 
 /// An output of the state machine. Outputs take effect in their order.
@@ -140,5 +140,5 @@ pub enum Output<T> {
         cluster_version: Option<Version>,
     },
     /// Notify this caller: the work that it waits for is done already.
-    Tell(T),
+    Complete(T),
 }

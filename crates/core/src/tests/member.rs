@@ -116,14 +116,14 @@ pub(super) struct Said {
     acknowledged: u64,
     published: LogIndex,
     leads_in: Option<Term>,
-    pub(super) told: Vec<u64>,
+    pub(super) completions: Vec<u64>,
     /// How often consensus asked for the alarm of a full disk.
     pub(super) alarms: u64,
 }
 
 impl Outlet for Said {
     type Ticket = u64;
-    type Told = u64;
+    type Completion = u64;
 
     fn begin(&mut self, request: &Request) -> Begun<u64> {
         Begun { ticket: request.id, reply_wanted: true, kind: "request" }
@@ -155,8 +155,10 @@ impl Outlet for Said {
                 self.acknowledged = self.acknowledged.max(newest.unwrap_or(0));
             }
             Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
-            Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
-            Output::Tell(told) => self.told.push(told),
+            Output::Install { index } => {
+                self.orders.push_back(Order::Install { index, completion: 0 });
+            }
+            Output::Complete(completion) => self.completions.push(completion),
             Output::Members(_)
             | Output::ChangeRefused(_)
             | Output::Removed
@@ -508,7 +510,7 @@ impl Member {
     fn run_backend(&mut self) -> Outcome {
         let report = match self.writer.step()? {
             Some(report) => report,
-            None if self.writer.lacks_room() => {
+            None if self.writer.lacks_space() => {
                 self.writer.supersede(self.installs)?;
                 return Ok(());
             }
@@ -536,10 +538,10 @@ impl Member {
                 self.images.push((message, bytes));
             }
             Report::Installed { .. } => self.is_installed = true,
-            Report::Tell(told) => self.said.told.push(told),
+            Report::Complete(completion) => self.said.completions.push(completion),
             Report::NoRoom(_) => self.note_room(true),
             Report::RoomAgain => self.note_room(false),
-            Report::Defragmented { told, .. } => self.said.told.extend(told),
+            Report::Defragmented { completions, .. } => self.said.completions.extend(completions),
             Report::Compacted(_) | Report::Superseded | Report::Ended => {}
         }
         Ok(())

@@ -335,9 +335,9 @@ fn an_image_is_kept_until_the_backend_file_contains_its_index() {
     batch.set_consistent_index(10, 1);
     files.order(Order::Commit { batch, then: vec![Then::Snapshot(own)] }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (10, vec![20, 40]));
-    files.order(Order::Install { index: LogIndex(20), told: () }).unwrap();
+    files.order(Order::Install { index: LogIndex(20), completion: () }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (20, vec![40]), "the second image waits");
-    files.order(Order::Install { index: LogIndex(40), told: () }).unwrap();
+    files.order(Order::Install { index: LogIndex(40), completion: () }).unwrap();
     assert_eq!((files.applied(), files.waiting()), (40, vec![]));
 }
 
@@ -352,7 +352,8 @@ fn an_image_that_does_not_match_its_snapshot_replaces_nothing() {
     ] {
         let mut files = Files::new();
         files.receive(20, &image);
-        let error = files.order(Order::Install { index: LogIndex(20), told: () }).unwrap_err();
+        let error =
+            files.order(Order::Install { index: LogIndex(20), completion: () }).unwrap_err();
         assert!(matches!(
             error,
             BackendError::Install(InstallError::Unfit { index: LogIndex(20), .. })
@@ -369,14 +370,14 @@ fn a_wal_mark_is_requested_only_after_the_batch_and_the_snap_file_are_durable() 
     let own = SnapshotOrder::new(LogIndex(10), Term(1), state.members(), state.versions());
     let mut batch = Batch::new();
     batch.set_consistent_index(10, 1);
-    let then = vec![Then::Snapshot(own), Then::Tell(())];
+    let then = vec![Then::Snapshot(own), Then::Complete(())];
     files.writer.take(Order::Commit { batch, then }, Instant::now());
     let file = files.folder.dirs().snap().join("0000000000000001-000000000000000a.snap");
     assert!(matches!(files.writer.step().unwrap(), Some(Report::Committed { .. })));
     assert!(!files.holds(&file));
     assert!(matches!(files.writer.step().unwrap(), Some(Report::SnapshotSaved(_))));
     assert!(files.holds(&file));
-    assert!(matches!(files.writer.step().unwrap(), Some(Report::Tell(()))));
+    assert!(matches!(files.writer.step().unwrap(), Some(Report::Complete(()))));
     assert!(files.writer.step().unwrap().is_none());
 }
 

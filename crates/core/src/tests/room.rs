@@ -83,7 +83,7 @@ fn a_full_disk_delays_the_backend_file_but_no_write() {
     life.write(6);
     life.disk.limit_growth(Some(0));
     life.write(20);
-    life.run_until(|member| member.writer.lacks_room() && member.said.alarms > 0);
+    life.run_until(|member| member.writer.lacks_space() && member.said.alarms > 0);
     let stuck_at = committed(&life.member);
     life.write(5);
     assert_eq!(committed(&life.member), stuck_at);
@@ -100,7 +100,7 @@ fn a_full_disk_delays_the_backend_file_but_no_write() {
     // With free space again, the backend file catches up and writes continue.
     life.disk.limit_growth(None);
     life.run_until(|member| committed(member) == member.applied() && member.is_idle());
-    assert!(!life.member.writer.lacks_room());
+    assert!(!life.member.writer.lacks_space());
     life.write(3);
     assert_eq!(life.client.check(life.member.machine.state(), "with room again"), 34);
 }
@@ -111,12 +111,12 @@ fn a_snapshot_without_disk_space_is_taken_later() {
     let fault = Fault { fail_count: 3, ..Fault::nth(Operation::Write, 0, NO_SPACE).on(".snap") };
     life.disk.inject(fault);
     life.write(20);
-    life.run_until(|member| member.writer.lacks_room());
+    life.run_until(|member| member.writer.lacks_space());
     assert_eq!(life.member.promised.mark, LogIndex::ZERO);
     let snaps = || life.disk.read_dir(&life.folder.dirs().snap()).unwrap().len();
     assert_eq!(snaps(), 1, "only the backend file");
     life.run_until(|member| member.promised.mark > LogIndex::ZERO);
-    assert!(!life.member.writer.lacks_room());
+    assert!(!life.member.writer.lacks_space());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn shutdown_does_not_wait_for_disk_space() {
     let mut life = Life::new();
     life.disk.limit_growth(Some(0));
     life.write(20);
-    life.run_until(|member| member.writer.lacks_room());
+    life.run_until(|member| member.writer.lacks_space());
     let writer = &mut life.member.writer;
     writer.give_up();
     assert!(writer.step().unwrap().is_none());
@@ -155,7 +155,7 @@ fn large_batch(index: u64) -> Order<(), ()> {
     let mut batch = Batch::new();
     batch.put(Bucket::Lease, index.to_be_bytes().to_vec(), vec![7; 200_000]);
     batch.set_consistent_index(index, 2);
-    Order::Commit { batch, then: vec![Then::Tell(())] }
+    Order::Commit { batch, then: vec![Then::Complete(())] }
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_leaders_snapshot_replaces_batches_that_wait_for_disk_space() {
             && files.writer.step().unwrap().is_none()
     };
     assert!(is_dropped(&mut files), "the batch is dropped, and the caller waits for the image");
-    assert!(!files.writer.lacks_room());
+    assert!(!files.writer.lacks_space());
     // There is space again, but a batch before these was dropped.
     files.faulty.limit_growth(None);
     for index in [15, 30] {
@@ -180,17 +180,19 @@ fn a_leaders_snapshot_replaces_batches_that_wait_for_disk_space() {
         assert!(is_dropped(&mut files));
         assert!(files.applied() <= 20, "{index}");
         if index == 15 {
-            files.writer.take(Order::Install { index: LogIndex(20), told: () }, Instant::now());
+            files
+                .writer
+                .take(Order::Install { index: LogIndex(20), completion: () }, Instant::now());
             assert!(matches!(files.writer.step().unwrap(), Some(Report::Installed { .. })));
             assert!(files.writer.step().unwrap().is_none());
             assert_eq!(files.applied(), 20);
         }
     }
-    files.writer.take(Order::Install { index: LogIndex(40), told: () }, Instant::now());
+    files.writer.take(Order::Install { index: LogIndex(40), completion: () }, Instant::now());
     assert!(matches!(files.writer.step().unwrap(), Some(Report::Installed { .. })));
     assert!(matches!(files.writer.step().unwrap(), Some(Report::RoomAgain)));
     for _ in 0..3 {
-        assert!(matches!(files.writer.step().unwrap(), Some(Report::Tell(()))));
+        assert!(matches!(files.writer.step().unwrap(), Some(Report::Complete(()))));
     }
     assert!(files.writer.step().unwrap().is_none());
     files.writer.take(large_batch(50), Instant::now());
@@ -216,14 +218,14 @@ fn a_snapshot_already_contained_in_the_file_replaces_no_batch() {
 struct Stuck {
     is_behind: bool,
     published: LogIndex,
-    told: Vec<u64>,
+    completions: Vec<u64>,
     /// The revision of the compaction that was hashed when it was accepted.
     hashed: Option<i64>,
 }
 
 impl Outlet for Stuck {
     type Ticket = ();
-    type Told = u64;
+    type Completion = u64;
 
     fn begin(&mut self, _: &Request) -> Begun<()> {
         Begun { ticket: (), reply_wanted: true, kind: "request" }
@@ -245,8 +247,8 @@ impl Outlet for Stuck {
         match output {
             Output::Commit { then, .. } => {
                 assert!(!self.is_behind, "no caller may wait for the backend");
-                self.told.extend(then.into_iter().filter_map(|then| match then {
-                    Then::Tell(told) => Some(told),
+                self.completions.extend(then.into_iter().filter_map(|then| match then {
+                    Then::Complete(completion) => Some(completion),
                     Then::Snapshot(_) | Then::Send(_) | Then::Compacted(_) => None,
                 }));
             }
@@ -269,7 +271,7 @@ fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
     let start = Instant::now();
     let mut machine = StateMachine::new(state, backend, MemberId(1), pace(), start);
     let mut outlet =
-        Stuck { is_behind: true, published: LogIndex::ZERO, told: Vec::new(), hashed: None };
+        Stuck { is_behind: true, published: LogIndex::ZERO, completions: Vec::new(), hashed: None };
     let asked = (1..=5).map(proposal).chain([compaction(5)]);
     let entry =
         |(index, data)| Entry { term: Term(1), index: LogIndex(index), data, ..Entry::default() };
@@ -281,18 +283,18 @@ fn waiting_compactions_and_commits_do_not_block_applies_on_a_full_disk() {
         machine.hand_over_if_due(at.instant, &mut outlet);
     }
     assert_eq!(
-        (outlet.published, &*outlet.told),
+        (outlet.published, &*outlet.completions),
         (last, &[][..]),
         "applied, although not in the file"
     );
     outlet.is_behind = false;
-    while outlet.told.len() < 2 {
+    while outlet.completions.len() < 2 {
         at.instant = machine.wake_at().expect("a compaction or a commit is still pending")
             + Duration::from_millis(1);
         machine.compact(at.instant, &mut outlet);
         machine.hand_over_if_due(at.instant, &mut outlet);
     }
-    outlet.told.sort_unstable();
-    assert_eq!(outlet.told, [7, 8]);
+    outlet.completions.sort_unstable();
+    assert_eq!(outlet.completions, [7, 8]);
     assert_eq!(outlet.hashed, Some(2), "hashed before records were removed");
 }

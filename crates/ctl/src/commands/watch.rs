@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn a_missing_command_is_reported_as_in_go() {
         let none = std::io::Error::from_raw_os_error(2);
-        let told = |program: &[u8]| not_started(program, &none);
-        assert_eq!(told(b"none"), "exec: \"none\": executable file not found in $PATH");
-        assert_eq!(told(b"/a/none"), "fork/exec /a/none: no such file or directory");
+        let text = |program: &[u8]| not_started(program, &none);
+        assert_eq!(text(b"none"), "exec: \"none\": executable file not found in $PATH");
+        assert_eq!(text(b"/a/none"), "fork/exec /a/none: no such file or directory");
     }
 }

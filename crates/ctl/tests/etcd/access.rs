@@ -238,9 +238,9 @@ fn access_replies_follow_etcd_3_7_where_it_differs_from_3_5() {
         assert_eq!(run(line).code, 0);
     }
     // A role with all permissions, which older servers do not report as such.
-    let told = run("--user root:SECRET role get root");
+    let outcome = run("--user root:SECRET role get root");
     let all = "Role root\nKV Read:\n\t[, <open ended>\nKV Write:\n\t[, <open ended>\n";
-    assert_eq!((told.code, told.output.as_str()), (0, all));
+    assert_eq!((outcome.code, outcome.output.as_str()), (0, all));
     // A failed login before the member list request is not a connection error.
     assert_eq!(run("--user root:WRONG endpoint status --cluster").code, 1);
     let refused = run("--user root:SECRET --auth-jwt-token WRONG get k");

@@ -166,7 +166,8 @@ fn every_command_prints_the_same_in_every_format() {
                 // A second may pass between the two runs, and the remaining time is printed in seconds.
                 let theirs = pair.theirs.plain(pair.theirs.real(&pair.bin, &words, &input));
                 let ours = pair.ours.plain(pair.ours.ours(&words, &input));
-                let timeless = |told: Outcome| (told.code, unnumbered(&told.output), told.errors);
+                let timeless =
+                    |outcome: Outcome| (outcome.code, unnumbered(&outcome.output), outcome.errors);
                 assert_eq!(timeless(ours), timeless(theirs), "{words:?}");
             } else {
                 pair.check(&words, &input);
@@ -275,8 +276,8 @@ fn output_follows_etcdctl_3_7_where_it_differs_from_3_5() {
     let server = Server::start(&bin);
     for (line, expected) in OF_3_7 {
         let words: Vec<_> = line.split(' ').collect();
-        let told = server.plain(server.ours(&words, ""));
-        assert_eq!((told.code, unnumbered(&told.output).as_str()), (0, *expected), "{line}");
+        let outcome = server.plain(server.ours(&words, ""));
+        assert_eq!((outcome.code, unnumbered(&outcome.output).as_str()), (0, *expected), "{line}");
     }
     let refused = server.plain(server.ours(&["downgrade", "cancel"], ""));
     assert_eq!(
@@ -294,9 +295,12 @@ fn output_follows_etcdctl_3_7_where_it_differs_from_3_5() {
         ),
     ] {
         let words: Vec<_> = command.split(' ').chain(["-w", "table"]).collect();
-        let told = server.ours(&words, "").output;
-        let lines: Vec<_> = told.lines().collect();
-        assert!(lines.len() == 5 && lines[0].starts_with('┌') && lines[4].ends_with('┘'), "{told}");
+        let outcome = server.ours(&words, "").output;
+        let lines: Vec<_> = outcome.lines().collect();
+        assert!(
+            lines.len() == 5 && lines[0].starts_with('┌') && lines[4].ends_with('┘'),
+            "{outcome}"
+        );
         let shown: Vec<_> = lines[1].trim_matches('│').split('│').map(str::trim).collect();
         assert_eq!(shown.join("|"), heads);
     }

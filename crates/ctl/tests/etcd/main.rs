@@ -511,10 +511,10 @@ fn a_watch_runs_its_command_for_each_event() {
     pair.check(&["put", "b", "2"], "");
     pair.check(&["del", "a"], "");
     // The history exists already, so each watch ends when its command fails on an event.
-    let told = r#"test "$ETCD_WATCH_EVENT_TYPE $ETCD_WATCH_KEY $ETCD_WATCH_VALUE" = '"PUT" "a" "1"' && exit 7; exit 8"#;
+    let script = r#"test "$ETCD_WATCH_EVENT_TYPE $ETCD_WATCH_KEY $ETCD_WATCH_VALUE" = '"PUT" "a" "1"' && exit 7; exit 8"#;
     let deleted = r#"test "$ETCD_WATCH_EVENT_TYPE" = '"DELETE"' && exit 9"#;
     for line in [
-        &["watch", "a", "--rev", "1", "--", "sh", "-c", told][..],
+        &["watch", "a", "--rev", "1", "--", "sh", "-c", script][..],
         &["watch", "--rev", "1", "a", "c", "--prev-kv", "--", "sh", "-c", "exit 3"],
         &["watch", "--prefix", "", "--rev", "4", "--prev-kv", "--", "sh", "-c", deleted],
         &["watch", "a", "--rev", "1", "-w", "fields", "--", "sh", "-c", "exit 3"],

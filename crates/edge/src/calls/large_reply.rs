@@ -90,11 +90,11 @@ impl Parts {
 /// A message that may be large.
 pub(crate) trait Large: Message + Default + Sized {
     /// Adds the message's parts in the order of its fields.
-    fn take_apart(self, parts: &mut Parts);
+    fn into_parts(self, parts: &mut Parts);
 }
 
 impl Large for RangeResponse {
-    fn take_apart(self, parts: &mut Parts) {
+    fn into_parts(self, parts: &mut Parts) {
         parts.push_message(&Self { header: self.header, ..Self::default() });
         parts.push_records(2, self.kvs);
         parts.push_message(&Self { more: self.more, count: self.count, ..Self::default() });
@@ -102,7 +102,7 @@ impl Large for RangeResponse {
 }
 
 impl Large for DeleteRangeResponse {
-    fn take_apart(self, parts: &mut Parts) {
+    fn into_parts(self, parts: &mut Parts) {
         let prev_kvs = self.prev_kvs;
         parts.push_message(&Self { prev_kvs: Vec::new(), ..self });
         parts.push_records(3, prev_kvs);
@@ -110,7 +110,7 @@ impl Large for DeleteRangeResponse {
 }
 
 impl Large for TxnResponse {
-    fn take_apart(self, parts: &mut Parts) {
+    fn into_parts(self, parts: &mut Parts) {
         let Self { header, succeeded, responses } = self;
         parts.push_message(&Self { header, succeeded, responses: Vec::new() });
         for response in responses {
@@ -123,7 +123,7 @@ impl Large for TxnResponse {
 fn take_apart_operation(operation: ResponseOp, parts: &mut Parts) {
     fn nested(field: u32, message: impl Large, parts: &mut Parts) {
         parts.push_head(field, message.encoded_len());
-        message.take_apart(parts);
+        message.into_parts(parts);
     }
     match operation.response {
         Some(OpResponse::ResponseRange(range)) => nested(1, range, parts),
@@ -204,14 +204,14 @@ impl<M: Large> Reply<M> {
         let head = message_head(len)?;
         let mut parts = Parts::default();
         parts.push(|encoded| encoded.extend_from_slice(&head));
-        message.take_apart(&mut parts);
+        message.into_parts(&mut parts);
         let body = LargeReply {
             parts: parts.parts.into_iter(),
             current: None,
             apart: None,
             unsent: HEAD_BYTES + len,
             ending: Ending::With(Status::ok("")),
-            places: Arc::new(Places { _list: list, _bytes: bytes }),
+            permits: Arc::new(Permits { _list: list, _bytes: bytes }),
         };
         let mut response = Response::new(M::default());
         response.extensions_mut().insert(Deferred(Arc::new(Mutex::new(Some(body)))));
@@ -290,13 +290,13 @@ struct LargeReply {
     apart: Option<Bytes>,
     unsent: usize,
     ending: Ending,
-    places: Arc<Places>,
+    permits: Arc<Permits>,
 }
 
 /// The permits that a reply holds until all of it is sent. Each frame holds them too, because the transport
 /// takes frames before the client reads them.
 #[derive(Debug)]
-struct Places {
+struct Permits {
     _list: Option<OwnedPermit>,
     _bytes: Option<OwnedPermit>,
 }
@@ -384,7 +384,7 @@ impl Body for LargeReply {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let chunk = self.next_chunk();
         if !chunk.is_empty() {
-            let held = hold(chunk, Arc::clone(&self.places));
+            let held = hold(chunk, Arc::clone(&self.permits));
             return Poll::Ready(Some(Ok(Frame::data(held))));
         }
         self.ending.poll_frame()

@@ -95,7 +95,7 @@ impl CallStats {
     }
 
     /// Makes the call hold this permit until all its parts are dropped.
-    pub(crate) fn in_room(mut self, permit: Arc<CallPermit>) -> Self {
+    pub(crate) fn with_permit(mut self, permit: Arc<CallPermit>) -> Self {
         self.permit = Some(permit);
         self
     }
@@ -145,7 +145,7 @@ impl CallStats {
             .map_or_else(|| "No remote client info.".to_owned(), |remote| remote.to_string());
         let RequestStats { requests, request_bytes, responses, response_bytes, text } =
             request_stats::take().unwrap_or_default();
-        macro_rules! tell {
+        macro_rules! report {
             ($level:ident) => {
                 log::$level!(
                     "request stats",
@@ -162,9 +162,9 @@ impl CallStats {
             };
         }
         if took > self.slow {
-            tell!(warn);
+            report!(warn);
         } else {
-            tell!(debug);
+            report!(debug);
         }
     }
 }
@@ -195,7 +195,12 @@ fn version_label(text: &str) -> &str {
 impl Followed {
     /// Writes the audit line, and ends the span with the attributes that OpenTelemetry defines for RPC, as
     /// etcd's library does.
-    fn tell(&self, (service, method): (&str, &str), (code, message): (Code, &str), took: Duration) {
+    fn report(
+        &self,
+        (service, method): (&str, &str),
+        (code, message): (Code, &str),
+        took: Duration,
+    ) {
         let name = format!("{service}/{method}");
         if let Some(account) = &self.noted.account {
             // The text of an internal error may contain data of the request.
@@ -212,14 +217,14 @@ impl Followed {
             attributes.push(Attribute::text("server.address", local.ip().to_string().as_bytes()));
             attributes.push(Attribute::number("server.port", local.port().into()));
         }
-        let told = code_name(code).as_bytes();
-        attributes.push(Attribute::text("rpc.response.status_code", told));
+        let code_text = code_name(code).as_bytes();
+        attributes.push(Attribute::text("rpc.response.status_code", code_text));
         let error = is_own_fault(code).then_some(message);
         trace.end(&SpanEnd { name: &name, attributes: &attributes, error });
     }
 
     /// Reads the revision from the header of an answer, which is the first field of all answers.
-    fn look(&mut self, part: &[u8]) {
+    fn read_revision(&mut self, part: &[u8]) {
         let is_first = !std::mem::replace(&mut self.has_sent, true);
         if let (true, Some(account)) = (is_first, &self.noted.account)
             && let Some(revision) = revision_of(part)
@@ -287,7 +292,7 @@ impl Received {
 impl Observer for CallStats {
     fn passed(&mut self, part: &[u8]) {
         if let (Kind::Unary, Some(followed)) = (self.kind, &mut self.followed) {
-            followed.look(part);
+            followed.read_revision(part);
         }
         let Passed { messages, bytes } = self.sent.pass(part);
         self.metrics.network.client_sent_bytes.add(bytes);
@@ -303,7 +308,7 @@ impl Observer for CallStats {
         }
         series.handled(code as i32, self.started.elapsed());
         if let Some(followed) = self.followed.take() {
-            followed.tell(self.method(), (code, message), self.started.elapsed());
+            followed.report(self.method(), (code, message), self.started.elapsed());
         }
     }
 }

@@ -217,8 +217,9 @@ mod tests {
         };
         let nested = RequestOp { request: Some(Operation::RequestTxn(TxnRequest::default())) };
         let success = vec![nested, put("", 3), put("b", 4)];
-        let told = txn(&TxnRequest { success, ..TxnRequest::default() }, false);
-        let value = |name: &str| told.iter().find(|one| one.name == name).unwrap().value.clone();
+        let attributes = txn(&TxnRequest { success, ..TxnRequest::default() }, false);
+        let value =
+            |name: &str| attributes.iter().find(|one| one.name == name).unwrap().value.clone();
         assert_eq!(value("success_first_key"), AttributeValue::Text("b".to_owned()));
         assert_eq!(value("success_first_type"), AttributeValue::Text("txn".to_owned()));
         assert_eq!(value("success_first_lease"), AttributeValue::Number(3));

@@ -53,13 +53,13 @@ pub(crate) async fn answer(access_control: &AccessControl, request: Request<Inco
             "remote-addr" = remote.map(|remote| remote.to_string()),
             "error" = refused.message()
         );
-        return told(http_status(refused.code()), refused.message());
+        return error_reply(http_status(refused.code()), refused.message());
     }
     let Ok(Wanted { level: name }) = serde_json::from_slice(&body) else {
-        return told(StatusCode::BAD_REQUEST, "Invalid json body");
+        return error_reply(StatusCode::BAD_REQUEST, "Invalid json body");
     };
     let Some(level) = level(&name) else {
-        return told(StatusCode::BAD_REQUEST, &format!("Invalid log level {name}"));
+        return error_reply(StatusCode::BAD_REQUEST, &format!("Invalid log level {name}"));
     };
     let report = || {
         log::warn!(
@@ -93,7 +93,7 @@ fn level(name: &str) -> Option<Level> {
 }
 
 /// Returns an error in the format of etcd's HTTP pages.
-fn told(status: StatusCode, message: &str) -> Reply {
+fn error_reply(status: StatusCode, message: &str) -> Reply {
     let body = format!("{{\"message\":{}}}", reply::json(message));
     let mut answer = reply::typed("application/json", body);
     *answer.status_mut() = status;

@@ -164,9 +164,9 @@ mod tests {
              proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;q=0.3";
         let plain = agreed(&[(ACCEPT, accept)]);
         assert_eq!(plain.format, Format::Protobuf);
-        let told = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+        let expected = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
              encoding=delimited; escaping=underscores";
-        assert_eq!(plain.content_type, told);
+        assert_eq!(plain.content_type, expected);
         let accept = "application/vnd.google.protobuf; proto=\"io.prometheus.client.MetricFamily\"; \
              encoding=delimited; escaping=allow-utf-8";
         let newer = agreed(&[(ACCEPT, accept)]);

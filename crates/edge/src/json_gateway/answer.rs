@@ -106,7 +106,7 @@ pub(super) async fn unary(
     mut messages: Messages,
     conversion: Conversion,
     replies: &Arc<Bound>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Response<AnswerBody>, Status> {
     if !poll_fn(|cx| messages.poll_bytes(HEAD_BYTES, cx)).await? {
         return Err(Status::internal("the answer to a unary call has no message"));
@@ -115,7 +115,7 @@ pub(super) async fn unary(
     let mut permit = if len < COUNTED_BYTES_MIN {
         None
     } else {
-        let permit = Bound::take_within(replies, JSON_FACTOR * len as u64, patience).await;
+        let permit = Bound::take_within(replies, JSON_FACTOR * len as u64, timeout).await;
         Some(permit.map_err(|full| status(RequestError::from(full)))?)
     };
     let message = poll_fn(|cx| messages.poll_next(cx)).await?.unwrap_or_default();

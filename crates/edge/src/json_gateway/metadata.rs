@@ -108,8 +108,9 @@ mod tests {
 
     #[test]
     fn malformed_metadata_is_refused() {
-        let told = "invalid binary header Grpc-Metadata-X-Bin: illegal base64 data at input byte 0";
-        assert_eq!(metadata(&[("grpc-metadata-x-bin", "!!")]).unwrap_err(), told);
+        let expected =
+            "invalid binary header Grpc-Metadata-X-Bin: illegal base64 data at input byte 0";
+        assert_eq!(metadata(&[("grpc-metadata-x-bin", "!!")]).unwrap_err(), expected);
         assert_eq!(metadata(&[("grpc-timeout", "zz")]).unwrap_err(), "invalid grpc-timeout: zz");
     }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Gateway {
     router: Router,
     replies: Arc<Bound>,
     /// How long a reply may wait for space.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The target of a path.
@@ -73,7 +73,7 @@ struct Target {
 impl Gateway {
     pub(crate) fn new(handles: &Handles, router: Router) -> Self {
         let replies = Arc::clone(&handles.reader.admission().replies);
-        Self { router, replies, patience: handles.info.limits().request_timeout }
+        Self { router, replies, timeout: handles.info.limits().request_timeout }
     }
 
     /// Returns whether authentication is on.
@@ -145,7 +145,7 @@ impl Gateway {
         let messages = Messages::of(response);
         match target.kind {
             Kind::Unary => {
-                answer::unary(messages, target.conversion, &self.replies, self.patience).await
+                answer::unary(messages, target.conversion, &self.replies, self.timeout).await
             }
             Kind::ServerStream | Kind::BidiStream => {
                 Ok(answer::stream(messages, target.conversion).await)

@@ -190,8 +190,8 @@ mod tests {
         ] {
             let answer = not_promoted(&error);
             assert_eq!(answer.status().as_u16(), status);
-            let told = answer.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(told, body);
+            let received = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(received, body);
         }
     }
 }

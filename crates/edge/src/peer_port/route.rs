@@ -48,7 +48,7 @@ pub(super) fn route(method: &Method, path: &str) -> Routed {
             None => return Routed::Nowhere,
         },
     };
-    let (wanted, is_told) = match &endpoint {
+    let (wanted, names_method) = match &endpoint {
         Endpoint::Members | Endpoint::HashKv | Endpoint::Versions | Endpoint::DowngradeEnabled => {
             (Method::GET, true)
         }
@@ -58,7 +58,7 @@ pub(super) fn route(method: &Method, path: &str) -> Routed {
     if *method == wanted {
         Routed::To(endpoint)
     } else {
-        Routed::NotAllowed { allowed: is_told.then_some(wanted) }
+        Routed::NotAllowed { allowed: names_method.then_some(wanted) }
     }
 }
 

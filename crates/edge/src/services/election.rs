@@ -24,7 +24,7 @@ use tonic::codegen::BoxStream;
 use tonic::{Response, Status};
 
 use super::recipes::{
-    Entered, KeyWatch, Recipes, Undo, Withdrawal, enter, handed_on, if_created_at,
+    Entered, KeyWatch, Recipes, Undo, Withdrawal, as_client_error, enter, if_created_at,
 };
 use crate::calls::authorized::Authorized;
 use crate::calls::contended_name::Name;
@@ -136,7 +136,7 @@ impl ElectionService {
         };
         let response = LeaderResponse { header: found.header, kv: Some(kv) };
         let replies = &self.recipes.reader.admission().replies;
-        counted(response, replies).map_err(|error| handed_on(status(error)))
+        counted(response, replies).map_err(|error| as_client_error(status(error)))
     }
 
     pub(crate) async fn observe(
@@ -147,7 +147,7 @@ impl ElectionService {
         let (client, request) = request.into_parts();
         let name = Name::new(&request.name);
         let recipes = Arc::clone(&self.recipes);
-        let observer = Observer { recipes, client, name, told: VecDeque::new(), followed: None };
+        let observer = Observer { recipes, client, name, pending: VecDeque::new(), followed: None };
         Ok(Response::new(Box::pin(until(Leaders(Some(observer.step())), end))))
     }
 
@@ -168,7 +168,7 @@ struct Observer {
     client: Client,
     name: Name,
     /// Responses to send; at most those of one watch response.
-    told: VecDeque<LeaderResponse>,
+    pending: VecDeque<LeaderResponse>,
     /// The watch of the leader's key.
     followed: Option<KeyWatch>,
 }
@@ -200,7 +200,7 @@ impl Observer {
     /// Returns the next response. Any failure ends the stream without an error, as in etcd.
     async fn next(&mut self) -> Option<LeaderResponse> {
         loop {
-            if let Some(next) = self.told.pop_front() {
+            if let Some(next) = self.pending.pop_front() {
                 return Some(next);
             }
             let Some(followed) = &mut self.followed else {
@@ -214,7 +214,7 @@ impl Observer {
                     self.followed = None;
                     break;
                 }
-                self.told.push_back(LeaderResponse { header: response.header, kv: event.kv });
+                self.pending.push_back(LeaderResponse { header: response.header, kv: event.kv });
             }
         }
     }

@@ -91,9 +91,9 @@ impl Health for HealthService {
 type NextStatus = Pin<Box<dyn Future<Output = (bool, watch::Receiver<bool>)> + Send>>;
 
 /// Waits until the status differs from the last one that was sent, and returns whether the member serves.
-fn next_status(mut serving: watch::Receiver<bool>, told: Option<bool>) -> NextStatus {
+fn next_status(mut serving: watch::Receiver<bool>, sent: Option<bool>) -> NextStatus {
     Box::pin(async move {
-        let now = serving.wait_for(|now| Some(*now) != told).await.map(|now| *now);
+        let now = serving.wait_for(|now| Some(*now) != sent).await.map(|now| *now);
         match now {
             Ok(now) => (now, serving),
             // The member is shutting down, which also closes the connection.
@@ -125,12 +125,12 @@ mod tests {
     async fn a_health_watch_sends_the_status_and_every_change() {
         let (sender, receiver) = watch::channel(true);
         let mut statuses = Statuses { next: next_status(receiver, None) };
-        let mut told = async || statuses.next().await.unwrap().unwrap();
-        assert_eq!(told().await, answer(ServingStatus::Serving));
+        let mut sent = async || statuses.next().await.unwrap().unwrap();
+        assert_eq!(sent().await, answer(ServingStatus::Serving));
         sender.send_replace(true);
         sender.send_replace(false);
-        assert_eq!(told().await, answer(ServingStatus::NotServing));
+        assert_eq!(sent().await, answer(ServingStatus::NotServing));
         sender.send_replace(true);
-        assert_eq!(told().await, answer(ServingStatus::Serving));
+        assert_eq!(sent().await, answer(ServingStatus::Serving));
     }
 }

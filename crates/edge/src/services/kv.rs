@@ -183,7 +183,7 @@ impl Kv {
         request: &RangeRequest,
         ready: Ready,
     ) -> Result<Reply<RangeResponse>, RequestError> {
-        self.pass_barrier(ready, scope).await?;
+        self.await_barrier(ready, scope).await?;
         let query = to_query(request);
         let credentials = &scope.client().credentials;
         let pass =
@@ -201,7 +201,7 @@ impl Kv {
     }
 
     /// Waits until a linearizable read is not stale.
-    async fn pass_barrier(
+    async fn await_barrier(
         &self,
         ready: Ready,
         scope: &mut RequestScope<'_>,
@@ -248,7 +248,7 @@ impl Kv {
         request: &Arc<TxnRequest>,
         ready: Ready,
     ) -> Result<Reply<TxnResponse>, RequestError> {
-        self.pass_barrier(ready, scope).await?;
+        self.await_barrier(ready, scope).await?;
         let credentials = &scope.client().credentials;
         let pass =
             self.access_control.pass_to_read(credentials, |may| may.check_txn(request)).await?;
@@ -335,8 +335,8 @@ impl Kv {
     }
 
     async fn wait_for_permit(&self, bytes: u64) -> Result<OwnedPermit, RequestError> {
-        let patience = self.info.limits().request_timeout;
-        Ok(Bound::take_within(&self.reader.admission().replies, bytes, patience).await?)
+        let timeout = self.info.limits().request_timeout;
+        Ok(Bound::take_within(&self.reader.admission().replies, bytes, timeout).await?)
     }
 }
 
@@ -391,7 +391,7 @@ impl Kv {
         }
         let mut scope = self.scope(&client);
         scope.begin(&RangeStream(&request));
-        self.pass_barrier(ready, &mut scope).await.map_err(status)?;
+        self.await_barrier(ready, &mut scope).await.map_err(status)?;
         let operation = scope.into_operation();
         let pass = self
             .access_control

@@ -16,7 +16,7 @@
 //! # Failures
 //!
 //! A failure of an inner step is returned as Unknown with the text of the failure, because etcd's client does
-//! the same inside etcd's server; see [`handed_on`].
+//! the same inside etcd's server; see [`as_client_error`].
 //!
 //! # Not here
 //!
@@ -88,20 +88,20 @@ impl Recipes {
             return Ok(given);
         }
         let grant = LeaseGrantRequest { ttl: TTL_SECS, id: 0 };
-        Ok(self.leases.grant_for(client, grant).await.map_err(handed_on)?.id)
+        Ok(self.leases.grant_for(client, grant).await.map_err(as_client_error)?.id)
     }
 
     /// Takes a permit for a possible waiter, with a key and a value of this many bytes.
     pub(crate) fn take_permit(&self, bytes: usize) -> Result<OwnedPermit, Status> {
         let waiters = &self.reader.admission().waiters;
         let permit = Bound::take_owned(waiters, WAITER_BYTES + bytes as u64);
-        permit.map_err(|full| handed_on(status(full)))
+        permit.map_err(|full| as_client_error(status(full)))
     }
 
     /// Refuses a client that may not read the keys under the name.
     pub(crate) fn check_name(&self, client: &Client, name: &Name) -> Result<(), Status> {
         let checked = self.access_control.check_watch(&client.credentials, &name.prefix, &name.end);
-        checked.map_err(|error| handed_on(status(error)))
+        checked.map_err(|error| as_client_error(status(error)))
     }
 
     /// Runs a transaction that may write.
@@ -110,7 +110,7 @@ impl Recipes {
         client: &Client,
         txn: TxnRequest,
     ) -> Result<TxnResponse, Status> {
-        self.kv.write_txn_for(client, txn).await.map_err(handed_on)
+        self.kv.write_txn_for(client, txn).await.map_err(as_client_error)
     }
 
     pub(crate) async fn delete(
@@ -119,7 +119,7 @@ impl Recipes {
         key: Bytes,
     ) -> Result<DeleteRangeResponse, Status> {
         let request = DeleteRangeRequest { key, ..DeleteRangeRequest::default() };
-        self.kv.delete_for(client, request).await.map_err(handed_on)
+        self.kv.delete_for(client, request).await.map_err(as_client_error)
     }
 
     pub(crate) async fn range(
@@ -128,7 +128,7 @@ impl Recipes {
         request: &RangeRequest,
     ) -> Result<RangeResponse, Status> {
         let reply = self.kv.range_for(client, request).await;
-        Ok(reply.map_err(|error| handed_on(status(error)))?.into_message())
+        Ok(reply.map_err(|error| as_client_error(status(error)))?.into_message())
     }
 
     /// Returns the key under a name that was created first.
@@ -222,15 +222,15 @@ impl KeyWatch {
             self.stream.poll_next(cx, &header)
         });
         let frame = frame.await.map_err(|fault| {
-            let told = Status::unknown(fault.to_string());
+            let status = Status::unknown(fault.to_string());
             self.reader.report_history_fault(fault);
-            told
+            status
         })?;
         let mut encoded = BytesMut::with_capacity(frame.encoded_len());
         frame.encode(&mut encoded);
         let response = WatchResponse::decode(encoded).expect("a frame is a message");
         if response.compact_revision != 0 {
-            return Err(handed_on(status(RequestError::Refused(Refusal::Compacted))));
+            return Err(as_client_error(status(RequestError::Refused(Refusal::Compacted))));
         }
         if response.canceled {
             return Err(Status::unknown(response.cancel_reason));
@@ -416,7 +416,7 @@ impl Recipes {
 
 /// Converts a failure like etcd's own client, which runs the recipes in etcd: the code becomes Unknown,
 /// except for codes of the call itself and codes that tell a client to use another member.
-pub(crate) fn handed_on(failure: Status) -> Status {
+pub(crate) fn as_client_error(failure: Status) -> Status {
     let keeps_code = match failure.code() {
         Code::Cancelled | Code::DeadlineExceeded => true,
         Code::Unavailable => [RequestError::Stopped, RequestError::TimeoutWaitingForApply]
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn errors_of_recipes_have_code_unknown_unless_the_call_itself_failed() {
-        let code = |error: RequestError| handed_on(status(error)).code();
+        let code = |error: RequestError| as_client_error(status(error)).code();
         for (error, expected) in [
             (RequestError::Refused(Refusal::Compacted), Code::Unknown),
             (RequestError::Refused(Refusal::NoSpace), Code::Unknown),

@@ -150,7 +150,7 @@ impl Session {
             Some(RequestUnion::CreateRequest(create)) => {
                 let (access_control, credentials) =
                     (&self.access_control, &self.client.credentials);
-                let told = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
+                let span = self.client.trace.as_ref().map(|trace| (trace, spans::watch(&create)));
                 let account = self.client.account.as_ref();
                 let account = account.map(|account| (account, asked::watch(&create)));
                 let mut denied = None;
@@ -161,8 +161,8 @@ impl Session {
                 if let Some((account, asked)) = account {
                     account.tell_part(asked, outcome(created, denied.as_deref()));
                 }
-                if let (Some((trace, told)), Some(watch_id)) = (told, created) {
-                    self.watched.begin(watch_id, trace.operation_beside("watch", told));
+                if let (Some((trace, span)), Some(watch_id)) = (span, created) {
+                    self.watched.begin(watch_id, trace.operation_beside("watch", span));
                 }
             }
             Some(RequestUnion::CancelRequest(cancel)) => {
@@ -234,14 +234,14 @@ fn outcome(created: Option<i64>, denied: Option<&str>) -> Outcome<'_> {
 /// its own counts as permission denied.
 pub(crate) fn denial(error: &RequestError) -> String {
     let refused = status(error.clone());
-    let told = match error {
+    let status = match error {
         RequestError::InvalidAuthToken => refused,
         RequestError::Refused(Refusal::Auth(AuthRefusal::OldRevision | AuthRefusal::UserEmpty)) => {
             refused
         }
         _ => status(AuthRefusal::PermissionDenied),
     };
-    format!("rpc error: code = {} desc = {}", code::name(told.code()), told.message())
+    format!("rpc error: code = {} desc = {}", code::name(status.code()), status.message())
 }
 
 impl Body for Session {

@@ -71,11 +71,11 @@ fn ttl_of(secs: i64) -> Duration {
 impl Leasing {
     /// Runs sessions for as long as the proxy runs.
     pub(crate) async fn run_sessions(self: Arc<Self>) {
-        let mut has_told = false;
+        let mut has_logged = false;
         loop {
             match self.begin().await {
                 Ok(Some(granted)) => {
-                    has_told = false;
+                    has_logged = false;
                     let id = format!("{:x}", granted.lease);
                     log::info!("leasing session began", "lease-id" = id);
                     let reason = self.run_session(&granted).await;
@@ -85,13 +85,13 @@ impl Leasing {
                     self.end(&granted).await;
                 }
                 Ok(None) => {
-                    if !std::mem::replace(&mut has_told, true) {
+                    if !std::mem::replace(&mut has_logged, true) {
                         log::info!("no keys are owned while authentication is on");
                     }
                     sleep(ttl_of(TTL_SECS) / RENEWALS_PER_TTL).await;
                 }
                 Err(status) => {
-                    if !std::mem::replace(&mut has_told, true) {
+                    if !std::mem::replace(&mut has_logged, true) {
                         log::warn!("failed to begin a leasing session", "error" = status.message());
                     }
                     sleep(RETRY_PAUSE).await;

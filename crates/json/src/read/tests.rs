@@ -24,8 +24,8 @@ fn check(method: &str, json: &str, wire: &[u8]) {
 }
 
 #[track_caller]
-fn refused(method: &str, json: &str, told: &str) {
-    assert_eq!(request(method, json), Err(told.to_owned()), "{json}");
+fn refused(method: &str, json: &str, error: &str) {
+    assert_eq!(request(method, json), Err(error.to_owned()), "{json}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn numbers_are_accepted_as_numbers_or_strings() {
     }
     let minus = b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
     check("Range", r#"{"limit":"-1"}"#, minus);
-    for (json, told) in [
+    for (json, error) in [
         (r#"{"limit":1.5}"#, "proto: (line 1:10): invalid value for int64 field limit: 1.5"),
         (r#"{"limit":"x"}"#, "proto: (line 1:10): invalid value for int64 field limit: \"x\""),
         (r#"{"limit":" 1"}"#, "proto: (line 1:10): invalid value for int64 field limit: \" 1\""),
@@ -61,7 +61,7 @@ fn numbers_are_accepted_as_numbers_or_strings() {
         ),
         (r#"{"keys_only":1}"#, "proto: (line 1:14): invalid value for bool field keysOnly: 1"),
     ] {
-        refused("Range", json, told);
+        refused("Range", json, error);
     }
     refused(
         "Alarm",
@@ -104,8 +104,8 @@ fn string_escapes_must_be_valid_unicode() {
         r#"{"name":"\ud83dx"}"#,
         r#"{"name":"\ud83d\u0041"}"#,
     ] {
-        let told = "proto: syntax error (line 1:9): invalid escape code in string";
-        assert_eq!(name(lone), Err(told.to_owned()), "{lone}");
+        let error = "proto: syntax error (line 1:9): invalid escape code in string";
+        assert_eq!(name(lone), Err(error.to_owned()), "{lone}");
     }
     let of = Conversion::of("etcdserverpb.Auth", "Authenticate").unwrap();
     let refusal = of.request(b"{\"name\":\"\xff\"}", &mut Vec::new()).unwrap_err();
@@ -128,7 +128,7 @@ fn lists_messages_and_oneofs_are_converted() {
         r#"{"success":[{"Request":{"RequestPut":{}}}]}"#,
         &[&b"\x12"[..], &length(0)].concat(),
     );
-    for (json, told) in [
+    for (json, error) in [
         ("[]", "proto: syntax error (line 1:1): unexpected token ["),
         ("5", "proto: syntax error (line 1:1): unexpected token 5"),
         ("null", "proto: syntax error (line 1:1): unexpected token null"),
@@ -140,7 +140,7 @@ fn lists_messages_and_oneofs_are_converted() {
             "proto: (line 3:2): error parsing \"requestRange\", oneof etcdserverpb.RequestOp.request is already set",
         ),
     ] {
-        refused("Txn", json, told);
+        refused("Txn", json, error);
     }
 }
 
@@ -152,7 +152,7 @@ fn message_nesting_is_limited() {
         format!("{}{{}}{}", before.repeat(steps), after.repeat(steps))
     };
     assert!(request("Txn", &nested((DEPTH_MAX - 1) / 2)).is_ok());
-    let told = "proto: exceeded max recursion depth";
-    refused("Txn", &nested(DEPTH_MAX / 2 + 1), told);
-    refused("Txn", &nested(2_000), told);
+    let error = "proto: exceeded max recursion depth";
+    refused("Txn", &nested(DEPTH_MAX / 2 + 1), error);
+    refused("Txn", &nested(2_000), error);
 }

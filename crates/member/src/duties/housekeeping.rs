@@ -71,12 +71,12 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     };
     let mut becomes_known = std::pin::pin!(becomes_known);
     loop {
-        let told = tokio::select! {
-            told = tell_attributes(handles, &attributes) => told,
+        let result = tokio::select! {
+            result = publish_attributes(handles, &attributes) => result,
             // If the entry arrives as part of a snapshot, the proposal gets no response.
             () = &mut becomes_known => Ok(()),
         };
-        let error = match told {
+        let error = match result {
             Ok(()) => break,
             Err(RequestError::Stopped) => return,
             Err(error) => error,
@@ -101,7 +101,10 @@ pub async fn publish(handles: &Handles, client_urls: Vec<String>) {
     );
 }
 
-async fn tell_attributes(handles: &Handles, attributes: &Attributes) -> Result<(), RequestError> {
+async fn publish_attributes(
+    handles: &Handles,
+    attributes: &Attributes,
+) -> Result<(), RequestError> {
     let set = ClusterMemberAttrSetRequest {
         member_id: handles.info.id(),
         member_attributes: Some(attributes.clone()),
@@ -292,13 +295,13 @@ pub async fn purge_files(purger: Purger, faults: FaultReports) {
     loop {
         ticks.tick().await;
         let purger = purger.clone();
-        if let Err(error) = blocking(move || purger.run(tell_purged)).await {
+        if let Err(error) = blocking(move || purger.run(log_purged)).await {
             faults.report("purging old files", error);
             return;
         }
     }
 }
 
-fn tell_purged(path: &Path) {
+fn log_purged(path: &Path) {
     log::info!("purged", "path" = path.display().to_string());
 }

@@ -49,8 +49,8 @@ impl LeaderWatch {
     /// (decision record 0009). Meanwhile etcd's followers would still accept requests, because they have not noticed
     /// the loss; here those requests wait for the successor.
     pub async fn require_leader(&self) -> Result<(), RequestError> {
-        let patience = self.info.limits().election_timeout;
-        let is_led = self.info.member_status().has_leader_within(patience).await;
+        let timeout = self.info.limits().election_timeout;
+        let is_led = self.info.member_status().has_leader_within(timeout).await;
         if is_led { Ok(()) } else { Err(RequestError::NoLeader) }
     }
 

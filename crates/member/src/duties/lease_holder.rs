@@ -88,7 +88,7 @@ impl LeaseHolder {
         id: LeaseId,
     ) -> Result<Option<i64>, RequestError> {
         let mut task = LeaseTask::renew(id, self.info.limits().renews_at_once);
-        let mut patience = Patience::default();
+        let mut deadline = LeaderDeadline::default();
         loop {
             match self.answer(&mut task, Some(client)).await? {
                 Some(LeaseAnswer::Renewed { ttl_secs }) => return Ok(Some(ttl_secs)),
@@ -99,7 +99,7 @@ impl LeaseHolder {
             let body = || Bytes::from(LeaseKeepAliveRequest { id: id.0 }.encode_to_vec());
             let read = |answer: &_| read_renewal(answer, id);
             let asked = (id, RENEW_PATH);
-            if let Some(renewed) = self.ask_leader(asked, body, read, &mut patience).await? {
+            if let Some(renewed) = self.ask_leader(asked, body, read, &mut deadline).await? {
                 return Ok(renewed);
             }
         }
@@ -113,7 +113,7 @@ impl LeaseHolder {
     ) -> Result<Option<LeaseTimeToLiveResponse>, RequestError> {
         let id = LeaseId(request.id);
         let mut task = LeaseTask::time_to_live(id, request.keys);
-        let mut patience = Patience::default();
+        let mut deadline = LeaderDeadline::default();
         loop {
             if let Some(answer) = self.answer(&mut task, None).await? {
                 return Ok(into_response(id, answer));
@@ -124,7 +124,7 @@ impl LeaseHolder {
             };
             let read = |answer: &_| read_time_to_live(answer, id.0);
             let asked = (id, TIME_TO_LIVE_PATH);
-            if let Some(found) = self.ask_leader(asked, body, read, &mut patience).await? {
+            if let Some(found) = self.ask_leader(asked, body, read, &mut deadline).await? {
                 return Ok(found);
             }
         }
@@ -207,10 +207,10 @@ impl LeaseHolder {
         (id, path): (LeaseId, &str),
         body: impl Fn() -> Bytes,
         read: impl Fn(&Response<Bytes>) -> Result<T, Unanswered>,
-        patience: &mut Patience,
+        deadline: &mut LeaderDeadline,
     ) -> Result<Option<T>, RequestError> {
         let limit = self.info.limits().request_timeout;
-        let deadline = *patience.0.get_or_insert_with(|| Instant::now() + limit);
+        let deadline = *deadline.0.get_or_insert_with(|| Instant::now() + limit);
         let leader = self.leader.wait_for_leader(deadline).await?;
         let is_other = leader.id != self.info.id();
         let body = body();
@@ -229,7 +229,7 @@ impl LeaseHolder {
 
 /// The deadline for requests to the leader, set at the first request.
 #[derive(Default)]
-struct Patience(Option<Instant>);
+struct LeaderDeadline(Option<Instant>);
 
 fn into_response(id: LeaseId, answer: LeaseAnswer) -> Option<LeaseTimeToLiveResponse> {
     match answer {

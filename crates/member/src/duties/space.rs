@@ -45,7 +45,7 @@ pub struct SpaceRules {
 }
 
 /// Gives the warning and disarms the alarm. Returns immediately if there is no quota or neither is enabled.
-pub async fn keep_watch(handles: Arc<Handles>, rules: SpaceRules) {
+pub async fn watch_space(handles: Arc<Handles>, rules: SpaceRules) {
     let SpaceRules { warning_percent, disarm_percent } = rules;
     let Some(quota_bytes) = handles.proposer.quota_bytes() else { return };
     if warning_percent.or(disarm_percent).is_none() {
@@ -78,24 +78,24 @@ struct Warning {
     quota_bytes: u64,
     from_bytes: u64,
     calm_below_bytes: u64,
-    is_told: bool,
+    is_warned: bool,
 }
 
 impl Warning {
     fn new(percent: u64, quota_bytes: u64) -> Self {
         let from_bytes = share(quota_bytes, percent);
         let calm_below_bytes = share(quota_bytes, percent.saturating_sub(CALM_PERCENT));
-        Self { quota_bytes, from_bytes, calm_below_bytes, is_told: false }
+        Self { quota_bytes, from_bytes, calm_below_bytes, is_warned: false }
     }
 
     /// Returns whether the warning is now in force, if a file of this size changes that.
     fn note(&mut self, file_bytes: u64) -> Option<bool> {
-        let is_high = match self.is_told {
+        let is_high = match self.is_warned {
             false => file_bytes >= self.from_bytes,
             true => file_bytes >= self.calm_below_bytes,
         };
-        let was_told = std::mem::replace(&mut self.is_told, is_high);
-        (is_high != was_told).then_some(is_high)
+        let was_warned = std::mem::replace(&mut self.is_warned, is_high);
+        (is_high != was_warned).then_some(is_high)
     }
 
     fn look(&mut self, handles: &Handles) {
@@ -248,17 +248,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warning_is_told_once_until_the_file_is_clearly_smaller() {
+    fn the_warning_is_logged_once_until_the_file_is_clearly_smaller() {
         let mut warning = Warning::new(80, 1000);
-        let told: Vec<Option<bool>> =
+        let warnings: Vec<Option<bool>> =
             [799, 800, 900, 790, 760, 750, 749, 760, 799, 801].map(|n| warning.note(n)).into();
         let expected =
             [None, Some(true), None, None, None, None, Some(false), None, None, Some(true)];
-        assert_eq!(told, expected);
+        assert_eq!(warnings, expected);
     }
 
     #[test]
-    fn shares_of_any_size_can_be_told() {
+    fn a_share_is_computed_without_overflow() {
         assert_eq!(share(1000, 90), 900);
         assert_eq!(share(u64::MAX, 100), u64::MAX);
         assert_eq!(share(u64::MAX, 0), 0);

@@ -26,7 +26,7 @@ use crate::error::RequestError;
 use crate::requests::access::{AccessControl, Client, Credentials, Provider};
 use crate::requests::admission::LoginSource;
 use crate::requests::member_info::MemberInfo;
-use crate::requests::passwords::{Asker, Passwords, PasswordsLoad};
+use crate::requests::passwords::{Passwords, PasswordsLoad, Requester};
 use crate::requests::proposer::Proposer;
 use crate::requests::reader::Reader;
 
@@ -108,7 +108,7 @@ impl Accounts {
             Provider::Signed(signer) => signer.sign(&name, revision),
             Provider::Simple | Provider::Nothing => Err(SignFault::Failed),
         };
-        self.passwords.have_done(Asker::User(user), move |_| sign()).await?.map_err(|fault| {
+        self.passwords.compute(Requester::User(user), move |_| sign()).await?.map_err(|fault| {
             match fault {
                 SignFault::VerifyOnly => RequestError::VerifyOnlyKey,
                 SignFault::Failed => RequestError::Fault(fault.to_string().into()),

@@ -41,14 +41,14 @@ pub struct Administrator {
 impl Administrator {
     /// The status of consensus.
     pub async fn raft_status(&self) -> Result<Status, RequestError> {
-        let (done, told) = oneshot::channel();
+        let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
         let done: Done<Status> = Box::new(move |status| {
             _ = done.send(status);
             drop(place);
         });
         self.driver.request(Input::AskStatus(done))?;
-        told.await.map_err(|_| RequestError::Stopped)
+        receiver.await.map_err(|_| RequestError::Stopped)
     }
 
     /// Transfers the leadership, and waits until this member sees the new leader. The caller sets the timeout.
@@ -170,7 +170,7 @@ impl Administrator {
     pub async fn defragment(&self) -> Result<Defragmented, RequestError> {
         let _defragmenting = Defragmenting::begin(self);
         self.commit_backend().await?;
-        let (done, told) = oneshot::channel();
+        let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
         let done: Done<Defragmented> = Box::new(move |result| {
             _ = done.send(result);
@@ -182,7 +182,7 @@ impl Administrator {
         if !sent {
             return Err(RequestError::Stopped);
         }
-        told.await.map_err(|_| RequestError::Stopped)
+        receiver.await.map_err(|_| RequestError::Stopped)
     }
 
     /// Whether the health service reports this member as serving.
@@ -201,7 +201,7 @@ impl Administrator {
     }
 
     async fn ask_applier(&self, job: impl FnOnce(Done<()>) -> Job) -> Result<(), RequestError> {
-        let (done, told) = oneshot::channel();
+        let (done, receiver) = oneshot::channel();
         let place = self.take_task()?;
         // If the request has ended, no caller is notified.
         let done: Done<()> = Box::new(move |()| {
@@ -209,7 +209,7 @@ impl Administrator {
             drop(place);
         });
         self.applier.send(job(done)).map_err(|_| RequestError::Stopped)?;
-        told.await.map_err(|_| RequestError::Stopped)
+        receiver.await.map_err(|_| RequestError::Stopped)
     }
 
     /// Takes a permit for a query or an order to a core thread.

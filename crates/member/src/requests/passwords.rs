@@ -84,7 +84,7 @@ impl fmt::Debug for Shared {
 
 /// The caller for which work is done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asker<'a> {
+pub(crate) enum Requester<'a> {
     /// An authenticated user.
     User(&'a str),
     /// A login from this source under this name.
@@ -176,24 +176,24 @@ impl LoginTurns {
 }
 
 impl Queues {
-    fn add(&mut self, asker: Asker<'_>, work: Work) -> Result<(), RequestError> {
-        let has_room = match asker {
-            Asker::User(name) => {
+    fn add(&mut self, requester: Requester<'_>, work: Work) -> Result<(), RequestError> {
+        let has_room = match requester {
+            Requester::User(name) => {
                 let waiting = self.users.by_name.get(name).map_or(0, VecDeque::len);
                 self.user_count < WAITING_MAX && waiting < WAITING_PER_USER_MAX
             }
-            Asker::Login(..) => self.login_count < WAITING_MAX,
+            Requester::Login(..) => self.login_count < WAITING_MAX,
         };
         if !has_room {
             self.refused += 1;
             return Err(RequestError::TooManyRequests);
         }
-        match asker {
-            Asker::User(name) => {
+        match requester {
+            Requester::User(name) => {
                 self.users.add(name, work);
                 self.user_count += 1;
             }
-            Asker::Login(source, name) => {
+            Requester::Login(source, name) => {
                 self.logins.add(source, name, work);
                 self.login_count += 1;
             }
@@ -261,7 +261,7 @@ impl Passwords {
         }
         let password = password.to_owned();
         let hash = move |shared: &Shared| shared.hash(&password);
-        self.have_done(Asker::User(user), hash).await?.ok_or(RequestError::Stopped)
+        self.compute(Requester::User(user), hash).await?.ok_or(RequestError::Stopped)
     }
 
     /// Whether the password of a login matches the hash of the user; `None` for a user that does not exist.
@@ -282,26 +282,26 @@ impl Passwords {
                 false
             }
         };
-        self.have_done(Asker::Login(source, name), check).await
+        self.compute(Requester::Login(source, name), check).await
     }
 
     /// Runs slow work on the threads, and waits for its result.
-    pub(crate) async fn have_done<T: Send + 'static>(
+    pub(crate) async fn compute<T: Send + 'static>(
         &self,
-        asker: Asker<'_>,
+        requester: Requester<'_>,
         work: impl FnOnce(&Shared) -> T + Send + 'static,
     ) -> Result<T, RequestError> {
         self.start_missing_threads()?;
-        let (done, told) = oneshot::channel();
+        let (done, receiver) = oneshot::channel();
         let work: Work = Box::new(move |shared| {
             if !done.is_closed() {
                 // The caller may have stopped waiting meanwhile.
                 _ = done.send(work(shared));
             }
         });
-        self.shared.queues.lock().add(asker, work)?;
+        self.shared.queues.lock().add(requester, work)?;
         self.shared.is_there_work.notify_one();
-        told.await.map_err(|_| RequestError::Stopped)
+        receiver.await.map_err(|_| RequestError::Stopped)
     }
 
     /// The load of the queues.
@@ -443,19 +443,21 @@ mod tests {
     }
 
     /// Adds work in this order, and returns the order in which it is done.
-    fn order_of(askers: &[Asker<'static>]) -> Vec<String> {
+    fn order_of(requesters: &[Requester<'static>]) -> Vec<String> {
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut queues = Queues::default();
-        for asker in askers {
-            let (order, told) = (
+        for requester in requesters {
+            let (order, label) = (
                 Arc::clone(&order),
-                match asker {
-                    Asker::User(name) => (*name).to_owned(),
-                    Asker::Login(source, name) if *source == self::source(1) => format!("1 {name}"),
-                    Asker::Login(_, name) => format!("2 {name}"),
+                match requester {
+                    Requester::User(name) => (*name).to_owned(),
+                    Requester::Login(source, name) if *source == self::source(1) => {
+                        format!("1 {name}")
+                    }
+                    Requester::Login(_, name) => format!("2 {name}"),
                 },
             );
-            queues.add(*asker, Box::new(move |_| order.lock().push(told))).unwrap();
+            queues.add(*requester, Box::new(move |_| order.lock().push(label))).unwrap();
         }
         let passwords = passwords();
         while let Some(work) = queues.take() {
@@ -468,22 +470,22 @@ mod tests {
 
     #[test]
     fn password_requests_of_authenticated_users_take_turns() {
-        let users = ["eve", "eve", "eve", "ann", "bob", "ann"].map(Asker::User);
+        let users = ["eve", "eve", "eve", "ann", "bob", "ann"].map(Requester::User);
         assert_eq!(order_of(&users), ["eve", "ann", "bob", "eve", "ann", "eve"]);
     }
 
     #[test]
     fn login_sources_take_turns_and_so_do_the_names_of_each_source() {
         let [one, two] = [1, 2].map(source);
-        let mut logins = vec![Asker::Login(one, "root"); 3];
-        logins.extend([Asker::Login(one, "ghost"), Asker::Login(two, "root")]);
+        let mut logins = vec![Requester::Login(one, "root"); 3];
+        logins.extend([Requester::Login(one, "ghost"), Requester::Login(two, "root")]);
         assert_eq!(order_of(&logins), ["1 root", "2 root", "1 ghost", "1 root", "1 root"]);
     }
 
     #[test]
     fn password_requests_of_users_and_logins_alternate() {
-        let login = Asker::Login(source(1), "eve");
-        let asked = [login, login, login, Asker::User("root"), Asker::User("root")];
+        let login = Requester::Login(source(1), "eve");
+        let asked = [login, login, login, Requester::User("root"), Requester::User("root")];
         assert_eq!(order_of(&asked), ["root", "1 eve", "root", "1 eve", "1 eve"]);
     }
 
@@ -506,18 +508,18 @@ mod tests {
     #[test]
     fn waiting_password_requests_are_bounded() {
         let mut queues = Queues::default();
-        let mut add = |asker: Asker<'_>| queues.add(asker, Box::new(|_| ()));
+        let mut add = |requester: Requester<'_>| queues.add(requester, Box::new(|_| ()));
         for number in 0..WAITING_MAX {
-            add(Asker::Login(source(1), &number.to_string())).unwrap();
+            add(Requester::Login(source(1), &number.to_string())).unwrap();
         }
-        let full = add(Asker::Login(source(2), "one more"));
+        let full = add(Requester::Login(source(2), "one more"));
         assert!(matches!(full, Err(RequestError::TooManyRequests)));
         // Authenticated users have a queue of their own.
         for _ in 0..WAITING_PER_USER_MAX {
-            add(Asker::User("root")).unwrap();
+            add(Requester::User("root")).unwrap();
         }
-        assert!(matches!(add(Asker::User("root")), Err(RequestError::TooManyRequests)));
-        add(Asker::User("ann")).unwrap();
+        assert!(matches!(add(Requester::User("root")), Err(RequestError::TooManyRequests)));
+        add(Requester::User("ann")).unwrap();
         let waiting = WAITING_MAX + WAITING_PER_USER_MAX + 1;
         assert_eq!(queues.load(), PasswordsLoad { waiting, refused: 2 });
         drop(queues.take());

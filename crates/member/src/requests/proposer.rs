@@ -37,7 +37,7 @@ use quorate_telemetry::metrics::RequestKind;
 use quorate_telemetry::trace::CallTrace;
 
 /// The longest wait for a membership change if the caller sets no deadline. etcd waits without a limit.
-const CONF_CHANGE_PATIENCE: Duration = Duration::from_secs(3600);
+const CONF_CHANGE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// The most operations of a transaction that are compared with each other on a connection thread, in less than a millisecond.
 const COMPARED_INLINE_MAX: usize = 1_024;
@@ -172,7 +172,7 @@ impl Proposer {
             Some(Outcome::Applied(answer)) => {
                 ticket.succeed();
                 if let Author::Client(Client { trace: Some(trace), .. }) = author {
-                    self.tell_stages(trace, started, &answer);
+                    self.trace_stages(trace, started, &answer);
                 }
                 if self.traced.wants(answer.applied.saturating_duration_since(started)) {
                     self.trace(request_id, kind, started, &answer);
@@ -189,7 +189,7 @@ impl Proposer {
 
     /// Adds the stages of a write to the trace of its call.
     #[cold]
-    fn tell_stages(&self, trace: &Arc<CallTrace>, started: Instant, answer: &Answer) {
+    fn trace_stages(&self, trace: &Arc<CallTrace>, started: Instant, answer: &Answer) {
         let Answer { index, applied, .. } = *answer;
         let answered = Instant::now();
         trace.note_event("Send raft proposal", started);
@@ -225,7 +225,7 @@ impl Proposer {
         change.id = self.request_ids.next();
         let request_id = change.id;
         let (completer, waiting) =
-            completion::wait(&AWAITING, Instant::now() + CONF_CHANGE_PATIENCE)
+            completion::wait(&AWAITING, Instant::now() + CONF_CHANGE_TIMEOUT)
                 .ok_or(RequestError::Stopped)?;
         self.pending.add(request_id, completer, change.context.len())?;
         let _withdrawal = Withdrawal { pending: &self.pending, request_id };

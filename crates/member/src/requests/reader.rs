@@ -154,8 +154,8 @@ impl Reader {
             None
         } else {
             let bytes = returned.saturating_mul(size_of::<KeyValue>()) as u64;
-            let patience = self.info.limits().request_timeout;
-            Some(Bound::take_within(&self.admission.lists, bytes, patience).await?)
+            let timeout = self.info.limits().request_timeout;
+            Some(Bound::take_within(&self.admission.lists, bytes, timeout).await?)
         };
         Ok(Weight { is_long: permit.is_some() || walked >= LONG_WALK_KEYS, permit })
     }
@@ -180,20 +180,20 @@ impl Reader {
         outcome.map_err(RequestError::Refused)
     }
 
-    /// Logs a slow read with the times of its steps. `told` returns the texts of the request and the response, and is
+    /// Logs a slow read with the times of its steps. `texts` returns the texts of the request and the response, and is
     /// called only for a slow read.
     pub fn note_done<'a>(
         &self,
         kind: ReadKind,
         times: ReadTimes,
         took: Duration,
-        told: impl FnOnce() -> (String, Result<String, &'a RequestError>),
+        texts: impl FnOnce() -> (String, Result<String, &'a RequestError>),
     ) {
         let limits = self.info.limits();
         if slow::is_worth_a_line(took, limits) {
-            let (request, response) = told();
+            let (request, response) = texts();
             let read = ReadDone { times, took, kind, request, response };
-            slow::tell_of_read(read, limits, self.info.metrics());
+            slow::log_slow_read(read, limits, self.info.metrics());
         }
     }
 

@@ -224,7 +224,7 @@ pub(crate) fn is_worth_a_line(took: Duration, limits: &Limits) -> bool {
 }
 
 /// Logs a slow read.
-pub(crate) fn tell_of_read(read: ReadDone<'_>, limits: &Limits, metrics: &Metrics) {
+pub(crate) fn log_slow_read(read: ReadDone<'_>, limits: &Limits, metrics: &Metrics) {
     let ReadDone { times, took, kind, request, response } = read;
     let response_text = response.as_ref().map_or_else(|_| String::new(), String::clone);
     if took > TRACED && log::enabled(log::Level::Info) {

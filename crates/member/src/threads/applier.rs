@@ -32,7 +32,7 @@ use quorate_state::quota::Quota;
 use quorate_state::versions::Version;
 
 use crate::threads::accepted_compactions::AcceptedCompactions;
-use crate::threads::batch_queue::{Nothing, Receiver};
+use crate::threads::batch_queue::{ReceiveError, Receiver};
 use crate::threads::channels::{Done, DriverHandle, Input, Job, Order};
 use crate::threads::clock::Clock;
 use crate::threads::completion::{Completer, CompletionBatch};
@@ -128,15 +128,15 @@ impl Applier {
         loop {
             let wake_at = self.machine.wake_at();
             match self.carrier.neighbours.jobs.receive_until(&mut jobs, wake_at) {
-                Ok(()) | Err(Nothing::Yet) => {}
-                Err(Nothing::Ever) => return Ok(()),
+                Ok(()) | Err(ReceiveError::TimedOut) => {}
+                Err(ReceiveError::Closed) => return Ok(()),
             }
             for job in jobs.drain(..) {
                 if !self.carry_out(job)? {
                     return Ok(());
                 }
                 if !has_origin && self.machine.state().applied().0 > 0 {
-                    self.tell_origin()?;
+                    self.publish_origin()?;
                     has_origin = true;
                 }
                 self.carrier.count_open(self.machine.state().pending_batch());
@@ -191,7 +191,7 @@ impl Applier {
 
     /// Publishes to the other members where this member's state comes from. A member that has applied no entry has no
     /// origin.
-    fn tell_origin(&self) -> Result<(), ApplyError> {
+    fn publish_origin(&self) -> Result<(), ApplyError> {
         self.carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Applier {
 
 impl Outlet for Carrier {
     type Ticket = Ticket;
-    type Told = Done<()>;
+    type Completion = Done<()>;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
         let kind = kind_of(request);
@@ -228,10 +228,10 @@ impl Outlet for Carrier {
     ) {
         let started = std::mem::replace(&mut self.finished, Instant::now());
         self.account(kind, entry, outcome.as_ref(), self.finished - started);
-        if let Some(Ok(Response::Alarm(told))) = &outcome
+        if let Some(Ok(Response::Alarm(response))) = &outcome
             && alarm_step != 0
         {
-            self.count_alarms(&told.alarms, alarm_step);
+            self.count_alarms(&response.alarms, alarm_step);
         }
         if let (Some(outcome), Some(completer)) = (outcome, completer) {
             let answer = Answer { outcome, index: entry.index, applied: self.finished };
@@ -269,7 +269,7 @@ impl Outlet for Carrier {
             Output::CompactionAccepted { compaction, view } => {
                 self.neighbours.compactions.offer(compaction, view);
             }
-            Output::ClusterVersion { from, to } => self.tell_cluster_version(from, to),
+            Output::ClusterVersion { from, to } => self.log_cluster_version(from, to),
             Output::StorageVersion { version, is_written } => {
                 self.neighbours.member_status.set_storage_version(version);
                 if is_written {
@@ -307,7 +307,7 @@ impl Outlet for Carrier {
                 }
                 self.publish(index, term, true);
             }
-            Output::Tell(told) => told(()),
+            Output::Complete(completion) => completion(()),
         }
     }
 }
@@ -340,12 +340,12 @@ impl Carrier {
 
     fn order_install(&mut self, index: LogIndex) {
         let (done, installed) = crossbeam_channel::bounded(1);
-        let told: Done<()> = Box::new(move |()| _ = done.send(()));
-        drop(self.neighbours.committer.send(Order::Install { index, told }));
+        let completion: Done<()> = Box::new(move |()| _ = done.send(()));
+        drop(self.neighbours.committer.send(Order::Install { index, completion }));
         self.installed = Some(installed);
     }
 
-    fn tell_cluster_version(&self, from: Option<Version>, to: Version) {
+    fn log_cluster_version(&self, from: Option<Version>, to: Version) {
         let version = format!("{}.{}", to.major, to.minor);
         self.neighbours.metrics.set_cluster_version(&version);
         match from {
@@ -390,12 +390,12 @@ impl Carrier {
         if let Some(refusal) = refusal
             && *refusal != Refusal::Compacted
         {
-            Self::tell_of_refusal(entry, refusal, took);
+            Self::log_refusal(entry, refusal, took);
         }
     }
 
     #[cold]
-    fn tell_of_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
+    fn log_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
         // The text is formatted only if the log accepts the line: the log limits how many of these it accepts in a
         // second.
         log::warn!(

@@ -54,11 +54,11 @@ pub(crate) struct Closed;
 
 /// Why no items were received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nothing {
+pub(crate) enum ReceiveError {
     /// The deadline has passed.
-    Yet,
+    TimedOut,
     /// All senders have been dropped.
-    Ever,
+    Closed,
 }
 
 impl<T> Sender<T> {
@@ -113,12 +113,12 @@ impl<T> Receiver<T> {
         &self,
         batch: &mut Vec<T>,
         deadline: Option<Instant>,
-    ) -> Result<(), Nothing> {
+    ) -> Result<(), ReceiveError> {
         assert!(batch.is_empty(), "a batch is finished before the next is taken");
         let mut state = self.shared.state.lock();
         while state.items.is_empty() {
             if self.shared.senders.load(Ordering::Acquire) == 0 {
-                return Err(Nothing::Ever);
+                return Err(ReceiveError::Closed);
             }
             state.is_taker_waiting = true;
             match deadline {
@@ -128,7 +128,7 @@ impl<T> Receiver<T> {
                         && state.items.is_empty()
                     {
                         state.is_taker_waiting = false;
-                        return Err(Nothing::Yet);
+                        return Err(ReceiveError::TimedOut);
                     }
                 }
             }
@@ -187,7 +187,7 @@ mod tests {
         let (sender, receiver) = unbounded::<u8>();
         let mut batch = Vec::new();
         let deadline = Some(Instant::now() + Duration::from_millis(5));
-        assert_eq!(receiver.receive_until(&mut batch, deadline), Err(Nothing::Yet));
+        assert_eq!(receiver.receive_until(&mut batch, deadline), Err(ReceiveError::TimedOut));
         sender.send(1).unwrap();
         assert_eq!(receiver.receive_until(&mut batch, deadline), Ok(()));
         assert_eq!(batch, [1]);

@@ -67,10 +67,10 @@ impl Bound {
     pub async fn take_within<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Permit<B>, Full> {
         let _waiting = Waiting::begin(this);
-        let taken = tokio::time::timeout(patience, async {
+        let taken = tokio::time::timeout(timeout, async {
             loop {
                 let freed = this.freed.notified();
                 let mut freed = std::pin::pin!(freed);

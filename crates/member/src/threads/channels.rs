@@ -12,7 +12,7 @@ use quorate_node::{ConfChangeDecision, Proposal};
 use quorate_raft::{ConfChange, LogIndex, MemberId, SnapshotOutcome, Status, Term};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::{self, Nothing, Receiver, Sender};
+use crate::threads::batch_queue::{self, ReceiveError, Receiver, Sender};
 use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
@@ -147,7 +147,7 @@ impl DriverInputs {
         &self,
         batch: &mut Vec<Input>,
         deadline: Option<Instant>,
-    ) -> Result<(), Nothing> {
+    ) -> Result<(), ReceiveError> {
         self.receiver.receive_until(batch, deadline)
     }
 

@@ -61,7 +61,7 @@ impl Committer {
 
     fn serve(&mut self) -> Result<(), BackendError> {
         loop {
-            if self.writer.lacks_room() {
+            if self.writer.lacks_space() {
                 self.await_room()?;
             } else {
                 let received = match self.writer.reclaim_at() {
@@ -120,7 +120,7 @@ impl Committer {
             if let (Report::Installed { .. }, Some(lock)) = (&report, &mut self.memory_lock) {
                 lock.forget();
             }
-            is_last |= self.carry(report, ended - std::mem::replace(&mut started, ended));
+            is_last |= self.deliver(report, ended - std::mem::replace(&mut started, ended));
         }
         if let Some(lock) = &mut self.memory_lock {
             lock.follow(self.writer.backend());
@@ -129,7 +129,7 @@ impl Committer {
     }
 
     /// Delivers the report of a step that took this long. Returns true after the last step.
-    fn carry(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
+    fn deliver(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {
                 self.count_commit(took);
@@ -142,22 +142,22 @@ impl Committer {
             Report::Moved { committed, generation } => {
                 _ = self.applier.send(Job::Committed { committed, generation });
             }
-            Report::SnapshotSaved(mark) => self.tell_snapshot(mark, took),
+            Report::SnapshotSaved(mark) => self.log_snapshot(mark, took),
             Report::Send { message, image } => {
                 self.peers.send_snapshot(OutgoingSnapshot { message, image });
             }
-            Report::Compacted(end) => self.tell_compaction(end),
-            Report::Installed { index, told } => {
+            Report::Compacted(end) => self.log_compaction(end),
+            Report::Installed { index, completion } => {
                 log::info!(
                     "installed the backend file of a snapshot",
                     "snapshot-index" = index.get(),
                     "took" = took
                 );
-                told(());
+                completion(());
             }
-            Report::Tell(told) => told(()),
-            Report::Defragmented { told, outcome } => {
-                told.into_iter().for_each(|told| told(outcome));
+            Report::Complete(completion) => completion(()),
+            Report::Defragmented { completions, outcome } => {
+                completions.into_iter().for_each(|completion| completion(outcome));
             }
             Report::NoRoom(error) => {
                 self.driver.report(Input::BackendRoom { is_short: true });
@@ -187,7 +187,7 @@ impl Committer {
         disk.commit_write.observe(writing + syncing);
     }
 
-    fn tell_snapshot(&self, mark: SnapshotMark, took: Duration) {
+    fn log_snapshot(&self, mark: SnapshotMark, took: Duration) {
         self.metrics.snapshot.fsync.observe(took);
         self.metrics.snapshot.save.observe(took);
         let index = mark.index;
@@ -196,7 +196,7 @@ impl Committer {
         log::info!("saved snapshot to disk", "snapshot-index" = index);
     }
 
-    fn tell_compaction(&self, end: CompactionEnd) {
+    fn log_compaction(&self, end: CompactionEnd) {
         let metrics = &self.metrics.mvcc;
         metrics.compaction_total.observe(end.took);
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -255,8 +255,8 @@ mod tests {
         let snapshot =
             SnapshotOrder::new(LogIndex(7), Term(1), &Members::default(), &Versions::default());
         let commit = |then| Order::Commit { batch: Batch::default(), then };
-        let told: Done<()> = Box::new(|()| {});
-        take_in(&mut writer, commit(vec![Then::Tell(told)]), marshalling);
+        let completion: Done<()> = Box::new(|()| {});
+        take_in(&mut writer, commit(vec![Then::Complete(completion)]), marshalling);
         assert_eq!(marshalling.count(), 0);
         take_in(&mut writer, commit(vec![Then::Snapshot(snapshot)]), marshalling);
         assert_eq!(marshalling.count(), 1);

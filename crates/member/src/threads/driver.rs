@@ -23,7 +23,7 @@ use quorate_node::{Effect, Event, Leadership, Node, Persist, ProposalFailure};
 use quorate_raft::{Message, NoteLevel, Role};
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::{Nothing, Sender};
+use crate::threads::batch_queue::{ReceiveError, Sender};
 use crate::threads::channels::{DriverHandle, DriverInputs, Input, Job, SnapshotNotice};
 use crate::threads::clock::{Clock, to_millis};
 use crate::threads::completion::CompletionBatch;
@@ -126,15 +126,15 @@ impl Driver {
         let mut ticks = Ticks::begin(self.heartbeat, Instant::now());
         let mut batch = Vec::new();
         while !self.stopping {
-            let patience = ticks.patience(self.leads());
-            let received = self.inputs.receive_until(&mut batch, Some(patience));
+            let deadline = ticks.next_deadline(self.leads());
+            let received = self.inputs.receive_until(&mut batch, Some(deadline));
             self.now = Instant::now();
             self.consensus.note_time(self.neighbours.clock.now());
             let has_come = !batch.is_empty();
             match received {
                 Ok(()) => self.take_batch(&mut batch),
-                Err(Nothing::Yet) => {}
-                Err(Nothing::Ever) => break,
+                Err(ReceiveError::TimedOut) => {}
+                Err(ReceiveError::Closed) => break,
             }
             // The applied index is read here instead of reported, because a report would wake this thread. The next
             // tick is soon enough.
@@ -149,7 +149,7 @@ impl Driver {
         }
         let hard_state = self.consensus.unwritten_hard_state();
         match std::mem::replace(&mut self.log, Log::Closed) {
-            Log::Here(writer) => self.watch_over(writer.close(hard_state)).unwrap_or_default(),
+            Log::Here(writer) => self.value_or_stop(writer.close(hard_state)).unwrap_or_default(),
             Log::Thread(thread) => thread.stop(hard_state),
             Log::Closed => {}
         }
@@ -199,7 +199,7 @@ impl Driver {
     fn prepare_log(&mut self) {
         if let Log::Here(writer) = &mut self.log {
             let prepared = writer.prepare();
-            self.watch_over(prepared);
+            self.value_or_stop(prepared);
         }
     }
 
@@ -207,7 +207,7 @@ impl Driver {
     fn sync_log(&mut self) -> bool {
         let Log::Here(writer) = &mut self.log else { return false };
         let synced = writer.sync();
-        let Some(Some(token)) = self.watch_over(synced) else { return false };
+        let Some(Some(token)) = self.value_or_stop(synced) else { return false };
         self.now = Instant::now();
         self.note_persisted(token);
         true
@@ -223,7 +223,7 @@ impl Driver {
             Log::Here(writer) => {
                 let mut reports = Vec::new();
                 let marked = writer.mark_snapshot(&mark, |report| reports.push(report));
-                if self.watch_over(marked).is_some() {
+                if self.value_or_stop(marked).is_some() {
                     for report in reports {
                         self.take(report);
                     }
@@ -235,7 +235,7 @@ impl Driver {
     }
 
     /// Returns the value of a log operation, or stops the member with its error.
-    fn watch_over<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
+    fn value_or_stop<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
         match step {
             Ok(value) => Some(value),
             Err(error) => {
@@ -436,7 +436,7 @@ impl Driver {
         match &mut self.log {
             Log::Here(writer) => {
                 let appended = writer.append(&persist);
-                self.watch_over(appended);
+                self.value_or_stop(appended);
             }
             Log::Thread(thread) => thread.append(persist),
             Log::Closed => {}
@@ -450,7 +450,7 @@ impl Driver {
     fn change_leadership(&self, leadership: Leadership) {
         self.publish_leadership();
         if leadership.role == Role::Leader {
-            self.neighbours.pending.begin_reign(leadership.term);
+            self.neighbours.pending.begin_term(leadership.term);
         } else {
             _ = self.neighbours.applier.send(Job::LostLeadership);
         }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_as_etcd_does() {
+    fn sizes_are_formatted_as_by_etcd() {
         for (bytes, text) in [
             (0, "0 B"),
             (9, "9 B"),

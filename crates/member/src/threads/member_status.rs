@@ -139,14 +139,14 @@ impl MemberStatus {
 
     /// Whether there has been no leader for this long (an election timeout, here and below), which is longer than a
     /// change of leaders takes.
-    pub fn misses_leader(&self, patience: Duration) -> bool {
-        self.state().misses_leader(self.clock.now(), to_millis(patience))
+    pub fn misses_leader(&self, timeout: Duration) -> bool {
+        self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }
 
     /// Waits for a leader until there has been none for this long. Returns whether there is a leader.
-    pub async fn has_leader_within(&self, patience: Duration) -> bool {
+    pub async fn has_leader_within(&self, timeout: Duration) -> bool {
         let Some(since) = self.state().leaderless_since else { return true };
-        let deadline = self.clock.instant(since) + patience;
+        let deadline = self.clock.instant(since) + timeout;
         let mut leadership = self.leadership();
         let led = leadership.wait_for(|now| now.leader != NONE);
         matches!(tokio::time::timeout_at(deadline.into(), led).await, Ok(Ok(_)))

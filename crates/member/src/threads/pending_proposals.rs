@@ -63,8 +63,8 @@ impl PendingProposals {
     }
 
     /// Records that this member leads in this term.
-    pub(crate) fn begin_reign(&self, term: Term) {
-        self.pending.lock().begin_reign(term);
+    pub(crate) fn begin_term(&self, term: Term) {
+        self.pending.lock().begin_term(term);
     }
 
     /// Returns the permits of withdrawn proposals; see [`Pending::forget_withdrawn`].
@@ -164,16 +164,16 @@ mod tests {
             let add = |id| pending.add(id, completer.clone(), MIB).unwrap();
             add(1);
             add(2);
-            pending.begin_reign(Term(7));
+            pending.begin_term(Term(7));
             add(3);
             pending.withdraw(1);
             pending.withdraw(3);
             assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
             // The same term is reported again; then the member is deposed and elected again.
-            pending.begin_reign(Term(7));
+            pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);
-            pending.begin_reign(Term(9));
+            pending.begin_term(Term(9));
             assert_eq!(pending.forget_withdrawn(true), [2, 3]);
             assert_eq!(pending.load(), Load::default());
         });

@@ -19,7 +19,7 @@ use quorate_node::Persist;
 use quorate_raft::HardState;
 use quorate_storage::wal::SnapshotMark;
 
-use crate::threads::batch_queue::{self, Nothing, Receiver, Sender};
+use crate::threads::batch_queue::{self, ReceiveError, Receiver, Sender};
 use crate::threads::channels::{DriverHandle, Input};
 use crate::threads::fatal::FaultReports;
 use crate::threads::timed_disk::{FileTimes, Spent};
@@ -70,7 +70,7 @@ impl LogWriter {
         if syncing > SLOW_SYNC {
             log::warn!("slow fdatasync", "took" = syncing, "expected-duration" = SLOW_SYNC);
         }
-        Ok(synced.map(tell_of))
+        Ok(synced.map(log_sync))
     }
 
     /// Records that a snapshot of this member is on disk, and passes the resulting inputs to `report`.
@@ -84,7 +84,7 @@ impl LogWriter {
             report(Input::Persisted { token });
         }
         let marked = self.log.mark(mark)?;
-        if let Some(token) = marked.synced.map(tell_of) {
+        if let Some(token) = marked.synced.map(log_sync) {
             report(Input::Persisted { token });
         }
         report(Input::SnapshotTaken { index: marked.index });
@@ -103,7 +103,7 @@ impl LogWriter {
 }
 
 /// Logs the events of a sync, and returns the token that the sync made durable.
-fn tell_of(synced: Synced) -> u64 {
+fn log_sync(synced: Synced) -> u64 {
     if let Some(path) = synced.new_segment {
         log::info!("created a new WAL segment", "path" = path.display().to_string());
     }
@@ -188,11 +188,11 @@ fn serve(
         let idle_at = (!is_prepared).then(|| Instant::now() + IDLE);
         match receiver.receive_until(&mut orders, idle_at) {
             Ok(()) => {}
-            Err(Nothing::Yet) => {
+            Err(ReceiveError::TimedOut) => {
                 is_prepared = !writer.prepare()?;
                 continue;
             }
-            Err(Nothing::Ever) => return writer.close(None),
+            Err(ReceiveError::Closed) => return writer.close(None),
         }
         is_prepared = false;
         for order in orders.drain(..) {

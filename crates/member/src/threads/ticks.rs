@@ -31,7 +31,7 @@ impl Ticks {
     }
 
     /// The time until which the thread waits for an input that it can process together with the next tick.
-    pub(crate) fn patience(&self, is_leader: bool) -> Instant {
+    pub(crate) fn next_deadline(&self, is_leader: bool) -> Instant {
         if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
     }
 
@@ -72,9 +72,9 @@ mod tests {
         let mut heartbeats = heartbeats.iter().map(|at| start + millis(*at)).peekable();
         let (end, mut woken) = (start + millis(end), Vec::new());
         loop {
-            let patience = ticks.patience(is_leader);
-            let come = heartbeats.next_if(|at| *at <= patience);
-            let now = come.unwrap_or(patience);
+            let next_deadline = ticks.next_deadline(is_leader);
+            let come = heartbeats.next_if(|at| *at <= next_deadline);
+            let now = come.unwrap_or(next_deadline);
             if now > end {
                 return woken;
             }
@@ -120,6 +120,6 @@ mod tests {
         assert_eq!(ticks.take(start + millis(1_000), true, false), Some(millis(900)));
         assert_eq!(ticks.take(start + millis(1_000), true, false), Some(Duration::ZERO));
         assert_eq!(ticks.take(start + millis(1_000), true, false), None);
-        assert_eq!(ticks.patience(true), start + millis(1_100));
+        assert_eq!(ticks.next_deadline(true), start + millis(1_100));
     }
 }

@@ -455,8 +455,8 @@ async fn a_connection_with_a_request_stays_when_a_permit_is_needed() {
 }
 
 /// Expects the end of a connection after this many timeouts.
-async fn ends_after(patiences: u32) -> Result<(), ()> {
-    tokio::time::sleep(TIMEOUTS.head * patiences).await;
+async fn ends_after(timeouts: u32) -> Result<(), ()> {
+    tokio::time::sleep(TIMEOUTS.head * timeouts).await;
     Err(())
 }
 

@@ -240,8 +240,8 @@ fn a_candidate_with_an_old_term_receives_the_current_term() {
     let mut candidate = self::node(&[1, 2, 3]);
     candidate.campaign();
     settle(&mut candidate);
-    let told = Message { reject: true, term: Term(7), ..from_peer(MessageKind::VoteResponse) };
-    candidate.step(told).unwrap();
+    let rejection = Message { reject: true, term: Term(7), ..from_peer(MessageKind::VoteResponse) };
+    candidate.step(rejection).unwrap();
     assert_eq!((candidate.role(), candidate.term()), (Role::Follower, Term(7)));
 }
 

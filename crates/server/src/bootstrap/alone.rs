@@ -27,7 +27,7 @@ const PEER_URL: &str = "http://localhost:2380";
 /// Drops the uncommitted entries, appends the removal of all other members, and commits it.
 ///
 /// `start` is read from the log, and `members` from the backend file.
-pub(super) fn go_on_alone(
+pub(super) fn remove_other_members(
     start: &mut Start,
     members: &Members,
     identity: &Identity,

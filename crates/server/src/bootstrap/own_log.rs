@@ -19,17 +19,17 @@ pub(super) fn open_log(
     mark: &SnapshotMark,
     options: wal::Options,
     applied: LogIndex,
-    tell: impl FnOnce(&wal::Repair),
+    report: impl FnOnce(&wal::Repair),
 ) -> Result<(Wal, wal::Contents), BootError> {
     let (wal, contents) = start::open_log(disk, dirs, mark, options)?;
     if let Some(repair) = &contents.repaired {
-        tell(repair);
+        report(repair);
     }
     start::check_log(&**disk, dirs, &contents, applied)?;
     Ok((wal, contents))
 }
 
-pub(super) fn tell_repaired(repair: &wal::Repair) {
+pub(super) fn log_repair(repair: &wal::Repair) {
     log::warn!(
         "repaired the write-ahead log",
         "path" = repair.path.display().to_string(),

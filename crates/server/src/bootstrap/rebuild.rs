@@ -51,7 +51,7 @@ use quorate_storage::wal::{self, SnapshotMark};
 use super::error::BootError;
 use super::initial::Initial;
 use super::names::Outside;
-use super::own_log::tell_repaired;
+use super::own_log::log_repair;
 use super::{remote, state_options, wal_options};
 use quorate_config::Config;
 use quorate_net::runtime::blocking;
@@ -123,7 +123,7 @@ pub(super) fn ordered(
 }
 
 /// Returns whether a rebuild would fix this start error.
-pub(super) fn would_help(error: &BootError) -> bool {
+pub(super) fn is_fixed_by_rebuild(error: &BootError) -> bool {
     let is_damaged = |error: &RecoverError| match error {
         RecoverError::Store(fault) => fault.is_damage(),
         RecoverError::Members(_) | RecoverError::Versions(_) => true,
@@ -173,7 +173,7 @@ pub(super) async fn rebuild(
     let mark = marks.last().cloned().unwrap_or_default();
     let (wal, contents) = start::open_log(disk, dirs, &mark, wal_options(config))?;
     if let Some(repair) = &contents.repaired {
-        tell_repaired(repair);
+        log_repair(repair);
     }
     rebuild::order(&**disk, dirs, reason).map_err(mark_error)?;
     for path in snap::clean_up(&**disk, &dirs.snap())? {
@@ -315,7 +315,7 @@ impl Place<'_> {
         let question = Question { url, cluster_id, member_id };
         let (snap, number) = (self.dirs.snap(), 0);
         let file = image::fetch(question, outside.dialer, (self.disk, &snap, number)).await?;
-        let judged = self.judge(file.path().to_path_buf(), outside).await;
+        let judged = self.verify_image(file.path().to_path_buf(), outside).await;
         match judged {
             Ok(Candidate { order, index, .. }) => {
                 blocking(move || file.finish(index)).await?;
@@ -329,7 +329,11 @@ impl Place<'_> {
     }
 
     /// Opens an image and compares its hash with those of the other members.
-    async fn judge(&self, path: PathBuf, outside: Outside<'_>) -> Result<Candidate, Untaken> {
+    async fn verify_image(
+        &self,
+        path: PathBuf,
+        outside: Outside<'_>,
+    ) -> Result<Candidate, Untaken> {
         let (disk, options) = (Arc::clone(self.disk), state_options(self.config));
         let candidate = blocking(move || -> Result<Candidate, Untaken> {
             open_image(&disk, &path)?;

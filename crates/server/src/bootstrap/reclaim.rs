@@ -38,7 +38,7 @@ pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), 
         "current-db-size-in-use-bytes" = in_use
     );
     let started = Instant::now();
-    match move_down(backend) {
+    match shrink_file(backend) {
         Err(Fault::Engine(error)) if error.is_no_room() => {
             log::warn!("no disk space to defragment", "error" = error.to_string());
         }
@@ -55,7 +55,7 @@ pub(super) fn give_space_back(config: &Config, backend: &Backend) -> Result<(), 
     Ok(())
 }
 
-fn move_down(backend: &Backend) -> Result<(), Fault> {
+fn shrink_file(backend: &Backend) -> Result<(), Fault> {
     let db = backend.db();
     for _ in 0..PASSES_MAX {
         db.restart_reclaim();

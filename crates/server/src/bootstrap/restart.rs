@@ -16,15 +16,17 @@ use quorate_storage::disk::Disk;
 use quorate_storage::lost_log;
 use quorate_storage::wal::{self, Wal};
 
-use super::alone::go_on_alone;
+use super::alone::remove_other_members;
 use super::error::BootError;
 use super::names::Outside;
-use super::own_log::{open_log, tell_repaired};
+use super::own_log::{log_repair, open_log};
 use super::questions::{decide, log_unlearned};
 use super::rebuild;
 use super::reclaim::give_space_back;
 use super::start::node_at;
-use super::{Booted, flags, old_members, open_backend, state_options, wal_options, why_lost};
+use super::{
+    Booted, flags, lost_log_reason, old_members, open_backend, state_options, wal_options,
+};
 use quorate_config::{Config, FeatureGate};
 use quorate_member::Identity;
 use quorate_member::corruption::check_before_serving;
@@ -42,7 +44,7 @@ pub(super) async fn restart(
         rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
     }
     match pick_up(config, disk, dirs.clone(), outside).await {
-        Err(error) if rebuild::may_rebuild(config) && rebuild::would_help(&error) => {
+        Err(error) if rebuild::may_rebuild(config) && rebuild::is_fixed_by_rebuild(&error) => {
             let reason = error.to_string();
             rebuild::rebuild(config, disk, &dirs, outside, &reason).await?;
             pick_up(config, disk, dirs, outside).await
@@ -69,7 +71,7 @@ async fn pick_up(
     flags.check_version(state.versions().cluster()).map_err(refused)?;
     let applied = LogIndex(state.applied().0);
     let options = wal_options(config);
-    let (mut wal, contents) = open_log(disk, &dirs, &mark, options, applied, tell_repaired)?;
+    let (mut wal, contents) = open_log(disk, &dirs, &mark, options, applied, log_repair)?;
     let identity = Identity::from_metadata(contents.metadata.as_deref(), &config.name);
     let identity = identity.map_err(refused)?;
     log::info!(
@@ -86,7 +88,7 @@ async fn pick_up(
     }
     let own = identity.clone();
     let (mut start, step) = if is_blank(&contents, &mark, applied) {
-        let step = flags.begin_again(own, why_lost(&**disk, &dirs)?).map_err(refused)?;
+        let step = flags.begin_again(own, lost_log_reason(&**disk, &dirs)?).map_err(refused)?;
         (Start::default(), step)
     } else {
         let version = start::storage_version(&backend);
@@ -94,7 +96,7 @@ async fn pick_up(
         flags.check_members(&own, state.members()).map_err(refused)?;
         let mut start = Start::new(&state, contents, mark)?;
         if config.force_new_cluster {
-            go_on_alone(&mut start, state.members(), &identity, &mut wal)?;
+            remove_other_members(&mut start, state.members(), &identity, &mut wal)?;
             forget_lost_log(&start, &mut wal, &**disk, &dirs)?;
         }
         let step = flags.go_on(own, &start, state.members());
@@ -149,7 +151,7 @@ fn forget_lost_log(
 ) -> Result<(), BootError> {
     let path = lost_log::path(dirs);
     let mark_error = |source| BootError::Mark { path: path.clone(), source };
-    let Some(reason) = why_lost(disk, dirs)? else { return Ok(()) };
+    let Some(reason) = lost_log_reason(disk, dirs)? else { return Ok(()) };
     let HardState { term, vote, commit } = start.hard_state;
     // From here on the removal of the other members is committed, with or without the flag.
     let agreed = wal::HardState { term: term.get(), vote, commit: commit.get() };

@@ -92,7 +92,7 @@ impl Outputs {
 
 impl Outlet for Outputs {
     type Ticket = Option<Waiter>;
-    type Told = Completion;
+    type Completion = Completion;
 
     fn begin(&mut self, request: &Request) -> Begun<Self::Ticket> {
         let waiter = self.pending.take(request.id);
@@ -152,13 +152,15 @@ impl Outlet for Outputs {
             }
             Output::OverQuota { .. } => self.raise_no_space(),
             Output::Commit { batch, then } => self.orders.push_back(Order::Commit { batch, then }),
-            Output::Install { index } => self.orders.push_back(Order::Install { index, told: 0 }),
+            Output::Install { index } => {
+                self.orders.push_back(Order::Install { index, completion: 0 });
+            }
             Output::Installed { index, term, .. } => {
                 self.was_installed = true;
                 self.publish(index, term);
                 self.inputs.push_back(Input::Applied);
             }
-            Output::Tell(completed) => self.completed.push(completed),
+            Output::Complete(completed) => self.completed.push(completed),
         }
     }
 }

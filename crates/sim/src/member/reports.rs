@@ -16,8 +16,8 @@ impl Process {
             Report::SnapshotSaved(mark) => self.inputs.push_back(Input::Mark(mark)),
             Report::Send { message, image } => self.out.push(Out::Image { message, image }),
             Report::Installed { .. } => self.is_installed = true,
-            Report::Tell(told) => self.outputs.completed.push(told),
-            Report::Defragmented { told, .. } => self.outputs.completed.extend(told),
+            Report::Complete(completion) => self.outputs.completed.push(completion),
+            Report::Defragmented { completions, .. } => self.outputs.completed.extend(completions),
             Report::Compacted(_) => self.out.push(Out::RareState("a compaction is durable")),
             Report::Superseded => {}
             Report::NoRoom(_) => self.note_room(true, "there is no room for the backend"),

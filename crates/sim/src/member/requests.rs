@@ -383,7 +383,7 @@ impl Process {
         let Some(action) = due else { return };
         if action == AlarmAction::Deactivate
             && self.outputs.state.leads()
-            && self.writer.lacks_room()
+            && self.writer.lacks_space()
         {
             return;
         }

@@ -54,8 +54,9 @@ impl State {
             }
             ClusterCommand::MemberAttrSet(request) => {
                 let id = MemberId(request.member_id);
-                let told = request.member_attributes.unwrap_or_default();
-                let known = self.members.set_attributes(id, told.name, told.client_urls, batch);
+                let attributes = request.member_attributes.unwrap_or_default();
+                let known =
+                    self.members.set_attributes(id, attributes.name, attributes.client_urls, batch);
                 Ok(known.then_some(Notice::MemberAttributes(id)))
             }
             ClusterCommand::DowngradeInfoSet(request) => {

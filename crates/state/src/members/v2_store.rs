@@ -112,13 +112,13 @@ fn member(name: &str, node: &Node) -> Result<Member, V2Error> {
     let Some(raft) = part("raftAttributes")? else {
         return Err(problem(path, "raftAttributes are missing"));
     };
-    let told = part("attributes")?.unwrap_or_else(|| Member::new(id, Vec::new()));
+    let attributes = part("attributes")?.unwrap_or_else(|| Member::new(id, Vec::new()));
     Ok(Member {
         id,
         peer_urls: raft.peer_urls,
         is_learner: raft.is_learner,
-        name: told.name,
-        client_urls: told.client_urls,
+        name: attributes.name,
+        client_urls: attributes.client_urls,
     })
 }
 
@@ -170,12 +170,12 @@ impl Writer {
     fn member(&mut self, member: &Member) {
         let path = format!("/0/members/{}", member.id);
         self.open(&path);
-        let told = member.is_started() || !member.client_urls.is_empty();
-        if told {
+        let has_attributes = member.is_started() || !member.client_urls.is_empty();
+        if has_attributes {
             self.child("attributes", true);
             self.leaf(&format!("{path}/attributes"), &member.attributes_json());
         }
-        self.child("raftAttributes", !told);
+        self.child("raftAttributes", !has_attributes);
         self.leaf(&format!("{path}/raftAttributes"), &member.raft_attributes_json());
         self.close();
     }

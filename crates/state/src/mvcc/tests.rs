@@ -396,13 +396,13 @@ fn changes_since(view: &View, from: i64, revisions_max: usize) -> Vec<Changes> {
 }
 
 fn check_changes(changes: &[Changes], model: &Model, from: i64, view: &View) {
-    let told: Vec<_> = changes
+    let found: Vec<_> = changes
         .iter()
         .flat_map(|changes| changes.events.iter().map(|change| (changes.revision, change)))
         .collect();
     let expected = model.changes(from, model.current);
-    assert_eq!(told.len(), expected.len());
-    for ((revision, change), (at, key, record)) in told.into_iter().zip(expected) {
+    assert_eq!(found.len(), expected.len());
+    for ((revision, change), (at, key, record)) in found.into_iter().zip(expected) {
         assert_eq!(revision, at.main);
         let (kind, kv) = match &record {
             Some(record) => (ChangeKind::Put, stored(&key, at, record)),

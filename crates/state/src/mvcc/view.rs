@@ -59,9 +59,9 @@ pub struct View {
 /// Shows the revisions of the view, not its content.
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = f.debug_struct("View");
-        told.field("current", &self.current).field("compacted", &self.compacted);
-        told.finish_non_exhaustive()
+        let mut text = f.debug_struct("View");
+        text.field("current", &self.current).field("compacted", &self.compacted);
+        text.finish_non_exhaustive()
     }
 }
 

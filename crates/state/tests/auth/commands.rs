@@ -57,15 +57,15 @@ impl Cluster {
         };
         let applied = self.state.apply(entry, request).unwrap();
         self.state.publish();
-        let mut told = match applied.outcome.unwrap() {
+        let mut output = match applied.outcome.unwrap() {
             Ok(response) => describe(&response),
             Err(refusal) => refusal.to_string().trim_start_matches("etcdserver: ").to_owned(),
         };
         let after = self.state.auth().view().revision();
         if after != before {
-            told = format!("{told} (revision {after})");
+            output = format!("{output} (revision {after})");
         }
-        told
+        output
     }
 
     /// Returns the user of a token that a client shows.

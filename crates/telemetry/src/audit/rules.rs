@@ -308,19 +308,21 @@ mod tests {
 
     #[test]
     fn an_invalid_rule_is_named_in_the_error() {
-        let told = |text: &str| Rules::parse(text).unwrap_err().to_string();
-        assert!(told("drop user=a").contains("\"drop user=a\" must start with include or exclude"));
-        assert!(told("exclude user").contains("\"user\" must be method=, key= or user="));
-        assert!(told("exclude method=").contains("\"method=\" must be"));
-        assert!(told("exclude name=x").contains("\"name=x\""));
-        assert!(told("exclude key=").contains("empty prefix"));
-        assert!(told("exclude key=a,").contains("empty prefix"));
+        let error = |text: &str| Rules::parse(text).unwrap_err().to_string();
         assert!(
-            told("exclude key=%2").contains("% that is not followed by two hexadecimal digits")
+            error("drop user=a").contains("\"drop user=a\" must start with include or exclude")
+        );
+        assert!(error("exclude user").contains("\"user\" must be method=, key= or user="));
+        assert!(error("exclude method=").contains("\"method=\" must be"));
+        assert!(error("exclude name=x").contains("\"name=x\""));
+        assert!(error("exclude key=").contains("empty prefix"));
+        assert!(error("exclude key=a,").contains("empty prefix"));
+        assert!(
+            error("exclude key=%2").contains("% that is not followed by two hexadecimal digits")
         );
         assert!(
-            told("exclude key=%zz").contains("% that is not followed by two hexadecimal digits")
+            error("exclude key=%zz").contains("% that is not followed by two hexadecimal digits")
         );
-        assert!(told("exclude user=%ff").contains("not valid UTF-8"));
+        assert!(error("exclude user=%ff").contains("not valid UTF-8"));
     }
 }

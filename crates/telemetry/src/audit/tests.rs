@@ -23,7 +23,7 @@ fn lines(rules: &str, tell: impl FnOnce(&CallAccount)) -> Vec<String> {
 
 #[test]
 fn an_audit_line_contains_the_user_the_request_and_the_result() {
-    let told = lines("", |account| {
+    let lines_written = lines("", |account| {
         account.note_user("root".to_owned());
         account.note_asked(Asked::new("put").of_keys(b"a\"b", b"").number("lease", 7));
         account.note_asked(Asked::new("range").of_keys(b"\xff\x01", b"z").when("keys-only", true));
@@ -31,7 +31,7 @@ fn an_audit_line_contains_the_user_the_request_and_the_result() {
         let took = Some(Duration::from_millis(3));
         account.end(Outcome { code: "CANCELLED", error: "why", took, ..outcome("/a.B/C") });
     });
-    let [line] = &told[..] else { panic!("{told:?}") };
+    let [line] = &lines_written[..] else { panic!("{lines_written:?}") };
     let rest = line.strip_prefix("{\"ts\":\"20").unwrap();
     let (_, rest) = rest.split_once("\",").unwrap();
     assert_eq!(
@@ -45,24 +45,24 @@ fn an_audit_line_contains_the_user_the_request_and_the_result() {
 
 #[test]
 fn an_audit_line_has_a_bounded_number_of_operations_and_truncated_keys() {
-    let told = lines("", |account| {
+    let lines_written = lines("", |account| {
         for _ in 0..ASKED_MAX + 5 {
             account.note_asked(Asked::new("put").of_keys(&[b'k'; 100_000], b""));
         }
         account.end(outcome("/a.B/C"));
     });
-    assert!(told[0].len() < ASKED_MAX * 1024, "{}", told[0].len());
-    assert!(told[0].contains("\"requests-left-out\":5"));
-    assert_eq!(told[0].matches("\"op\":\"put\"").count(), ASKED_MAX);
+    assert!(lines_written[0].len() < ASKED_MAX * 1024, "{}", lines_written[0].len());
+    assert!(lines_written[0].contains("\"requests-left-out\":5"));
+    assert_eq!(lines_written[0].matches("\"op\":\"put\"").count(), ASKED_MAX);
 }
 
 #[test]
 fn audit_rules_apply_to_calls_and_to_their_parts() {
-    let told = lines("include method=B/C key=/a/; exclude", |account| {
+    let lines_written = lines("include method=B/C key=/a/; exclude", |account| {
         account.tell_part(Asked::new("watch").of_keys(b"/a/x", b""), outcome("/a.B/C"));
         account.tell_part(Asked::new("watch").of_keys(b"/b/x", b""), outcome("/a.B/C"));
         account.end(outcome("/a.B/C"));
     });
-    assert_eq!(told.len(), 1);
-    assert!(told[0].contains("/a/x"));
+    assert_eq!(lines_written.len(), 1);
+    assert!(lines_written[0].contains("/a/x"));
 }

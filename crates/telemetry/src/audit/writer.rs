@@ -26,7 +26,7 @@ const LINE_BYTES_QUEUED_MAX: usize = 16 << 20;
 const FINISH_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The shortest time between two log lines about lost audit lines.
-const LOSS_TOLD_INTERVAL: Duration = Duration::from_secs(60);
+const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The file is readable only by its owner.
 const FILE_MODE: u32 = 0o600;
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     fn over(metrics: AuditMetrics) -> Self {
-        let losses = LogThrottle::every(LOSS_TOLD_INTERVAL);
+        let losses = LogThrottle::every(LOSS_LOG_INTERVAL);
         let (waiting, changed) = (Mutex::default(), Condvar::new());
         Self { shared: Arc::new(Shared { waiting, changed, metrics, losses }) }
     }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "line\n");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let missing = Output::File(dir.path().join("no/such").to_str().unwrap().to_owned());
-        let told = Writer::open(missing, Metrics::new(&[], MetricsLevel::Basic).audit);
-        assert!(told.unwrap_err().to_string().starts_with("cannot open the audit log "));
+        let opened = Writer::open(missing, Metrics::new(&[], MetricsLevel::Basic).audit);
+        assert!(opened.unwrap_err().to_string().starts_with("cannot open the audit log "));
     }
 }

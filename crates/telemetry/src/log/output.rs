@@ -103,7 +103,7 @@ impl Outputs {
             format: settings.format,
             lines,
             dropped: Arc::clone(&dropped),
-            told: 0,
+            reported: 0,
         };
         std::thread::Builder::new()
             .name("log".to_owned())
@@ -142,7 +142,7 @@ struct Writer {
     lines: Receiver<Message>,
     dropped: Arc<AtomicU64>,
     /// How many dropped lines were reported.
-    told: u64,
+    reported: u64,
 }
 
 impl Writer {
@@ -179,9 +179,9 @@ impl Writer {
 
     fn account_for_dropped(&mut self, batch: &mut Vec<Queued>) {
         let dropped = self.dropped.load(Ordering::Relaxed);
-        let count = dropped - self.told;
+        let count = dropped - self.reported;
         if count > 0 {
-            self.told = dropped;
+            self.reported = dropped;
             let source = Source { file: file!(), line: line!(), logger: None };
             let head = encode::Head {
                 now: jiff::Timestamp::now(),
@@ -285,13 +285,15 @@ mod tests {
             outputs.send(Level::Info, source, b"line\n".to_vec());
         }
         let (sinks, format) = (Vec::new(), Format::Json);
-        let mut writer = Writer { sinks, format, lines, dropped, told: 0 };
+        let mut writer = Writer { sinks, format, lines, dropped, reported: 0 };
         assert_eq!(writer.lines.len(), QUEUE_LINE_COUNT);
         let mut batch = Vec::new();
         writer.account_for_dropped(&mut batch);
         writer.account_for_dropped(&mut batch);
-        let [told] = &batch[..] else { panic!("it is told once, not {} times", batch.len()) };
-        let text = std::str::from_utf8(&told.text).unwrap();
+        let [reported] = &batch[..] else {
+            panic!("the loss is logged once, not {} times", batch.len())
+        };
+        let text = std::str::from_utf8(&reported.text).unwrap();
         assert!(text.contains("\"dropped-line-count\":3"), "{text}");
         outputs.send(Level::Info, source, b"line\n".to_vec());
         writer.account_for_dropped(&mut batch);

@@ -48,7 +48,7 @@ pub use grpc::{CallCounts, GRPC_CODES, GrpcMetrics, GrpcService, MethodMetrics, 
 pub use labelled::Labelled;
 pub use primitive::{Counter, Gauge, Histogram};
 pub use proxy::ProxyMetrics;
-pub use reference::{ToldSeries, reference, told_series};
+pub use reference::{DocumentedSeries, documented_series, reference};
 pub use series::{
     AuditMetrics, DiskMetrics, HttpMetrics, LeaseMetrics, MvccMetrics, NetworkMetrics, PerKind,
     RequestKind, ServerMetrics, SnapshotMetrics, TracingMetrics,

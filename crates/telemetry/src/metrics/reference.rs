@@ -23,7 +23,7 @@ const SECTIONS: [(&str, &str); 4] = [
 
 /// A row of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldSeries {
+pub struct DocumentedSeries {
     /// The section.
     pub section: &'static str,
     /// The name.
@@ -38,12 +38,12 @@ pub struct ToldSeries {
 
 /// Returns all metrics, by section.
 #[must_use]
-pub fn told_series() -> Vec<ToldSeries> {
+pub fn documented_series() -> Vec<DocumentedSeries> {
     let metrics = Metrics::new(&[], MetricsLevel::Extensive);
     let declared: Vec<_> = metrics.registry.declared().collect();
     let of_section = |position: usize| {
         let families = declared.iter().filter(move |family| section(family) == position);
-        families.map(move |family| ToldSeries {
+        families.map(move |family| DocumentedSeries {
             section: SECTIONS[position].1,
             name: family.name,
             kind: family.kind.name(),
@@ -59,8 +59,8 @@ pub fn told_series() -> Vec<ToldSeries> {
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let mut title = "";
-    for series in told_series() {
-        let ToldSeries { section, name, kind, labels, help } = series;
+    for series in documented_series() {
+        let DocumentedSeries { section, name, kind, labels, help } = series;
         if section != title {
             title = section;
             page.push_str(&format!(

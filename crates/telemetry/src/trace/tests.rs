@@ -86,9 +86,9 @@ fn operations_and_stages_are_children_of_the_span_of_their_call() {
     call.end(&SpanEnd { name: "a.B/C", attributes: &[], error: Some("broken") });
     let batch = tracer.take_batch().unwrap();
     let spans = spans(batch.request());
-    let told: Vec<_> = spans.iter().map(|(scope, span)| (scope.as_str(), name(span))).collect();
+    let names: Vec<_> = spans.iter().map(|(scope, span)| (scope.as_str(), name(span))).collect();
     assert_eq!(
-        told,
+        names,
         [
             ("go.etcd.io/etcd", "put"),
             ("go.etcd.io/etcd", "a.B/C"),

@@ -189,7 +189,7 @@ impl Batches {
 
 impl Outlet for Batches {
     type Ticket = ();
-    type Told = ();
+    type Completion = ();
 
     fn begin(&mut self, _: &Request) -> Begun<()> {
         Begun { ticket: (), reply_wanted: false, kind: "a request" }
@@ -222,7 +222,7 @@ impl Outlet for Batches {
             | Output::TakingSnapshot { .. }
             | Output::Install { .. }
             | Output::Installed { .. }
-            | Output::Tell(()) => {}
+            | Output::Complete(()) => {}
         }
     }
 }

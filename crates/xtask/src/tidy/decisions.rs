@@ -11,7 +11,7 @@ const SIMULATOR: &str = "crates/sim/src/";
 /// Functions and types that decide, each with the file that declares it.
 pub(super) const DECISIONS: &[(&str, &str)] = &[
     // The start of a member.
-    ("judge_directory", "crates/core/src/bootstrap.rs"),
+    ("classify_directory", "crates/core/src/bootstrap.rs"),
     ("check_members", "crates/core/src/bootstrap.rs"),
     ("begin_again", "crates/core/src/bootstrap/restart.rs"),
     ("go_on", "crates/core/src/bootstrap/restart.rs"),

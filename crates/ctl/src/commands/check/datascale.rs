@@ -98,10 +98,10 @@ async fn resident(session: &Session, when: &str) -> Result<f64, Failure> {
 }
 
 async fn fetch(session: &Session) -> Result<f64, String> {
-    let told = |failure: Failure| failure.message.unwrap_or_default();
-    let endpoints = session.endpoints().await.map_err(told)?;
+    let message_of = |failure: Failure| failure.message.unwrap_or_default();
+    let endpoints = session.endpoints().await.map_err(message_of)?;
     let endpoint = endpoints.first().ok_or("no endpoints available")?;
-    let connecting = http_stream(endpoint, &transport(&session.matches)).map_err(told)?;
+    let connecting = http_stream(endpoint, &transport(&session.matches)).map_err(message_of)?;
     let mut stream = connecting.connect().await.map_err(|error| error.to_string())?;
     // With HTTP/1.0 the server closes the connection at the end of the response.
     let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";

@@ -29,8 +29,8 @@ use quorate_state::members::Members;
 use quorate_state::mvcc::{HashKv, MvccError, View};
 use tokio::time::{MissedTickBehavior, interval};
 
-pub use self::own::{is_held_by_quorum, keep_watch};
-pub use self::restored::{HoldsOther, compare_restored};
+pub use self::own::{is_held_by_quorum, watch_own_state};
+pub use self::restored::{StateDiffers, compare_restored};
 use self::rules::{Agreement, Finding, Progress, Verdict};
 use self::survey::{Answer, Survey};
 use crate::threads::fatal::FaultReports;
@@ -157,7 +157,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
         answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect();
     let mut finding = rules::compare(&own, &answers);
     let judges_itself = handles.info.limits().rebuilds_itself;
-    if finding.is_some() && judges_itself && is_bad(handles, &before, &answers) {
+    if finding.is_some() && judges_itself && is_contradicted(handles, &before, &answers) {
         log::warn!("no member is accused: the state of this member differs from that of a quorum");
         finding = None;
     }
@@ -166,7 +166,7 @@ async fn compare(handles: &Handles) -> Result<Option<Finding>, CompareError> {
 }
 
 /// Whether a quorum of the others contradicts this member.
-fn is_bad(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
+fn is_contradicted(handles: &Handles, held: &HashKv, answers: &[(u64, Answer)]) -> bool {
     matches!(own::verdict(handles, held, answers), Verdict::Bad { .. })
 }
 

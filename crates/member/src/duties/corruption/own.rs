@@ -1,6 +1,6 @@
 //! A member's check of its own state against a quorum of the others (`--rebuild-corrupt-member`).
 //!
-//! [`keep_watch`] checks periodically, and when an alarm names this member. If this member's state differs from that of
+//! [`watch_own_state`] checks periodically, and when an alarm names this member. If this member's state differs from that of
 //! a quorum of the others twice in a row, it stops serving ([`crate::threads::fatal::End::Rebuild`]), and the server
 //! fetches the state again. When the fetched state is sound, an earlier alarm against this member is disarmed.
 //! [`is_held_by_quorum`] checks a fetched state before the member uses it.
@@ -50,13 +50,13 @@ pub async fn is_held_by_quorum(
     hash: &HashKv,
 ) -> bool {
     let survey = Survey::new(identity, members, dialer, timeout);
-    let answers = told(survey.take(hash).await);
+    let answers = successful_answers(survey.take(hash).await);
     rules::judge(hash, None, &voters(members), &answers) == Verdict::Sound
 }
 
 /// Checks this member's state periodically, if a period is given, and when an alarm names it. `was_rebuilt` means that
 /// the state was fetched again when the member started.
-pub async fn keep_watch(
+pub async fn watch_own_state(
     handles: Arc<Handles>,
     period: Option<Duration>,
     was_rebuilt: bool,
@@ -65,18 +65,18 @@ pub async fn keep_watch(
     let mut ticks = interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_look: Option<Instant> = None;
-    let (mut findings, mut has_told) = (0, false);
+    let (mut findings, mut has_logged) = (0, false);
     loop {
         ticks.tick().await;
         let is_due = |pause| last_look.is_none_or(|at| at.elapsed() >= pause);
         let is_wanted = findings > 0
             || period.is_some_and(is_due)
-            || is_due(ACCUSED_PAUSE) && may_be_meant(&handles);
+            || is_due(ACCUSED_PAUSE) && may_name_this_member(&handles);
         if !is_wanted {
             continue;
         }
         last_look = Some(Instant::now());
-        match look(&handles).await {
+        match compare(&handles).await {
             Ok(Verdict::Bad { hash }) => {
                 findings += 1;
                 log::error!(
@@ -101,18 +101,18 @@ pub async fn keep_watch(
                 );
             }
             Ok(Verdict::Sound) if was_rebuilt && is_accused(&handles) => {
-                take_back(&handles).await;
+                disarm_alarm(&handles).await;
             }
             Ok(Verdict::Unknown) if is_accused(&handles) => {
-                if !has_told {
+                if !has_logged {
                     log::warn!(
                         "an alarm names this member, but no quorum agrees on a state; the member keeps its state",
                         "local-member-id" = format!("{:x}", handles.info.id())
                     );
                 }
-                has_told = true;
+                has_logged = true;
             }
-            Ok(Verdict::Sound | Verdict::Unknown) => has_told = false,
+            Ok(Verdict::Sound | Verdict::Unknown) => has_logged = false,
             Err(MvccError::Refusal(refusal)) => {
                 log::warn!("failed to hash this member's state", "error" = refusal.to_string());
             }
@@ -134,9 +134,9 @@ fn has_source(handles: &Handles) -> bool {
 }
 
 /// Compares this member's state with those of the others.
-async fn look(handles: &Handles) -> Result<Verdict, MvccError> {
+async fn compare(handles: &Handles) -> Result<Verdict, MvccError> {
     let held = hash_now(handles).await?;
-    let answers = told(survey(handles).take(&held).await);
+    let answers = successful_answers(survey(handles).take(&held).await);
     Ok(verdict(handles, &held, &answers))
 }
 
@@ -150,7 +150,7 @@ fn voters(members: &Members) -> BTreeSet<u64> {
     members.iter().filter(|member| !member.is_learner).map(|member| member.id.0).collect()
 }
 
-fn told<E>(answers: Vec<(u64, Result<Answer, E>)>) -> Vec<(u64, Answer)> {
+fn successful_answers<E>(answers: Vec<(u64, Result<Answer, E>)>) -> Vec<(u64, Answer)> {
     answers.into_iter().filter_map(|(id, answer)| Some((id, answer.ok()?))).collect()
 }
 
@@ -160,7 +160,7 @@ fn is_accused(handles: &Handles) -> bool {
 }
 
 /// Whether an alarm names this member, or names no member, which means that some member is corrupt.
-fn may_be_meant(handles: &Handles) -> bool {
+fn may_name_this_member(handles: &Handles) -> bool {
     is_alarm_against(handles, &[handles.info.id(), rules::ANY_MEMBER])
 }
 
@@ -170,7 +170,7 @@ fn is_alarm_against(handles: &Handles, members: &[u64]) -> bool {
     raised.any(|alarm| members.contains(&alarm.member.0))
 }
 
-async fn take_back(handles: &Handles) {
+async fn disarm_alarm(handles: &Handles) {
     let alarm = AlarmRequest {
         action: alarm_request::AlarmAction::Deactivate.into(),
         member_id: handles.info.id(),

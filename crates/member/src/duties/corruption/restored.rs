@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(500);
     "this member was restored from a snapshot, and the state of member {member:x} differs at revision {revision}: \
      it was not restored from the same snapshot"
 )]
-pub struct HoldsOther {
+pub struct StateDiffers {
     /// The other member.
     pub member: u64,
     /// The revision at which they differ.
@@ -38,7 +38,7 @@ pub struct HoldsOther {
 /// # Errors
 ///
 /// One of them has a different state.
-pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), HoldsOther> {
+pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), StateDiffers> {
     let mut left: Vec<u64> = others.to_vec();
     for _ in 0..ATTEMPTS {
         let mut uncompared = Vec::new();
@@ -62,7 +62,7 @@ pub async fn compare_restored(handles: &Handles, others: &[u64]) -> Result<(), H
 }
 
 /// Returns whether a comparison was possible.
-async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther> {
+async fn compare_with(handles: &Handles, member: u64) -> Result<bool, StateDiffers> {
     let survey = survey(handles);
     let Some(newest) = hash_of(&survey, member, &NEWEST).await.map(|(_, _, revision)| revision)
     else {
@@ -73,7 +73,7 @@ async fn compare_with(handles: &Handles, member: u64) -> Result<bool, HoldsOther
         return Ok(false);
     }
     let view = handles.reader.view();
-    let differ = HoldsOther { member, revision: newest };
+    let differ = StateDiffers { member, revision: newest };
     if view.current_revision() < newest {
         return Err(differ);
     }

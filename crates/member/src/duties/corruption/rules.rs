@@ -95,7 +95,7 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
         return Agreement::Alone;
     }
     let is_comparable = |answer: &&Answer| answer.compact_revision == hash.compact_revision;
-    let told: Vec<(u64, u32)> = answers
+    let hashes: Vec<(u64, u32)> = answers
         .iter()
         .filter_map(|(id, answer)| Some((*id, answer.as_ref().ok()?)))
         .filter(|(_, answer)| is_comparable(answer))
@@ -103,17 +103,17 @@ pub(super) fn agree<E>(own: u64, hash: &HashKv, answers: &[(u64, Result<Answer, 
         .chain([(own, hash.hash)])
         .collect();
     let member_count = answers.len() + 1;
-    if told.iter().all(|(_, other)| *other == hash.hash) {
-        let is_whole = told.len() == member_count;
+    if hashes.iter().all(|(_, other)| *other == hash.hash) {
+        let is_whole = hashes.len() == member_count;
         return if is_whole { Agreement::Whole } else { Agreement::AsFarAsKnown };
     }
     let has_majority =
-        |hash: u32| told.iter().filter(|(_, other)| *other == hash).count() > member_count / 2;
-    let Some((_, right)) = told.iter().find(|(_, hash)| has_majority(*hash)) else {
+        |hash: u32| hashes.iter().filter(|(_, other)| *other == hash).count() > member_count / 2;
+    let Some((_, right)) = hashes.iter().find(|(_, hash)| has_majority(*hash)) else {
         return Agreement::None { accused: vec![ANY_MEMBER] };
     };
     let mut accused: Vec<u64> =
-        told.iter().filter(|(_, hash)| hash != right).map(|(id, _)| *id).collect();
+        hashes.iter().filter(|(_, hash)| hash != right).map(|(id, _)| *id).collect();
     accused.sort_unstable();
     Agreement::None { accused }
 }
@@ -208,9 +208,9 @@ mod tests {
     }
 
     fn agreement(others: &[Option<(u32, i64)>]) -> Agreement {
-        let told = |(hash, compact)| answer(hash, compact, 20);
+        let to_answer = |(hash, compact)| answer(hash, compact, 20);
         let answers: Vec<(u64, Result<Answer, ()>)> =
-            (2..).zip(others.iter().map(|other| other.map(told).ok_or(()))).collect();
+            (2..).zip(others.iter().map(|other| other.map(to_answer).ok_or(()))).collect();
         agree(OWN, &at(7, 3, 10), &answers)
     }
 

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(read(200, whole), Ok(Answer { hash: 5, compact_revision: -1, revision: 9 }));
         let empty = r#"{"header":{}}"#;
         assert_eq!(read(200, empty), Ok(Answer { hash: 0, compact_revision: 0, revision: 0 }));
-        for (status, body, told) in [
+        for (status, body, expected) in [
             (
                 400,
                 "mvcc: required revision has been compacted\n",
@@ -213,7 +213,7 @@ mod tests {
             (200, "{\"hash\":-1}", "cannot decode the response: invalid value"),
         ] {
             let error = read(status, body).unwrap_err();
-            assert!(error.starts_with(told), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 }

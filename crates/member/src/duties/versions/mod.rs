@@ -33,7 +33,7 @@ use quorate_version::QUORATE_VERSION;
 const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 /// How long a start waits for the cluster version.
-const SETTLING_PATIENCE: Duration = Duration::from_secs(1);
+const SETTLING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// If this member leads, sets the cluster version to what all members support: after an election, and periodically.
 pub async fn keep_cluster_version(handles: Arc<Handles>) {
@@ -47,7 +47,11 @@ pub async fn keep_cluster_version(handles: Arc<Handles>) {
     }
     let coming = {
         let facts = handles.info.facts();
-        rules::rise(facts.versions.cluster(), handles.info.version(), facts.versions.downgrade())
+        rules::expected_rise(
+            facts.versions.cluster(),
+            handles.info.version(),
+            facts.versions.downgrade(),
+        )
     };
     if let Some((from, to)) = coming {
         warn_of_rise(from, to);
@@ -96,7 +100,9 @@ async fn check_cluster_version(handles: &Handles, is_warned: bool) {
         let (cluster, downgrade) = (facts.versions.cluster(), facts.versions.downgrade());
         let step = rules::next_step(cluster, lowest, downgrade);
         let rise = match step {
-            Step::Propose(version) if !is_warned => rules::rise(cluster, version, downgrade),
+            Step::Propose(version) if !is_warned => {
+                rules::expected_rise(cluster, version, downgrade)
+            }
             Step::Propose(_) | Step::Keep | Step::BadTarget { .. } => None,
         };
         (cluster, step, rise)
@@ -161,5 +167,5 @@ pub async fn settle_versions(handles: &Handles) {
             looks.tick().await;
         }
     };
-    drop(tokio::time::timeout(SETTLING_PATIENCE, settled).await);
+    drop(tokio::time::timeout(SETTLING_TIMEOUT, settled).await);
 }

@@ -46,7 +46,7 @@ pub(super) fn next_step(
 /// The rise of the cluster version that is expected unless an operator holds the version: from the version of the
 /// directory to the version of this member. `None` if the version does not rise. A cluster version below that of the
 /// oldest supported file was set because not all founding members had answered, so no operator needs to return to it.
-pub(super) fn rise(
+pub(super) fn expected_rise(
     cluster: Option<Version>,
     own: Version,
     downgrade: &Downgrade,
@@ -141,14 +141,14 @@ mod tests {
     #[test]
     fn the_storage_version_rises_unless_it_is_held_or_being_downgraded() {
         let none = Downgrade::default();
-        assert_eq!(rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
-        assert_eq!(rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
+        assert_eq!(expected_rise(Some(v(5)), v(7), &none), Some((v(5), v(7))));
+        assert_eq!(expected_rise(Some(v(5)), v(6), &none), Some((v(5), v(6))));
         // A member that holds the cluster version counts as the older version.
-        assert_eq!(rise(Some(v(5)), v(5), &none), None);
-        assert_eq!(rise(Some(v(7)), v(7), &none), None);
-        assert_eq!(rise(Some(v(6)), v(7), &to("3.6.0")), None);
-        assert_eq!(rise(None, v(7), &none), None);
-        assert_eq!(rise(Some(Version::MINIMUM), v(7), &none), None);
+        assert_eq!(expected_rise(Some(v(5)), v(5), &none), None);
+        assert_eq!(expected_rise(Some(v(7)), v(7), &none), None);
+        assert_eq!(expected_rise(Some(v(6)), v(7), &to("3.6.0")), None);
+        assert_eq!(expected_rise(None, v(7), &none), None);
+        assert_eq!(expected_rise(Some(Version::MINIMUM), v(7), &none), None);
     }
 
     #[test]

@@ -63,11 +63,11 @@ async fn ask(
 ) -> Option<Version> {
     let id = format!("{id:x}");
     for url in peer_urls {
-        let told = match Call::get(url, VERSION_PATH, timeout).send(dialer).await {
+        let answer = match Call::get(url, VERSION_PATH, timeout).send(dialer).await {
             Ok(answer) => read(&answer),
             Err(error) => Err(error.to_string()),
         };
-        match told {
+        match answer {
             Ok(version) => {
                 if version > own {
                     log::warn!(
@@ -92,8 +92,9 @@ async fn ask(
 }
 
 fn read(answer: &Response<Bytes>) -> Result<Version, String> {
-    let told: Answer = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
-    Version::parse(&told.server).ok_or_else(|| format!("{:?} is not a version", told.server))
+    let answer: Answer =
+        serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
+    Version::parse(&answer.server).ok_or_else(|| format!("{:?} is not a version", answer.server))
 }
 
 #[cfg(test)]

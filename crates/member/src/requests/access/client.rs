@@ -27,8 +27,8 @@ impl Client {
     pub fn operation(
         &self,
         name: &'static str,
-        told: impl FnOnce() -> Vec<Attribute>,
+        attributes: impl FnOnce() -> Vec<Attribute>,
     ) -> Option<Operation> {
-        self.trace.as_ref().map(|trace| trace.operation(name, told()))
+        self.trace.as_ref().map(|trace| trace.operation(name, attributes()))
     }
 }

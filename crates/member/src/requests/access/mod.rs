@@ -114,7 +114,7 @@ impl AccessControl {
                 None => false,
             };
             if !is_applied {
-                self.tell_refused();
+                self.log_refused_token();
                 return Credentials::Invalid;
             }
         }
@@ -125,14 +125,14 @@ impl AccessControl {
             | Credentials::Unread(_)
             | Credentials::Named(_)
             | Credentials::Invalid => {
-                self.tell_refused();
+                self.log_refused_token();
             }
         }
         found
     }
 
     /// Logs that tokens are refused, at a limited rate and without the tokens, because expired tokens are common.
-    fn tell_refused(&self) {
+    fn log_refused_token(&self) {
         if let Some(left_out) = self.refusals.admits() {
             log::info!("refused an invalid token", "left-out" = left_out);
         }

@@ -157,8 +157,8 @@ impl<'a> EtcdRegistry<'a> {
                 .keep_alive_while_idle(true);
         }
         let connector = ChannelConnector::new(place, tls);
-        let patience = self.config.dial_timeout.positive().unwrap_or(Duration::MAX);
-        let channel = tokio::time::timeout(patience, target.connect_with_connector(connector))
+        let timeout = self.config.dial_timeout.positive().unwrap_or(Duration::MAX);
+        let channel = tokio::time::timeout(timeout, target.connect_with_connector(connector))
             .await
             .map_err(|_| failed("i/o timeout".to_owned()))?
             .map_err(|error| failed(quorate_telemetry::log::error_chain(&error)))?;

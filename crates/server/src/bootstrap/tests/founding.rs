@@ -188,14 +188,14 @@ fn an_advertised_host_name_matches_its_address_in_initial_cluster() {
 fn a_member_that_has_run_before_does_not_found_again() {
     let own = "http://127.0.0.1:9";
     let id = members::member_id(&[own.to_owned()], "etcd-cluster", None).0;
-    for (told, refused) in [
+    for (members, refused) in [
         (format!(r#"[{{"id":{id},"peerURLs":["{own}"],"clientURLs":["http://c:1"]}}]"#), true),
         (format!(r#"[{{"id":{id},"peerURLs":["{own}"],"name":"a"}}]"#), false),
         ("[]".to_owned(), false),
         ("nonsense".to_owned(), false),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let peer = Peer::new(|_| vec![("/members", told.clone())]);
+        let peer = Peer::new(|_| vec![("/members", members.clone())]);
         let cluster = format!("a={own},b={},c={}", silent_url(), peer.url);
         let config = founder(&folder, "a", &cluster);
         if refused {

@@ -118,10 +118,10 @@ fn one_peer_that_lists_the_client_urls_proves_that_the_member_has_run() {
     );
     let ask = |urls: &[&Peer]| {
         let urls = urls.iter().map(|peer| peer.url.clone()).chain([silent_url()]).collect();
-        let patience = Duration::from_secs(30);
+        let timeout = Duration::from_secs(30);
         let dialer = Dialer::default();
         let has_run = |row: &Member| !row.client_urls.is_empty();
-        let row = remote::row_of(urls, MemberId(7), has_run, (&dialer, patience));
+        let row = remote::row_of(urls, MemberId(7), has_run, (&dialer, timeout));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(row).map(|row| row.name)
     };

@@ -70,16 +70,16 @@ fn a_log_repair_is_logged_before_missing_entries_are_reported() {
     let at = bytes.windows(founding.data.len()).position(|part| part == founding.data).unwrap();
     bytes.truncate(at + 1);
     std::fs::write(&path, bytes).unwrap();
-    let mut told = None;
-    let tell = |repair: &wal::Repair| told = Some(repair.clone());
+    let mut reported = None;
+    let report = |repair: &wal::Repair| reported = Some(repair.clone());
     let start = SnapshotMark::default();
     let options = wal::Options::default();
-    let refused = own_log::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), tell);
+    let refused = own_log::open_log(&real_disk(), &dirs, &start, options, LogIndex(1), report);
     let Err(BootError::LogLost { last_index, applied, .. }) = refused else {
         panic!("a log that ends before what is applied is refused")
     };
     assert_eq!((last_index, applied), (LogIndex::ZERO, LogIndex(1)));
-    let repair = told.expect("the torn entry was cut off");
+    let repair = reported.expect("the torn entry was cut off");
     assert_eq!(repair.path, path);
     assert!(repair.backup.is_some_and(|copy| copy.exists()));
 }

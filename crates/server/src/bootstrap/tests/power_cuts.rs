@@ -148,7 +148,7 @@ fn run_until_power_cut(
     let first = disk.metadata(&database_path(&snap_dir, FIRST))?;
     assert!(first.is_some(), "the first still waits for its turn");
     for index in [FIRST, SECOND] {
-        writer.take(Order::Install { index: LogIndex(index), told: () }, Instant::now());
+        writer.take(Order::Install { index: LogIndex(index), completion: () }, Instant::now());
         writer.step()?;
         life.purge();
     }

@@ -158,8 +158,8 @@ fn both_events_of_a_key_written_twice_have_the_value_before_the_entry() {
     let changes = txn.finish().unwrap();
     bed.commit();
     let view = bed.view();
-    let told = changes_since(&view, 3, 10);
-    for changes in [&*changes, &told[0]] {
+    let found = changes_since(&view, 3, 10);
+    for changes in [&*changes, &found[0]] {
         let previous = changes.events.iter().map(|change| {
             view.previous_record(3, change).unwrap().map(|record| record.value().to_vec())
         });

@@ -70,16 +70,16 @@ fn at_the_memory_limit_a_stream_queues_one_response_and_loses_no_event() {
     assert!(hub.stats().held_bytes < 4100, "{:?}", hub.stats());
     assert_eq!(hub.stats().slow_watcher_count, 2);
     for stream in &mut streams {
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         loop {
             let more = drain(stream);
             if more.is_empty() {
                 break;
             }
-            told.extend(more.into_iter().flat_map(|response| response.events));
+            received.extend(more.into_iter().flat_map(|response| response.events));
             catch_up(&hub);
         }
-        let revisions = told.into_iter().map(|event| event.kv.unwrap().fields().mod_revision);
+        let revisions = received.into_iter().map(|event| event.kv.unwrap().fields().mod_revision);
         assert!(revisions.eq(2..22));
     }
 }
@@ -151,11 +151,11 @@ fn at_the_memory_limit_only_empty_queues_receive_events() {
         assert!(hub.poll_behind(&Context::from_waker(Waker::noop())).is_pending());
     }
     assert_eq!(hub.stats().held_bytes, held, "nothing is kept for those who do not read");
-    let told = drain(&mut streams[0]);
-    assert_eq!(told.iter().map(|response| response.events.len()).sum::<usize>(), 1);
+    let received = drain(&mut streams[0]);
+    assert_eq!(received.iter().map(|response| response.events.len()).sum::<usize>(), 1);
     catch_up(&hub);
-    let told = drain(&mut streams[0]);
-    assert_eq!(told.iter().map(|response| response.events.len()).sum::<usize>(), 10);
+    let received = drain(&mut streams[0]);
+    assert_eq!(received.iter().map(|response| response.events.len()).sum::<usize>(), 10);
     drop(idle);
 }
 

@@ -57,17 +57,17 @@ impl History for ObservedFacts {
 
 /// Catches up with a client that reads everything at once. Returns the received revision numbers.
 fn read_all(hub: &Hub, stream: &mut WatchStream) -> Vec<Vec<i64>> {
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     loop {
         let more = hub.catch_up().unwrap();
         for response in drain(stream).iter().filter(|response| !response.events.is_empty()) {
             let revision = |event: &quorate_api::mvccpb::Event| {
                 event.kv.as_ref().unwrap().fields().mod_revision
             };
-            told.push(response.events.iter().map(revision).collect());
+            received.push(response.events.iter().map(revision).collect());
         }
         if !more {
-            return told;
+            return received;
         }
     }
 }
@@ -86,12 +86,12 @@ fn a_large_history_is_sent_exactly_once_in_order() {
             if slow {
                 catch_up(&hub);
             }
-            let mut told = read_all(&hub, &mut stream);
+            let mut revisions = read_all(&hub, &mut stream);
             while hub.stats().slow_watcher_count > 0 {
-                told.extend(read_all(&hub, &mut stream));
+                revisions.extend(read_all(&hub, &mut stream));
             }
             let expected: Vec<i64> = (2..count + 2).collect();
-            assert_eq!(told.concat(), expected, "{count} of {size}");
+            assert_eq!(revisions.concat(), expected, "{count} of {size}");
             keyspace.put(&hub, b"k", b"live");
             assert_eq!(received(&mut stream), [format!("0@{}: put k=live", count + 2)]);
         }
@@ -124,9 +124,9 @@ fn catch_up_reads_bounded_bytes_under_the_lock() {
     }
     let mut stream = hub.open_stream(1 << 20);
     watch(&mut stream, create(b"k", b"", 2));
-    let told = read_all(&hub, &mut stream);
+    let received = read_all(&hub, &mut stream);
     assert_eq!(hub.stats().slow_watcher_count, 0);
-    let counts: Vec<usize> = told.iter().map(Vec::len).collect();
+    let counts: Vec<usize> = received.iter().map(Vec::len).collect();
     assert_eq!(counts, [50, 1].repeat(10), "each revision whole, in a response of its own");
     let most = locked_bytes.load(Ordering::Relaxed);
     assert!(most > 0, "small revisions are read under the lock");
@@ -148,15 +148,15 @@ fn previous_values_count_towards_the_size_of_a_response() {
     watch(&mut stream, request(vec![0]));
     watch(&mut stream, request(vec![0]));
     super::catch_up(&hub);
-    let mut told = [Vec::new(), Vec::new()];
+    let mut received = [Vec::new(), Vec::new()];
     for response in drain(&mut stream).iter().filter(|response| !response.created) {
         assert!(response.events.len() <= 2, "{}", show(response));
         for event in &response.events {
             assert_eq!(event.prev_kv.as_ref().unwrap().value().len(), 900);
             let revision = event.kv.as_ref().unwrap().fields().mod_revision;
-            told[usize::try_from(response.watch_id).unwrap()].push(revision);
+            received[usize::try_from(response.watch_id).unwrap()].push(revision);
         }
     }
     let expected: Vec<i64> = (1..=10).map(|number| 2 * number + 1).collect();
-    assert_eq!(told, [expected.clone(), expected]);
+    assert_eq!(received, [expected.clone(), expected]);
 }

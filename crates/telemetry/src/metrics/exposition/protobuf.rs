@@ -35,18 +35,18 @@ impl<'a> Family<'a> {
     pub(super) fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
         let (buckets, above) = histogram.snapshot();
         let count = above + buckets.iter().map(|(_, inside)| inside).sum::<u64>();
-        let mut told = Vec::new();
-        put_number(1, count, &mut told);
-        put_double(2, histogram.sum(), &mut told);
+        let mut encoded = Vec::new();
+        put_number(1, count, &mut encoded);
+        put_double(2, histogram.sum(), &mut encoded);
         let mut below = 0;
         for (bound, inside) in buckets {
             below += inside;
             let mut bucket = Vec::new();
             put_number(1, below, &mut bucket);
             put_double(2, bound, &mut bucket);
-            put_bytes(3, &bucket, &mut told);
+            put_bytes(3, &bucket, &mut encoded);
         }
-        self.metric(labels, 7, &told);
+        self.metric(labels, 7, &encoded);
     }
 
     fn metric(&mut self, labels: &[(&str, &str)], field: u32, value: &[u8]) {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     /// Returns the family's bytes without the length, which is checked.
-    fn told(kind: Kind, add: impl FnOnce(&mut Family<'_>)) -> Vec<u8> {
+    fn encoded(kind: Kind, add: impl FnOnce(&mut Family<'_>)) -> Vec<u8> {
         let mut out = Vec::new();
         let mut family = Family::new(&mut out, Head { name: "n", help: "h", kind });
         add(&mut family);
@@ -107,12 +107,12 @@ mod tests {
     #[test]
     fn metric_families_are_encoded_as_in_prometheus() {
         let one = 1.0_f64.to_le_bytes();
-        let counter = told(Kind::Counter, |family| family.value(&[("a", "b")], 1.0));
+        let counter = encoded(Kind::Counter, |family| family.value(&[("a", "b")], 1.0));
         let metric = [&b"\x0a\x06\x0a\x01a\x12\x01b\x1a\x09\x09"[..], &one].concat();
         let head = b"\x0a\x01n\x12\x01h\x18\x00\x22\x13";
         assert_eq!(counter, [&head[..], &metric].concat());
 
-        let gauge = told(Kind::Gauge, |family| family.value(&[], 1.0));
+        let gauge = encoded(Kind::Gauge, |family| family.value(&[], 1.0));
         let head = b"\x0a\x01n\x12\x01h\x18\x01\x22\x0b\x12\x09\x09";
         assert_eq!(gauge, [&head[..], &one].concat());
 
@@ -120,7 +120,7 @@ mod tests {
         histogram.observe(Duration::from_secs(1));
         histogram.observe(Duration::from_secs(2));
         let three = 3.0_f64.to_le_bytes();
-        let histogram = told(Kind::Histogram, |family| family.histogram(&[], &histogram));
+        let histogram = encoded(Kind::Histogram, |family| family.histogram(&[], &histogram));
         let head = b"\x0a\x01n\x12\x01h\x18\x04\x22\x1a\x3a\x18\x08\x02\x11";
         let bucket = b"\x1a\x0b\x08\x01\x11";
         assert_eq!(histogram, [&head[..], &three, bucket, &one].concat());

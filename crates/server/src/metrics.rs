@@ -5,7 +5,7 @@ use quorate_edge::methods;
 use quorate_telemetry::metrics::Metrics;
 
 /// Returns all metrics at zero, except those that show the configuration.
-pub(crate) fn made_for(config: &Config) -> Metrics {
+pub(crate) fn for_config(config: &Config) -> Metrics {
     let metrics = Metrics::new(&methods::counted(), config.metrics);
     for gate in FeatureGate::ALL {
         let is_enabled = config.feature_gates.is_enabled(*gate);
@@ -20,7 +20,7 @@ mod tests {
 
     #[test]
     fn every_service_and_feature_gate_has_its_metric_series() {
-        let text = made_for(&Config::default()).render();
+        let text = for_config(&Config::default()).render();
         let count = |head: &str| text.lines().filter(|line| line.starts_with(head)).count();
         // 42 methods of etcd's services and 3 of the health service.
         assert_eq!(count("grpc_server_started_total{"), 45);
