@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::{Client, Exit, Kind, Links, Options, Server};
 
 /// How long a cluster may take to agree on something once it can.
-pub const PATIENCE: Duration = Duration::from_secs(45);
+pub const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Timeout of a request to one member before another member is asked.
 const QUESTION: Duration = Duration::from_secs(2);

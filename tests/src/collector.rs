@@ -122,7 +122,7 @@ enum Value {
 }
 
 /// An attribute as text.
-fn told(attributes: &[KeyValue], key: &str) -> Option<String> {
+fn attribute_text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let found = attributes.iter().find(|attribute| attribute.key == key)?;
     Some(match found.value.as_ref()?.value.as_ref()? {
         Value::Text(text) => text.clone(),
@@ -135,7 +135,7 @@ impl Span {
     /// An attribute as text.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<String> {
-        told(&self.attributes, key)
+        attribute_text(&self.attributes, key)
     }
 
     /// The names of the span's events.
@@ -152,7 +152,7 @@ impl Span {
 
 /// A span with the name of the service that sent it.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ExportedSpan {
     pub service_name: Option<String>,
     pub instance_id: Option<String>,
     pub scope: String,
@@ -163,14 +163,14 @@ pub struct Told {
 #[derive(Debug)]
 pub struct Collector {
     port: Port,
-    told: Arc<Mutex<Vec<Told>>>,
+    exported: Arc<Mutex<Vec<ExportedSpan>>>,
 }
 
 impl Collector {
     /// A collector that does not listen yet.
     #[must_use]
     pub fn prepare() -> Self {
-        Self { port: Port::free(), told: Arc::default() }
+        Self { port: Port::free(), exported: Arc::default() }
     }
 
     /// A collector that accepts all requests.
@@ -183,11 +183,11 @@ impl Collector {
     /// Accepts all requests from now on.
     pub async fn listen(&self) {
         let listener = TcpListener::bind(("127.0.0.1", self.port.number())).await.unwrap();
-        let told = Arc::clone(&self.told);
+        let exported = Arc::clone(&self.exported);
         drop(tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let told = Arc::clone(&told);
-                let service = service_fn(move |request| take(request, Arc::clone(&told)));
+                let exported = Arc::clone(&exported);
+                let service = service_fn(move |request| take(request, Arc::clone(&exported)));
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(stream), service);
                 drop(tokio::spawn(connection));
@@ -203,14 +203,14 @@ impl Collector {
 
     /// All spans received so far.
     #[must_use]
-    pub fn told(&self) -> Vec<Told> {
-        self.told.lock().unwrap().clone()
+    pub fn exported(&self) -> Vec<ExportedSpan> {
+        self.exported.lock().unwrap().clone()
     }
 }
 
 async fn take(
     request: Request<Incoming>,
-    told: Arc<Mutex<Vec<Told>>>,
+    exported: Arc<Mutex<Vec<ExportedSpan>>>,
 ) -> Result<
     Response<WithTrailers<Full<bytes::Bytes>, std::future::Ready<Option<Trailers>>>>,
     Infallible,
@@ -222,9 +222,9 @@ async fn take(
         let resource = of_resource.resource.unwrap_or_default().attributes;
         for of_scope in of_resource.scope_spans {
             let scope = of_scope.scope.unwrap_or_default().name;
-            told.lock().unwrap().extend(of_scope.spans.into_iter().map(|span| Told {
-                service_name: self::told(&resource, "service.name"),
-                instance_id: self::told(&resource, "service.instance.id"),
+            exported.lock().unwrap().extend(of_scope.spans.into_iter().map(|span| ExportedSpan {
+                service_name: attribute_text(&resource, "service.name"),
+                instance_id: attribute_text(&resource, "service.instance.id"),
                 scope: scope.clone(),
                 span,
             }));

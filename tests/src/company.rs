@@ -66,8 +66,8 @@ impl Options {
     /// Starts the server on a directory that may be in use, and waits briefly. Returns `None` if it does not serve by
     /// then, whether it ended or waits.
     pub async fn start_within_a_moment(self) -> Option<Server> {
-        let patience = Duration::from_secs(3);
-        tokio::time::timeout(patience, self.try_start()).await.ok()?.ok()
+        let timeout = Duration::from_secs(3);
+        tokio::time::timeout(timeout, self.try_start()).await.ok()?.ok()
     }
 
     /// Starts the server and waits until it serves.

@@ -58,8 +58,8 @@ mod workload;
 
 pub use bridge::Bridge;
 pub use client::{Client, RawCodec, refused};
-pub use cluster::{Cluster, ClusterOptions, Endpoints, PATIENCE, State};
-pub use collector::{Collector, Span, Told};
+pub use cluster::{Cluster, ClusterOptions, Endpoints, State, TIMEOUT};
+pub use collector::{Collector, ExportedSpan, Span};
 pub use company::{Place, is_first_term};
 pub use condition::{DEADLINE, changed, eventually, eventually_ok, eventually_within, within};
 pub use ctl::{Ctl, Finished, Tool, Utl, etcdutl, has_etcd_tools, run_to_end};

@@ -10,7 +10,7 @@ use crate::ports::Port;
 use crate::{Client, Kind, Response, eventually, eventually_within, http};
 
 /// Timeout for a proxy to find its members.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// `grpc-proxy start` or `gateway start`, with its own port and directory. It ends when this is dropped.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Proxy {
     /// Waits until it reaches a member.
     pub async fn ready(&mut self) {
         let port = self.port();
-        eventually_within(PATIENCE, "a proxy that reaches a member", async || {
+        eventually_within(TIMEOUT, "a proxy that reaches a member", async || {
             let child = self.child.as_mut().expect("the proxy was launched");
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "the proxy ended: {ended:?}\n{}", self.log());

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::linear::{Operations, Value};
-use crate::{Cluster, PATIENCE, Random, eventually_ok};
+use crate::{Cluster, Random, TIMEOUT, eventually_ok};
 use clients::Traits;
 use events::{Event, Watcher};
 use leases::Leases;
@@ -166,7 +166,7 @@ impl Load {
     /// Waits until this number of further changes has been acknowledged: the cluster serves its clients.
     pub async fn progress(&self, changes: u64) {
         let goal = self.acknowledged() + changes;
-        eventually_ok(PATIENCE, "changes to be acknowledged", async || {
+        eventually_ok(TIMEOUT, "changes to be acknowledged", async || {
             if self.acknowledged() >= goal {
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::{Cluster, PATIENCE, QUESTION};
+use super::{Cluster, QUESTION, TIMEOUT};
 use crate::{Client, eventually_ok, eventually_within};
 
 impl Cluster {
@@ -52,12 +52,12 @@ impl Cluster {
 
     /// Waits for a leader that a majority agrees on.
     pub async fn leader(&self) -> usize {
-        eventually_within(PATIENCE, "a leader", async || self.leader_now().await).await
+        eventually_within(TIMEOUT, "a leader", async || self.leader_now().await).await
     }
 
     /// Waits for a leader among some of the members.
     pub async fn leader_among(&self, members: &[usize]) -> usize {
-        eventually_within(PATIENCE, "another leader", async || {
+        eventually_within(TIMEOUT, "another leader", async || {
             self.leader_now().await.filter(|leader| members.contains(leader))
         })
         .await
@@ -73,7 +73,7 @@ impl Cluster {
 
     /// Waits until all running members have the same applied index, and returns the revision.
     pub async fn settle(&self) -> i64 {
-        eventually_ok(PATIENCE, "members that agree", async || {
+        eventually_ok(TIMEOUT, "members that agree", async || {
             let answers: Vec<(usize, Option<Progress>)> = self
                 .statuses()
                 .await

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tonic::Status;
 
-use super::{PATIENCE, QUESTION};
+use super::{QUESTION, TIMEOUT};
 use crate::Client;
 
 /// Connections to several members. The member that answered last is asked first.
@@ -51,7 +51,7 @@ impl Endpoints {
             match self.try_ask(&mut ask).await {
                 Ok(answer) => return answer,
                 Err(status) => {
-                    assert!(start.elapsed() < PATIENCE, "nobody answers: {what}: {status:?}");
+                    assert!(start.elapsed() < TIMEOUT, "nobody answers: {what}: {status:?}");
                 }
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -2,7 +2,7 @@
 
 use quorate_api::etcdserverpb as pb;
 
-use super::{Cluster, Member, PATIENCE, QUESTION, options};
+use super::{Cluster, Member, QUESTION, TIMEOUT, options};
 use crate::{Options, eventually_ok};
 
 impl Cluster {
@@ -85,7 +85,7 @@ impl Cluster {
         let url = self.members[number].server.peer_url();
         let request = pb::MemberAddRequest { peer_urls: vec![url.clone()], is_learner };
         let everyone = self.everyone();
-        let listed = eventually_ok(PATIENCE, "a member to be added", async || {
+        let listed = eventually_ok(TIMEOUT, "a member to be added", async || {
             let listed = self.list().await;
             if listed.iter().any(|member| member.peer_urls.contains(&url)) {
                 return Ok(listed);
@@ -111,7 +111,7 @@ impl Cluster {
         others.retain(|other| *other != number);
         let others =
             super::Endpoints::new(others.into_iter().map(|one| self.client(one)).collect());
-        eventually_ok(PATIENCE, "a member to be removed", async || {
+        eventually_ok(TIMEOUT, "a member to be removed", async || {
             let list = pb::MemberListRequest { linearizable: true };
             let list = others.try_ask(async |client| client.member_list(list).await).await;
             if list.map_err(Err)?.members.iter().all(|member| member.id != id) {
@@ -141,7 +141,7 @@ impl Cluster {
         let id = self.id(number);
         let leader = self.leader().await;
         let client = self.client(leader);
-        eventually_ok(PATIENCE, "a learner to be promoted", async || {
+        eventually_ok(TIMEOUT, "a learner to be promoted", async || {
             let listed = self.list().await;
             if listed.iter().any(|member| member.id == id && !member.is_learner) {
                 return Ok(());

@@ -186,9 +186,9 @@ impl<'a> Search<'a> {
             self.taken.set(number, false);
             let Operation { action, answer, .. } = &self.operations[number];
             self.deleted -= usize::from(answer.is_none() && *action == Action::Delete);
-            let told_only = self.state == before && matches!(answer, Some((_, Answer::Found(_))));
+            let is_read = self.state == before && matches!(answer, Some((_, Answer::Found(_))));
             self.state = before;
-            if !told_only {
+            if !is_read {
                 return Some(self.entries[place].next);
             }
         }

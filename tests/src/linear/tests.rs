@@ -238,7 +238,7 @@ fn any_value() -> impl Strategy<Value = Option<Value>> {
 fn any_operation() -> impl Strategy<Value = Operation> {
     let action = (0..4_u8, any_value());
     (action, 0..12_u64, 0..6_u64, 0..4_u8, any_value()).prop_map(
-        |((action, expected), called, length, told, found)| {
+        |((action, expected), called, length, answered, found)| {
             let action = match action {
                 0 => Action::Read,
                 1 => Action::Write(0),
@@ -246,7 +246,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
                 _ => Action::Delete,
             };
             let found = Answer::Found(found);
-            let answer = match (action, told) {
+            let answer = match (action, answered) {
                 (_, 0) => None,
                 (Action::Read, _) => Some(found),
                 (Action::Write(_), _) => Some(Answer::Done),

@@ -22,7 +22,7 @@ pub(super) struct Traits {
     /// It changes nothing.
     only_reads: bool,
     /// Its timeout for an answer.
-    patience: Duration,
+    timeout: Duration,
     /// Longest pause between two operations, in milliseconds.
     pause: u64,
 }
@@ -30,17 +30,17 @@ pub(super) struct Traits {
 impl Traits {
     /// A client with all operations and a short timeout, after which it uses other members.
     pub(super) const ANY: Self =
-        Self { only_reads: false, patience: Duration::from_millis(1_000), pause: 10 };
+        Self { only_reads: false, timeout: Duration::from_millis(1_000), pause: 10 };
     /// A client whose requests outlast a member's pause.
     pub(super) const PATIENT_READER: Self =
-        Self { only_reads: true, patience: Duration::from_secs(8), pause: 5 };
+        Self { only_reads: true, timeout: Duration::from_secs(8), pause: 5 };
 }
 
 /// Last observation of a key: its value, and its revision.
 type Known = Option<(Value, i64)>;
 
 /// The result: the answer, its facts about revisions, and the current value if it is known.
-type Told = (Answer, Option<Fact>, Option<Known>);
+type ClientAnswer = (Answer, Option<Fact>, Option<Known>);
 
 pub(super) struct Worker {
     shared: Arc<Shared>,
@@ -80,10 +80,10 @@ impl Worker {
         let since = self.known.get(&key).copied().flatten().filter(|_| by_revision);
         let called = self.shared.now();
         let asked = ask(&client, &key, action, since.map(|(_, revision)| revision));
-        let told = tokio::time::timeout(self.traits.patience, asked).await;
+        let answered = tokio::time::timeout(self.traits.timeout, asked).await;
         let returned = self.shared.now();
-        let told = told.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        self.write_down(key, action, (called, returned), told);
+        let answered = answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        self.write_down(key, action, (called, returned), answered);
     }
 
     fn choose(&mut self, key: &str) -> Action {
@@ -105,10 +105,10 @@ impl Worker {
         key: String,
         action: Action,
         (called, returned): (u64, u64),
-        told: Result<Told, Status>,
+        answered: Result<ClientAnswer, Status>,
     ) {
         let mut record = self.shared.record.lock().unwrap();
-        let answer = match told {
+        let answer = match answered {
             Ok((answer, fact, known)) => {
                 record.facts.extend(fact);
                 match known {
@@ -156,7 +156,7 @@ async fn ask(
     name: &str,
     action: Action,
     since: Option<i64>,
-) -> Result<Told, Status> {
+) -> Result<ClientAnswer, Status> {
     let key_name = name.to_owned();
     match action {
         Action::Read => {
@@ -198,12 +198,12 @@ async fn ask(
     }
 }
 
-fn stored(key: String, value: Value, revision: i64) -> Told {
+fn stored(key: String, value: Value, revision: i64) -> ClientAnswer {
     let fact = Fact::Stored { key, value, revision };
     (Answer::Done, Some(fact), Some(Some((value, revision))))
 }
 
-fn found(key: String, record: Option<&KeyValue>, revision: i64) -> Told {
+fn found(key: String, record: Option<&KeyValue>, revision: i64) -> ClientAnswer {
     let found = record.map(|record| (value_of(record), record.fields().mod_revision));
     let fact = Fact::Found { key, found, revision };
     (Answer::Found(found.map(|(value, _)| value)), Some(fact), Some(found))

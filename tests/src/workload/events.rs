@@ -9,7 +9,7 @@ use quorate_api::mvccpb;
 use quorate_api::mvccpb::event::EventType;
 use tokio::task::JoinSet;
 
-use crate::{Client, PATIENCE, Watch, eventually_ok};
+use crate::{Client, TIMEOUT, Watch, eventually_ok};
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Watcher {
     /// number of restarts.
     pub(super) async fn check(mut self, history: &[Event]) -> u64 {
         let last = history.last().map_or(0, |event| event.revision);
-        eventually_ok(PATIENCE, "a watcher's last event", async || {
+        eventually_ok(TIMEOUT, "a watcher's last event", async || {
             if let Some(ended) = self.task.try_join_next() {
                 ended.unwrap();
             }

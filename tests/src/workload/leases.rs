@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::Shared;
-use crate::{Client, Cluster, Endpoints, Kind, PATIENCE, Random, eventually_ok, put_leased};
+use crate::{Client, Cluster, Endpoints, Kind, Random, TIMEOUT, eventually_ok, put_leased};
 
 /// TTL of the renewed lease in seconds.
 const KEPT: u32 = 10;
@@ -106,7 +106,7 @@ impl Leases {
             answer.ttl > 0 && answer.keys.len() == 1 && count == 1 || !due() || is_overslept,
             "a lease that was kept alive is gone, or its key: {answer:?}"
         );
-        eventually_ok(PATIENCE, "a lease that nobody keeps to expire", async || {
+        eventually_ok(TIMEOUT, "a lease that nobody keeps to expire", async || {
             let (answer, count) = (ask(self.left).await, read("left").await);
             if answer.ttl == -1 && count == 0 { Ok(()) } else { Err((answer, count)) }
         })

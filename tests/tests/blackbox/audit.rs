@@ -245,8 +245,8 @@ async fn rules_select_the_recorded_calls(kind: Kind) {
     }
     client.txn(txn(vec![put_op("/b/x", "v"), put_op("/a/x", "v")])).await.unwrap();
     audited.line("etcdserverpb.KV/Txn", is_ok).await;
-    let told: Vec<_> = audited.lines().iter().map(|line| line["method"].clone()).collect();
-    assert_eq!(told, ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Txn"]);
+    let methods: Vec<_> = audited.lines().iter().map(|line| line["method"].clone()).collect();
+    assert_eq!(methods, ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Txn"]);
 
     for (rules, why) in [
         ("drop everything", "must start with include or exclude"),
@@ -278,10 +278,10 @@ async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
     client.write("/c", "v").await;
     client.write("/a/last", "v").await;
     audited.line("etcdserverpb.KV/Put", is_ok).await;
-    let told = audited.lines();
-    let told: Vec<_> = told.iter().map(|line| line["method"].as_str().unwrap()).collect();
+    let methods = audited.lines();
+    let methods: Vec<_> = methods.iter().map(|line| line["method"].as_str().unwrap()).collect();
     assert_eq!(
-        told,
+        methods,
         [
             "/v3lockpb.Lock/Lock",
             "/v3lockpb.Lock/Unlock",
@@ -297,7 +297,7 @@ async fn rules_about_keys_match_locks_elections_and_leases(kind: Kind) {
 }
 
 /// Causes lines of about 16 KiB each.
-async fn tell_much(client: &Client) -> Result<(), tonic::Status> {
+async fn send_many_requests(client: &Client) -> Result<(), tonic::Status> {
     let name = "k".repeat(480);
     let puts = (0..32).map(|number| put_op(format!("{name}{number}"), "v")).collect();
     client.txn(txn(puts)).await.map(drop)
@@ -313,7 +313,7 @@ async fn a_full_audit_file_is_rotated(kind: Kind) {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     eventually("two files", async || {
-        tell_much(&client).await.unwrap();
+        send_many_requests(&client).await.unwrap();
         (names().len() == 2).then_some(())
     })
     .await;
@@ -336,8 +336,8 @@ async fn audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused(k
     server.client().write("k", "v").await;
     eventually("lines that are lost are counted", async || {
         let dropped = server.metric("quorate_audit_lines_dropped_total").unwrap();
-        let is_told = server.log_of_this_run().contains("audit log lines are lost");
-        (dropped > 0.0 && is_told).then_some(())
+        let is_logged = server.log_of_this_run().contains("audit log lines are lost");
+        (dropped > 0.0 && is_logged).then_some(())
     })
     .await;
 
@@ -351,8 +351,8 @@ async fn audit_lines_that_cannot_be_written_are_dropped_or_their_calls_refused(k
         let metric = |name: &str| server.metric(&format!("quorate_audit_{name}")).unwrap();
         eventually_within(Duration::from_secs(90), "the queue is full", async || {
             for _ in 0..64 {
-                let told = tell_much(&client).await;
-                if is_refused && let Err(refused) = told {
+                let methods = send_many_requests(&client).await;
+                if is_refused && let Err(refused) = methods {
                     assert_eq!(refused.message(), "etcdserver: too many requests");
                     return Some(());
                 }

@@ -288,16 +288,16 @@ async fn a_watch_requires_read_permission(kind: Kind) {
     let ann = log_in(&client, "ann").await;
     let bad = client.with_token("nobodygavethisout.1");
     let from = |name: &str| pb::WatchCreateRequest { range_end: vec![0].into(), ..watch_key(name) };
-    let told = |code: &str, text: &str| format!("rpc error: code = {code} desc = {text}");
+    let status = |code: &str, text: &str| format!("rpc error: code = {code} desc = {text}");
     let mut cases = vec![
-        (&client, watch_key("a1"), told("InvalidArgument", NOBODY)),
-        (&bad, watch_key("a1"), told("Unauthenticated", BAD)),
-        (&ann, watch_key("b1"), told("PermissionDenied", DENIED)),
-        (&ann, from("b1"), told("PermissionDenied", DENIED)),
+        (&client, watch_key("a1"), status("InvalidArgument", NOBODY)),
+        (&bad, watch_key("a1"), status("Unauthenticated", BAD)),
+        (&ann, watch_key("b1"), status("PermissionDenied", DENIED)),
+        (&ann, from("b1"), status("PermissionDenied", DENIED)),
     ];
     if server.is_3_7() {
         // A range from the key on is more than the key. Older releases did not check that.
-        cases.push((&ann, from("x"), told("PermissionDenied", DENIED)));
+        cases.push((&ann, from("x"), status("PermissionDenied", DENIED)));
     }
     for (caller, request, reason) in cases {
         let mut watch = Watch::open(caller);
@@ -488,11 +488,11 @@ async fn users_and_permissions_apply_on_all_members_of_a_mixed_cluster(ours: Kin
     grant(&root, "new", "app").await;
     let new = log_in(&cluster.client(2), "new").await;
     new.put(put("a1", "v")).await.unwrap();
-    let mut told = Vec::new();
+    let mut revisions = Vec::new();
     for member in cluster.members() {
-        told.push(revision(&cluster.client(member).with_token(&token)).await);
+        revisions.push(revision(&cluster.client(member).with_token(&token)).await);
     }
-    assert!(told.iter().all(|revision| *revision == told[0]), "{told:?}");
+    assert!(revisions.iter().all(|revision| *revision == revisions[0]), "{revisions:?}");
     // All members decide alike, whichever is the leader.
     for _ in 0..2 {
         let leader = leader(&cluster).await;
@@ -587,9 +587,9 @@ async fn passwords_and_tokens_are_in_neither_the_log_nor_the_metrics(kind: Kind)
     refused(client.log_in("ann", "Wr0ng-secret").await, Code::InvalidArgument, WRONG);
     let bad = client.with_token("VerySecretLetters.1");
     refused(bad.put(put("k", "v")).await, Code::Unauthenticated, BAD);
-    let told = server.log() + &server.get("/metrics").text();
+    let texts = server.log() + &server.get("/metrics").text();
     for secret in ["ann-password", "root-password", "Wr0ng", "VerySecret", "$2a$", &token] {
-        assert!(!told.contains(secret), "{secret} is told");
+        assert!(!texts.contains(secret), "{secret} is logged");
     }
 }
 

@@ -34,7 +34,7 @@ fn words(line: &str) -> Vec<&str> {
 
 /// The output of a command that succeeds.
 #[track_caller]
-fn tell(ctl: &Ctl, line: &str) -> String {
+fn output_of(ctl: &Ctl, line: &str) -> String {
     ctl.run(&words(line)).success()
 }
 
@@ -49,7 +49,7 @@ fn fail(ctl: &Ctl, line: &str) -> String {
 
 /// Creates root, and ann who may read and write the prefix `app/`.
 fn secure(ctl: &Ctl) {
-    for (line, told) in [
+    for (line, expected) in [
         ("user add root:r00t", "User root created\n"),
         ("user add ann:s3cret", "User ann created\n"),
         ("role add app", "Role app created\n"),
@@ -57,26 +57,28 @@ fn secure(ctl: &Ctl) {
         ("user grant-role ann app", "Role app is granted to user ann\n"),
         ("auth enable", "Authentication Enabled\n"),
     ] {
-        assert_eq!(tell(ctl, line), told, "{line}");
+        assert_eq!(output_of(ctl, line), expected, "{line}");
     }
 }
 
 async fn ctl_commands_enable_authentication_and_grant_permissions(kind: Kind, tool: Tool) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    assert!(tell(&ctl, "auth status").starts_with("Authentication Status: false\nAuthRevision: 1"));
+    assert!(
+        output_of(&ctl, "auth status").starts_with("Authentication Status: false\nAuthRevision: 1")
+    );
     secure(&ctl);
     // The role root was created implicitly.
-    assert_eq!(tell(&ctl, &format!("{ROOT} user list")), "ann\nroot\n");
-    assert_eq!(tell(&ctl, &format!("{ROOT} role list")), "app\nroot\n");
-    assert_eq!(tell(&ctl, &format!("{ROOT} user get root")), "User: root\nRoles: root\n");
-    let shown = tell(&ctl, &format!("{ROOT} role get app"));
+    assert_eq!(output_of(&ctl, &format!("{ROOT} user list")), "ann\nroot\n");
+    assert_eq!(output_of(&ctl, &format!("{ROOT} role list")), "app\nroot\n");
+    assert_eq!(output_of(&ctl, &format!("{ROOT} user get root")), "User: root\nRoles: root\n");
+    let shown = output_of(&ctl, &format!("{ROOT} role get app"));
     let range = "[app/, app0) (prefix app/)";
     assert_eq!(shown, format!("Role app\nKV Read:\n\t{range}\nKV Write:\n\t{range}\n"));
     assert_eq!(fail(&ctl, "get app/1"), NOBODY);
     assert_eq!(fail(&ctl, "put app/1 v"), NOBODY);
-    assert_eq!(tell(&ctl, "--user=ann:s3cret put app/1 v"), "OK\n");
-    assert_eq!(tell(&ctl, "--user=ann --password=s3cret get app/1"), "app/1\nv\n");
+    assert_eq!(output_of(&ctl, "--user=ann:s3cret put app/1 v"), "OK\n");
+    assert_eq!(output_of(&ctl, "--user=ann --password=s3cret get app/1"), "app/1\nv\n");
     assert_eq!(fail(&ctl, "--user=ann:s3cret get other"), DENIED);
     assert_eq!(fail(&ctl, "--user=ann:s3cret user list"), DENIED);
     let wrong = "etcdserver: authentication failed, invalid user ID or password";
@@ -84,35 +86,35 @@ async fn ctl_commands_enable_authentication_and_grant_permissions(kind: Kind, to
         assert_eq!(fail(&ctl, line), wrong);
         assert_eq!(ctl.run(&words(line)).code, Some(2));
     }
-    for (line, told) in [
+    for (line, expected) in [
         ("role revoke-permission app --prefix=true app/", "Permission of range [app/, app0) is"),
         ("role grant-permission app read app/1", "Role app updated"),
         ("user revoke-role ann app", "Role app is revoked from user ann"),
         ("user grant-role ann app", "Role app is granted to user ann"),
     ] {
-        let shown = tell(&ctl, &format!("{ROOT} {line}"));
-        assert!(shown.starts_with(told), "{line}: {shown}");
+        let shown = output_of(&ctl, &format!("{ROOT} {line}"));
+        assert!(shown.starts_with(expected), "{line}: {shown}");
     }
-    assert_eq!(tell(&ctl, "--user=ann:s3cret get app/1"), "app/1\nv\n");
+    assert_eq!(output_of(&ctl, "--user=ann:s3cret get app/1"), "app/1\nv\n");
     assert_eq!(fail(&ctl, "--user=ann:s3cret put app/1 w"), DENIED);
     assert_eq!(fail(&ctl, "--user=ann:s3cret get app/ --prefix"), DENIED);
-    assert_eq!(tell(&ctl, &format!("{ROOT} role delete app")), "Role app deleted\n");
+    assert_eq!(output_of(&ctl, &format!("{ROOT} role delete app")), "Role app deleted\n");
     assert_eq!(fail(&ctl, "--user=ann:s3cret get app/1"), DENIED);
-    assert_eq!(tell(&ctl, &format!("{ROOT} user delete ann")), "User ann deleted\n");
+    assert_eq!(output_of(&ctl, &format!("{ROOT} user delete ann")), "User ann deleted\n");
     assert_eq!(fail(&ctl, "--user=ann:s3cret get app/1"), wrong);
     assert_eq!(
         fail(&ctl, &format!("{ROOT} user delete root")),
         "etcdserver: invalid auth management"
     );
-    assert_eq!(tell(&ctl, &format!("{ROOT} auth disable")), "Authentication Disabled\n");
-    assert_eq!(tell(&ctl, "get app/1"), "app/1\nv\n");
+    assert_eq!(output_of(&ctl, &format!("{ROOT} auth disable")), "Authentication Disabled\n");
+    assert_eq!(output_of(&ctl, "get app/1"), "app/1\nv\n");
 }
 
 async fn every_ctl_command_can_log_in(kind: Kind, tool: Tool) {
     let server = start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
     secure(&ctl);
-    let as_root = |line: &str| tell(&ctl, &format!("{ROOT} {line}"));
+    let as_root = |line: &str| output_of(&ctl, &format!("{ROOT} {line}"));
     as_root("put k v");
     assert_eq!(as_root("get k"), "k\nv\n");
     let granted = as_root("lease grant 600");
@@ -155,7 +157,7 @@ async fn ctl_changes_passwords(kind: Kind, tool: Tool) {
         ctl.run_with_input(&[ROOT, "user", "passwd", "ann", "--interactive=false"], "0ther\n");
     assert_eq!(changed.success(), "Password updated\n");
     assert_ne!(ctl.run(&words("--user=ann:s3cret get app/1")).code, Some(0));
-    assert_eq!(tell(&ctl, "--user=ann:0ther get app/1"), "");
+    assert_eq!(output_of(&ctl, "--user=ann:0ther get app/1"), "");
     let add = || ctl.run_with_input(&[ROOT, "user", "add", "bob"], "w0rd\nw0rd\n");
     let added = match kind {
         Kind::Quorate => add().success(),
@@ -236,5 +238,5 @@ async fn passwords_are_not_echoed_on_a_terminal(kind: Kind) {
     let mut shown = [0; 4];
     keyboard.read_exact(&mut shown).unwrap();
     assert_eq!(&shown, b"seen", "nothing was shown before");
-    assert_eq!(tell(&ctl, "user list"), "bob\n");
+    assert_eq!(output_of(&ctl, "user list"), "bob\n");
 }

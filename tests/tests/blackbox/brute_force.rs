@@ -20,8 +20,8 @@ const MIB: u64 = 1 << 20;
 
 /// A metric of the member.
 fn figure(server: &Server, name: &str) -> u64 {
-    let told = server.get("/metrics").text();
-    let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let page = server.get("/metrics").text();
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value: f64 = line.unwrap().parse().unwrap();
     // Bytes and counts of this size are exact.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as said")]
@@ -69,8 +69,8 @@ async fn invented_tokens_do_not_delay_other_clients(kind: Kind) {
     work(&ann).await;
     let after = figure(&server, "process_resident_memory_bytes");
     assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
-    let told = lines_with(&server, "refused an invalid token");
-    assert!((1..GUESSES / 100).contains(&told), "told {told} times");
+    let logged = lines_with(&server, "refused an invalid token");
+    assert!((1..GUESSES / 100).contains(&logged), "logged {logged} times");
     assert_eq!(lines_with(&server, "GuessedLetters"), 0);
 }
 
@@ -106,10 +106,10 @@ async fn wrong_passwords_do_not_delay_other_clients(kind: Kind) {
     assert!(wrong > 0);
     let after = figure(&server, "process_resident_memory_bytes");
     assert!(after < before + 256 * MIB, "{before} bytes, then {after}");
-    let told = lines_with(&server, "refused a login");
+    let logged = lines_with(&server, "refused a login");
     let with_address = lines_with(&server, "\"remote-addr\":\"127.0.0.1\"");
-    assert!(with_address >= told, "{with_address} of {told} lines name the client's address");
-    assert!((1..=wrong.min(100)).contains(&told), "told {told} times of {wrong}");
+    assert!(with_address >= logged, "{with_address} of {logged} lines name the client's address");
+    assert!((1..=wrong.min(100)).contains(&logged), "logged {logged} times of {wrong}");
     assert_eq!(lines_with(&server, "GuessedWord") + lines_with(&server, "MySecret"), 0);
     log_in(&client, "ann").await;
 }

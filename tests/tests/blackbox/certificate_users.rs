@@ -71,7 +71,7 @@ async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     for tool in tools() {
         let run = |certificate: &str, line: &str| run(&files, &server, tool, certificate, line);
-        for (certificate, line, told) in [
+        for (certificate, line, output) in [
             ("ann", "put a1 v", "OK\n"),
             ("ann", "get a1", "a1\nv\n"),
             ("ann", "get b", DENIED),
@@ -89,10 +89,10 @@ async fn the_common_name_of_a_client_certificate_is_the_user(kind: Kind) {
             ("ann", "--user root:SECRET user list", "ann\nroot\n"),
             ("none", "--user root:SECRET get a1", "a1\nv\n"),
         ] {
-            assert_eq!(run(certificate, line), told, "{tool:?} {certificate}: {line}");
+            assert_eq!(run(certificate, line), output, "{tool:?} {certificate}: {line}");
         }
-        let told = run("other", "user list");
-        assert!(told.ends_with("user name not found"), "{told}");
+        let output = run("other", "user list");
+        assert!(output.ends_with("user name not found"), "{output}");
         // It is valid as long as its user exists.
         run("root", "user revoke-role ann app");
         assert_eq!(run("ann", "get a1"), DENIED);
@@ -108,8 +108,8 @@ async fn a_certificate_without_client_cert_auth_identifies_no_user(kind: Kind) {
         for line in ["get a1", "put a1 v", "user list"] {
             assert_eq!(run(&files, &server, tool, "root", line), NOBODY, "{tool:?} {line}");
         }
-        let told = run(&files, &server, tool, "root", "--user root:SECRET user list");
-        assert_eq!(told, "ann\nroot\n");
+        let output = run(&files, &server, tool, "root", "--user root:SECRET user list");
+        assert_eq!(output, "ann\nroot\n");
     }
 }
 
@@ -118,8 +118,8 @@ async fn a_certificate_does_not_replace_an_invalid_token(kind: Kind) {
     let Some(server) = guarded(kind, &files, &["--client-cert-auth"]).await else { return };
     for line in ["get a1", "put a1 v", "user list", "member list"] {
         let line = format!("--auth-jwt-token nobodygavethisout.1 {line}");
-        let told = run(&files, &server, Tool::QuorateCtl, "root", &line);
-        assert_eq!(told, "etcdserver: invalid auth token", "{line}");
+        let output = run(&files, &server, Tool::QuorateCtl, "root", &line);
+        assert_eq!(output, "etcdserver: invalid auth token", "{line}");
     }
 }
 
@@ -174,19 +174,22 @@ async fn the_gateway_does_not_use_the_servers_certificate(kind: Kind) {
     for (path, body) in requests() {
         for headers in [&[][..], &[("Accept", "*/*")], &[("Grpcgateway-Accept", "x")]] {
             let answer = client.post(path, headers, &body);
-            let told = answer.text();
-            assert!(answer.status != 200 && told.contains(NOBODY), "{path} {headers:?}: {told}");
+            let output = answer.text();
+            assert!(
+                answer.status != 200 && output.contains(NOBODY),
+                "{path} {headers:?}: {output}"
+            );
         }
         let wrong = client.post(path, &[("Authorization", "nobodygavethisout.1")], &body);
-        let told = wrong.text();
-        assert!(told.contains("etcdserver: invalid auth token"), "{path}: {told}");
+        let output = wrong.text();
+        assert!(output.contains("etcdserver: invalid auth token"), "{path}: {output}");
     }
     let token = client.token();
     let answer = client.post("/v3/auth/user/list", &[("Authorization", &token)], &json!({}));
-    let told = answer.text();
-    assert_eq!(answer.status, 200, "{told}");
+    let output = answer.text();
+    assert_eq!(answer.status, 200, "{output}");
     // None of the requests above had an effect.
-    assert!(told.contains("ann") && !told.contains("eve"), "{told}");
+    assert!(output.contains("ann") && !output.contains("eve"), "{output}");
 }
 
 async fn the_gateway_refuses_certificates_with_a_common_name(kind: Kind) {
@@ -198,9 +201,9 @@ async fn the_gateway_refuses_certificates_with_a_common_name(kind: Kind) {
         for headers in [&[][..], &[("Accept", "*/*")], &[("Authorization", &*token)]] {
             for path in ["/v3/kv/range", "/v3/auth/user/list", "/v3/no/such/path"] {
                 let answer = client.post(path, headers, &json!({"key": "YTE="}));
-                let told = answer.text();
-                assert_eq!(answer.status, 400, "{certificate} {path}: {told}");
-                assert!(told.contains("CommonName of client sending a request"), "{told}");
+                let output = answer.text();
+                assert_eq!(answer.status, 400, "{certificate} {path}: {output}");
+                assert!(output.contains("CommonName of client sending a request"), "{output}");
             }
         }
         assert_eq!(request_with(client.0.port(), "GET", "/version", &[], b"").status, 200);

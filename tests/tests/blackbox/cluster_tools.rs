@@ -292,10 +292,10 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
         let lines = ended.stderr.lines().filter(|line| !line.starts_with('{'));
         Some(lines.map(str::to_owned).collect::<Vec<_>>())
     };
-    let told = promote(&cluster, Tool::QuorateCtl).unwrap();
-    let [refusal, progress] = &told[..] else { panic!("{told:?}") };
-    if let Some(told) = promote(&cluster, Tool::Etcdctl) {
-        assert_eq!(told, std::slice::from_ref(refusal));
+    let output = promote(&cluster, Tool::QuorateCtl).unwrap();
+    let [refusal, progress] = &output[..] else { panic!("{output:?}") };
+    if let Some(output) = promote(&cluster, Tool::Etcdctl) {
+        assert_eq!(output, std::slice::from_ref(refusal));
     }
     let counts = progress.strip_prefix(&format!("learner {id} is "));
     let counts = counts.unwrap_or_else(|| panic!("{progress}"));
@@ -303,8 +303,8 @@ async fn a_refused_promotion_reports_the_lag_of_the_learner(kind: Kind) {
     assert!((500..700).contains(&behind), "{progress}");
     assert!(progress.ends_with("needs 90% to be promoted"), "{progress}");
     cluster.kill(learner);
-    let told = promote(&cluster, Tool::QuorateCtl).unwrap();
-    assert!(told[1].starts_with(&format!("learner {id} does not answer")), "{told:?}");
+    let output = promote(&cluster, Tool::QuorateCtl).unwrap();
+    assert!(output[1].starts_with(&format!("learner {id} does not answer")), "{output:?}");
 }
 
 async fn a_saved_snapshot_can_be_restored_as_a_cluster(kind: Kind) {

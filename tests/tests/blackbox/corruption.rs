@@ -121,8 +121,8 @@ async fn wait_for_corrupt_alarm(cluster: &Cluster, member: usize, by: Kind) {
     .await;
     let corrupt = |id: u64| vec![(id, i32::from(pb::AlarmType::Corrupt))];
     // 3.5 uses the id in the header of the answer, which is empty.
-    let is_told = raised == corrupt(cluster.id(member));
-    assert!(is_told || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
+    let is_raised = raised == corrupt(cluster.id(member));
+    assert!(is_raised || by == Kind::Etcd && raised == corrupt(0), "{raised:?}");
     let answer = cluster.client(sound).put(put("k", "v")).await;
     refused(answer, Code::DataLoss, CORRUPT);
     assert!(cluster.server(sound).get("/health").text().contains("ALARM CORRUPT"));
@@ -156,8 +156,8 @@ async fn a_corrupt_member_does_not_start(kind: Kind) {
     let exit = cluster.try_ready(member).await.unwrap_err();
     assert_eq!(exit.status.and_then(|status| status.code()), Some(1), "{exit}");
     assert!(exit.log.contains("found different hash values from remote peer"), "{exit}");
-    let told = format!("{:x} found data inconsistency with peers", cluster.id(member));
-    assert!(exit.log.contains(&told), "{exit}");
+    let line = format!("{:x} found data inconsistency with peers", cluster.id(member));
+    assert!(exit.log.contains(&line), "{exit}");
     if kind == Kind::Quorate {
         assert!(exit.log.contains("etcdctl member remove"), "{exit}");
     }

@@ -63,37 +63,37 @@ async fn differences_of_two_clusters_are_printed(kind: Kind) {
     fill(&source, &[("a", "1"), ("b", "22"), ("c", "3"), ("e\n", "5")]).await;
     fill(&destination, &[("b", "2"), ("c", "3"), ("d", "4")]).await;
 
-    let told = diff(&source, &destination, &[]);
-    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
+    let output = diff(&source, &destination, &[]);
+    assert_eq!(output.code, Some(DIFFERENT), "{output:?}");
     let changed = "~ \"b\"  value (2 bytes, 1 bytes), create_revision (3, 2), mod_revision (3, 2)";
-    assert_eq!(listed(&told), ["- \"a\"", changed, "+ \"d\"", "- \"e\\n\""]);
-    let last = told.stdout.lines().last().unwrap();
+    assert_eq!(listed(&output), ["- \"a\"", changed, "+ \"d\"", "- \"e\\n\""]);
+    let last = output.stdout.lines().last().unwrap();
     assert_eq!(
         last,
         "2 keys only at the source (revision 5), 1 only at the destination (revision 4), 1 differ, 1 are the same"
     );
-    assert_eq!(told.stderr, "");
+    assert_eq!(output.stderr, "");
 
-    let told = diff(&source, &destination, &["-w", "json"]);
+    let output = diff(&source, &destination, &["-w", "json"]);
     let lines: Vec<Value> =
-        listed(&told).into_iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        listed(&output).into_iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4);
     assert_eq!((&lines[0]["key"], &lines[0]["destination"]), (&json!("YQ=="), &Value::Null));
     let record = json!({"create_revision": 2, "mod_revision": 2, "version": 1, "lease": 0, "value_bytes": 1});
     assert_eq!(lines[1]["destination"], record);
-    assert_eq!(totals(&told)["same"], 1);
+    assert_eq!(totals(&output)["same"], 1);
 
-    let told = diff(&source, &destination, &["--limit=1"]);
-    assert_eq!((listed(&told), told.code), (vec!["- \"a\""], Some(DIFFERENT)));
-    let told = diff(&source, &destination, &["--count-only"]);
-    assert_eq!((listed(&told).len(), told.code), (0, Some(DIFFERENT)));
+    let output = diff(&source, &destination, &["--limit=1"]);
+    assert_eq!((listed(&output), output.code), (vec!["- \"a\""], Some(DIFFERENT)));
+    let output = diff(&source, &destination, &["--count-only"]);
+    assert_eq!((listed(&output).len(), output.code), (0, Some(DIFFERENT)));
     // The same value, written at another time.
     assert_eq!(diff(&source, &destination, &["--prefix=c"]).code, Some(SAME));
-    let told = diff(&source, &destination, &["--prefix=c", "--metadata"]);
-    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
+    let output = diff(&source, &destination, &["--prefix=c", "--metadata"]);
+    assert_eq!(output.code, Some(DIFFERENT), "{output:?}");
     // Changes in one cluster are reported as well.
-    let told = diff(&source, &source, &["--rev=2", "--dest-rev=4"]);
-    assert_eq!(listed(&told), ["+ \"b\"", "+ \"c\""], "{told:?}");
+    let output = diff(&source, &source, &["--rev=2", "--dest-rev=4"]);
+    assert_eq!(listed(&output), ["+ \"b\"", "+ \"c\""], "{output:?}");
 }
 
 async fn keys_can_be_compared_with_keys_under_another_prefix(kind: Kind) {
@@ -102,9 +102,9 @@ async fn keys_can_be_compared_with_keys_under_another_prefix(kind: Kind) {
     fill(&destination, &[("1", "one"), ("m/1", "one"), ("m/2", "two")]).await;
     let moved = ["--prefix=a/", "--dest-prefix=m/"];
     assert_eq!(diff(&source, &destination, &moved).code, Some(SAME));
-    let told = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
+    let output = diff(&source, &destination, &["--prefix=a/", "--no-dest-prefix"]);
     // Keys have the names that they have in their own cluster.
-    assert_eq!(listed(&told), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
+    assert_eq!(listed(&output), ["- \"a/2\"", "+ \"m/1\"", "+ \"m/2\""]);
 }
 
 async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
@@ -121,23 +121,23 @@ async fn a_snapshot_is_compared_with_its_cluster(kind: Kind) {
     assert_eq!(diff_file(&server, &file, &["--metadata"]).code, Some(SAME));
 
     fill(&server, &[("b", "3"), ("c", "4")]).await;
-    let told = diff_file(&server, &file, &["-w", "json"]);
-    assert_eq!(told.code, Some(DIFFERENT), "{told:?}");
-    let revision = totals(&told)["destination_revision"].as_i64().unwrap();
+    let output = diff_file(&server, &file, &["-w", "json"]);
+    assert_eq!(output.code, Some(DIFFERENT), "{output:?}");
+    let revision = totals(&output)["destination_revision"].as_i64().unwrap();
     let then = format!("--rev={revision}");
-    let told = diff_file(&server, &file, &[&then, "--metadata"]);
-    assert_eq!(told.code, Some(SAME), "{told:?}");
+    let output = diff_file(&server, &file, &[&then, "--metadata"]);
+    assert_eq!(output.code, Some(SAME), "{output:?}");
     // The file has the history too.
-    let told = diff_file(&server, &file, &["--rev=2", "--dest-rev=2", "--metadata"]);
-    assert_eq!(told.code, Some(SAME), "{told:?}");
+    let output = diff_file(&server, &file, &["--rev=2", "--dest-rev=2", "--metadata"]);
+    assert_eq!(output.code, Some(SAME), "{output:?}");
 
     let newest = revision + 2;
     let compaction = pb::CompactionRequest { revision: newest, physical: true };
     server.client().compact(compaction).await.unwrap();
-    let told = diff_file(&server, &file, &[&then]);
-    assert_eq!(told.code, Some(TROUBLE), "{told:?}");
+    let output = diff_file(&server, &file, &[&then]);
+    assert_eq!(output.code, Some(TROUBLE), "{output:?}");
     let why = "Error: source: etcdserver: mvcc: required revision has been compacted\n";
-    assert!(told.stderr.ends_with(why), "{told:?}");
+    assert!(output.stderr.ends_with(why), "{output:?}");
 }
 
 async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
@@ -151,9 +151,9 @@ async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
         (&damaged, "damaged.db"),
         (&in_use, "member/snap/db"),
     ] {
-        let told = diff_file(&server, file, &[]);
-        assert_eq!(told.code, Some(TROUBLE), "{told:?}");
-        assert!(told.stderr.contains(why) && told.stdout.is_empty(), "{told:?}");
+        let output = diff_file(&server, file, &[]);
+        assert_eq!(output.code, Some(TROUBLE), "{output:?}");
+        assert!(output.stderr.contains(why) && output.stdout.is_empty(), "{output:?}");
     }
     for args in [
         &["diff"][..],
@@ -165,9 +165,9 @@ async fn failures_have_a_different_exit_code_than_differences(kind: Kind) {
         &["diff", "127.0.0.1:1", "--dial-timeout=10ms", "--command-timeout=10ms"],
         &["diff", "127.0.0.1:1", "--dest-prefix=a", "--no-dest-prefix"],
     ] {
-        let told = tool(&server).run(args);
-        assert_eq!(told.code, Some(TROUBLE), "{args:?}: {told:?}");
-        assert!(told.stderr.contains("Error: "), "{args:?}: {told:?}");
+        let output = tool(&server).run(args);
+        assert_eq!(output.code, Some(TROUBLE), "{args:?}: {output:?}");
+        assert!(output.stderr.contains("Error: "), "{args:?}: {output:?}");
     }
     let future = diff(&server, &server, &["--rev=1000"]);
     assert_eq!(future.code, Some(TROUBLE), "{future:?}");
@@ -206,8 +206,8 @@ async fn each_side_is_read_at_one_revision(kind: Kind) {
         client.put(put(key, "w")).await.unwrap();
         written += 1;
     }
-    let told = comparing.await.unwrap();
+    let output = comparing.await.unwrap();
     assert!(written > 0);
-    assert_eq!(told.code, Some(SAME), "{told:?}");
-    assert_eq!(totals(&told)["same"], 3_012);
+    assert_eq!(output.code, Some(SAME), "{output:?}");
+    assert_eq!(totals(&output)["same"], 3_012);
 }

@@ -47,13 +47,13 @@ fn ends(kind: Kind, args: &[&str], environment: &[(&str, &str)]) -> Finished {
 
 async fn the_version_is_printed(kind: Kind) {
     for flag in ["--version", "-version", "--version=true", "-version=1"] {
-        let told = ends(kind, &[flag], &[]).success();
-        let mut lines = told.lines();
+        let output = ends(kind, &[flag], &[]).success();
+        let mut lines = output.lines();
         let first = lines.next().unwrap();
         if kind == Kind::Quorate {
             assert_eq!(first, "etcd Version: 3.7.1");
         }
-        assert!(first.starts_with("etcd Version: 3."), "{told}");
+        assert!(first.starts_with("etcd Version: 3."), "{output}");
         for start in ["Git SHA: ", "Go Version: ", "Go OS/Arch: linux/"] {
             let line = lines.next().unwrap();
             assert!(line.starts_with(start), "{line}");
@@ -62,9 +62,9 @@ async fn the_version_is_printed(kind: Kind) {
 }
 
 async fn the_version_of_quorate_is_printed(kind: Kind) {
-    let told = ends(kind, &["--version"], &[]).success();
-    let own = told.lines().nth(4).unwrap_or_default();
-    assert!(own.to_lowercase().contains("quorate"), "{told}");
+    let output = ends(kind, &["--version"], &[]).success();
+    let own = output.lines().nth(4).unwrap_or_default();
+    assert!(own.to_lowercase().contains("quorate"), "{output}");
 }
 
 async fn help_is_printed(kind: Kind) {

@@ -301,12 +301,12 @@ async fn watchers_with_readers_continue_beside_those_without(kind: Kind) {
     .await;
     let mut watch = Watch::open(&client);
     watch.create(pb::WatchCreateRequest { start_revision: 2, ..watch_prefix("k") }).await;
-    let mut told = watch.events(keys).await;
+    let mut events = watch.events(keys).await;
     for _ in 0..20 {
         fill(&client, 3).await;
-        told.extend(watch.events(3).await);
+        events.extend(watch.events(3).await);
     }
-    let revisions = told.iter().map(|event| event.kv.as_ref().unwrap().fields().mod_revision);
+    let revisions = events.iter().map(|event| event.kv.as_ref().unwrap().fields().mod_revision);
     assert!(revisions.eq(2..112));
     watch.progress().await;
     assert_eq!(watch.next().await.watch_id, -1);

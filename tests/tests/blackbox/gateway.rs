@@ -320,7 +320,7 @@ async fn unknown_paths_and_methods_are_refused(kind: Kind) {
 
 async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
     let server = Server::start(kind).await;
-    let told = |path: &str, headers: &[(&str, &str)], body: &str| {
+    let error_of = |path: &str, headers: &[(&str, &str)], body: &str| {
         let answer = post_with(&server, path, headers, body);
         let json = parse(&answer);
         (
@@ -343,15 +343,15 @@ async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
         ("/v3/auth/enable", "{}", 400, 9, "etcdserver: root user does not exist"),
         ("/v3/lock/unlock", "{}", 500, 2, "etcdserver: key is not provided"),
     ] {
-        assert_eq!(told(path, &[], body), (status, code, text.to_owned()), "{path}");
+        assert_eq!(error_of(path, &[], body), (status, code, text.to_owned()), "{path}");
     }
     for body in ["{", "zzz", r#"{"key":"!!"}"#, r#"{"key":5}"#, "[]", r#"{"count_only":"yes"}"#] {
-        let (status, code, text) = told("/v3/kv/range", &[], body);
+        let (status, code, text) = error_of("/v3/kv/range", &[], body);
         assert_eq!((status, code), (400, 3), "{body}: {text}");
     }
-    let (status, code, _) = told("/v3/kv/range", &[("Grpc-Timeout", "zz")], "{}");
+    let (status, code, _) = error_of("/v3/kv/range", &[("Grpc-Timeout", "zz")], "{}");
     assert_eq!((status, code), (400, 3));
-    let (status, code, _) = told("/v3/kv/range", &[("Grpc-Metadata-X-Bin", "!!")], "{}");
+    let (status, code, _) = error_of("/v3/kv/range", &[("Grpc-Metadata-X-Bin", "!!")], "{}");
     assert_eq!((status, code), (400, 3));
     // A deadline ends a waiting call.
     let client = server.client();
@@ -359,7 +359,7 @@ async fn gateway_errors_contain_the_grpc_code_and_message(kind: Kind) {
     client.grant(2, 60).await;
     ask(&server, "/v3/lock/lock", &json!({"name": b64("l"), "lease": "1"}));
     let body = json!({"name": b64("l"), "lease": "2"}).to_string();
-    let (status, code, _) = told("/v3/lock/lock", &[("Grpc-Timeout", "200m")], &body);
+    let (status, code, _) = error_of("/v3/lock/lock", &[("Grpc-Timeout", "200m")], &body);
     assert_eq!((status, code), (504, 4));
 }
 
@@ -413,12 +413,12 @@ async fn long_requests_are_refused(kind: Kind) {
         (answer.status, parse(&answer))
     };
     assert_eq!(put(1 << 20).0, 200);
-    let (status, told) = put(1_600_000);
-    assert_eq!((status, &told["message"]), (400, &json!("etcdserver: request is too large")));
-    let (status, told) = put(3_000_000);
-    assert_eq!((status, &told["code"]), (429, &json!(8)), "{told}");
-    let (status, told) = put(9_000_000);
-    assert_eq!((status, &told["code"]), (429, &json!(8)), "{told}");
+    let (status, answer) = put(1_600_000);
+    assert_eq!((status, &answer["message"]), (400, &json!("etcdserver: request is too large")));
+    let (status, answer) = put(3_000_000);
+    assert_eq!((status, &answer["code"]), (429, &json!(8)), "{answer}");
+    let (status, answer) = put(9_000_000);
+    assert_eq!((status, &answer["code"]), (429, &json!(8)), "{answer}");
     // A large reply arrives completely.
     let answer = post_with(&server, "/v3/kv/range", &[], r#"{"key":"aw=="}"#);
     let value = parse(&answer)["kvs"][0]["value"].as_str().unwrap().len();
@@ -446,13 +446,13 @@ async fn each_watch_response_is_one_line(kind: Kind) {
     let client = server.client();
     let mut watched = watch(&server, "k");
     let revision = client.write("k", "v").await;
-    let told = result(&mut watched);
+    let response = result(&mut watched);
     let expected = json!([{"kv": {
         "key": b64("k"), "value": b64("v"), "version": "1",
         "create_revision": revision.to_string(), "mod_revision": revision.to_string(),
     }}]);
-    assert_eq!(told["events"], expected);
-    assert_eq!(told["header"]["revision"], json!(revision.to_string()));
+    assert_eq!(response["events"], expected);
+    assert_eq!(response["header"]["revision"], json!(revision.to_string()));
     let deleted = json!({"key": b64("k")});
     ask(&server, "/v3/kv/deleterange", &deleted);
     assert_eq!(result(&mut watched)["events"][0]["type"], json!("DELETE"));
@@ -504,9 +504,9 @@ async fn a_stream_ends_when_the_member_stops(kind: Kind) {
     let mut watched = watch(&server, "k");
     server.signal("TERM");
     let line = watched.next_line().unwrap();
-    let told: Value = serde_json::from_str(&line).unwrap();
+    let parsed: Value = serde_json::from_str(&line).unwrap();
     let expected = json!({"error": {"code": 14, "message": "etcdserver: server stopped"}});
-    assert_eq!(told, expected);
+    assert_eq!(parsed, expected);
     assert_eq!(watched.next_line(), None);
     server.ended().await;
 }
@@ -514,8 +514,8 @@ async fn a_stream_ends_when_the_member_stops(kind: Kind) {
 async fn an_invalid_body_of_a_streaming_call_returns_the_error(kind: Kind) {
     let server = Server::start(kind).await;
     let answer = post_with(&server, "/v3/watch", &[], "zzz");
-    let told = "invalid character 'z' looking for beginning of value";
-    assert_eq!(parse(&answer), json!({"error": {"code": 3, "message": told}}));
+    let message = "invalid character 'z' looking for beginning of value";
+    assert_eq!(parse(&answer), json!({"error": {"code": 3, "message": message}}));
     assert_eq!(answer.status, 400);
     let answer = post_with(&server, "/v3/lease/keepalive", &[], "");
     assert_eq!((answer.status, answer.body.len()), (200, 0));
@@ -530,9 +530,9 @@ async fn each_keepalive_request_in_a_body_gets_its_own_response(kind: Kind) {
     assert_eq!(answer.status, 200);
     let lines: Vec<Value> =
         answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> =
+    let ids_and_ttls: Vec<_> =
         lines.iter().map(|line| (&line["result"]["ID"], &line["result"]["TTL"])).collect();
-    assert_eq!(told, [(&json!("7"), &json!("60")), (&json!("99"), &Value::Null)]);
+    assert_eq!(ids_and_ttls, [(&json!("7"), &json!("60")), (&json!("99"), &Value::Null)]);
 }
 
 async fn a_snapshot_is_sent_as_a_stream_of_lines(kind: Kind) {
@@ -588,9 +588,12 @@ async fn tokens_are_read_from_the_authorization_header(kind: Kind) {
     let body = r#"{"create_request":{"key":"aw=="}}"#;
     let mut watched =
         JsonStream::post(server.port(), "/v3/watch", &[("Authorization", &ann)], body);
-    let told = result(&mut watched);
-    assert_eq!(told["canceled"], json!(true));
-    assert!(told["cancel_reason"].as_str().unwrap().contains("permission denied"), "{told}");
+    let response = result(&mut watched);
+    assert_eq!(response["canceled"], json!(true));
+    assert!(
+        response["cancel_reason"].as_str().unwrap().contains("permission denied"),
+        "{response}"
+    );
     let mut watched =
         JsonStream::post(server.port(), "/v3/watch", &[("Authorization", &root)], body);
     assert!(result(&mut watched)["canceled"].is_null());

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Client, Cluster, Kind, Options, PATIENCE, Proxy, Server, Tool, Watch, bytes, delete,
-    eventually, eventually_ok, eventually_within, from_key, key, on_both_servers, on_quorate, op,
-    prefix, put, put_leased, put_op, range, refused, txn, watch_key, watch_prefix, within,
+    Client, Cluster, Kind, Options, Proxy, Server, TIMEOUT, Tool, Watch, bytes, delete, eventually,
+    eventually_ok, eventually_within, from_key, key, on_both_servers, on_quorate, op, prefix, put,
+    put_leased, put_op, range, refused, txn, watch_key, watch_prefix, within,
 };
 use tonic::Code;
 
@@ -248,8 +248,8 @@ async fn watches_of_many_keys_share_streams_to_the_member(kind: Kind) {
     let revision = writer.write("other", "x").await;
     for watch in &mut watches {
         watch.progress().await;
-        let told = watch.next().await;
-        assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+        let received = watch.next().await;
+        assert_eq!((received.watch_id, received.header.unwrap().revision), (-1, revision));
     }
     for number in (0..KEYS).rev() {
         writer.write(&name(number), "1").await;
@@ -353,15 +353,15 @@ async fn progress_is_sent_after_all_events(kind: Kind) {
     watch.events(1).await;
     let revision = client.write("other", "1").await;
     watch.progress().await;
-    let told = watch.next().await;
-    assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+    let received = watch.next().await;
+    assert_eq!((received.watch_id, received.header.unwrap().revision), (-1, revision));
     watch.cancel(0).await;
     assert!(watch.next().await.canceled);
     let revision = client.write("b", "1").await;
     watch.events(1).await;
     watch.progress().await;
-    let told = watch.next().await;
-    assert_eq!((told.watch_id, told.header.unwrap().revision), (-1, revision));
+    let received = watch.next().await;
+    assert_eq!((received.watch_id, received.header.unwrap().revision), (-1, revision));
 }
 
 async fn a_slow_watcher_uses_bounded_memory_and_loses_no_events(kind: Kind) {
@@ -485,7 +485,7 @@ async fn the_proxies_are_listed_in_place_of_the_members(kind: Kind) {
     eventually("both are listed", async || (urls().await == both).then_some(())).await;
     second.kill();
     let own = [format!("127.0.0.1:{}", first.port())];
-    eventually_within(PATIENCE, "the one that is gone is not", async || {
+    eventually_within(TIMEOUT, "the one that is gone is not", async || {
         (urls().await == own).then_some(())
     })
     .await;
@@ -518,7 +518,7 @@ async fn the_proxy_serves_the_health_and_metrics_of_itself_and_of_a_member(kind:
     })
     .await;
     server.start_again().await;
-    eventually_within(PATIENCE, "they are again", async || {
+    eventually_within(TIMEOUT, "they are again", async || {
         (proxy.get("/health").status == 200).then_some(())
     })
     .await;
@@ -535,7 +535,7 @@ async fn a_restarted_proxy_serves_again(kind: Kind) {
     assert!(within("the end of the stream", watch.try_next()).await.is_err());
     proxy.launch_again();
     proxy.ready().await;
-    let value = eventually_ok(PATIENCE, "an answer", async || client.range(key("a")).await).await;
+    let value = eventually_ok(TIMEOUT, "an answer", async || client.range(key("a")).await).await;
     assert_eq!(value.kvs[0].value(), b"1");
     eventually("no watch is left over", async || (watchers(&server) < 3.0).then_some(())).await;
 }
@@ -619,8 +619,11 @@ async fn users_do_not_share_watches_or_cached_ranges(kind: Kind) {
     let mut of_root = Watch::open(&root);
     of_root.create(watch_key("secret")).await;
     let mut of_other = Watch::open(&other);
-    let told = of_other.create(watch_key("secret")).await;
-    assert!(told.canceled && told.cancel_reason.contains("permission denied"), "{told:?}");
+    let received = of_other.create(watch_key("secret")).await;
+    assert!(
+        received.canceled && received.cancel_reason.contains("permission denied"),
+        "{received:?}"
+    );
     root.write("secret", "2").await;
     of_root.events(1).await;
     // A health check that is answered with a refusal counts as answered.
@@ -635,7 +638,7 @@ async fn requests_go_to_another_member_when_one_is_lost(kind: Kind) {
     for round in 0..3 {
         client.write("a", round.to_string()).await;
         cluster.kill(round);
-        eventually_ok(PATIENCE, "a write without a member", async || {
+        eventually_ok(TIMEOUT, "a write without a member", async || {
             client.put(put("a", "x")).await
         })
         .await;
@@ -710,24 +713,24 @@ async fn watchers_miss_nothing_while_members_are_killed(kind: Kind) {
     let all = (0..KEYS).map(|key| put_op(format!("k/{key}"), "end")).collect::<Vec<_>>();
     everyone.ask("the end", async |client| client.txn(txn(all.clone())).await).await;
     for watching in watching {
-        let (wanted, told) = within("a watcher", watching).await.unwrap();
+        let (wanted, received) = within("a watcher", watching).await.unwrap();
         let mut directly = Watch::open(&cluster.server(0).client());
         directly.create(wanted).await;
-        assert_eq!(told, until_the_end(directly).await);
+        assert_eq!(received, until_the_end(directly).await);
     }
 }
 
 /// The revisions and keys of a watch, until the value `end`.
 async fn until_the_end(mut watch: Watch) -> Vec<(i64, Vec<u8>)> {
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     loop {
         let response = watch.next().await;
         assert!(!response.canceled, "{response:?}");
         for event in response.events {
             let record = event.kv.unwrap();
-            told.push((record.fields().mod_revision, record.key().to_vec()));
+            received.push((record.fields().mod_revision, record.key().to_vec()));
             if record.value() == b"end" {
-                return told;
+                return received;
             }
         }
     }

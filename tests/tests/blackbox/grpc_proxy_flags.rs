@@ -6,7 +6,7 @@ use std::process::Command;
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::Leaf;
 use quorate_tests::{
-    Cluster, ClusterOptions, Kind, PATIENCE, Port, Proxy, Server, Tool, eventually, eventually_ok,
+    Cluster, ClusterOptions, Kind, Port, Proxy, Server, TIMEOUT, Tool, eventually, eventually_ok,
     eventually_within, key, on_both_servers, on_quorate, put, request,
 };
 
@@ -169,7 +169,7 @@ async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     let flags = ["--endpoints-auto-sync-interval=1s"];
     let (following, other) =
         (Proxy::start(kind, &port, &flags).await, Proxy::start(kind, &port, &[]).await);
-    eventually_within(PATIENCE, "all are asked", async || {
+    eventually_within(TIMEOUT, "all are asked", async || {
         (who_answers(&following).await.len() == 3).then_some(())
     })
     .await;
@@ -178,7 +178,7 @@ async fn endpoints_auto_sync_follows_the_member_list(kind: Kind) {
     assert!(!other.log().contains("endpoints have changed"));
     cluster.kill(0);
     let client = following.client();
-    eventually_ok(PATIENCE, "a write", async || client.put(put("a", "1")).await).await;
+    eventually_ok(TIMEOUT, "a write", async || client.put(put("a", "1")).await).await;
     assert!(who_answers(&other).await.is_empty());
 }
 

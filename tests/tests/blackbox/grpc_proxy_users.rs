@@ -96,10 +96,10 @@ async fn a_new_watch_with_a_revoked_token_is_refused(kind: Kind) {
     .await;
     root.user_delete(pb::AuthUserDeleteRequest { name: "user".into() }).await.unwrap();
     let mut third = Watch::open(&user);
-    let told = third.create(later()).await;
-    assert!(told.canceled, "{told:?}");
+    let response = third.create(later()).await;
+    assert!(response.canceled, "{response:?}");
     root.write("a/secret", "3").await;
     // No event follows it.
     let left = tokio::time::timeout(Duration::from_millis(300), third.try_next()).await;
-    assert!(!matches!(&left, Ok(Ok(Some(told))) if !told.events.is_empty()), "{left:?}");
+    assert!(!matches!(&left, Ok(Ok(Some(response))) if !response.events.is_empty()), "{left:?}");
 }

@@ -70,8 +70,8 @@ async fn the_version_page_reports_the_server_and_cluster_versions(kind: Kind) {
     // Members that start together need a moment to learn the versions of all, and so does etcd; only Quorate knows them
     // before it answers a client.
     let knows_at_once = server.is_3_7() && Place::of_suite() == Place::Alone;
-    let patience = if knows_at_once { Duration::ZERO } else { DEADLINE };
-    let answer = eventually_ok(patience, "the version", async || {
+    let timeout = if knows_at_once { Duration::ZERO } else { DEADLINE };
+    let answer = eventually_ok(timeout, "the version", async || {
         let answer = server.get("/version");
         if answer.text().contains(expected) { Ok(answer) } else { Err(answer.text()) }
     })

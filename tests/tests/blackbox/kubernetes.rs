@@ -160,7 +160,7 @@ async fn progress_is_sent_after_the_events(kind: Kind) {
     let start_revision = create(&client, &pod(0), "1").await;
     let mut watch = Watch::open(&client);
     watch.create(pb::WatchCreateRequest { start_revision, ..watch_prefix(PODS) }).await;
-    let mut told = watch.events(1).await.len();
+    let mut received = watch.events(1).await.len();
     for round in 0..20 {
         client.write(pod(0), round.to_string()).await;
         let elsewhere = client.write("/registry/events/other", "").await;
@@ -176,9 +176,9 @@ async fn progress_is_sent_after_the_events(kind: Kind) {
             }
         }
         assert_eq!(seen, 1, "the event comes first");
-        told += seen;
+        received += seen;
     }
-    assert_eq!(told, 21);
+    assert_eq!(received, 21);
 }
 
 async fn only_one_of_two_concurrent_updates_succeeds(kind: Kind) {

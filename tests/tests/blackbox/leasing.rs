@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::compare::{CompareResult, TargetUnion};
 use quorate_tests::linear::{Action, Answer, Operation, Operations};
 use quorate_tests::{
-    Client, Kind, Options, PATIENCE, Proxy, Random, Server, Watch, bytes, compare, delete,
+    Client, Kind, Options, Proxy, Random, Server, TIMEOUT, Watch, bytes, compare, delete,
     eventually, eventually_ok, eventually_within, from_key, get_op, key, on_both_servers,
     on_quorate, prefix, put, put_leased, put_op, refused, txn, txn_when, watch_key, within,
     write_op,
@@ -141,7 +141,7 @@ async fn ownership_keys_are_inside_the_namespace_of_the_proxies(kind: Kind) {
 /// One client of the random test: its operations and their answers.
 async fn client(
     client: Client,
-    (number, is_told): (usize, bool),
+    (number, counts_reads): (usize, bool),
     mut random: Random,
     start: Instant,
     end: Duration,
@@ -154,29 +154,29 @@ async fn client(
         let new = value * 100 + u64::try_from(number).unwrap();
         let name = format!("k{}", random.below(3));
         let called = now();
-        let patience = Duration::from_secs(5);
-        let (action, told) = match random.below(10) {
+        let timeout = Duration::from_secs(5);
+        let (action, answered) = match random.below(10) {
             0..6 => {
-                let told = tokio::time::timeout(patience, client.range(key(&name))).await;
+                let answered = tokio::time::timeout(timeout, client.range(key(&name))).await;
                 let value = |answer: pb::RangeResponse| {
                     let record = answer.kvs.first()?;
                     Some(String::from_utf8_lossy(record.value()).parse().unwrap())
                 };
-                let told = told.ok().and_then(Result::ok);
-                (Action::Read, told.map(|answer| Answer::Found(value(answer))))
+                let answered = answered.ok().and_then(Result::ok);
+                (Action::Read, answered.map(|answer| Answer::Found(value(answer))))
             }
             6..9 => {
                 let request = put(&name, new.to_string());
-                let told = tokio::time::timeout(patience, client.put(request)).await;
-                (Action::Write(new), told.ok().and_then(Result::ok).map(|_| Answer::Done))
+                let answered = tokio::time::timeout(timeout, client.put(request)).await;
+                (Action::Write(new), answered.ok().and_then(Result::ok).map(|_| Answer::Done))
             }
             _ => {
                 let request = delete(&name, if random.below(2) == 0 { "" } else { "k9" });
                 // It also deletes other keys, which are separate operations.
                 let others = !request.range_end.is_empty();
-                let told = tokio::time::timeout(patience, client.delete_range(request)).await;
-                let told = told.ok().and_then(Result::ok).map(|_| Answer::Done);
-                let answer = told.map(|told| (now(), told));
+                let answered = tokio::time::timeout(timeout, client.delete_range(request)).await;
+                let answered = answered.ok().and_then(Result::ok).map(|_| Answer::Done);
+                let answer = answered.map(|answered| (now(), answered));
                 for other in (0..3).map(|number| format!("k{number}")) {
                     if others && other > name {
                         let operation =
@@ -184,11 +184,11 @@ async fn client(
                         done.push((other, operation));
                     }
                 }
-                (Action::Delete, told)
+                (Action::Delete, answered)
             }
         };
-        let answer = told.map(|told| (now(), told));
-        if action != Action::Read || (is_told && answer.is_some()) {
+        let answer = answered.map(|answered| (now(), answered));
+        if action != Action::Read || (counts_reads && answer.is_some()) {
             done.push((name, Operation { client: number, action, called, answer }));
         }
         tokio::time::sleep(random.millis_below(30)).await;
@@ -207,8 +207,9 @@ async fn answers_of_leasing_proxies_are_linearizable(kind: Kind) {
     let mut clients = JoinSet::new();
     for (number, proxy) in proxies.iter().cycle().take(6).enumerate() {
         // The answers of etcd's own proxy are not checked.
-        let is_told = number % 3 < 2 || kind == Kind::Quorate;
-        let client = client(proxy.client(), (number, is_told), Random::by_chance(), start, end);
+        let counts_reads = number % 3 < 2 || kind == Kind::Quorate;
+        let client =
+            client(proxy.client(), (number, counts_reads), Random::by_chance(), start, end);
         clients.spawn_local(client);
     }
     // Our proxies are paused in turn.
@@ -246,7 +247,7 @@ async fn keys_requested_by_others_after_a_member_restart_are_released(kind: Kind
     let last = direct.write("other", "2").await;
     direct.compact_to(last).await;
     let request = || put("a", "2");
-    eventually_ok(PATIENCE, "a write", async || by_other.put(request()).await).await;
+    eventually_ok(TIMEOUT, "a write", async || by_other.put(request()).await).await;
     assert_eq!(by_ours.read("a").await, text("2"));
 }
 
@@ -264,9 +265,9 @@ async fn a_write_waits_at_most_one_lease_ttl_for_a_lost_or_paused_owner(kind: Ki
     still.signal("STOP");
     let start = Instant::now();
     let by_writer = writer.client();
-    let patience = Duration::from_secs(90);
+    let timeout = Duration::from_secs(90);
     let write = async |name: &str| {
-        eventually_ok(patience, "a write", async || by_writer.put(put(name, "2")).await).await;
+        eventually_ok(timeout, "a write", async || by_writer.put(put(name, "2")).await).await;
         start.elapsed()
     };
     // It answers the requests of its pause with data from after the pause.
@@ -301,10 +302,10 @@ async fn owned_keys_are_served_without_members(kind: Kind) {
     let written = client.write("a", "2").await;
     let whole = server.client().range(key("a")).await.unwrap();
     server.kill();
-    let told = client.range(key("a")).await.unwrap();
-    assert_eq!(told, whole);
-    assert_eq!(told.kvs[0].fields().mod_revision, written);
-    assert_eq!(told.kvs[0].fields().version, 2);
+    let answered = client.range(key("a")).await.unwrap();
+    assert_eq!(answered, whole);
+    assert_eq!(answered.kvs[0].fields().mod_revision, written);
+    assert_eq!(answered.kvs[0].fields().version, 2);
     let ask = async |request: pb::RangeRequest| client.range(request).await.unwrap();
     assert_eq!(ask(pb::RangeRequest { keys_only: true, ..key("a") }).await.kvs[0].value(), b"");
     assert_eq!(ask(pb::RangeRequest { count_only: true, ..key("a") }).await.count, 1);
@@ -324,7 +325,7 @@ async fn owned_keys_are_served_without_members(kind: Kind) {
     assert_eq!(client.range(key("a")).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(ask(key("none")).await.count, 0);
     server.start_again().await;
-    eventually_ok(PATIENCE, "a write", async || client.put(put("a", "4")).await).await;
+    eventually_ok(TIMEOUT, "a write", async || client.put(put("a", "4")).await).await;
     assert_eq!(client.read("a").await, text("4"));
 }
 
@@ -357,7 +358,7 @@ async fn owned_reads_never_return_an_older_header_revision(kind: Kind) {
     own(&server, &client, "a").await;
     let mut watch = Watch::open(&client);
     watch.create(watch_key("b")).await;
-    let told = async || client.range(key("a")).await.unwrap().header.unwrap().revision;
+    let answered = async || client.range(key("a")).await.unwrap().header.unwrap().revision;
     for round in 0..4 {
         let seen = match round {
             0 => client.write("b", "1").await,
@@ -372,7 +373,7 @@ async fn owned_reads_never_return_an_older_header_revision(kind: Kind) {
             }
             _ => client.txn(txn(vec![get_op("x")])).await.unwrap().header.unwrap().revision,
         };
-        assert!(told().await >= seen, "{round}: {} {seen}", told().await);
+        assert!(answered().await >= seen, "{round}: {} {seen}", answered().await);
     }
 }
 
@@ -449,13 +450,13 @@ async fn users_get_the_same_answers_from_a_leasing_proxy_as_from_members(kind: K
     assert_eq!(user.read("b/own").await, text("1"));
     assert_eq!(user.delete_range(delete("b/", "b0")).await.unwrap().deleted, 1);
     let write = async || root.put(put("a/secret", "2")).await;
-    eventually_ok(PATIENCE, "a write of what was owned", write).await;
+    eventually_ok(TIMEOUT, "a write of what was owned", write).await;
     assert_eq!(root.read("a/secret").await, text("2"));
     let owned = root.range(prefix("own/")).await.unwrap();
     assert_eq!(owned.count, 0, "{owned:?}");
     root.auth_disable(pb::AuthDisableRequest {}).await.unwrap();
     let direct = server.client();
-    eventually_within(PATIENCE, "keys are owned again", async || {
+    eventually_within(TIMEOUT, "keys are owned again", async || {
         nobody.range(key("later")).await.ok()?;
         direct.read("own/later").await
     })

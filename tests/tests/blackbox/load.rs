@@ -110,24 +110,28 @@ async fn bench_kubernetes_simulates_an_api_server(kind: Kind) {
     if let Some(user) = server.user_of_tools() {
         command.args(["--user", &user]);
     }
-    let told = run_to_end(command, "").success();
-    let report: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((&report["errors"], &report["events"]["errors"]), (&0.into(), &0.into()), "{told}");
+    let output = run_to_end(command, "").success();
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(
+        (&report["errors"], &report["events"]["errors"]),
+        (&0.into(), &0.into()),
+        "{output}"
+    );
     let count = |kind: &str| report["kinds"][kind]["count"].as_u64().unwrap();
     for kind in ["get", "list page", "update", "heartbeat", "lease", "event", "compact"] {
-        assert!(count(kind) > 0, "{kind} in {told}");
+        assert!(count(kind) > 0, "{kind} in {output}");
     }
     // Lists of some hundred objects have more than one page, and updates read before they write.
-    assert!(count("list page") > 50 && count("get") > count("update"), "{told}");
+    assert!(count("list page") > 50 && count("get") > count("update"), "{output}");
     // Every watcher has received all current objects, and their overwritten versions.
     let events = report["events"]["count"].as_u64().unwrap();
     let written = count("update") + count("heartbeat") + count("event");
-    assert!(events.is_multiple_of(3) && events / 3 <= written, "{told}");
+    assert!(events.is_multiple_of(3) && events / 3 <= written, "{output}");
     let client = server.client();
     let found = client.range(prefix("bench/events/")).await.unwrap();
-    assert_eq!(found.count.cast_unsigned(), count("event"), "{told}");
+    assert_eq!(found.count.cast_unsigned(), count("event"), "{output}");
     let leases = client.lease_leases(LeaseLeasesRequest {}).await.unwrap().leases;
-    assert_eq!(leases.len() as u64, count("lease"), "{told}");
+    assert_eq!(leases.len() as u64, count("lease"), "{output}");
     // History was compacted by the API server's rule.
     let old = client.range(RangeRequest { revision: 2, ..key("k") }).await;
     refused(old, Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");

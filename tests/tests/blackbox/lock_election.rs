@@ -10,7 +10,7 @@ use quorate_api::v3electionpb::{
 };
 use quorate_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 use quorate_tests::{
-    Client, Cluster, Kind, Options, PATIENCE, Server, delete, eventually, eventually_within, key,
+    Client, Cluster, Kind, Options, Server, TIMEOUT, delete, eventually, eventually_within, key,
     on_both_servers, on_quorate, prefix, refused, within,
 };
 use tokio::task::JoinHandle;
@@ -211,8 +211,8 @@ async fn a_waiter_with_an_expired_lease_is_refused_at_its_turn(kind: Kind) {
     await_no_key(&client, "l/2").await;
     assert!(!second.is_finished());
     unlock(&client, "l/1").await;
-    let told = within("the second", second).await.unwrap();
-    refused(told, Code::Unknown, "mutex: session is expired");
+    let answer = within("the second", second).await.unwrap();
+    refused(answer, Code::Unknown, "mutex: session is expired");
 }
 
 async fn lock_names_are_arbitrary_bytes(kind: Kind) {
@@ -297,10 +297,10 @@ async fn a_candidate_without_rivals_is_elected(kind: Kind) {
     let rev = answer.header.unwrap().revision;
     let expected = LeaderKey { name: "e".into(), key: "e/beef".into(), rev, lease: 0xbeef };
     assert_eq!(elected, expected);
-    let told = client.leader(leader_request()).await.unwrap();
-    let fields = told.kv.as_ref().unwrap().fields();
+    let answer = client.leader(leader_request()).await.unwrap();
+    let fields = answer.kv.as_ref().unwrap().fields();
     assert_eq!((fields.key, fields.value, fields.lease), (&b"e/beef"[..], &b"v1"[..], 0xbeef));
-    assert_eq!((fields.create_revision, told.header.unwrap().revision), (rev, rev));
+    assert_eq!((fields.create_revision, answer.header.unwrap().revision), (rev, rev));
 
     let own = client.campaign(campaign_request("f", 0, "v")).await.unwrap().leader.unwrap();
     let request = pb::LeaseTimeToLiveRequest { id: own.lease, keys: true };
@@ -387,8 +387,8 @@ async fn only_the_leader_may_proclaim_and_resign(kind: Kind) {
     // Without a lease, a new one is granted, and the key moves to it.
     let without = LeaderKey { lease: 0, ..first.clone() };
     proclaim(&client, Some(without), "moved").await.unwrap();
-    let told = client.leader(leader_request()).await.unwrap();
-    let lease = told.kv.as_ref().unwrap().fields().lease;
+    let answer = client.leader(leader_request()).await.unwrap();
+    let lease = answer.kv.as_ref().unwrap().fields().lease;
     assert!(lease != 0 && lease != 1, "{lease}");
 
     assert_eq!(resign(&client, Some(first.clone())).await.unwrap(), said + 2);
@@ -402,8 +402,8 @@ async fn observe(client: &Client) -> Streaming<LeaderResponse> {
 }
 
 async fn next(observed: &mut Streaming<LeaderResponse>) -> (String, i64) {
-    let told = within("what the leader says", observed.message()).await.unwrap().unwrap();
-    (value(&told), told.header.unwrap().revision)
+    let answer = within("what the leader says", observed.message()).await.unwrap().unwrap();
+    (value(&answer), answer.header.unwrap().revision)
 }
 
 async fn observers_see_each_leader_and_proclamation(kind: Kind) {
@@ -521,7 +521,7 @@ async fn waiters_survive_the_loss_of_the_raft_leader(kind: Kind) {
     assert_eq!(next(&mut observed).await.0, "one");
     cluster.kill(old);
     let freed = async || other.unlock(UnlockRequest { key: "l/1".into() }).await.ok().map(drop);
-    eventually_within(PATIENCE, "another leader", freed).await;
+    eventually_within(TIMEOUT, "another leader", freed).await;
     assert_eq!(within("the lock", waiting).await.unwrap().unwrap().key, "l/2");
     assert!(!standing.is_finished());
     other.delete_range(delete("e/1", "")).await.unwrap();
@@ -569,8 +569,8 @@ async fn waiters_are_notified_when_the_member_stops(kind: Kind) {
     lock(&client, "l", 1).await.unwrap();
     let second = wait_for_lock(&client, "l", 2).await;
     server.stop().await;
-    let told = within("the end", second).await.unwrap();
-    assert_eq!(told.unwrap_err().code(), Code::Unavailable);
+    let answer = within("the end", second).await.unwrap();
+    assert_eq!(answer.unwrap_err().code(), Code::Unavailable);
     // The key is kept.
     server.start_again().await;
     let client = server.client();

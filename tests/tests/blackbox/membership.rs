@@ -7,7 +7,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::downgrade_request::DowngradeAction;
 use quorate_api::healthpb::HealthCheckRequest;
 use quorate_tests::{
-    Client, Cluster, ClusterOptions, Kind, PATIENCE, Response, Server, changed, eventually,
+    Client, Cluster, ClusterOptions, Kind, Response, Server, TIMEOUT, changed, eventually,
     eventually_ok, eventually_within, get, key, on_both_servers, on_quorate, put, put_leased,
     refused, request, within,
 };
@@ -67,15 +67,15 @@ async fn members_log_a_warning_about_different_flags(kind: Kind) {
         let lines = log.lines().filter(|line| line.contains("another value of a setting"));
         lines.map(str::to_owned).collect()
     };
-    let told = |own: &str, other: &str, of: usize| {
+    let notice = |own: &str, other: &str, of: usize| {
         let id = format!("{:x}", cluster.id(of));
         [("local-value", own), ("remote-value", other), ("remote-peer-id", &id)]
             .map(|(name, value)| format!("\"{name}\":\"{value}\""))
     };
     for (member, expected) in [
-        (0, vec![told("1", "3", odd)]),
-        (2, vec![told("1", "3", odd)]),
-        (odd, vec![told("3", "1", 0), told("3", "1", 2)]),
+        (0, vec![notice("1", "3", odd)]),
+        (2, vec![notice("1", "3", odd)]),
+        (odd, vec![notice("3", "1", 0), notice("3", "1", 2)]),
     ] {
         for fields in &expected {
             eventually("the warning", async || {
@@ -146,7 +146,7 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     let leader = cluster.leader().await;
     let client = cluster.client(leader);
     // Connections must have lasted for some time before they count.
-    let id = eventually_ok(PATIENCE, "a learner", async || {
+    let id = eventually_ok(TIMEOUT, "a learner", async || {
         add(&client, "http://127.0.0.1:1", true).await
     })
     .await;
@@ -164,7 +164,7 @@ async fn a_change_that_costs_the_quorum_is_refused(kind: Kind) {
     refused(remove(&client, cluster.id(up)).await, Code::Unavailable, UNHEALTHY);
     remove(&client, cluster.id(down)).await.unwrap();
     // Of two members, one may be removed while both are up, and the last one may not.
-    eventually_ok(PATIENCE, "a removal", async || remove(&client, cluster.id(up)).await).await;
+    eventually_ok(TIMEOUT, "a removal", async || remove(&client, cluster.id(up)).await).await;
     refused(remove(&client, cluster.id(leader)).await, Code::Unknown, UNSTARTED);
     // One member may grow to two, but not to three before the second has started.
     add(&client, "http://127.0.0.1:2", false).await.unwrap();
@@ -420,7 +420,7 @@ async fn the_end_of_a_downgrade_is_checked_at_the_configured_interval(kind: Kind
         let mut cluster = start_unchecked(kind, 1).await;
         let client = cluster.client(0);
         downgrade(&client, DowngradeAction::Enable, "3.6").await.unwrap();
-        eventually_within(PATIENCE, "the lowered version", async || {
+        eventually_within(TIMEOUT, "the lowered version", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             status.storage_version.starts_with("3.6").then_some(())
         })
@@ -462,7 +462,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     let request = pb::DowngradeRequest { action: 7, version: String::new() };
     let unknown = client.downgrade(request).await;
     refused(unknown, Code::Unknown, "etcdserver: unknown method");
-    let status = eventually_within(PATIENCE, "the lowered version", async || {
+    let status = eventually_within(TIMEOUT, "the lowered version", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.6.0").then_some(status)
     })
@@ -471,7 +471,7 @@ async fn a_downgrade_is_limited_to_one_minor_version(kind: Kind) {
     assert_eq!((info.enabled, info.target_version.as_str()), (true, "3.6.0"));
     // After the cancellation, the version rises again.
     assert_eq!(act(DowngradeAction::Cancel, "").await.unwrap(), "3.6");
-    let status = eventually_within(PATIENCE, "the version as before", async || {
+    let status = eventually_within(TIMEOUT, "the version as before", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.7.0").then_some(status)
     })
@@ -486,7 +486,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     for minor in ["3.6", "3.5"] {
         let client = cluster.client(0);
         downgrade(&client, DowngradeAction::Enable, minor).await.unwrap();
-        eventually_within(PATIENCE, "the lowered version", async || {
+        eventually_within(TIMEOUT, "the lowered version", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             status.storage_version.starts_with(minor).then_some(())
         })
@@ -495,7 +495,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
         let hold = format!("--hold-cluster-version={minor}");
         cluster.restart_as(0, kind, &[&hold, "--downgrade-check-time=1s"]).await;
         let client = cluster.client(0);
-        let status = eventually_within(PATIENCE, "the end of the downgrade", async || {
+        let status = eventually_within(TIMEOUT, "the end of the downgrade", async || {
             let status = client.status(pb::StatusRequest {}).await.unwrap();
             (!status.downgrade_info.as_ref().unwrap().enabled).then_some(status)
         })
@@ -516,7 +516,7 @@ async fn a_cluster_steps_down_to_the_oldest_release_and_back(kind: Kind) {
     cluster.stop(0).await;
     cluster.restart_as(0, kind, &[]).await;
     let client = cluster.client(0);
-    eventually_within(PATIENCE, "the version as before", async || {
+    eventually_within(TIMEOUT, "the version as before", async || {
         let status = client.status(pb::StatusRequest {}).await.unwrap();
         (status.storage_version == "3.7.0").then_some(())
     })

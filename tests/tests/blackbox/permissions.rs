@@ -32,11 +32,11 @@ on_quorate! {
 type Answer = Pin<Box<dyn Future<Output = Result<(), Status>>>>;
 
 /// A method, its call, and its answers to the callers while authentication is enabled.
-type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Told);
+type Row = (&'static str, Box<dyn Fn(Client) -> Answer>, Outcomes);
 
 /// The refusals of callers without a token, with an invalid token, with an expired token, and of eve, ann and root. An
 /// empty text: the call is accepted.
-pub(super) type Told = [&'static str; 6];
+pub(super) type Outcomes = [&'static str; 6];
 
 /// The same in words.
 const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve", "ann", "root"];
@@ -44,27 +44,27 @@ const CALLERS: [&str; 6] = ["nobody", "a wrong token", "an expired token", "eve"
 const EXPIRED: usize = 2;
 
 macro_rules! row {
-    ($what:literal, $told:expr, |$client:ident| $call:expr) => {
+    ($what:literal, $outcomes:expr, |$client:ident| $call:expr) => {
         (
             $what,
             Box::new(move |$client: Client| {
                 Box::pin(async move { $call.await.map(drop) }) as Answer
             }) as Box<dyn Fn(Client) -> Answer>,
-            $told,
+            $outcomes,
         )
     };
 }
 
 /// Administrators.
-const ADMIN: Told = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
+const ADMIN: Outcomes = [NOBODY, BAD, BAD, DENIED, DENIED, ""];
 /// Users that may read and write the key.
-const KEYS: Told = [NOBODY, BAD, BAD, DENIED, "", ""];
+const KEYS: Outcomes = [NOBODY, BAD, BAD, DENIED, "", ""];
 /// Any user.
-const USER: Told = [NOBODY, BAD, BAD, "", "", ""];
+const USER: Outcomes = [NOBODY, BAD, BAD, "", "", ""];
 /// Any caller; but a token must be valid.
-const TOKEN: Told = ["", BAD, BAD, "", "", ""];
+const TOKEN: Outcomes = ["", BAD, BAD, "", "", ""];
 /// Any caller, with any token.
-const OPEN: Told = [""; 6];
+const OPEN: Outcomes = [""; 6];
 
 fn key_methods() -> Vec<Row> {
     let empty = || pb::TxnRequest::default();
@@ -219,7 +219,7 @@ fn refusal(answer: Result<(), Status>) -> String {
 }
 
 /// Methods for which 3.7 requires something else than 3.5, and the requirement of 3.5.
-pub(super) const BEFORE_3_7: &[(&[&str], Told)] = &[
+pub(super) const BEFORE_3_7: &[(&[&str], Outcomes)] = &[
     // Any caller without an invalid token was accepted: these went through the log, without a check.
     (&["Compact", "LeaseGrant", "Alarm, get", "Alarm, take back"], TOKEN),
     // The token was not checked. Leases: since 3.6 the attached keys must be permitted; members, and requests about a
@@ -258,16 +258,21 @@ fn rows(server: &Server) -> Vec<Row> {
         rows.push(row!("RangeStream", KEYS, |c| c.range_stream(key("a1"))));
         return rows;
     }
-    for (what, _, told) in &mut rows {
+    for (what, _, outcomes) in &mut rows {
         let older = BEFORE_3_7.iter().find(|(methods, _)| methods.contains(what));
-        *told = older.map_or(*told, |(_, older)| *older);
+        *outcomes = older.map_or(*outcomes, |(_, older)| *older);
     }
     rows
 }
 
 /// Calls a method as one of the callers, and records an unexpected answer.
-async fn ask((what, call, told): &Row, caller: usize, client: &Client, wrong: &mut Vec<String>) {
-    let (name, expected) = (CALLERS[caller], told[caller]);
+async fn ask(
+    (what, call, outcomes): &Row,
+    caller: usize,
+    client: &Client,
+    wrong: &mut Vec<String>,
+) {
+    let (name, expected) = (CALLERS[caller], outcomes[caller]);
     let answer = refusal(call(client.clone()).await);
     if answer != expected {
         wrong.push(format!("{what} by {name}: {answer:?} and not {expected:?}"));

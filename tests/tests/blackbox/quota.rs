@@ -173,8 +173,8 @@ async fn a_full_store_disarms_its_alarm_with_the_flag(kind: Kind) {
     fill(&client).await;
     eventually("the alarm", async || alarms(&client).await.first().copied()).await;
     eventually("the warning", async || {
-        let is_told = server.log().contains("is close to its quota");
-        (is_told && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
+        let is_logged = server.log().contains("is close to its quota");
+        (is_logged && server.metric("quorate_quota_warning") == Some(1.0)).then_some(())
     })
     .await;
     // No space is free yet: the alarm stays after any number of checks.

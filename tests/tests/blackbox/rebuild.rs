@@ -279,12 +279,12 @@ async fn the_state_is_sent_only_to_certificates_of_members(ours: Kind) {
         (lines.len() >= 6).then_some(lines)
     })
     .await;
-    let told = |line: &Value| {
+    let fields = |line: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         (text(&line["code"]), text(&line["certificate"]), text(&line["requests"][0]["member"]))
     };
-    assert_eq!(told(&lines[0]), ("OK".to_owned(), "m1".to_owned(), member.clone()));
-    assert_eq!(told(&lines[1]), ("UNAUTHENTICATED".to_owned(), "app".to_owned(), member));
+    assert_eq!(fields(&lines[0]), ("OK".to_owned(), "m1".to_owned(), member.clone()));
+    assert_eq!(fields(&lines[1]), ("UNAUTHENTICATED".to_owned(), "app".to_owned(), member));
     assert!(lines[1]["remote"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", lines[1]);
     assert!(cluster.server(0).log().contains("refused to provide this member's state"));
 }

@@ -98,9 +98,9 @@ async fn connections_of_one_address_are_limited(kind: Kind) {
     }
     held.pop();
     eventually("the place of who has left", async || connect().1.then_some(())).await;
-    let told = "an address has reached its connection limit";
-    eventually("a line of it", async || server.log().contains(told).then_some(())).await;
-    assert_eq!(server.log().matches(told).count(), 1, "{}", server.log());
+    let line = "an address has reached its connection limit";
+    eventually("a line of it", async || server.log().contains(line).then_some(())).await;
+    assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
     // Over an existing connection: a new one might exceed the limit.
     let (stream, _) = &mut held[0];
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();

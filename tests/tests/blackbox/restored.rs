@@ -72,7 +72,7 @@ async fn a_restored_member_stops_if_the_others_were_not_restored(kind: Kind) {
     let leader = cluster.leader_among(&[0, 1]).await;
     let target_id = cluster.id(1 - leader);
     cluster.client(leader).move_leader(pb::MoveLeaderRequest { target_id }).await.unwrap();
-    let told = restore(&mut cluster, 2, &snapshot);
+    let output = restore(&mut cluster, 2, &snapshot);
     let server = cluster.server_mut(2);
     server.set_kind(Kind::Quorate);
     cluster.launch(2);
@@ -84,7 +84,7 @@ async fn a_restored_member_stops_if_the_others_were_not_restored(kind: Kind) {
     // The others are not affected.
     write_some(&cluster, "later").await;
     cluster.check_same_content().await;
-    assert!(told.stderr.contains("the cluster token is the default"), "{told:?}");
+    assert!(output.stderr.contains("the cluster token is the default"), "{output:?}");
 }
 
 async fn members_of_one_restore_form_a_cluster_and_accept_new_members(kind: Kind) {

@@ -110,8 +110,8 @@ async fn a_client_with_too_many_pings_is_disconnected(kind: Kind) {
         assert_eq!(client.ping(), Ok(()));
     }
     // The third early ping. etcd answers it first.
-    let told = client.ping().err().unwrap_or_else(|| client.read_farewell());
-    assert_eq!(told, (Some(11), "too_many_pings".to_owned()));
+    let logged = client.ping().err().unwrap_or_else(|| client.read_farewell());
+    assert_eq!(logged, (Some(11), "too_many_pings".to_owned()));
 }
 
 async fn pings_are_accepted_at_the_configured_minimum(kind: Kind) {
@@ -230,12 +230,12 @@ async fn the_configuration_is_logged_at_start(kind: Kind) {
         .flag(flag(kind, "snapshot-catchup-entries", "600"))
         .start()
         .await;
-    let told = |server: &Server| {
+    let logged = |server: &Server| {
         let log = server.log_of_this_run();
         let line = log.lines().find(|line| line.contains("\"starting an etcd server\"")).unwrap();
         serde_json::from_str::<Value>(line).unwrap()
     };
-    let line = told(&server);
+    let line = logged(&server);
     let data = server.data().to_str().unwrap();
     let expected = json!({
         "max-cpu-set": std::thread::available_parallelism().unwrap().get(),
@@ -266,7 +266,7 @@ async fn the_configuration_is_logged_at_start(kind: Kind) {
     server.stop().await;
     server.start_again().await;
     // A member with data ignores the initial cluster.
-    let line = told(&server);
+    let line = logged(&server);
     let found = ["member-initialized", "initial-cluster", "initial-cluster-token"];
     assert_eq!(found.map(|key| line[key].clone()), [json!(true), json!(""), json!("")], "{line}");
 }

@@ -102,9 +102,9 @@ async fn slow_requests_are_logged_with_their_text(kind: Kind) {
     let size: usize = line["response"].as_str().unwrap()["size:".len()..].parse().unwrap();
     assert!(size > 0);
 
-    let told = lines(&server, SLOW).len();
+    let logged = lines(&server, SLOW).len();
     let counted = server.metric("etcd_server_slow_apply_total").unwrap() - before;
-    assert!(counted >= 4.0 && told >= 4, "{counted} counted, {told} told");
+    assert!(counted >= 4.0 && logged >= 4, "{counted} counted, {logged} logged");
 }
 
 async fn requests_refused_at_apply_are_logged(kind: Kind) {

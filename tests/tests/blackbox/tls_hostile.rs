@@ -79,12 +79,12 @@ async fn invalid_client_certificates_are_refused(kind: Kind) {
             assert_eq!(put("client").success(), "OK\n", "{why}");
         }
     }
-    let (told, left_out) = rejections(&server);
-    assert!(told > 0, "{}", server.log());
+    let (logged, left_out) = rejections(&server);
+    assert!(logged > 0, "{}", server.log());
     if kind == Kind::Quorate {
         // Each is logged or counted: clients retry until their timeout.
         let refused = cases.len() * tools().len();
-        assert!(told as u64 + left_out + 1 >= refused as u64, "{told} {left_out}");
+        assert!(logged as u64 + left_out + 1 >= refused as u64, "{logged} {left_out}");
     }
     assert!(!server.log().contains("PRIVATE KEY"));
 }
@@ -352,8 +352,8 @@ async fn incomplete_handshakes_and_headers_are_aborted(kind: Kind) {
     while let Some(ended) = slow.join_next().await {
         ended.unwrap();
     }
-    let (told, left_out) = rejections(&server);
+    let (logged, left_out) = rejections(&server);
     // Connections that end together share a line, with the number that the log has omitted since.
-    assert!((1..=50).contains(&told), "{told} {left_out}: {}", server.log());
+    assert!((1..=50).contains(&logged), "{logged} {left_out}: {}", server.log());
     assert!(server.log().contains("the handshake took too long"));
 }

@@ -144,11 +144,11 @@ async fn a_broken_file_leaves_the_previous_contents_in_force_and_is_logged_once(
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         (0..3).for_each(|_| check());
-        let told = || times_logged(&server, "TLS files are invalid", "error", &path);
-        assert_eq!(told(), 1, "{name}: {}", server.log());
+        let logged = || times_logged(&server, "TLS files are invalid", "error", &path);
+        assert_eq!(logged(), 1, "{name}: {}", server.log());
         replace(&path, &whole);
         check();
-        assert_eq!(told(), 1, "{name}");
+        assert_eq!(logged(), 1, "{name}");
         repaired += 1;
         assert_eq!(server.log().matches("are valid again").count(), repaired, "{name}");
     }
@@ -167,9 +167,9 @@ async fn an_expired_revocation_list_is_logged_and_stays_in_force(kind: Kind) {
     let warned = || times_logged(&server, "is outdated", "path", &list);
     eventually("a warning", async || (warned() == 1).then_some(())).await;
     let series = "quorate_revocation_list_next_update_timestamp_seconds{file=\"client-crl-file\"}";
-    let told = Duration::from_secs_f64(server.metric(series).unwrap());
-    let told = SystemTime::UNIX_EPOCH + told;
-    assert!(past.duration_since(told).unwrap() < Duration::from_secs(1), "{told:?}");
+    let expiry = Duration::from_secs_f64(server.metric(series).unwrap());
+    let expiry = SystemTime::UNIX_EPOCH + expiry;
+    assert!(past.duration_since(expiry).unwrap() < Duration::from_secs(1), "{expiry:?}");
     assert!(is_let_in(&server).await);
     replace(&list, &files.authority.revoke_until(&[99, own], past));
     assert!(!is_let_in(&server).await);
@@ -187,7 +187,7 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     let warned = || times_logged(&server, "a certificate expires soon", "path", &path);
     let soon = SystemTime::now() + DAY * 10;
     for flag in ["cert-file", "trusted-ca-file", "peer-cert-file", "peer-trusted-ca-file"] {
-        eventually("the end", async || metric(flag).filter(|told| *told > soon)).await;
+        eventually("the end", async || metric(flag).filter(|expiry| *expiry > soon)).await;
     }
     assert_eq!((metric("peer-client-cert-file"), warned()), (None, 0));
     suite_authority().sign(&Leaf { until: soon, ..Leaf::new("server") }).write(&dir, "server");
@@ -197,9 +197,9 @@ async fn expiring_certificates_cause_a_warning(kind: Kind) {
     for said in ["\"flag\":\"cert-file\"", "\"flag\":\"peer-cert-file\"", "\"days-left\":9"] {
         assert!(log.contains(said), "{log}");
     }
-    let told = metric("cert-file").unwrap();
-    assert!(soon.duration_since(told).unwrap() < Duration::from_secs(1), "{told:?}");
+    let expiry = metric("cert-file").unwrap();
+    assert!(soon.duration_since(expiry).unwrap() < Duration::from_secs(1), "{expiry:?}");
     suite_authority().sign(&Leaf::new("server")).write(&dir, "server");
-    eventually("the new end", async || metric("cert-file").filter(|told| *told > soon)).await;
+    eventually("the new end", async || metric("cert-file").filter(|expiry| *expiry > soon)).await;
     assert_eq!(warned(), 2);
 }

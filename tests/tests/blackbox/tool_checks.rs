@@ -116,10 +116,10 @@ async fn checks_refuse_invalid_arguments(kind: Kind, tool: Tool) {
 async fn check_datascale_reports_megabytes(kind: Kind, tool: Tool) {
     let server = Server::start(kind).await;
     let Some(ctl) = Ctl::of(tool, &server) else { return };
-    let told = ctl.run(&["check", "datascale", "--auto-compact", "--auto-defrag"]).success();
-    let lines: Vec<&str> = told.lines().collect();
+    let output = ctl.run(&["check", "datascale", "--auto-compact", "--auto-defrag"]).success();
+    let lines: Vec<&str> = output.lines().collect();
     let start = "Start data scale check for work load [10000 key-value pairs, 1024 bytes per key-value, 50 concurrent clients].";
-    assert_eq!(lines[0], start, "{told}");
+    assert_eq!(lines[0], start, "{output}");
     let endpoint = format!("\"127.0.0.1:{}\"", server.front_port());
     let after = [
         "Compacting with revision ",
@@ -129,7 +129,7 @@ async fn check_datascale_reports_megabytes(kind: Kind, tool: Tool) {
         "PASS: Approximate system memory used : ",
     ];
     let last = &lines[lines.len() - after.len()..];
-    assert!(last.iter().zip(after).all(|(line, text)| line.starts_with(text)), "{told}");
+    assert!(last.iter().zip(after).all(|(line, text)| line.starts_with(text)), "{output}");
     assert!(pairs(&ctl, "/etcdctl-check-datascale/").is_empty());
     assert_eq!(server.client().revision().await, 10_002);
 }
@@ -148,10 +148,10 @@ async fn an_interrupted_check_perf_deletes_its_keys(kind: Kind, tool: Tool) {
     let id = working.0.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
     let status = working.0.wait().unwrap();
-    let told = std::io::read_to_string(working.0.stdout.take().unwrap()).unwrap();
+    let output = std::io::read_to_string(working.0.stdout.take().unwrap()).unwrap();
     // The result depends on the machine.
     let verdict = if status.code() == Some(0) { "PASS" } else { "FAIL" };
-    assert_eq!(told.lines().last(), Some(verdict), "{told}");
-    assert!(told.contains("Throughput") && told.contains("Slowest request"), "{told}");
+    assert_eq!(output.lines().last(), Some(verdict), "{output}");
+    assert!(output.contains("Throughput") && output.contains("Slowest request"), "{output}");
     assert!(pairs(&ctl, "p/").is_empty());
 }

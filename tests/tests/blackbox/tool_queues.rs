@@ -39,9 +39,9 @@ impl Working {
     /// Exit code and standard error without log lines.
     fn end(mut self) -> (Option<i32>, String) {
         let errors = BufReader::new(self.child.stderr.take().unwrap()).lines();
-        let told = errors.map(Result::unwrap).filter(|line| !line.starts_with('{'));
-        let told = told.collect::<Vec<_>>().join("\n");
-        (self.child.wait().unwrap().code(), told)
+        let output = errors.map(Result::unwrap).filter(|line| !line.starts_with('{'));
+        let output = output.collect::<Vec<_>>().join("\n");
+        (self.child.wait().unwrap().code(), output)
     }
 }
 
@@ -80,9 +80,9 @@ async fn ctl_lock_passes_to_the_next_waiter_after_a_signal(kind: Kind, tool: Too
     places(&ctl, "l/", 2).await;
     first.interrupt();
     assert_eq!(first.end(), (Some(0), String::new()));
-    let told = second.next();
-    let (own, revision) = told.split_once(' ').unwrap();
-    assert!(own.starts_with("l/") && own != key, "{told}");
+    let output = second.next();
+    let (own, revision) = output.split_once(' ').unwrap();
+    assert!(own.starts_with("l/") && own != key, "{output}");
     // Five writes so far: three entries created, two deleted.
     assert_eq!(revision, "6");
     assert_eq!(second.end(), (Some(7), "Error: exit status 7".to_owned()));

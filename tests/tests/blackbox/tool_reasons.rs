@@ -33,7 +33,7 @@ fn cause(warning: &Value) -> String {
 
 /// The causes that the tools print.
 fn causes(endpoint: &str, more: &[&str]) -> Vec<(Tool, String)> {
-    let told = |tool| {
+    let cause_of = |tool| {
         let finished = ctl(tool, endpoint, &[&TIMING[..], more, &["get", "k"]].concat());
         assert_eq!(finished.code, Some(1), "{finished:?}");
         assert_eq!(finished.stdout, "");
@@ -52,7 +52,7 @@ fn causes(endpoint: &str, more: &[&str]) -> Vec<(Tool, String)> {
         assert!(target.ends_with(&format!("/{address}")), "{target}");
         (tool, cause(warning))
     };
-    tools().into_iter().map(told).collect()
+    tools().into_iter().map(cause_of).collect()
 }
 
 const BEFORE: &str = "rpc error: code = DeadlineExceeded desc = latest balancer error: \
@@ -60,9 +60,9 @@ const BEFORE: &str = "rpc error: code = DeadlineExceeded desc = latest balancer 
 
 #[track_caller]
 fn assert_causes(endpoint: &str, more: &[&str], cause: &str) {
-    for (tool, told) in causes(endpoint, more) {
-        let told = told.strip_prefix(BEFORE).unwrap_or_else(|| panic!("{tool:?}: {told}"));
-        assert_eq!(told.trim_end_matches('"'), cause, "{tool:?} {endpoint} {more:?}");
+    for (tool, error) in causes(endpoint, more) {
+        let error = error.strip_prefix(BEFORE).unwrap_or_else(|| panic!("{tool:?}: {error}"));
+        assert_eq!(error.trim_end_matches('"'), cause, "{tool:?} {endpoint} {more:?}");
     }
 }
 
@@ -77,8 +77,8 @@ async fn a_failed_dial_is_reported_with_its_cause(_: Kind) {
     ] {
         assert_causes(endpoint, &[], &format!("transport: Error while dialing: {reason}"));
     }
-    for (tool, told) in causes("nothing.invalid:1", &[]) {
-        assert!(told.contains("dial tcp: lookup nothing.invalid"), "{tool:?}: {told}");
+    for (tool, error) in causes("nothing.invalid:1", &[]) {
+        assert!(error.contains("dial tcp: lookup nothing.invalid"), "{tool:?}: {error}");
     }
 }
 
@@ -95,14 +95,14 @@ async fn a_failed_handshake_is_reported_with_its_cause(kind: Kind) {
     let server = files.closed(kind).start().await;
     let unknown = format!("{unverified}certificate signed by unknown authority");
     assert_causes(&server.url(), &[&other], &unknown);
-    for (tool, told) in causes(&server.url(), &[&ca]) {
+    for (tool, error) in causes(&server.url(), &[&ca]) {
         // The first effect is random: the alert, or the end of the connection.
-        let is_ours = told.contains("error reading server preface: ");
-        assert!(tool == Tool::Etcdctl || is_ours, "{told}");
+        let is_ours = error.contains("error reading server preface: ");
+        assert!(tool == Tool::Etcdctl || is_ours, "{error}");
     }
     // Plaintext to a server that waits for a handshake.
-    for (tool, told) in causes(&server.url().replace("https", "http"), &[]) {
-        assert!(told.contains("error reading server preface: "), "{tool:?}: {told}");
+    for (tool, error) in causes(&server.url().replace("https", "http"), &[]) {
+        assert!(error.contains("error reading server preface: "), "{tool:?}: {error}");
     }
 
     // Each handshake reads the files again.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::request_op::Request;
 use quorate_tests::{
-    Cluster, Ctl, Kind, Options, PATIENCE, Server, Terminal, Tool, eventually, on_both_servers, put,
+    Cluster, Ctl, Kind, Options, Server, TIMEOUT, Terminal, Tool, eventually, on_both_servers, put,
 };
 use serde_json::Value;
 
@@ -52,8 +52,8 @@ impl Lines {
     fn until(&self, what: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         let mut last = Value::Null;
-        while start.elapsed() < PATIENCE {
-            let Ok(line) = self.lines.recv_timeout(PATIENCE) else { break };
+        while start.elapsed() < TIMEOUT {
+            let Ok(line) = self.lines.recv_timeout(TIMEOUT) else { break };
             last = serde_json::from_str(&line).unwrap();
             if is_wanted(&last) {
                 return last;
@@ -189,8 +189,8 @@ async fn a_killed_leader_is_shown_as_down_and_the_next_as_leader(kind: Kind) {
     });
     assert_ne!(without["leader"], *name);
     let troubles = without["troubles"].as_array().unwrap();
-    let told = format!("{name} has not answered for ");
-    assert!(troubles.iter().any(|trouble| trouble.as_str().unwrap().starts_with(&told)));
+    let expected = format!("{name} has not answered for ");
+    assert!(troubles.iter().any(|trouble| trouble.as_str().unwrap().starts_with(&expected)));
     cluster.restart(leader).await;
     let again = lines.until("all three", |line| roles(line, "follower") == 2);
     assert!(again["troubles"].as_array().unwrap().is_empty(), "{again:#}");
@@ -231,8 +231,8 @@ async fn an_alarm_is_shown_with_the_name_of_its_member(kind: Kind) {
     assert_eq!(calm["alarms"], Value::Array(Vec::new()));
     let (client, value) = (server.client(), vec![b'v'; 200_000]);
     eventually("a full store", async || client.put(put("fill", &value)).await.err()).await;
-    let told = Value::from(vec![format!("NOSPACE of {}", server.name())]);
-    lines.until("an alarm", |line| line["alarms"] == told);
+    let expected = Value::from(vec![format!("NOSPACE of {}", server.name())]);
+    lines.until("an alarm", |line| line["alarms"] == expected);
 }
 
 async fn a_secured_cluster_is_shown_with_credentials(kind: Kind) {
@@ -374,7 +374,7 @@ fn signal_tool_of_terminal(server: &Server, signal: &str) {
 
 async fn invalid_arguments_are_refused(kind: Kind) {
     let server = Server::start(kind).await;
-    for (args, code, told) in [
+    for (args, code, expected) in [
         (&["top", "x"][..], 128, "top command accepts no arguments"),
         (&["top", "--interval=1ms"], 128, "--interval must be at least 200ms"),
         (&["top", "--sort=x"], 4, "unknown sort flag \"x\""),
@@ -385,7 +385,7 @@ async fn invalid_arguments_are_refused(kind: Kind) {
         let ended = of(&server).run(args);
         assert_eq!(
             (ended.code, ended.stderr),
-            (Some(code), format!("Error: {told}\n")),
+            (Some(code), format!("Error: {expected}\n")),
             "{args:?}"
         );
     }

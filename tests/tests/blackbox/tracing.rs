@@ -3,7 +3,7 @@
 use quorate_api::etcdserverpb as pb;
 use quorate_api::v3lockpb::LockRequest;
 use quorate_tests::{
-    Client, Collector, Kind, Options, Server, Span, Told, compare, delete, eventually,
+    Client, Collector, ExportedSpan, Kind, Options, Server, Span, compare, delete, eventually,
     eventually_within, get_op, key, on_both_servers, on_quorate, put, put_op, range, request_with,
     txn_when, watch_key,
 };
@@ -58,20 +58,22 @@ impl Trace {
     }
 
     /// The collector's spans of the trace, once there are spans of these names.
-    async fn told(&self, collector: &Collector, names: &[&str]) -> Vec<Told> {
+    async fn exported(&self, collector: &Collector, names: &[&str]) -> Vec<ExportedSpan> {
         eventually(&format!("spans {names:?} of trace {}", self.0), async || {
-            let told = collector.told();
-            let own: Vec<_> =
-                told.into_iter().filter(|told| told.span.trace_id == self.id()).collect();
-            let has = |name: &&str| own.iter().any(|told| told.span.name == **name);
+            let exported = collector.exported();
+            let own: Vec<_> = exported
+                .into_iter()
+                .filter(|exported| exported.span.trace_id == self.id())
+                .collect();
+            let has = |name: &&str| own.iter().any(|exported| exported.span.name == **name);
             names.iter().all(has).then_some(own)
         })
         .await
     }
 }
 
-fn named<'a>(told: &'a [Told], name: &str) -> &'a Span {
-    &told.iter().find(|told| told.span.name == name).unwrap().span
+fn named<'a>(exported: &'a [ExportedSpan], name: &str) -> &'a Span {
+    &exported.iter().find(|exported| exported.span.name == name).unwrap().span
 }
 
 /// A server that sends to this collector.
@@ -97,8 +99,9 @@ async fn calls_are_traced_if_their_caller_requests_it(kind: Kind) {
     client.kv().put(passed_over.follow(&client, put("k", "v"), false)).await.unwrap();
     client.put(put("k", "v")).await.unwrap();
     client.kv().range(last.follow(&client, key("k"), true)).await.unwrap();
-    let told = first.told(&collector, &["etcdserverpb.KV/Put"]).await;
-    let own = &told.iter().find(|told| told.span.name == "etcdserverpb.KV/Put").unwrap();
+    let exported = first.exported(&collector, &["etcdserverpb.KV/Put"]).await;
+    let own =
+        &exported.iter().find(|exported| exported.span.name == "etcdserverpb.KV/Put").unwrap();
     assert_eq!(own.service_name.as_deref(), Some("the-service"));
     assert_eq!(own.instance_id.as_deref(), Some("the-instance"));
     let span = &own.span;
@@ -122,10 +125,10 @@ async fn calls_are_traced_if_their_caller_requests_it(kind: Kind) {
         assert_eq!(span.attribute("rpc.system").as_deref(), Some("grpc"));
         assert_eq!(span.attribute("rpc.grpc.status_code").as_deref(), Some("0"));
     }
-    last.told(&collector, &["etcdserverpb.KV/Range"]).await;
-    for told in collector.told() {
-        let id = told.span.trace_id;
-        assert!(id == first.id() || id == last.id(), "{} of {id:?}", told.span.name);
+    last.exported(&collector, &["etcdserverpb.KV/Range"]).await;
+    for exported in collector.exported() {
+        let id = exported.span.trace_id;
+        assert!(id == first.id() || id == last.id(), "{} of {id:?}", exported.span.name);
     }
 }
 
@@ -136,13 +139,13 @@ async fn calls_without_a_trace_are_sampled(kind: Kind) {
     client.kv().put(passed_over.follow(&client, put("k", "v"), false)).await.unwrap();
     client.delete_range(delete("k", "")).await.unwrap();
     let root = eventually("a span of a call that nobody followed", async || {
-        let mut told = collector.told().into_iter().map(|told| told.span);
-        told.find(|span| span.name == "etcdserverpb.KV/DeleteRange")
+        let mut exported = collector.exported().into_iter().map(|exported| exported.span);
+        exported.find(|span| span.name == "etcdserverpb.KV/DeleteRange")
     })
     .await;
     assert!(root.parent_span_id.is_empty() && root.trace_id.iter().any(|byte| *byte != 0));
     let has_passed_over =
-        collector.told().iter().any(|told| told.span.trace_id == passed_over.id());
+        collector.exported().iter().any(|exported| exported.span.trace_id == passed_over.id());
     assert!(!has_passed_over, "whoever does not follow a call decides");
 }
 
@@ -158,15 +161,15 @@ async fn json_calls_are_traced(kind: Kind) {
     let (port, body) = (server.port(), br#"{"key":"aw==","value":"dg=="}"#);
     let answer = request_with(port, "POST", "/v3/kv/put", &fields, body);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let told = trace.told(&collector, &["etcdserverpb.KV/Put"]).await;
-    let own = named(&told, "etcdserverpb.KV/Put");
+    let exported = trace.exported(&collector, &["etcdserverpb.KV/Put"]).await;
+    let own = named(&exported, "etcdserverpb.KV/Put");
     assert_eq!((own.kind, &own.parent_span_id), (SERVER, &trace.span()));
 }
 
 /// Checks that a span is a child of another one of its trace, and has these attributes.
 #[track_caller]
-fn assert_part(told: &[Told], name: &str, whole: &str, attributes: &[(&str, &str)]) {
-    let (part, whole) = (named(told, name), named(told, whole));
+fn assert_part(exported: &[ExportedSpan], name: &str, whole: &str, attributes: &[(&str, &str)]) {
+    let (part, whole) = (named(exported, name), named(exported, whole));
     assert_eq!(part.parent_span_id, whole.span_id, "{name}");
     assert!(part.start_time_unix_nano >= whole.start_time_unix_nano, "{name}");
     for (key, value) in attributes {
@@ -192,27 +195,27 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
         "encode",
         "etcdserverpb.KV/Put",
     ];
-    let told = a.told(&collector, &names).await;
-    assert_part(&told, "put", "etcdserverpb.KV/Put", &[("key", "k")]);
-    let events: Vec<_> = named(&told, "put").events().collect();
+    let spans = a.exported(&collector, &names).await;
+    assert_part(&spans, "put", "etcdserverpb.KV/Put", &[("key", "k")]);
+    let events: Vec<_> = named(&spans, "put").events().collect();
     assert_eq!(events, ["Send raft proposal", "Receive raft result"]);
     for stage in &names[1..6] {
-        assert_part(&told, stage, "put", &[]);
+        assert_part(&spans, stage, "put", &[]);
     }
-    assert_part(&told, "encode", "etcdserverpb.KV/Put", &[]);
-    assert!(!format!("{told:?}").contains("secret"), "values are nobody's business");
+    assert_part(&spans, "encode", "etcdserverpb.KV/Put", &[]);
+    assert!(!format!("{spans:?}").contains("secret"), "values are nobody's business");
 
     client.kv().range(b.follow(&client, range("a", "z"), true)).await.unwrap();
-    let told = b.told(&collector, &["range", "quorum", "read", "etcdserverpb.KV/Range"]).await;
+    let spans = b.exported(&collector, &["range", "quorum", "read", "etcdserverpb.KV/Range"]).await;
     let asked = [("range_begin", "a"), ("range_end", "z"), ("limit", "0"), ("keys_only", "false")];
-    assert_part(&told, "range", "etcdserverpb.KV/Range", &asked);
-    assert_part(&told, "read", "range", &[]);
+    assert_part(&spans, "range", "etcdserverpb.KV/Range", &asked);
+    assert_part(&spans, "read", "range", &[]);
 
     let absent =
         compare("x", pb::compare::CompareResult::Equal, pb::compare::TargetUnion::Version(0));
     let txn = txn_when(vec![absent], vec![put_op("y", "v"), get_op("k")], vec![]);
     client.kv().txn(c.follow(&client, txn, true)).await.unwrap();
-    let told = c.told(&collector, &["txn", "etcdserverpb.KV/Txn"]).await;
+    let spans = c.exported(&collector, &["txn", "etcdserverpb.KV/Txn"]).await;
     let asked = [
         ("compare_first_key", "x"),
         ("success_first_key", "y"),
@@ -221,17 +224,17 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
         ("success_len", "2"),
         ("read_only", "false"),
     ];
-    assert_part(&told, "txn", "etcdserverpb.KV/Txn", &asked);
+    assert_part(&spans, "txn", "etcdserverpb.KV/Txn", &asked);
 
     client.kv().delete_range(d.follow(&client, delete("k", ""), true)).await.unwrap();
-    let told = d.told(&collector, &["delete_range", "etcdserverpb.KV/DeleteRange"]).await;
-    assert_part(&told, "delete_range", "etcdserverpb.KV/DeleteRange", &[("range_begin", "k")]);
+    let spans = d.exported(&collector, &["delete_range", "etcdserverpb.KV/DeleteRange"]).await;
+    assert_part(&spans, "delete_range", "etcdserverpb.KV/DeleteRange", &[("range_begin", "k")]);
 
     let grant = pb::LeaseGrantRequest { id: 7, ttl: 60 };
     client.lease().lease_grant(e.follow(&client, grant, true)).await.unwrap();
-    let told = e.told(&collector, &["lease_grant", "etcdserverpb.Lease/LeaseGrant"]).await;
+    let spans = e.exported(&collector, &["lease_grant", "etcdserverpb.Lease/LeaseGrant"]).await;
     let asked = [("id", "7"), ("ttl", "60")];
-    assert_part(&told, "lease_grant", "etcdserverpb.Lease/LeaseGrant", &asked);
+    assert_part(&spans, "lease_grant", "etcdserverpb.Lease/LeaseGrant", &asked);
 
     let renewals = tokio_stream::iter([7, 7].map(|id| pb::LeaseKeepAliveRequest { id }));
     let mut renewed = client
@@ -241,15 +244,15 @@ async fn operations_and_stages_are_children_of_calls(kind: Kind) {
         .unwrap()
         .into_inner();
     while renewed.message().await.unwrap().is_some() {}
-    let told = f.told(&collector, &["lease_renew", "etcdserverpb.Lease/LeaseKeepAlive"]).await;
-    assert_part(&told, "lease_renew", "etcdserverpb.Lease/LeaseKeepAlive", &[("id", "7")]);
-    assert_eq!(told.iter().filter(|told| told.span.name == "lease_renew").count(), 2);
+    let spans = f.exported(&collector, &["lease_renew", "etcdserverpb.Lease/LeaseKeepAlive"]).await;
+    assert_part(&spans, "lease_renew", "etcdserverpb.Lease/LeaseKeepAlive", &[("id", "7")]);
+    assert_eq!(spans.iter().filter(|exported| exported.span.name == "lease_renew").count(), 2);
 
     // A lock or election consists of operations.
     let lock = LockRequest { name: "l".into(), lease: 7 };
     client.locks().lock(g.follow(&client, lock, true)).await.unwrap();
-    let told = g.told(&collector, &["txn", "v3lockpb.Lock/Lock"]).await;
-    assert_part(&told, "txn", "v3lockpb.Lock/Lock", &[("success_first_key", "l/7")]);
+    let spans = g.exported(&collector, &["txn", "v3lockpb.Lock/Lock"]).await;
+    assert_part(&spans, "txn", "v3lockpb.Lock/Lock", &[("success_first_key", "l/7")]);
 }
 
 async fn the_span_of_a_watch_lasts_as_long_as_its_watcher(kind: Kind) {
@@ -266,17 +269,17 @@ async fn the_span_of_a_watch_lasts_as_long_as_its_watcher(kind: Kind) {
         requests.send(union(create)).await.unwrap();
         assert!(answers.message().await.unwrap().unwrap().created);
     }
-    assert!(collector.told().iter().all(|told| told.span.name != "watch"));
+    assert!(collector.exported().iter().all(|exported| exported.span.name != "watch"));
     let cancel = pb::WatchCancelRequest { watch_id: 0 };
     let cancel = pb::watch_request::RequestUnion::CancelRequest(cancel);
     requests.send(union(cancel)).await.unwrap();
     assert!(answers.message().await.unwrap().unwrap().canceled);
-    let told = trace.told(&collector, &["watch"]).await;
-    assert_eq!(named(&told, "watch").attribute("key").as_deref(), Some("first"));
+    let exported = trace.exported(&collector, &["watch"]).await;
+    assert_eq!(named(&exported, "watch").attribute("key").as_deref(), Some("first"));
     drop((requests, answers));
-    let told = trace.told(&collector, &["watch", "etcdserverpb.Watch/Watch"]).await;
-    assert_part(&told, "watch", "etcdserverpb.Watch/Watch", &[("start_rev", "0")]);
-    assert_eq!(told.iter().filter(|told| told.span.name == "watch").count(), 2);
+    let exported = trace.exported(&collector, &["watch", "etcdserverpb.Watch/Watch"]).await;
+    assert_part(&exported, "watch", "etcdserverpb.Watch/Watch", &[("start_rev", "0")]);
+    assert_eq!(exported.iter().filter(|exported| exported.span.name == "watch").count(), 2);
 }
 
 async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
@@ -285,8 +288,8 @@ async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
     let (client, mistaken, late) = (server.client(), Trace(0x10), Trace(0x20));
     let refused = client.kv().put(mistaken.follow(&client, put("", "v"), true)).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
-    let told = mistaken.told(&collector, &["etcdserverpb.KV/Put"]).await;
-    let own = named(&told, "etcdserverpb.KV/Put");
+    let exported = mistaken.exported(&collector, &["etcdserverpb.KV/Put"]).await;
+    let own = named(&exported, "etcdserverpb.KV/Put");
     assert_eq!(own.attribute("rpc.response.status_code").as_deref(), Some("INVALID_ARGUMENT"));
     assert_eq!(own.status_code(), 0, "it is the client's mistake");
     let lock = |lease| LockRequest { name: "l".into(), lease };
@@ -294,8 +297,8 @@ async fn failed_calls_have_their_code_in_the_span(kind: Kind) {
     let mut request = late.follow(&client, lock(0), true);
     request.set_timeout(Duration::from_millis(50));
     client.locks().lock(request).await.unwrap_err();
-    let told = late.told(&collector, &["v3lockpb.Lock/Lock"]).await;
-    let own = named(&told, "v3lockpb.Lock/Lock");
+    let exported = late.exported(&collector, &["v3lockpb.Lock/Lock"]).await;
+    let own = named(&exported, "v3lockpb.Lock/Lock");
     let code = own.attribute("rpc.response.status_code").unwrap();
     // Either end may be the first to notice the timeout.
     match code.as_str() {
@@ -334,7 +337,7 @@ async fn calls_succeed_without_a_reachable_collector(kind: Kind) {
     assert_eq!(spans(&server, "exported_total"), 0.0);
     collector.listen().await;
     eventually("spans come to a collector that has come", async || {
-        (!collector.told().is_empty()).then_some(())
+        (!collector.exported().is_empty()).then_some(())
     })
     .await;
 }
@@ -345,6 +348,6 @@ async fn waiting_spans_are_sent_on_shutdown(kind: Kind) {
     let (client, trace) = (server.client(), Trace(0x10));
     client.kv().put(trace.follow(&client, put("k", "v"), true)).await.unwrap();
     server.stop().await;
-    let is_told = |told: &Told| told.span.name == "etcdserverpb.KV/Put";
-    assert!(collector.told().iter().any(is_told), "nothing waits for a member that has gone");
+    let is_put = |exported: &ExportedSpan| exported.span.name == "etcdserverpb.KV/Put";
+    assert!(collector.exported().iter().any(is_put), "nothing waits for a member that has gone");
 }

@@ -261,7 +261,7 @@ async fn restoring_a_damaged_snapshot_leaves_no_files(kind: Kind) {
         assert_eq!(std::fs::read(&bad).unwrap(), bytes, "{what}");
     }
     // Without a digest, each page is checked.
-    let mut told = 0;
+    let mut detected = 0;
     for page in 2..bytes.len() / 4096 {
         let mut changed = bytes.clone();
         changed[page * 4096 + 20..][..2].copy_from_slice(b"XX");
@@ -274,10 +274,10 @@ async fn restoring_a_damaged_snapshot_leaves_no_files(kind: Kind) {
             assert!(complaint(&restored).contains(text(&bad)), "{restored:?}");
             assert!(!data.exists() && !wal.exists(), "{page}");
         }
-        told += usize::from(restored.stderr.contains("bad.db is damaged at offset "));
+        detected += usize::from(restored.stderr.contains("bad.db is damaged at offset "));
         drop((std::fs::remove_dir_all(&data), std::fs::remove_dir_all(&wal)));
     }
-    assert!(told > 0, "no page was found out by looking at it");
+    assert!(detected > 0, "no page was found out by looking at it");
     let args = ["snapshot", "restore", text(&file), &data_flag, &wal_flag];
     drop(Utl::Quorate.run(&args).success());
     assert!(data.join("member/snap/db").is_file() && !data.join("member/wal").exists());

@@ -86,19 +86,19 @@ async fn a_watch_continues_until_its_client_closes(kind: Kind) {
     socket.send(&json!({"create_request": {"key": K, "watch_id": 5}}).to_string());
     assert_eq!(next(&mut socket)["result"]["created"], json!(true));
     client.write("k", "v").await;
-    let told = next(&mut socket);
-    assert_eq!(told["result"]["events"][0]["kv"]["value"], json!(V), "{told}");
+    let received = next(&mut socket);
+    assert_eq!(received["result"]["events"][0]["kv"]["value"], json!(V), "{received}");
     client
         .delete_range(pb::DeleteRangeRequest { key: "k".into(), ..Default::default() })
         .await
         .unwrap();
     assert_eq!(next(&mut socket)["result"]["events"][0]["type"], json!("DELETE"));
     socket.send(&json!({"create_request": {"key": "bQ==", "watch_id": 6}}).to_string());
-    let told = next(&mut socket);
-    assert_eq!(told["result"]["watch_id"], json!("6"), "{told}");
+    let received = next(&mut socket);
+    assert_eq!(received["result"]["watch_id"], json!("6"), "{received}");
     socket.send(&json!({"cancel_request": {"watch_id": 5}}).to_string());
-    let told = next(&mut socket)["result"].take();
-    assert_eq!((&told["watch_id"], &told["canceled"]), (&json!("5"), &json!(true)));
+    let received = next(&mut socket)["result"].take();
+    assert_eq!((&received["watch_id"], &received["canceled"]), (&json!("5"), &json!(true)));
     assert_eq!(server.metric(WATCHERS), Some(1.0));
     socket.send_frame(first::CLOSE, &1000_u16.to_be_bytes());
     assert_eq!(socket.next_message(), Message::Closed(Some(1000)));
@@ -159,14 +159,14 @@ async fn the_token_is_read_from_the_protocol_or_the_cookie(kind: Kind) {
         let is_taken = answer["header"]["revision"].is_string();
         assert_eq!(is_taken, server.is_3_7(), "{value}: {answer}");
     }
-    let told = |answer: &Value| answer["message"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(told(&put(&[])), "etcdserver: user name is empty");
+    let message = |answer: &Value| answer["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(message(&put(&[])), "etcdserver: user name is empty");
     // No other header field is used.
-    assert_eq!(told(&put(&[("Authorization", &token)])), "etcdserver: user name is empty");
+    assert_eq!(message(&put(&[("Authorization", &token)])), "etcdserver: user name is empty");
     let bad = [("Sec-WebSocket-Protocol", "Bearer, bad.1")];
-    assert_eq!(told(&put(&bad)), "etcdserver: invalid auth token");
+    assert_eq!(message(&put(&bad)), "etcdserver: invalid auth token");
     let both = [("Sec-WebSocket-Protocol", protocol.as_str()), ("Cookie", "token=bad.1")];
-    assert_eq!(told(&put(&both)), "etcdserver: invalid auth token");
+    assert_eq!(message(&put(&both)), "etcdserver: invalid auth token");
     let chosen = |headers: &[(&str, &str)]| {
         let socket = WebSocket::connect(server.port(), "/v3/watch", headers).unwrap();
         socket.head.to_ascii_lowercase().contains("\r\nsec-websocket-protocol: bearer\r\n")
@@ -185,8 +185,8 @@ async fn errors_and_unknown_paths_are_reported_as_messages(kind: Kind) {
     assert!(matches!(unknown.next_message(), Message::Closed(_)));
     let mut odd = open(&server, "/v3/kv/range");
     odd.send("zzz");
-    let told = next(&mut odd);
-    assert_eq!(told["message"], json!("invalid character 'z' looking for beginning of value"));
+    let received = next(&mut odd);
+    assert_eq!(received["message"], json!("invalid character 'z' looking for beginning of value"));
 }
 
 async fn invalid_websocket_handshakes_are_refused(kind: Kind) {
@@ -265,8 +265,8 @@ async fn clients_are_notified_when_the_member_stops(kind: Kind) {
     assert_eq!(next(&mut watching)["result"]["created"], json!(true));
     server.signal("TERM");
     assert_eq!(idle.next_message(), Message::Closed(Some(1001)));
-    let told = next(&mut watching);
-    assert_eq!(told["error"]["message"], json!("etcdserver: server stopped"), "{told}");
+    let received = next(&mut watching);
+    assert_eq!(received["error"]["message"], json!("etcdserver: server stopped"), "{received}");
     // The code depends on the first cause: the end of its call, or the stop of the member.
     let end = watching.next_message();
     assert!(matches!(end, Message::Closed(Some(1000 | 1001))), "{end:?}");
@@ -311,8 +311,8 @@ async fn long_messages_are_refused(kind: Kind) {
     for _ in 0..PARTS {
         socket.send_frame(0, &part);
     }
-    let told = next(&mut socket);
-    assert_eq!(told["code"], json!(8), "{told}");
+    let received = next(&mut socket);
+    assert_eq!(received["code"], json!(8), "{received}");
     assert!(matches!(socket.next_message(), Message::Closed(_)));
     assert_eq!(server.get("/health").status, 200);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Bridge, Client, Held, Kind, PATIENCE, Server, Shim, eventually_within, is_long, put,
+    Bridge, Client, Held, Kind, Server, Shim, TIMEOUT, eventually_within, is_long, put,
 };
 
 use crate::{CALM, on_clusters_of_quorate};
@@ -107,7 +107,7 @@ async fn check(fault: Fault, is_secured: bool) {
         shims[leader].hold(Held::Nothing);
         bridge.set_link(leader, true);
         let client = bridge.client(leader);
-        eventually_within(PATIENCE, "the member to be in service again", async || {
+        eventually_within(TIMEOUT, "the member to be in service again", async || {
             client.put(put("again", "v")).await.ok()
         })
         .await;
@@ -118,7 +118,7 @@ async fn check(fault: Fault, is_secured: bool) {
 async fn leader_among(bridge: &Bridge, members: &[usize]) -> usize {
     let clients: Vec<(usize, Client)> =
         members.iter().map(|member| (*member, bridge.client(*member))).collect();
-    eventually_within(PATIENCE, "a leader", async || {
+    eventually_within(TIMEOUT, "a leader", async || {
         for (member, client) in &clients {
             let asked = client.status(pb::StatusRequest {});
             let Ok(Ok(status)) = tokio::time::timeout(Duration::from_secs(1), asked).await else {
@@ -146,7 +146,7 @@ struct Lease {
 impl Lease {
     async fn hold(bridge: &Bridge, member: usize, id: i64) -> Self {
         let client = bridge.client(member);
-        eventually_within(PATIENCE, "a lease", async || {
+        eventually_within(TIMEOUT, "a lease", async || {
             client.lease_grant(pb::LeaseGrantRequest { id, ttl: LIFE }).await.ok()
         })
         .await;
@@ -173,13 +173,13 @@ impl Lease {
             }
         });
         let lease = Self { id, granted_last, ended: Cell::default(), tasks };
-        eventually_within(PATIENCE, "a renewal", async || lease.granted_last.get()).await;
+        eventually_within(TIMEOUT, "a renewal", async || lease.granted_last.get()).await;
         lease
     }
 
     /// Waits until the new leader has ended the lease.
     async fn wait_for_end(&self, client: &Client) {
-        eventually_within(PATIENCE, "the lease to end", async || {
+        eventually_within(TIMEOUT, "the lease to end", async || {
             let request = pb::LeaseTimeToLiveRequest { id: self.id, keys: false };
             let found = client.lease_time_to_live(request).await.ok()?;
             (found.ttl == -1).then_some(())

@@ -19,7 +19,7 @@ mod security;
 mod soak;
 mod storm;
 
-use quorate_tests::{Cluster, ClusterOptions, Load, PATIENCE, Random, Summary, eventually_within};
+use quorate_tests::{Cluster, ClusterOptions, Load, Random, Summary, TIMEOUT, eventually_within};
 
 /// Defines two tests for each function: `name::quorate` and `name::etcd`.
 #[macro_export]
@@ -91,7 +91,7 @@ impl Ordeal {
     async fn wait_for_log(&self, member: usize, text: &str, times: usize) {
         let count = || self.cluster.server(member).log().matches(text).count();
         let before = count();
-        eventually_within(PATIENCE, text, async || (count() >= before + times).then_some(())).await;
+        eventually_within(TIMEOUT, text, async || (count() >= before + times).then_some(())).await;
     }
 
     /// The numbers of all members but one.

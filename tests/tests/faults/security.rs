@@ -9,8 +9,8 @@ use quorate_api::authpb::{Permission, permission};
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::pki::{Authority, Leaf, replace};
 use quorate_tests::{
-    Client, Cluster, ClusterOptions, Kind, PATIENCE, bytes, eventually_within, key, prefix_end,
-    put, suite_authority,
+    Client, Cluster, ClusterOptions, Kind, TIMEOUT, bytes, eventually_within, key, prefix_end, put,
+    suite_authority,
 };
 use tempfile::TempDir;
 use tonic::{Code, Status};
@@ -254,7 +254,7 @@ async fn change_users(ordeal: &Ordeal) {
         for visitor in &visitors {
             // A member may apply the change later than the one that received it.
             let what = format!("a visitor who may write: {is_writer}");
-            eventually_within(PATIENCE, &what, async || {
+            eventually_within(TIMEOUT, &what, async || {
                 let answer = visitor.put(put(format!("{HALL}k"), "v")).await;
                 (answer.is_ok() == is_writer).then_some(())
             })
@@ -273,7 +273,7 @@ async fn change_users(ordeal: &Ordeal) {
     for visitor in &visitors {
         // Logins with the old password are invalid.
         let read = key(format!("{HALL}k"));
-        eventually_within(PATIENCE, "an end of the old tokens", async || {
+        eventually_within(TIMEOUT, "an end of the old tokens", async || {
             visitor.range(read.clone()).await.is_err().then_some(())
         })
         .await;

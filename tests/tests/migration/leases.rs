@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quorate_api::etcdserverpb as pb;
-use quorate_tests::{PATIENCE, eventually, eventually_ok, eventually_within, put_leased};
+use quorate_tests::{TIMEOUT, eventually, eventually_ok, eventually_within, put_leased};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -70,7 +70,7 @@ impl Leases {
         let id = FIRST_LEFT + i64::try_from(number).unwrap();
         let key = format!("left/{number}");
         let granted = Instant::now();
-        eventually_ok(PATIENCE, "a lease", async || {
+        eventually_ok(TIMEOUT, "a lease", async || {
             let (_, client) = self.directory.pick(turn);
             let request = pb::LeaseGrantRequest { id, ttl: LEFT_TTL };
             match client.lease_grant(request).await {
@@ -89,7 +89,7 @@ impl Leases {
     pub(crate) async fn check_left(&self, witness: &Witness) {
         for Left { key, granted } in &self.left {
             let what = format!("the lease of {key} to expire");
-            let gone = eventually_within(PATIENCE, &what, async || witness.deleted(key)).await;
+            let gone = eventually_within(TIMEOUT, &what, async || witness.deleted(key)).await;
             let lived = gone.duration_since(*granted);
             assert!(lived >= Duration::from_secs(LEFT_TTL.unsigned_abs()), "{key}: {lived:?}");
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::response_op::Response;
 use quorate_tests::{
-    Client, PATIENCE, compare, delete, eventually_ok, put, put_op, txn, txn_when, write_op,
+    Client, TIMEOUT, compare, delete, eventually_ok, put, put_op, txn, txn_when, write_op,
 };
 use tokio::task::JoinSet;
 use tonic::Status;
@@ -24,7 +24,7 @@ const WRITERS: usize = 6;
 /// Keys of each writer.
 const KEYS: usize = 5;
 /// Timeout of a writer.
-const PATIENCE_OF_A_WRITER: Duration = Duration::from_secs(2);
+const WRITER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two requests of a writer: the load should be steady, not maximal.
 const PACE: Duration = Duration::from_millis(8);
 /// Number of requests for which a member is skipped after a failure.
@@ -84,7 +84,7 @@ impl Load {
         const MORE: usize = 5;
         let answered = || self.journal.lock().unwrap().answered.clone();
         let before = answered();
-        eventually_ok(PATIENCE, "writes through every member", async || {
+        eventually_ok(TIMEOUT, "writes through every member", async || {
             let now = answered();
             let more = |member: &usize| {
                 let count = |answered: &BTreeMap<usize, usize>| {
@@ -241,7 +241,7 @@ async fn carry_out(
     if step.writes() > 0 {
         journal.lock().unwrap().attempted.insert(step.value.clone(), step.writes());
     }
-    let answer = tokio::time::timeout(PATIENCE_OF_A_WRITER, ask(step, client)).await;
+    let answer = tokio::time::timeout(WRITER_TIMEOUT, ask(step, client)).await;
     let (header, changes) =
         answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))?;
     let revision = header.expect("an answer has a header").revision;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Client, Cluster, ClusterOptions, Kind, Options, PATIENCE, eventually_ok, eventually_within,
+    Client, Cluster, ClusterOptions, Kind, Options, TIMEOUT, eventually_ok, eventually_within,
 };
 use tokio::time::timeout;
 
@@ -161,7 +161,7 @@ impl Mixed {
     /// Makes a member the leader.
     pub(crate) async fn lead(&self, member: usize) {
         let target_id = self.cluster.id(member);
-        eventually_ok(PATIENCE, &format!("m{member} to lead"), async || {
+        eventually_ok(TIMEOUT, &format!("m{member} to lead"), async || {
             let leader = self.cluster.leader().await;
             if leader == member {
                 return Ok(());
@@ -183,13 +183,13 @@ impl Mixed {
     async fn read_through_all(&self, leader: usize) {
         let key = format!("read/{}", self.legs);
         let client = self.cluster.client(leader);
-        eventually_ok(PATIENCE, "a write", async || {
+        eventually_ok(TIMEOUT, "a write", async || {
             client.put(quorate_tests::put(&key, "v")).await.map(drop)
         })
         .await;
         for member in self.directory.numbers() {
             let client = self.cluster.client(member);
-            let found = eventually_ok(PATIENCE, "a read", async || {
+            let found = eventually_ok(TIMEOUT, "a read", async || {
                 client.range(quorate_tests::key(&key)).await
             })
             .await;
@@ -250,7 +250,7 @@ impl Mixed {
     async fn catch_up(&self, member: usize) {
         let revision = self.revision().await;
         let client = self.cluster.client(member);
-        eventually_ok(PATIENCE, &format!("m{member} to catch up"), async || {
+        eventually_ok(TIMEOUT, &format!("m{member} to catch up"), async || {
             let status = timeout(Duration::from_secs(2), client.status(pb::StatusRequest {})).await;
             let header = status.map_err(|_| "silent".to_owned())?;
             let at = header.map_err(|status| status.to_string())?.header.unwrap().revision;
@@ -291,7 +291,7 @@ impl Mixed {
     async fn compact(&self) {
         let seen = self.witnesses.values().chain([&self.roaming]).map(Witness::next).min();
         let request = pb::CompactionRequest { revision: seen.unwrap() - 100, physical: false };
-        eventually_ok(PATIENCE, "a compaction", async || {
+        eventually_ok(TIMEOUT, "a compaction", async || {
             let compacted = "etcdserver: mvcc: required revision has been compacted";
             match self.directory.pick(self.legs).1.compact(request).await {
                 // An earlier attempt may have succeeded without an answer.
@@ -316,7 +316,7 @@ impl Mixed {
     async fn members_agree(&self) {
         let request = pb::HashKvRequest { revision: self.revision().await };
         let what = format!("the same history up to {}", request.revision);
-        eventually_ok(PATIENCE, &what, async || {
+        eventually_ok(TIMEOUT, &what, async || {
             let answers: Vec<_> = self
                 .cluster
                 .ask_running(|client| async move { client.hash_kv(request).await })
@@ -389,7 +389,7 @@ impl Mixed {
 
     /// Waits until a removed member has ended.
     pub(crate) async fn ends(&mut self, member: usize) {
-        eventually_within(PATIENCE, "a removed member to end", async || {
+        eventually_within(TIMEOUT, "a removed member to end", async || {
             (!self.cluster.server_mut(member).is_running()).then_some(())
         })
         .await;

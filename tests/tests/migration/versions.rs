@@ -2,8 +2,8 @@
 
 use quorate_api::etcdserverpb as pb;
 use quorate_tests::{
-    Cluster, ClusterOptions, Ctl, Kind, PATIENCE, Tool, deep_put, delete, eventually,
-    eventually_ok, prefix, put,
+    Cluster, ClusterOptions, Ctl, Kind, TIMEOUT, Tool, deep_put, delete, eventually, eventually_ok,
+    prefix, put,
 };
 
 use crate::mixed::{flags, with_flags};
@@ -19,17 +19,17 @@ async fn three(kind: Kind) -> Cluster {
 
 /// Waits until every running member reports this cluster version.
 async fn cluster_version(cluster: &Cluster, version: &str) {
-    eventually_ok(PATIENCE, &format!("cluster version {version}"), async || {
-        let told: Vec<_> = cluster
+    eventually_ok(TIMEOUT, &format!("cluster version {version}"), async || {
+        let versions: Vec<_> = cluster
             .running()
             .into_iter()
             .map(|member| {
                 let text = cluster.server(member).get("/version").text();
-                let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-                told["etcdcluster"].clone()
+                let versions: serde_json::Value = serde_json::from_str(&text).unwrap();
+                versions["etcdcluster"].clone()
             })
             .collect();
-        if told.iter().all(|one| one == version) { Ok(()) } else { Err(told) }
+        if versions.iter().all(|one| one == version) { Ok(()) } else { Err(versions) }
     })
     .await;
 }
@@ -58,7 +58,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
     });
     let mut cluster = options.start().await;
     for (to, depth) in [(0, 3000), (1, 4999), (2, 128)] {
-        eventually_ok(PATIENCE, "the lead is handed over", async || {
+        eventually_ok(TIMEOUT, "the lead is handed over", async || {
             let leader = cluster.leader().await;
             if leader == to {
                 return Ok(());
@@ -70,7 +70,7 @@ pub(crate) async fn deeply_nested_transactions_are_replicated_in_a_mixed_cluster
         for member in 0..3 {
             let request = deep_put(format!("{depth} by {member}, led by {to}"), depth);
             let client = cluster.client(member);
-            eventually_ok(PATIENCE, "a deep transaction", async || {
+            eventually_ok(TIMEOUT, "a deep transaction", async || {
                 client.raw("/etcdserverpb.KV/Txn", &request).await
             })
             .await;
@@ -232,7 +232,7 @@ pub(crate) async fn a_learner_of_etcd_joins_a_cluster_of_the_other_kind(kind: Ki
     assert_ne!(leader, learner);
     let client = cluster.client(learner);
     let local = quorate_api::etcdserverpb::RangeRequest { serializable: true, ..prefix("fill/") };
-    eventually_ok(PATIENCE, "a learner to learn", async || {
+    eventually_ok(TIMEOUT, "a learner to learn", async || {
         let count = client.range(local.clone()).await.map(|answer| answer.count);
         if count.as_ref().is_ok_and(|count| *count == 599) { Ok(()) } else { Err(count) }
     })

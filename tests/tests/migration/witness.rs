@@ -11,7 +11,7 @@ use quorate_api::etcdserverpb as pb;
 use quorate_api::etcdserverpb::watch_request::RequestUnion;
 use quorate_api::mvccpb::Event;
 use quorate_api::mvccpb::event::EventType;
-use quorate_tests::{PATIENCE, bytes, eventually_ok};
+use quorate_tests::{TIMEOUT, bytes, eventually_ok};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -75,13 +75,13 @@ impl Witness {
         Self::begin("the roaming watcher".to_owned(), members, Some(SILENCE), start)
     }
 
-    fn begin(name: String, directory: Directory, patience: Option<Duration>, start: i64) -> Self {
+    fn begin(name: String, directory: Directory, timeout: Option<Duration>, start: i64) -> Self {
         let log = Arc::new(Mutex::new(Log { next: start, sightings: Vec::new() }));
         let written = Arc::clone(&log);
         let task = tokio::spawn(async move {
             for turn in 0.. {
                 // The reason for the end of a stream does not matter; the next one resumes after it.
-                drop(follow(&directory, turn, patience, &written).await);
+                drop(follow(&directory, turn, timeout, &written).await);
                 tokio::time::sleep(PAUSE).await;
             }
         });
@@ -96,7 +96,7 @@ impl Witness {
     /// Waits until it has received a revision, which must have an event.
     pub(crate) async fn reach(&self, revision: i64) {
         let what = format!("{} to see revision {revision}", self.name);
-        eventually_ok(PATIENCE, &what, async || {
+        eventually_ok(TIMEOUT, &what, async || {
             assert!(!self.task.is_finished(), "{} saw what cannot be, see above", self.name);
             let next = self.next();
             if next > revision { Ok(()) } else { Err(next) }
@@ -144,7 +144,7 @@ impl Drop for Witness {
 async fn follow(
     directory: &Directory,
     turn: usize,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     log: &Mutex<Log>,
 ) -> Result<(), Status> {
     let (number, client) = directory.pick(turn);
@@ -156,8 +156,8 @@ async fn follow(
     requests.send(create).await.expect("nothing was sent before");
     let mut stub = client.watch();
     let opened = stub.watch(client.signed(ReceiverStream::new(receiver)));
-    let mut stream = unless_silent(patience, opened).await?.into_inner();
-    while let Some(response) = unless_silent(patience, stream.message()).await? {
+    let mut stream = unless_silent(timeout, opened).await?.into_inner();
+    while let Some(response) = unless_silent(timeout, stream.message()).await? {
         assert_eq!(response.compact_revision, 0, "m{number} dropped what was not seen yet");
         if response.canceled {
             return Ok(());
@@ -170,11 +170,11 @@ async fn follow(
 
 /// Aborts the wait after a timeout, if there is one.
 async fn unless_silent<T>(
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     answer: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    match patience {
-        Some(patience) => tokio::time::timeout(patience, answer)
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, answer)
             .await
             .unwrap_or_else(|_| Err(Status::cancelled("silent"))),
         None => answer.await,
