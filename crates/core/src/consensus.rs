@@ -152,7 +152,7 @@ impl<R: WaitingReads> Consensus<R> {
             | Event::Gone(_)
             | Event::SnapshotSent { .. }
             | Event::TransferLeadership(_)
-            | Event::BackendRoom { .. } => {}
+            | Event::BackendSpace { .. } => {}
         }
         self.node.handle(event);
         if decides_members {

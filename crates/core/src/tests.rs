@@ -5,10 +5,10 @@ mod alone;
 mod client;
 mod cluster;
 mod follower;
+mod full_disk;
 mod member;
 mod order;
 mod rebuilt;
-mod room;
 
 use self::client::Client;
 use self::member::{Folder, Member};

@@ -79,7 +79,7 @@ pub enum Event {
     /// Transfer leadership to this member.
     TransferLeadership(MemberId),
     /// The backend file has begun or ceased to wait for disk space.
-    BackendRoom {
+    BackendSpace {
         /// Whether the backend file waits for space.
         is_short: bool,
     },

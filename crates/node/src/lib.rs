@@ -42,13 +42,13 @@ mod disk_watch;
 mod early_appends;
 mod effect;
 mod event;
+mod full_disk_watch;
 pub mod limits;
 mod node;
 mod persistence;
 mod proposals;
 mod read_barrier;
 mod refusals;
-mod room_watch;
 mod snapshot_policy;
 mod succession;
 

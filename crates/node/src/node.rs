@@ -2,10 +2,10 @@
 
 mod confirming;
 mod cut;
+mod full_disk;
 mod handing_over;
 mod holdings;
 mod proposing;
-mod room;
 
 use std::collections::VecDeque;
 
@@ -22,12 +22,12 @@ use crate::disk_watch::DiskWatch;
 use crate::early_appends::EarlyAppends;
 use crate::effect::{BarrierFailure, Effect, Leadership, LogFault};
 use crate::event::{ConfChangeDecision, Event};
+use crate::full_disk_watch::FullDiskWatch;
 use crate::limits;
 use crate::persistence::Persistence;
 use crate::proposals::{Content, Proposals};
 use crate::read_barrier::ReadBarriers;
 use crate::refusals::{Refusals, Source};
-use crate::room_watch::RoomWatch;
 use crate::snapshot_policy::SnapshotPolicy;
 use crate::succession::Succession;
 
@@ -109,7 +109,7 @@ pub struct Node {
     held_changes: VecDeque<HeldChange>,
     confirmation: Confirmation,
     disk_watch: DiskWatch,
-    room_watch: RoomWatch,
+    full_disk_watch: FullDiskWatch,
     /// The voter to which this leader hands over because its own disk is stalled.
     heir: Option<MemberId>,
     succession: Succession,
@@ -184,7 +184,7 @@ impl Node {
             disk_watch: DiskWatch::new(
                 config.fences_stalled_disk.then_some(u64::from(config.election_ticks)),
             ),
-            room_watch: RoomWatch::new(config.election_ticks),
+            full_disk_watch: FullDiskWatch::new(config.election_ticks),
             heir: None,
             succession: Succession::default(),
             notes: Vec::new(),
@@ -254,7 +254,7 @@ impl Node {
             Event::Gone(peer) => self.handle_gone(peer),
             Event::SnapshotSent { to, outcome } => self.handle_snapshot_sent(to, outcome),
             Event::TransferLeadership(to) => self.raft.transfer_leader(to),
-            Event::BackendRoom { is_short } => self.room_watch.note(is_short),
+            Event::BackendSpace { is_short } => self.full_disk_watch.note(is_short),
         }
         self.propose_held_changes();
         self.propose_waiting();

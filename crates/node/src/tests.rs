@@ -1,7 +1,7 @@
 //! Tests of nodes with a disk that completes writes on request and a state machine that counts.
 
 mod bounds;
-mod room;
+mod full_disk;
 mod snapshots;
 mod stalls;
 mod transfers;

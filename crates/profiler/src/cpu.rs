@@ -1,12 +1,12 @@
 //! Takes a CPU profile, from its start to its encoded bytes.
 //!
 //! A separate thread assigns a timer to every thread of the process, repeatedly, because threads start and end.
-//! It also empties the tray, unwinds the stacks, and finally looks up the symbols. It has no timer itself.
+//! It also empties the sample buffer, unwinds the stacks, and finally looks up the symbols. It has no timer itself.
 //!
 //! # Invariants
 //!
 //! * Only one profile at a time: a second request is refused until the thread of the first one has ended.
-//! * Dropping a recording ends it: its timers are removed, its tray is closed, and nothing is encoded.
+//! * Dropping a recording ends it: its timers are removed, its sample buffer is closed, and nothing is encoded.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::binaries::Binaries;
 use crate::recording::Recording;
+use crate::sample_buffer::SAMPLE_BUFFER;
 use crate::signal::{IS_SUPPORTED, TIMERS_MAX, Timers, install_handler};
 use crate::threads;
-use crate::tray::TRAY;
 use crate::unwind::Unwinder;
 
 /// The CPU time between two samples of a thread: 100 samples per second, as in Go.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// How often the tray is emptied: before it is full, with a hundred busy threads.
+/// How often the sample buffer is emptied: before it is full, with a hundred busy threads.
 const EMPTYING_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often new threads are looked for.
@@ -93,19 +93,19 @@ impl CpuProfile {
     }
 }
 
-/// The open tray.
-struct OpenTray;
+/// The open sample buffer.
+struct OpenBuffer;
 
-impl OpenTray {
+impl OpenBuffer {
     fn open() -> io::Result<Self> {
-        TRAY.open()?;
+        SAMPLE_BUFFER.open()?;
         Ok(Self)
     }
 }
 
-impl Drop for OpenTray {
+impl Drop for OpenBuffer {
     fn drop(&mut self) {
-        TRAY.close();
+        SAMPLE_BUFFER.close();
     }
 }
 
@@ -133,9 +133,9 @@ fn record(_turn: Turn, finished: &mpsc::Receiver<()>) -> io::Result<Vec<u8>> {
 }
 
 struct Recorder<'a> {
-    // The timers must be removed before the tray is closed.
+    // The timers must be removed before the sample buffer is closed.
     timers: Timers,
-    _tray: OpenTray,
+    _buffer: OpenBuffer,
     binaries: &'a Binaries,
     unwinder: Unwinder,
     recording: Recording,
@@ -148,7 +148,7 @@ impl<'a> Recorder<'a> {
     fn new(binaries: &'a Binaries) -> io::Result<Self> {
         Ok(Self {
             timers: Timers::new(PERIOD, TIMERS_MAX),
-            _tray: OpenTray::open()?,
+            _buffer: OpenBuffer::open()?,
             binaries,
             unwinder: Unwinder::default(),
             recording: Recording::default(),
@@ -175,7 +175,7 @@ impl<'a> Recorder<'a> {
 
     fn take_samples(&mut self) {
         let Self { unwinder, recording, binaries, names, .. } = self;
-        TRAY.take_all(|sample| {
+        SAMPLE_BUFFER.take_all(|sample| {
             let addresses = unwinder.follow(binaries, &sample);
             let name = names.get(&sample.thread).map_or("", String::as_str);
             recording.count(name, addresses);
@@ -185,7 +185,7 @@ impl<'a> Recorder<'a> {
     fn finish(self, (began, lasted): (SystemTime, Duration)) -> Vec<u8> {
         let Self { timers, recording, binaries, .. } = self;
         drop(timers);
-        let missing = TRAY.lost() + recording.left_out();
+        let missing = SAMPLE_BUFFER.lost() + recording.left_out();
         let mut profile = recording.into_cpu_profile(binaries, PERIOD, (began, lasted));
         if missing > 0 {
             profile.comments.push(format!("{missing} samples were lost: too many at one time"));

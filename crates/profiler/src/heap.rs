@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::binaries::Binaries;
 use crate::encoding::{Profile, Row, ValueType};
-use crate::places::Places;
+use crate::location_table::LocationTable;
 
 /// The mean number of bytes between two samples, as in Go.
 pub(crate) const MEAN_BYTES: u64 = 512 << 10;
@@ -196,11 +196,12 @@ impl HeapProfile {
     #[must_use]
     pub fn encode(&self, view: HeapView) -> Vec<u8> {
         let binaries = Binaries::of_process();
-        let mut places = Places::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
+        let mut table =
+            LocationTable::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
         let mut rows = Vec::new();
         for (stack, sums) in self.by_size() {
-            let calls = calls(stack, &places);
-            let locations = calls.iter().map(|address| places.number(*address)).collect();
+            let calls = calls(stack, &table);
+            let locations = calls.iter().map(|address| table.number(*address)).collect();
             let Sums { allocated, in_use } = sums;
             let values = [allocated.objects, allocated.bytes, in_use.objects, in_use.bytes];
             let values = values.map(|value| whole(value).cast_unsigned()).to_vec();
@@ -221,9 +222,9 @@ impl HeapProfile {
                 value("inuse_space", "bytes"),
             ],
             rows,
-            mappings: places.mappings(),
-            locations: places.locations,
-            functions: places.functions,
+            mappings: table.mappings(),
+            locations: table.locations,
+            functions: table.functions,
             began: self.began,
             lasted: self.lasted,
             period: Some((value("space", "bytes"), MEAN_BYTES)),
@@ -242,7 +243,7 @@ impl HeapProfile {
     #[must_use]
     pub fn text(&self) -> String {
         let binaries = Binaries::of_process();
-        let places = Places::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
+        let table = LocationTable::new(&binaries, self.rows.keys().flat_map(|stack| stack.iter()));
         let amounts = |Sums { allocated, in_use }: Sums| {
             let [objects, bytes, all, all_bytes] =
                 [in_use.objects, in_use.bytes, allocated.objects, allocated.bytes].map(whole);
@@ -256,7 +257,7 @@ impl HeapProfile {
         let mut text = format!("heap profile: {} @ heap/{MEAN_BYTES}\n", amounts(total));
         let written = "text takes all that is written to it";
         for (stack, sums) in self.by_size() {
-            let calls = calls(stack, &places);
+            let calls = calls(stack, &table);
             text.push_str(&amounts(sums));
             text.push_str(" @");
             for address in calls {
@@ -264,7 +265,7 @@ impl HeapProfile {
             }
             text.push('\n');
             for address in calls {
-                let name = places.name(*address).unwrap_or("?");
+                let name = table.name(*address).unwrap_or("?");
                 writeln!(text, "#\t{address:#x}\t{name}").expect(written);
             }
             text.push('\n');
@@ -285,14 +286,14 @@ impl HeapProfile {
 }
 
 /// Removes the frames of the sampling code and of the allocator from a stack.
-fn calls<'a>(stack: &'a [u64], places: &Places<'_>) -> &'a [u64] {
+fn calls<'a>(stack: &'a [u64], table: &LocationTable<'_>) -> &'a [u64] {
     /// The outermost of these functions; the compiler may have inlined the others.
     const OUTERMOST: [&str; 4] =
         ["allocator::count_down", "SamplingAllocator as ", "__rust_alloc", "__rust_realloc"];
     /// The number of innermost frames that may contain them.
     const INNER: usize = 16;
     let is_of_allocator = |address: &u64| {
-        places.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
+        table.name(*address).is_some_and(|name| OUTERMOST.iter().any(|call| name.contains(call)))
     };
     let inner = &stack[..stack.len().min(INNER)];
     let own = inner.iter().rposition(is_of_allocator).map_or(0, |last| last + 1);

@@ -1,7 +1,7 @@
 //! Profiles of this process: CPU time, heap memory and threads, in the format of `go tool pprof`.
 //!
 //! ```text
-//!  every thread ── SIGPROF ──► signal: registers and stack, copied ──► tray
+//!  every thread ── SIGPROF ──► signal: registers and stack, copied ──► sample buffer
 //!                                                                       │ the recording thread
 //!                                    binaries ──► unwind ──► stacks ◄───┘
 //!                                       │                       │
@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * While no CPU profile is taken, the crate costs nothing: no signal interrupts requests, and there are no
-//!   timers, no thread, and no memory besides a few kilobytes for the empty tray. While heap sampling is off,
+//!   timers, no thread, and no memory besides a few kilobytes for the empty sample buffer. While heap sampling is off,
 //!   an allocation checks one flag.
 //! * The signal handler only makes system calls that are allowed in a handler, and accesses atomics. It does
 //!   not allocate, take locks, or read memory that it was not given. Stacks are unwound elsewhere, from a copy,
@@ -28,12 +28,12 @@ mod binaries;
 mod cpu;
 mod encoding;
 mod heap;
+mod location_table;
 mod names;
-mod places;
 mod recording;
+mod sample_buffer;
 mod signal;
 mod threads;
-mod tray;
 mod unwind;
 
 pub use allocator::{SamplingAllocator, heap_now, sample_heap};

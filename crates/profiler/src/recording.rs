@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::binaries::Binaries;
 use crate::encoding::{Profile, Row, ValueType};
-use crate::places::Places;
+use crate::location_table::LocationTable;
 
 /// The maximum number of distinct stacks. Samples of further stacks are only counted.
 pub(crate) const STACKS_MAX: usize = 1 << 14;
@@ -48,12 +48,12 @@ impl Recording {
     ) -> Profile {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let cpu = ValueType { what: "cpu", unit: "nanoseconds" };
-        let mut places = Places::new(binaries, self.stacks.keys().flat_map(|(_, all)| all));
+        let mut table = LocationTable::new(binaries, self.stacks.keys().flat_map(|(_, all)| all));
         let mut rows: Vec<Row> = self
             .stacks
             .iter()
             .map(|((thread, addresses), count)| Row {
-                locations: addresses.iter().map(|address| places.number(*address)).collect(),
+                locations: addresses.iter().map(|address| table.number(*address)).collect(),
                 values: vec![*count, count * nanos],
                 labels: vec![("thread", thread.clone())],
             })
@@ -62,9 +62,9 @@ impl Recording {
         Profile {
             types: vec![ValueType { what: "samples", unit: "count" }, cpu],
             rows,
-            mappings: places.mappings(),
-            locations: places.locations,
-            functions: places.functions,
+            mappings: table.mappings(),
+            locations: table.locations,
+            functions: table.functions,
             began,
             lasted,
             period: Some((cpu, nanos)),

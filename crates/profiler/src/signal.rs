@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::tray::{BELOW_STACK_BYTES, Registers, STACK_BYTES, TRAY};
+use crate::sample_buffer::{BELOW_STACK_BYTES, Registers, SAMPLE_BUFFER, STACK_BYTES};
 
 /// The maximum number of timers; further threads are not sampled.
 pub(crate) const TIMERS_MAX: usize = 4096;
@@ -54,7 +54,7 @@ fn last_errno() -> i32 {
 
 /// Runs in the interrupted thread. The module header lists what it may do.
 extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    if !TRAY.is_open() || context.is_null() {
+    if !SAMPLE_BUFFER.is_open() || context.is_null() {
         return;
     }
     // SAFETY: the `errno` of this thread exists as long as the thread can be interrupted.
@@ -67,7 +67,8 @@ extern "C" fn on_signal(_signal: c_int, _info: *mut libc::siginfo_t, context: *m
     // SAFETY: `gettid` has no arguments and cannot fail.
     let thread = unsafe { libc::gettid() };
     let from = registers.stack.wrapping_sub(BELOW_STACK_BYTES);
-    TRAY.put(thread.unsigned_abs(), registers, |file, place| copy_stack(from, file, place));
+    SAMPLE_BUFFER
+        .put(thread.unsigned_abs(), registers, |file, place| copy_stack(from, file, place));
     // SAFETY: as above.
     unsafe { *errno = before };
 }
@@ -78,7 +79,7 @@ fn copy_stack(from: u64, file: c_int, place: u64) -> u32 {
         return 0;
     };
     let from = std::ptr::without_provenance::<c_void>(from);
-    // SAFETY: the kernel checks that the memory is readable, and writes it to a file that only the tray reads. This
+    // SAFETY: the kernel checks that the memory is readable, and writes it to a file that only the sample buffer reads. This
     // code does not dereference the pointer.
     let copied = unsafe { libc::pwrite(file, from, STACK_BYTES, place) };
     u32::try_from(copied).unwrap_or(0)

@@ -11,7 +11,7 @@
 use gimli::{CfaRule, Register, RegisterRule, UnwindContext};
 
 use crate::binaries::Binaries;
-use crate::tray::{BELOW_STACK_BYTES, Registers, Sample};
+use crate::sample_buffer::{BELOW_STACK_BYTES, Registers, Sample};
 
 /// The maximum number of frames of a stack, from the innermost one.
 pub(crate) const FRAMES_MAX: usize = 256;

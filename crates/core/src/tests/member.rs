@@ -548,7 +548,7 @@ impl Member {
     }
 
     fn note_room(&mut self, is_short: bool) {
-        self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
+        self.inputs.push_back(Input::Event(Event::BackendSpace { is_short }));
     }
 
     /// Advances the clock of batches and compactions, without a tick of consensus.

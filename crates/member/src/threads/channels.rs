@@ -89,7 +89,7 @@ pub(crate) enum Input {
     /// Make this member the leader.
     TransferLeadership(MemberId),
     /// The backend file waits for space on its disk, or no longer waits.
-    BackendRoom {
+    BackendSpace {
         is_short: bool,
     },
     /// Return the status of the consensus core.

@@ -160,7 +160,7 @@ impl Committer {
                 completions.into_iter().for_each(|completion| completion(outcome));
             }
             Report::NoRoom(error) => {
-                self.driver.report(Input::BackendRoom { is_short: true });
+                self.driver.report(Input::BackendSpace { is_short: true });
                 log::warn!(
                     "no disk space for the backend file; changes stay in memory and in the write-ahead log, and are \
                      written when there is space again: free space on this disk",
@@ -168,7 +168,7 @@ impl Committer {
                 );
             }
             Report::RoomAgain => {
-                self.driver.report(Input::BackendRoom { is_short: false });
+                self.driver.report(Input::BackendSpace { is_short: false });
                 log::info!("disk space is available again for the backend file");
             }
             Report::Ended => return true,

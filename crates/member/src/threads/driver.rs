@@ -319,7 +319,7 @@ impl Driver {
             Input::Unreachable(peer) => Event::Unreachable(peer),
             Input::Gone(peer) => Event::Gone(peer),
             Input::SnapshotSent { to, outcome } => Event::SnapshotSent { to, outcome },
-            Input::BackendRoom { is_short } => Event::BackendRoom { is_short },
+            Input::BackendSpace { is_short } => Event::BackendSpace { is_short },
         };
         self.consensus.handle(event);
         false

@@ -19,36 +19,36 @@ pub(crate) struct Ticks {
     interval: Duration,
     next: Instant,
     /// Whether an input arrived with the last tick, or in the interval before it.
-    has_company: bool,
+    had_input: bool,
     /// Whether an input has arrived since the last tick.
-    has_heard: bool,
+    has_input: bool,
 }
 
 impl Ticks {
     /// Starts the ticks; the first is one interval from now.
     pub(crate) fn begin(interval: Duration, now: Instant) -> Self {
-        Self { interval, next: now + interval, has_company: false, has_heard: false }
+        Self { interval, next: now + interval, had_input: false, has_input: false }
     }
 
     /// The time until which the thread waits for an input that it can process together with the next tick.
     pub(crate) fn next_deadline(&self, is_leader: bool) -> Instant {
-        if !is_leader && self.has_company { self.next + self.interval / 2 } else { self.next }
+        if !is_leader && self.had_input { self.next + self.interval / 2 } else { self.next }
     }
 
     /// Takes a tick that is due, or nearly due if an input has arrived. Returns how late the tick is.
     pub(crate) fn take(
         &mut self,
         now: Instant,
-        has_come: bool,
+        is_input: bool,
         is_leader: bool,
     ) -> Option<Duration> {
-        self.has_heard |= has_come;
-        let early = if has_come && !is_leader { self.interval / 2 } else { Duration::ZERO };
+        self.has_input |= is_input;
+        let early = if is_input && !is_leader { self.interval / 2 } else { Duration::ZERO };
         if now + early < self.next {
             return None;
         }
         let late = now.saturating_duration_since(self.next);
-        self.has_company = std::mem::take(&mut self.has_heard);
+        self.had_input = std::mem::take(&mut self.has_input);
         self.next = (self.next + self.interval).max(now);
         Some(late)
     }

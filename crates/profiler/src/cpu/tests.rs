@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::encoding::tests::decode;
-use crate::tray::{Registers, Sample};
+use crate::sample_buffer::{Registers, Sample};
 
 /// Only one recording is possible at a time, so these tests run one by one.
 static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());

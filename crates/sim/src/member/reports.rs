@@ -27,7 +27,7 @@ impl Process {
     }
 
     fn note_room(&mut self, is_short: bool, rare_state: &'static str) {
-        self.inputs.push_back(Input::Event(Event::BackendRoom { is_short }));
+        self.inputs.push_back(Input::Event(Event::BackendSpace { is_short }));
         self.out.push(Out::RareState(rare_state));
     }
 }

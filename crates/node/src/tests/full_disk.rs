@@ -6,7 +6,7 @@ use super::{Member, config, exchange_messages, exchange_messages_without, three}
 use crate::Event;
 
 fn note(members: &mut [Member], id: usize, is_short: bool) {
-    members[id - 1].handle(Event::BackendRoom { is_short });
+    members[id - 1].handle(Event::BackendSpace { is_short });
 }
 
 fn leader(members: &[Member]) -> Option<usize> {

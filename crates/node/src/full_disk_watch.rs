@@ -37,7 +37,7 @@ pub(crate) enum Step {
 
 /// Decides when a leader without space transfers leadership and when it refuses writes.
 #[derive(Debug)]
-pub(crate) struct RoomWatch {
+pub(crate) struct FullDiskWatch {
     election_ticks: u64,
     is_short: bool,
     /// The voter to which leadership was last offered.
@@ -49,7 +49,7 @@ pub(crate) struct RoomWatch {
     refuses_writes: bool,
 }
 
-impl RoomWatch {
+impl FullDiskWatch {
     pub(crate) const fn new(election_ticks: u32) -> Self {
         Self {
             election_ticks: election_ticks as u64,
@@ -133,13 +133,14 @@ mod tests {
         }
     }
 
-    fn steps(watch: &mut RoomWatch, status: &Status, count: usize) -> Vec<Step> {
+    fn steps(watch: &mut FullDiskWatch, status: &Status, count: usize) -> Vec<Step> {
         (0..count).filter_map(|_| watch.tick(Some(status), NONE)).collect()
     }
 
     #[test]
     fn leadership_is_offered_to_each_voter_before_writes_are_refused() {
-        let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true), (3, true)]));
+        let (mut watch, status) =
+            (FullDiskWatch::new(ELECTION_TICKS), leader(&[(2, true), (3, true)]));
         assert_eq!(steps(&mut watch, &status, 9), [], "there is room");
         watch.note(true);
         assert_eq!(watch.tick(Some(&status), NONE), Some(Step::HandOver(2)));
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn leadership_is_offered_to_a_returning_voter_while_writes_are_refused() {
-        let mut watch = RoomWatch::new(ELECTION_TICKS);
+        let mut watch = FullDiskWatch::new(ELECTION_TICKS);
         watch.note(true);
         let silent = leader(&[(2, false)]);
         assert_eq!(steps(&mut watch, &silent, 2), []);
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn leadership_is_offered_again_to_voters_that_have_declined() {
-        let (mut watch, status) = (RoomWatch::new(ELECTION_TICKS), leader(&[(2, true)]));
+        let (mut watch, status) = (FullDiskWatch::new(ELECTION_TICKS), leader(&[(2, true)]));
         watch.note(true);
         let expected = [Step::HandOver(2), Step::RefuseWrites, Step::HandOver(2)];
         assert_eq!(steps(&mut watch, &status, 100), expected);
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_sole_voter_without_disk_space_refuses_writes_at_once() {
-        let mut watch = RoomWatch::new(ELECTION_TICKS);
+        let mut watch = FullDiskWatch::new(ELECTION_TICKS);
         watch.note(true);
         assert_eq!(watch.tick(Some(&leader(&[])), NONE), Some(Step::RefuseWrites));
     }

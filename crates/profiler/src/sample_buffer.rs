@@ -67,22 +67,22 @@ impl Slot {
     }
 }
 
-/// The slots for samples. The process has one tray.
+/// The slots for samples. The process has one sample buffer.
 #[derive(Debug)]
-pub(crate) struct Tray {
+pub(crate) struct SampleBuffer {
     is_open: AtomicBool,
     file: AtomicI32,
     lost: AtomicU64,
     slots: [Slot; SLOTS],
 }
 
-/// The tray of this process.
-pub(crate) static TRAY: Tray = Tray::new();
+/// The sample buffer of this process.
+pub(crate) static SAMPLE_BUFFER: SampleBuffer = SampleBuffer::new();
 
 /// The file with the stack copies, which lives as long as the process.
 static COPIES: OnceLock<OwnedFd> = OnceLock::new();
 
-impl Tray {
+impl SampleBuffer {
     const fn new() -> Self {
         Self {
             is_open: AtomicBool::new(false),
@@ -92,7 +92,7 @@ impl Tray {
         }
     }
 
-    /// Empties the tray, and lets handlers store samples.
+    /// Empties the sample buffer, and lets handlers store samples.
     pub(crate) fn open(&self) -> io::Result<()> {
         if COPIES.get().is_none() {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -193,24 +193,24 @@ mod tests {
 
     #[test]
     fn samples_without_a_free_slot_are_lost_and_counted() {
-        let tray = Tray::new();
-        tray.open().unwrap();
-        assert!(tray.is_open());
+        let buffer = SampleBuffer::new();
+        buffer.open().unwrap();
+        assert!(buffer.is_open());
         for number in 0..=SLOTS as u64 {
             let registers = Registers { code: number, ..Registers::default() };
-            tray.put(7, registers, |_, _| 0);
+            buffer.put(7, registers, |_, _| 0);
         }
-        assert_eq!(tray.lost(), 1);
+        assert_eq!(buffer.lost(), 1);
         let mut seen = Vec::new();
-        tray.take_all(|sample| {
+        buffer.take_all(|sample| {
             assert_eq!((sample.thread, sample.stack), (7, &[][..]));
             seen.push(sample.registers.code);
         });
         assert_eq!(seen, (0..SLOTS as u64).collect::<Vec<_>>());
-        tray.take_all(|_| panic!("a sample was taken twice"));
-        // Samples that were not taken are dropped when the tray is opened again.
-        tray.put(7, Registers::default(), |_, _| 0);
-        tray.open().unwrap();
-        tray.take_all(|_| panic!("a sample of another recording was kept"));
+        buffer.take_all(|_| panic!("a sample was taken twice"));
+        // Samples that were not taken are dropped when the sample buffer is opened again.
+        buffer.put(7, Registers::default(), |_, _| 0);
+        buffer.open().unwrap();
+        buffer.take_all(|_| panic!("a sample of another recording was kept"));
     }
 }

@@ -1,18 +1,18 @@
-//! Executes the steps of [`crate::room_watch`] when the disk has no space for the backend file.
+//! Executes the steps of [`crate::full_disk_watch`] when the disk has no space for the backend file.
 
 use quorate_raft::{Message, MessageKind, Note, NoteLevel};
 
 use super::Node;
 use crate::effect::Effect;
-use crate::room_watch::Step;
+use crate::full_disk_watch::Step;
 
 impl Node {
     /// A leader whose disk has no space for the backend file transfers leadership. If it cannot, it
     /// requests that writes be refused.
     pub(super) fn watch_room(&mut self) {
-        let leads = self.room_watch.is_short() && self.raft.is_leader();
+        let leads = self.full_disk_watch.is_short() && self.raft.is_leader();
         let status = leads.then(|| self.raft.status());
-        let step = self.room_watch.tick(status.as_ref(), self.raft.transferee());
+        let step = self.full_disk_watch.tick(status.as_ref(), self.raft.transferee());
         let (level, text) = match step {
             None => return,
             Some(Step::HandOver(to)) => {
@@ -42,7 +42,8 @@ impl Node {
     /// Declines leadership if the backend file has no space: this member would have to transfer it
     /// again.
     pub(super) fn declines(&mut self, message: &Message) -> bool {
-        let is_declined = message.kind == MessageKind::TimeoutNow && self.room_watch.is_short();
+        let is_declined =
+            message.kind == MessageKind::TimeoutNow && self.full_disk_watch.is_short();
         if is_declined {
             let text = format!(
                 "not accepting leadership from member {:x}: the disk of this member has no space for the backend \

@@ -7,7 +7,7 @@ use crate::encoding::{FunctionNames, Location, Mapping};
 use crate::names;
 
 /// Assigns ids to locations and functions.
-pub(crate) struct Places<'a> {
+pub(crate) struct LocationTable<'a> {
     binaries: &'a Binaries,
     named: HashMap<u64, names::Function>,
     numbers: HashMap<u64, u64>,
@@ -16,7 +16,7 @@ pub(crate) struct Places<'a> {
     pub(crate) functions: Vec<FunctionNames>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> LocationTable<'a> {
     /// For a profile that uses only these addresses.
     pub(crate) fn new<'b>(
         binaries: &'a Binaries,
