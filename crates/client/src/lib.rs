@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_a_connection_is_led_to_the_next_endpoint() {
+    async fn reconnecting_uses_the_next_endpoint() {
         let listeners: Vec<_> =
             (0..2).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> =

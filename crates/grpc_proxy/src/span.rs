@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_overlap_where_they_have_a_key_in_common() {
+    fn spans_overlap_if_they_share_a_key() {
         for (one, other, do_overlap) in [
             (span("a", ""), span("a", ""), true),
             (span("a", ""), span("b", ""), false),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_have_in_common_is_a_span() {
+    fn the_intersection_of_spans_is_a_span() {
         for (one, other, common) in [
             (span("a", ""), span("a", ""), Some(span("a", ""))),
             (span("b", ""), span("a", "c"), Some(span("b", ""))),

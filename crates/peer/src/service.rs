@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_body_that_hardly_comes_gives_its_place_back() {
+    async fn a_slow_large_body_is_refused_and_its_permit_released() {
         let places = Semaphore::new(1);
         let read = |each| {
             let body = Trickle { each, rest: 60, next: None };
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_bodies_beyond_their_number_wait_for_a_place() {
+    async fn large_bodies_beyond_the_bound_wait_for_a_permit() {
         assert_eq!(time_of(LARGE_BODIES_MAX).await, 10);
         // Its first piece has already arrived when it gets the permit.
         assert_eq!(time_of(LARGE_BODIES_MAX + 1).await, 19);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_there_is_passed_over_and_taken_back() {
+    async fn an_unreachable_endpoint_is_skipped_and_retried_later() {
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gone_port = gone.local_addr().unwrap().port();
         drop(gone);

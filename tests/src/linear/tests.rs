@@ -149,7 +149,7 @@ fn a_write_with_an_unknown_outcome_may_take_effect_late_or_never() {
 }
 
 #[test]
-fn a_swap_tells_what_it_found() {
+fn a_swap_returns_the_previous_value() {
     let failed = |found| {
         let action = Action::Swap { expected: Some(9), new: 3 };
         operation(1, 2, action, Some((3, Answer::Found(found))))
@@ -162,7 +162,7 @@ fn a_swap_tells_what_it_found() {
 }
 
 #[test]
-fn a_failure_shows_where_it_is() {
+fn a_failure_reports_its_operation() {
     let history = [wrote(0, 0, 1, 1), wrote(0, 2, 3, 2), read(1, 4, 5, Some(1))];
     let Verdict::Illegal(why) = check(&history, BUDGET) else { panic!("a stale read passes") };
     assert!(why.contains("state is Some(2)"), "{why}");
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_register_answers_is_linearizable(history in explained_history()) {
+    fn answers_of_a_correct_register_are_linearizable(history in explained_history()) {
         prop_assert_eq!(check(&history, BUDGET), Verdict::Linearizable);
     }
 }

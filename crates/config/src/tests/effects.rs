@@ -69,7 +69,7 @@ const SHOWN: &[(&str, Effect)] = &[
     ("peer-crl-file", Test("tests/tests/blackbox/flag_effects.rs", "revoked_peer_certificates_are_refused")),
     ("cipher-suites", Test("tests/tests/blackbox/flag_effects.rs", "cipher_suites_that_are_not_selected_are_refused")),
     ("tls-min-version", Test("tests/tests/blackbox/flag_effects.rs", "tls_versions_outside_the_limits_are_refused")),
-    ("cors", Test("crates/edge/src/http/tests.rs", "origins_are_named_where_they_are_allowed")),
+    ("cors", Test("crates/edge/src/http/tests.rs", "allowed_origins_are_returned_in_cors_headers")),
     ("enable-grpc-gateway", Test("tests/tests/blackbox/gateway.rs", "the_gateway_can_be_disabled")),
     ("host-whitelist", Test("crates/edge/src/http/tests.rs", "hosts_not_on_the_whitelist_are_refused_as_misdirected")),
     ("enable-pprof", Test("tests/tests/blackbox/profiles.rs", "profiles_are_served_only_with_the_flag")),

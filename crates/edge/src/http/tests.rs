@@ -277,7 +277,7 @@ fn unknown_paths_are_not_found_and_unclean_ones_redirected() {
 }
 
 #[test]
-fn profiles_are_served_where_they_are_wanted() {
+fn profiles_are_served_if_enabled() {
     let mut client = Client::new(Member::default());
     client.endpoints = client.endpoints.with_profiles();
     let index = client.get("/debug/pprof/");
@@ -360,7 +360,7 @@ fn hosts_not_on_the_whitelist_are_refused_as_misdirected() {
 }
 
 #[test]
-fn origins_are_named_where_they_are_allowed() {
+fn allowed_origins_are_returned_in_cors_headers() {
     let client = Client::new(Member::default());
     let answer = client.ask("OPTIONS", "/anything", &[("host", "a")]);
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));

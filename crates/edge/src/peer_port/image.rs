@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_names_counts_only_where_names_are_listed() {
+    fn a_certificate_without_names_is_accepted_only_if_names_are_listed() {
         let nameless = Arc::new(ClientCertificate::new("app", Vec::new()));
         let urls = ["https://127.0.0.1:2380".to_owned()];
         assert!(check_certificate(None, &urls, true).is_err(), "plaintext");

@@ -155,7 +155,7 @@ async fn a_stop_ends_idle_connections_and_waits_for_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_read_while_the_call_takes_nothing() {
+async fn the_socket_is_not_read_while_the_call_reads_nothing() {
     let (give, given) = tokio::sync::oneshot::channel();
     let mut client = Client::of(Vec::new(), async move |lines: Lines| {
         assert!(give.send(lines).is_ok());

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_lease_comes_in_an_envelope() {
+    fn the_remaining_ttl_is_wrapped_in_an_internal_response() {
         let found = LeaseTimeToLiveResponse {
             header: Some(ResponseHeader::default()),
             id: -7,

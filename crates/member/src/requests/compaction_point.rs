@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_key_that_comes_back_in_one_entry_moves_the_compaction() {
+    fn only_a_key_recreated_within_one_entry_moves_the_compaction() {
         let (mut store, mut batch) = (Store::new(StoreOptions::default()), Batch::new());
         let mut apply = |changes: &[(&[u8], bool)]| {
             let mut txn = store.write(&mut batch);

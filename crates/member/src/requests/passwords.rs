@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_would_not_count_in_full_is_refused() {
+    async fn a_password_longer_than_bcrypt_reads_is_refused() {
         let passwords = passwords();
         let longest = "x".repeat(PASSWORD_BYTES_MAX);
         passwords.hash("ann", &longest).await.unwrap();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_no_user_has_waits_like_one_that_a_user_has() {
+    async fn logins_of_unknown_users_wait_like_those_of_known_users() {
         let order = async |hash: Option<&'static [u8]>| {
             let mut passwords = passwords();
             passwords.start = |_, _| Ok(());
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_that_bcrypt_has_not_is_the_usual_one() {
+    fn an_invalid_bcrypt_cost_is_replaced_by_the_default() {
         for (given, taken) in [(0, 10), (3, 10), (4, 4), (31, 31), (32, 10)] {
             assert_eq!(Passwords::new(given).shared.cost, taken);
         }

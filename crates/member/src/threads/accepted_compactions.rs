@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_are_hashed_once_the_next_one_is_asked_for() {
+    async fn all_compactions_are_hashed_when_the_next_is_requested() {
         let accepted = AcceptedCompactions::default();
         accepted.all_hashed().await;
         let view = Store::new(StoreOptions::default()).reader().view();

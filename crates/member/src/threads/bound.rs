@@ -176,7 +176,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn places_are_refused_at_the_bound_and_come_back() {
+    fn permits_are_refused_at_the_bound_and_freed_when_dropped() {
         let bound = Bound::new(2);
         let first = bound.take(1).unwrap();
         let second = bound.take(1).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_may_go_beyond_and_is_the_last() {
+    fn the_last_permit_may_exceed_the_bound() {
         let bound = Arc::new(Bound::new(10));
         let small = Bound::take_owned(&bound, 9).unwrap();
         let mut large = Bound::take_owned(&bound, 1_000).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_leaves_no_trace() {
+    fn a_refusal_does_not_change_the_used_amount() {
         let bound = Bound::new(1);
         let _taken = bound.take(1).unwrap();
         std::thread::scope(|scope| {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_gets_what_is_given_back() {
+    async fn a_waiter_gets_a_released_permit() {
         let bound = Arc::new(Bound::new(1));
         let first = Bound::take_owned(&bound, 5).unwrap();
         assert!(Bound::take_within(&bound, 1, Duration::ZERO).await.is_err());

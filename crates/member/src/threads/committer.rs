@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_encoding_a_snapshot_takes_is_measured_and_nothing_else() {
+    fn only_the_encoding_of_a_snapshot_is_measured() {
         let folder = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let backend = Backend::open(&disk, &folder.path().join("db"), Options::default()).unwrap();

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_to_wait_at_rest_is_looked_after() {
+    fn a_request_that_waits_while_scans_are_stopped_starts_them_again() {
         with_delivery(async {
             tokio::time::pause();
             let idle_scans = || AWAITING.with(|cell| cell.with(|open| open.idle_scans)).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_where_nothing_is_delivered() {
+    fn waiting_fails_on_a_thread_without_delivery() {
         std::thread::spawn(|| assert!(wait(&AWAITING, far()).is_none())).join().unwrap();
     }
 }

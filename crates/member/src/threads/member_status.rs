@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_first_is_refused_later() {
+    fn prioritised_requests_are_refused_at_a_higher_backlog() {
         let member_status = MemberStatus::new(LogIndex(7), Term(1), Clock::start());
         for (committed, refused) in [
             (5_007, [false, false]),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_requires_a_leader_gets_its_successor() {
+    async fn a_request_that_requires_a_leader_waits_for_the_next_one() {
         let member_status = led();
         lose_leader(&member_status);
         let mut waiting = std::pin::pin!(member_status.has_leader_within(LONG));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_keeps_its_place_until_it_is_applied_or_forgotten() {
+    fn a_withdrawn_proposal_counts_until_it_is_applied_or_forgotten() {
         with_completer(|completer| {
             let pending = PendingProposals::default();
             for id in [5, 3, 4] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_to_a_predecessor_keeps_no_place_in_the_next_reign() {
+    fn withdrawn_proposals_of_earlier_terms_are_forgotten() {
         with_completer(|completer| {
             let pending = PendingProposals::default();
             let add = |id| pending.add(id, completer.clone(), MIB).unwrap();

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_says_so() {
+    fn an_invalid_request_is_logged_as_invalid() {
         let text = OfEntry(&Bytes::from_static(b"\xff")).to_string();
         assert!(text.starts_with("not understood: "), "{text}");
     }

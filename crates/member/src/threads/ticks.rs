@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_hears_heartbeats_is_woken_by_them_alone() {
+    fn a_follower_with_heartbeats_is_woken_only_by_them() {
         // The result does not depend on the phase of the heartbeats.
         for phase in [0, 1, 49, 50, 51, 99] {
             let heartbeats: Vec<u64> = (1..=50).map(|number| number * 100 + phase).collect();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_punctual_again_once_nothing_comes() {
+    fn ticks_are_punctual_when_no_input_arrives() {
         let woken = run(false, &[120, 220, 320], 1_000);
         let with_heartbeats = [(100, 1), (120, 0), (200, 1), (220, 0), (320, 1)];
         assert_eq!(woken[..5], with_heartbeats);

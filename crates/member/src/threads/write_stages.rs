@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_leader_replaces_is_forgotten() {
+    fn marks_of_replaced_entries_are_dropped() {
         let (mut stages, start) = (WriteStages::default(), Instant::now());
         let later = start + Duration::from_millis(1);
         stages.append(&batch(1, 10, 1), start);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_batch_makes_room() {
+    fn the_oldest_batch_is_dropped_at_the_bound() {
         let (mut stages, now) = (WriteStages::default(), Instant::now());
         for index in 0..=BATCHES_KEPT as u64 {
             stages.append(&batch(index, index, 1), now);

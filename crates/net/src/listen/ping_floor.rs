@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_early_ping_is_one_too_many() {
+    fn the_third_early_ping_closes_the_connection() {
         let start = Instant::now();
         let after = |secs| start + Duration::from_secs(secs);
         let mut rules = rules(Duration::from_secs(5));

@@ -238,7 +238,7 @@ async fn open_with_field(stream: &mut TcpStream, id: u32, bytes: usize) {
 }
 
 #[tokio::test]
-async fn a_head_beyond_its_bytes_is_refused_and_the_connection_goes_on() {
+async fn a_head_that_is_too_long_is_refused_and_the_connection_stays_open() {
     let mut stream = connect(None).await;
     greet(&mut stream).await;
     let most = HEADER_LIST_BYTES_MAX as usize;
@@ -360,7 +360,7 @@ fn listen(
 }
 
 #[tokio::test]
-async fn windows_are_small_where_others_have_large_ones() {
+async fn windows_are_small_when_too_many_connections_have_large_ones() {
     let permits = Arc::new(ConnectionPermits::with_windows(10, 1));
     let limits = ConnectionLimits { permits, ..limits(10) };
     let (_listening, address) = listen(&limits, Answering);

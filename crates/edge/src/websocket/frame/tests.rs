@@ -74,7 +74,7 @@ fn control_frames_are_accepted_between_fragments() {
 }
 
 #[test]
-fn a_client_says_why_it_closes() {
+fn the_close_code_of_a_client_is_read() {
     let close = |code: u16, reason: &[u8]| frame(0x88, &[&code.to_be_bytes()[..], reason].concat());
     check(&close(1000, b"done"), &Ok(vec![Event::Close(Some(1000))]));
     check(&close(4999, b""), &Ok(vec![Event::Close(Some(4999))]));
@@ -116,7 +116,7 @@ fn data_is_passed_on_before_its_frame_is_complete() {
 }
 
 #[test]
-fn heads_of_a_server_say_the_length() {
+fn server_frame_heads_have_the_payload_length() {
     let head = |kind, len| {
         let mut out = Vec::new();
         put_head(kind, len, &mut out);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_with_the_majority_is_accused() {
+    fn members_that_differ_from_the_majority_are_accused() {
         let (same, other, third, silent, behind) =
             (Some((7, 3)), Some((8, 3)), Some((9, 3)), None, Some((8, 2)));
         for (others, expected) in [
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_is_bad_only_where_a_quorum_of_others_agrees() {
+    fn a_member_is_corrupt_only_if_a_quorum_of_others_agrees_on_another_hash() {
         let own = Some(OWN);
         let bad = Verdict::Bad { hash: 8 };
         for (voters, others, expected) in [
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_take_a_states_place_does_not_speak_for_itself() {
+    fn a_state_that_replaces_another_has_no_vote_on_itself() {
         assert_eq!(verdict(None, 3, &[(2, 7)]), Verdict::Unknown);
         assert_eq!(verdict(None, 3, &[(2, 7), (3, 7)]), Verdict::Sound);
         assert_eq!(verdict(None, 3, &[(2, 8), (3, 8)]), Verdict::Bad { hash: 8 });

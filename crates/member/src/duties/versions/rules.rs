@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decided_version_rises_with_the_last_member_and_never_falls_by_itself() {
+    fn the_cluster_version_rises_with_the_last_member_and_never_falls_without_a_downgrade() {
         let step = |cluster, members: &[Option<Version>]| {
             next_step(Some(cluster), lowest_of(members), &Downgrade::default())
         };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_takes_one_step_and_only_from_everybodys_version() {
+    fn a_downgrade_is_one_minor_version_below_that_of_all_members() {
         let step = |cluster, lowest, target| next_step(Some(cluster), Some(lowest), &to(target));
         assert_eq!(step(v(7), v(7), "3.6.0"), Step::Propose(v(6)));
         assert_eq!(step(v(6), v(7), "3.6.0"), Step::Keep, "it is already lowered");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downgrade_is_done_when_everybody_runs_its_target() {
+    fn a_downgrade_is_done_when_all_members_run_its_target() {
         assert!(is_downgraded(v(6), &[Some(v(6)), Some(v(6))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), Some(v(7))]));
         assert!(!is_downgraded(v(6), &[Some(v(6)), None]));

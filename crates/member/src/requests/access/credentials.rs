@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_counts_where_there_is_no_token() {
+    fn a_certificate_is_used_if_there_is_no_token() {
         let user: Arc<str> = "ann".into();
         let named = Credentials::Nothing.or_named(Some(&user));
         assert!(matches!(&named, Credentials::Named(name) if **name == *"ann"), "{named:?}");

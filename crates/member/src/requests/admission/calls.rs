@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_and_bytes_are_refused_at_their_bounds_and_come_back() {
+    fn calls_and_bytes_are_refused_at_their_bounds_and_freed_when_dropped() {
         let calls = Arc::new(Calls::new(16, 8, 64 * KIB));
         let callers: Vec<_> = (0..16).map(|_| Arc::new(Caller::new(Arc::clone(&calls)))).collect();
         let permits: Vec<_> = callers.iter().map(|one| begin(one).unwrap()).collect();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_much_is_refused_first() {
+    fn connections_with_many_calls_are_refused_first() {
         let calls = Arc::new(Calls::new(64, 8, 1 << 20));
         let greedy = Arc::new(Caller::new(Arc::clone(&calls)));
         let modest = Arc::new(greedy.another());

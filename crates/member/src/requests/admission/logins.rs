@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_holds_many_logins_leaves_room_for_others() {
+    fn a_source_with_many_logins_does_not_block_others() {
         let logins = Logins::new(64);
         let (greedy, modest) = (source("192.0.2.1:1"), source("192.0.2.2:1"));
         while logins.begin(greedy).is_ok() {}
