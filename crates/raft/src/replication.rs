@@ -288,8 +288,9 @@ impl<S: Storage> Raft<S> {
                 && self.log.committed() > committed
                 && self.acknowledged == acknowledged;
             if is_repeated && self.config.skip_repeated_acknowledgements {
-                // If the first acknowledgement was lost, the next append without a new commit index
-                // is answered: at the latest, that after the next heartbeat.
+                // If the first acknowledgement was lost, an append without a new commit index is
+                // answered, such as the one after a heartbeat. Few appends can bring a new one: the
+                // commit index does not pass the end of this log.
                 return Ok(());
             }
             self.acknowledged = acknowledged;
