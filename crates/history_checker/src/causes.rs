@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::event_log::FIRST;
+use crate::event_log::{FIRST, KeyLeases};
 use crate::model::execute;
 use crate::observations::Observations;
 use crate::operation::{KvRequest, Outcome, Request};
@@ -125,21 +125,22 @@ fn touches(request: &KvRequest, key: &[u8]) -> bool {
 
 /// The revisions without an acknowledged cause that delete exactly the keys of one lease, with that lease.
 fn lease_ends(event_log: &EventLog, acknowledged: &BTreeMap<i64, usize>) -> BTreeMap<i64, i64> {
+    let mut leases = KeyLeases::default();
     let mut attached: BTreeMap<i64, usize> = BTreeMap::new();
     let mut ends = BTreeMap::new();
     for revision in FIRST..=event_log.last() {
         let events = event_log.events(revision);
-        let lease_of = |key| event_log.at(key, revision - 1).map_or(0, |kv| kv.lease);
-        let lease = events.first().map_or(0, |event| lease_of(&event.kv.key));
+        let before: Vec<i64> = events.iter().map(|event| leases.apply(event)).collect();
+        let lease = before.first().copied().unwrap_or_default();
         let is_end = lease != 0
             && !acknowledged.contains_key(&revision)
             && attached.get(&lease) == Some(&events.len())
-            && events.iter().all(|event| event.is_delete && lease_of(&event.kv.key) == lease);
+            && events.iter().all(|event| event.is_delete)
+            && before.iter().all(|before| *before == lease);
         if is_end {
             ends.insert(revision, lease);
         }
-        for event in events {
-            let before = lease_of(&event.kv.key);
+        for (event, before) in events.iter().zip(before) {
             if let Some(count) = attached.get_mut(&before) {
                 *count = count.saturating_sub(1);
             }

@@ -65,6 +65,21 @@ pub enum RecordError {
     },
 }
 
+/// The lease of each key, while the events of the log are applied in order.
+///
+/// A transaction may change a key twice in one revision: it puts the key in one nested transaction and deletes it
+/// in a later one. The state at the revision before therefore does not suffice.
+#[derive(Debug, Default)]
+pub(crate) struct KeyLeases<'a>(BTreeMap<&'a Bytes, i64>);
+
+impl<'a> KeyLeases<'a> {
+    /// Applies the next event. Returns the lease that its key was attached to before, or 0.
+    pub(crate) fn apply(&mut self, event: &'a Event) -> i64 {
+        let lease = if event.is_delete { 0 } else { event.kv.lease };
+        self.0.insert(&event.kv.key, lease).unwrap_or_default()
+    }
+}
+
 impl EventLog {
     /// The last recorded revision.
     #[must_use]

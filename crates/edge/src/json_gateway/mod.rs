@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! * The caller is the user of the request's token. Without a token there is no user, whatever certificate
-//!   the connection has.
+//! * The caller is the user of the request's token. A request without a token has no user, even if
+//!   its connection has a certificate.
 //! * A call ends when its request ends.
 //! * Buffered request data is always counted against its limit. Replies of any length are counted until they
 //!   are sent. Of a stream, one message at a time is buffered.

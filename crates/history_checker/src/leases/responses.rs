@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::{Lease, Verdict, nanos};
-use crate::event_log::FIRST;
+use crate::event_log::{FIRST, KeyLeases};
 use crate::operation::{Outcome, Refusal, Request, Response};
 use crate::violation::{Property, Violation};
 use crate::{EventLog, History, Rules};
@@ -72,12 +72,12 @@ struct Attachment<'a> {
 
 /// The attachments and detachments of each lease, in order.
 fn attachments(event_log: &EventLog) -> BTreeMap<i64, Vec<Attachment<'_>>> {
+    let mut leases = KeyLeases::default();
     let mut attachments: BTreeMap<i64, Vec<Attachment<'_>>> = BTreeMap::new();
     for revision in FIRST..=event_log.last() {
         for event in event_log.events(revision) {
             let key = &event.kv.key;
-            let before = event_log.at(key, revision - 1).map_or(0, |kv| kv.lease);
-            for (lease, is_attached) in [(before, false), (event.kv.lease, true)] {
+            for (lease, is_attached) in [(leases.apply(event), false), (event.kv.lease, true)] {
                 if lease != 0 {
                     let attachment = Attachment { revision, key, is_attached };
                     attachments.entry(lease).or_default().push(attachment);

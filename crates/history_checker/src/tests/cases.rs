@@ -255,6 +255,32 @@ fn a_key_that_outlives_its_lease_is_reported() {
 }
 
 #[test]
+fn the_end_of_a_lease_is_found_after_a_transaction_that_puts_and_deletes_its_key() {
+    let mut scenario = Scenario::default();
+    scenario.granted(0, 1, 7, 60);
+    let nested =
+        |request| KvRequest::Txn(Txn { compares: vec![], success: vec![request], failure: vec![] });
+    let delete = Delete { keys: KeyRange { key: key("b"), end: Bytes::new() }, prev_kv: false };
+    let put = KvRequest::Put(Put { lease: 7, ..put("b", "1") });
+    let success = vec![nested(put), nested(KvRequest::Delete(delete))];
+    let request = KvRequest::Txn(Txn { compares: vec![], success, failure: vec![] });
+    let done = |response| KvResponse::Txn { succeeded: true, responses: vec![response] };
+    let responses = vec![
+        done(KvResponse::Put { previous: None }),
+        done(KvResponse::Delete { deleted: 1, previous: vec![] }),
+    ];
+    let response = Response::Kv(KvResponse::Txn { succeeded: true, responses });
+    let outcome = Outcome::Succeeded { at: at(3), revision: Some(2), response };
+    let stored = |name, revision| KeyValue { lease: 7, ..kv(name, "1", revision, revision, 1) };
+    let events = vec![Event::put(stored("b", 2)), Event::delete(key("b"), 2)];
+    scenario.history.event_log.record(2, events).unwrap();
+    scenario.add(2, Request::Kv(request), outcome).put(4, 5, stored("a", 3)).passes();
+    // The lease ends with the only key that is still attached to it.
+    scenario.history.event_log.record(4, vec![Event::delete(key("a"), 4)]).unwrap();
+    scenario.answered(6, 7, Request::LeaseRevoke { id: 7 }, Response::LeaseRevoked).passes();
+}
+
+#[test]
 fn an_overdue_lease_in_a_fault_free_period_is_reported() {
     let mut scenario = Scenario::default();
     scenario.granted(0, 1, 7, 1).put(2, 3, KeyValue { lease: 7, ..kv("a", "1", 2, 2, 1) });

@@ -184,8 +184,9 @@ impl Lessor {
     }
 
     /// The lease a key is attached to, or [`LeaseId::NONE`].
+    #[cfg(test)]
     #[must_use]
-    pub fn lease_of(&self, key: &[u8]) -> LeaseId {
+    pub(crate) fn lease_of(&self, key: &[u8]) -> LeaseId {
         self.attached.get(key).copied().unwrap_or_default()
     }
 

@@ -137,6 +137,10 @@ pub(super) struct Case {
     figures: &'static [(Figure, Option<f64>)],
 }
 
+/// The figures of one client in a cluster. Wake-ups are most of the cost, so context switches are counted.
+const LONE_IN_CLUSTER: &[(Figure, Option<f64>)] =
+    &[(Figure::CpuPerOperation, None), (Figure::ContextSwitches, None), (Figure::P50, Some(0.9))];
+
 /// The cases, in the order of the table.
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -501,11 +505,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["put", "--clients", "1"],
         total: 4_000,
-        figures: &[
-            (Figure::CpuPerOperation, None),
-            (Figure::ContextSwitches, None),
-            (Figure::P50, Some(0.9)),
-        ],
+        figures: LONE_IN_CLUSTER,
     },
     Case {
         name: "cluster-get-1",
@@ -515,11 +515,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "1"],
         total: 8_000,
-        figures: &[
-            (Figure::CpuPerOperation, None),
-            (Figure::ContextSwitches, None),
-            (Figure::P50, Some(0.9)),
-        ],
+        figures: LONE_IN_CLUSTER,
     },
     Case {
         name: "cluster-get-follower-1",
@@ -529,11 +525,7 @@ pub(super) const CASES: &[Case] = &[
         is_filled: true,
         args: &["range", "--clients", "1"],
         total: 8_000,
-        figures: &[
-            (Figure::CpuPerOperation, None),
-            (Figure::ContextSwitches, None),
-            (Figure::P50, Some(0.9)),
-        ],
+        figures: LONE_IN_CLUSTER,
     },
     Case {
         name: "cluster-get-follower",
