@@ -1,8 +1,8 @@
 //! Queue of accepted compactions between the applier and the task that hashes the keyspace.
 //!
-//! At most one compaction waits while another is hashed, because each of them holds the keyspace from before it in
-//! memory. Further compactions are not hashed. etcd does the same: a compaction that begins before the last one has
-//! finished leaves no hash.
+//! At most one compaction waits while another is being hashed, because each holds a view of the keyspace as it was
+//! before that compaction. Any further compactions are not hashed. etcd does the same: a compaction that begins before
+//! the last one has finished leaves no hash.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use quorate_state::mvcc::{Compaction, View};
 use tokio::sync::Notify;
 
-/// An accepted compaction, with the keyspace from before it.
+/// An accepted compaction and the keyspace as it was before the compaction.
 type Accepted = (Compaction, Arc<View>);
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ struct Progress {
     is_hashing: bool,
 }
 
-/// At most one waiting compaction, and whether another one is being hashed.
+/// Holds at most one waiting compaction, and records whether another one is being hashed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AcceptedCompactions {
     progress: Arc<Mutex<Progress>>,
@@ -38,7 +38,7 @@ impl AcceptedCompactions {
         }
     }
 
-    /// Returns the next compaction to hash. A call also marks the previous compaction as hashed.
+    /// Returns the next compaction to hash. The call also marks the previous compaction as hashed.
     pub(crate) async fn next(&self) -> Accepted {
         loop {
             {
@@ -104,7 +104,7 @@ mod tests {
         all_hashed.await;
     }
 
-    /// Whether a future still waits.
+    /// Returns whether the future is still pending.
     async fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
         let mut future = Some(future);
         std::future::poll_fn(|cx| {

@@ -1,13 +1,13 @@
 //! The apply thread. It owns the state machine and delivers the state machine's outputs to the other threads.
 //!
-//! After each batch of entries the applier publishes the new view, releases the requests that wait for an index of the
+//! After each batch of entries the applier publishes the new view, releases the requests that wait for an index in the
 //! batch, and sends all responses of the batch together.
 //!
 //! # Bound
 //!
-//! The consensus core bounds the bytes of committed entries that wait for the applier. When
-//! [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows; then the
-//! applier waits.
+//! The consensus core bounds the total size of the committed entries that wait for the applier. When
+//! [`crate::threads::channels::ORDERS_QUEUED_MAX`] batches wait for the backend thread, the open batch grows to its
+//! maximum size, and then the applier waits.
 //!
 //! # Not here
 //!
@@ -68,7 +68,7 @@ pub(crate) struct Applier {
     carrier: Carrier,
 }
 
-/// Context of a request that is being applied.
+/// Context of a request while it is applied.
 struct Ticket {
     kind: RequestKind,
     /// The amount by which the request changes the counter of each affected alarm.
@@ -80,16 +80,16 @@ struct Ticket {
 struct Carrier {
     identity: Identity,
     clock: Clock,
-    /// Applying an entry for longer than this is logged as a warning.
+    /// Threshold above which the time to apply an entry is logged as a warning.
     slow_apply: Duration,
     quota: Quota,
     neighbours: Neighbours,
     completions: CompletionBatch<Outcome>,
-    /// When the last entry was applied, or when the current job began.
+    /// Time at which the last entry was applied, or at which the current job began.
     finished: Instant,
-    /// Receives a value when the ordered snapshot is installed.
+    /// Receives a value when the snapshot that this thread ordered is installed.
     installed: Option<crossbeam_channel::Receiver<()>>,
-    /// Bytes of the open batch, as last counted in the metrics.
+    /// Size of the open batch in bytes, as last reported to the metrics.
     open_bytes: i64,
 }
 
@@ -161,7 +161,7 @@ impl Applier {
         }
     }
 
-    /// Replaces the state by a leader's snapshot. Returns false if the thread has to end.
+    /// Replaces the state with a leader's snapshot. Returns false if the thread has to end.
     fn install_snapshot(&mut self, snapshot: Snapshot) -> Result<bool, ApplyError> {
         let carrier = &mut self.carrier;
         let started = carrier.now();
@@ -189,8 +189,8 @@ impl Applier {
         Ok(true)
     }
 
-    /// Publishes to the other members where this member's state comes from. A member that has applied no entry has no
-    /// origin.
+    /// Sets the origin of this member's state, which is sent to the other members. A member that has applied no entry
+    /// has no origin.
     fn publish_origin(&self) -> Result<(), ApplyError> {
         self.carrier.neighbours.peers.set_origin(self.machine.restore_mark()?);
         Ok(())
@@ -200,7 +200,7 @@ impl Applier {
         let started = Instant::now();
         if let Some(deleted_count) = self.machine.compact(started, &mut self.carrier) {
             let (metrics, took) = (&self.carrier.neighbours.metrics.mvcc, started.elapsed());
-            // One step deletes from the index and from the backend, so both metrics get the same time.
+            // One step deletes from both the index and the backend, so both metrics record the same time.
             metrics.index_compaction_pause.observe(took);
             metrics.compaction_pause.observe(took);
             metrics.compaction_keys.add(deleted_count as u64);
@@ -291,7 +291,7 @@ impl Outlet for Carrier {
                 "local-member-id" = format!("{:x}", self.identity.member_id),
                 "local-member-applied-index" = index.get()
             ),
-            // Sending fails only if the backend thread has ended after a fault, which also stops this thread.
+            // The send fails only if the backend thread has ended after a fault, which also stops this thread.
             Output::Commit { batch, then } => {
                 // The backend thread subtracts these bytes from the metric after the commit.
                 self.count_open(&batch);
@@ -396,8 +396,8 @@ impl Carrier {
 
     #[cold]
     fn log_refusal(entry: &Entry, refusal: &Refusal, took: Duration) {
-        // The text is formatted only if the log accepts the line: the log limits how many of these it accepts in a
-        // second.
+        // The text is formatted only if the log accepts the line, because the log limits how many of these lines it
+        // accepts per second.
         log::warn!(
             "failed to apply request",
             "took" = took,
@@ -417,7 +417,7 @@ impl Carrier {
         metrics.put_size.add(i64::try_from(tally.put_bytes).unwrap_or(i64::MAX));
     }
 
-    /// Adds one for each activation of an alarm, as etcd does, even if the alarm is already active.
+    /// Counts each activation of an alarm, even if the alarm is already active, as etcd does.
     fn count_alarms(&self, alarms: &[AlarmMember], step: i64) {
         for alarm in alarms {
             let member = format!("{:x}", alarm.member_id);
@@ -432,12 +432,12 @@ impl Carrier {
             RequestHeader { id: self.neighbours.request_ids.next(), ..RequestHeader::default() };
         let alarm = no_space_alarm(self.identity.member_id, AlarmAction::Activate, Cause::Other);
         let proposal = encode(header, alarm, usize::MAX).expect("an alarm is short");
-        // If the queue is full, the next write that finds no space raises the alarm again.
+        // If the queue is full, this proposal is dropped; the next write that finds no space raises the alarm again.
         let _raised = self.neighbours.driver.request(Input::Propose(proposal)).is_ok();
     }
 }
 
-/// The change of the alarm counters by a command: 1 for an activation, -1 for a deactivation.
+/// Returns the change of the alarm counters by a command: 1 for an activation, -1 for a deactivation.
 fn alarm_step(command: &Command) -> i64 {
     let Command::Alarm(alarm) = command else { return 0 };
     match AlarmAction::try_from(alarm.request.action) {

@@ -1,12 +1,13 @@
 //! The work queue of a core thread, received in batches.
 //!
-//! Many threads send items. The one receiver takes all queued items at once by swapping the queue's memory with its own
-//! empty buffer: one lock for each batch, and no copy. A waiting receiver parks immediately. Spinning first, as
-//! general-purpose channels do, costs several microseconds of CPU for every request of a single client (measured).
+//! Many threads send items. The single receiver takes all queued items at once by swapping the queue's memory with its
+//! own empty buffer, which takes one lock per batch and copies nothing. A waiting receiver parks immediately. Spinning
+//! first, as general-purpose channels do, costs several microseconds of CPU for every request of a single client
+//! (measured).
 //!
 //! # Bound
 //!
-//! [`Sender::send`] never waits, and the queue is unbounded: the senders bound the work that they queue.
+//! [`Sender::send`] never waits, and the queue is unbounded: each sender bounds the work that it queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub(crate) struct Receiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiver has been dropped, so the item cannot be received.
+/// The receiver has been dropped, so the item can no longer be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
@@ -62,7 +63,7 @@ pub(crate) enum ReceiveError {
 }
 
 impl<T> Sender<T> {
-    /// Queues an item, regardless of the queue's length.
+    /// Queues an item, regardless of how long the queue is.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
         let mut state = self.shared.state.lock();
         if state.is_closed {
@@ -100,7 +101,7 @@ impl<T> Clone for Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Under the lock, so that a receiver that is about to wait cannot miss the item.
+            // The lock is taken so that a receiver that is about to wait cannot miss the notification.
             let _state = self.shared.state.lock();
             self.shared.arrived.notify_one();
         }
@@ -108,7 +109,8 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Waits for items, until the deadline if there is one, and moves all of them into `batch`, which must be empty.
+    /// Waits for items until the deadline, or without limit if there is no deadline. Moves all items into `batch`,
+    /// which must be empty.
     pub(crate) fn receive_until(
         &self,
         batch: &mut Vec<T>,
@@ -145,7 +147,7 @@ impl<T> Drop for Receiver<T> {
         state.is_closed = true;
         let unread = std::mem::take(&mut state.items);
         drop(state);
-        // Dropping an item may send something, so the items are dropped outside the lock.
+        // Dropping an item may send another item, so the items are dropped outside the lock.
         drop(unread);
     }
 }

@@ -1,8 +1,8 @@
 //! A limit on a count or on bytes, shared by many callers.
 //!
-//! Taking a permit is one atomic exchange and returning it is one atomic subtraction, without a lock. Callers that
-//! prefer to wait are woken when a permit is returned. All of them try again, so large requests do not delay small
-//! ones.
+//! Taking a permit is one atomic exchange and returning it is one atomic subtraction; neither takes a lock. Callers may
+//! also wait for a permit. All waiting callers are woken and try again when a permit is returned, so large requests do
+//! not delay small ones.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub struct Bound {
 pub struct Full;
 
 impl Bound {
-    /// A bound with this maximum, and no permits taken.
+    /// Creates a bound with this maximum and no permits taken.
     pub fn new(max: u64) -> Self {
         Self {
             max,
@@ -36,8 +36,8 @@ impl Bound {
         }
     }
 
-    /// Takes a permit, unless the bound is reached. The last permit may exceed the bound; otherwise an amount larger
-    /// than the bound could never get a permit.
+    /// Takes a permit, unless the bound is reached. The last permit may exceed the bound, because otherwise an amount
+    /// larger than the bound could never get a permit.
     pub fn take(&self, amount: u64) -> Result<Permit<&Self>, Full> {
         self.count(amount)?;
         Ok(Permit { bound: self, amount })
@@ -57,13 +57,13 @@ impl Bound {
         this.fits(amount).then(|| Permit { bound: this.clone(), amount })
     }
 
-    /// Takes a permit for an amount that is in use already, even if the bound is reached.
+    /// Takes a permit for an amount that is already in use, even if the bound is reached.
     pub fn take_regardless<B: Deref<Target = Self> + Clone>(this: &B, amount: u64) -> Permit<B> {
         this.count_regardless(amount);
         Permit { bound: this.clone(), amount }
     }
 
-    /// Takes a permit, and waits for one if the bound is reached.
+    /// Takes a permit. If the bound is reached, waits for one for at most `timeout`.
     pub async fn take_within<B: Deref<Target = Self> + Clone>(
         this: &B,
         amount: u64,
@@ -74,7 +74,8 @@ impl Bound {
             loop {
                 let freed = this.freed.notified();
                 let mut freed = std::pin::pin!(freed);
-                // Registered before the attempt, so that a permit that is returned after the attempt is not missed.
+                // The caller registers before the attempt, so that it cannot miss a permit that is returned after the
+                // attempt.
                 freed.as_mut().enable();
                 if this.fits(amount) {
                     return Permit { bound: this.clone(), amount };
@@ -85,17 +86,17 @@ impl Bound {
         taken.await.map_err(|_| this.refuse())
     }
 
-    /// The maximum amount.
+    /// Returns the maximum amount.
     pub(crate) const fn max(&self) -> u64 {
         self.max
     }
 
-    /// The amount in use.
+    /// Returns the amount in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How many attempts were refused.
+    /// Returns the number of refused attempts.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -108,8 +109,8 @@ impl Bound {
         self.used.fetch_add(amount, Ordering::SeqCst);
     }
 
-    /// A failed attempt never changes the count, not even briefly. A brief change could make the attempt of a woken
-    /// caller fail, and that caller would not be woken again.
+    /// Takes the amount if the bound is not reached. A failed attempt never changes the count, not even briefly: a
+    /// brief change could make the attempt of a woken caller fail, and that caller would not be woken again.
     fn fits(&self, amount: u64) -> bool {
         let take = |used| (used < self.max).then(|| used + amount);
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
@@ -129,7 +130,7 @@ impl Bound {
     }
 }
 
-/// A caller that waits until a permit is returned.
+/// Counts a caller that waits for a permit, until it is dropped.
 struct Waiting<'a>(&'a Bound);
 
 impl<'a> Waiting<'a> {
@@ -153,7 +154,7 @@ pub struct Permit<B: Deref<Target = Bound>> {
 }
 
 impl<B: Deref<Target = Bound>> Permit<B> {
-    /// Changes the amount of the permit when the real size is known.
+    /// Changes the amount of the permit once the real size is known.
     pub fn resize(&mut self, amount: u64) {
         self.bound.used.fetch_add(amount, Ordering::SeqCst);
         self.bound.give_back(std::mem::replace(&mut self.amount, amount));
@@ -172,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// No test waits for it.
+    /// A timeout that never expires during a test.
     const LONG: Duration = Duration::from_secs(3600);
 
     #[test]

@@ -19,38 +19,38 @@ use crate::threads::outcome::Outcome;
 use crate::threads::write_stages::Stages;
 use quorate_peer::Received;
 
-/// A callback that is called when an operation is done.
+/// A callback for the completion of an operation.
 pub(crate) type Done<T> = Box<dyn FnOnce(T) + Send>;
 
 /// A job for the applier.
 pub(crate) type Job = quorate_core::Job<Done<()>>;
 
 /// Notifies the backend thread of a leader's snapshot that is to be installed. The install order itself comes through
-/// the applier, which may be waiting until the disk has space.
+/// the applier, which may be blocked because the disk is full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SnapshotNotice {
     index: Arc<AtomicU64>,
 }
 
 impl SnapshotNotice {
-    /// The snapshot at this index is in the log, and the applier has the job to install it.
+    /// Records that the snapshot at this index is in the log, and that the applier has the job to install it.
     pub(crate) fn set(&self, index: LogIndex) {
         self.index.store(index.get(), Ordering::Relaxed);
     }
 
-    /// Index of the newest snapshot that was to be installed; it may be installed already.
+    /// Returns the index of the newest snapshot to install. That snapshot may already be installed.
     pub(crate) fn newest(&self) -> LogIndex {
         LogIndex(self.index.load(Ordering::Relaxed))
     }
 }
 
-/// Batches that may wait for the backend thread.
+/// Maximum number of batches that wait for the backend thread.
 pub(crate) const ORDERS_QUEUED_MAX: usize = 2;
 
 /// An order for the backend thread.
 pub(crate) type Order = quorate_core::Order<Done<()>, Done<Defragmented>>;
 
-/// Requests that may wait for the driver.
+/// Maximum number of requests that wait for the driver.
 pub(crate) const REQUESTS_QUEUED_MAX: usize = 16_384;
 
 /// An input for the driver.
@@ -66,20 +66,20 @@ pub(crate) enum Input {
         token: u64,
     },
     ConfChangeDecided(ConfChangeDecision),
-    /// An entry was applied after which the driver has to be woken.
+    /// The applier has applied an entry after which the driver has to be woken.
     Applied,
-    /// A snapshot is on disk: record it in the log.
+    /// Record in the log a snapshot that is on disk.
     MarkSnapshot(SnapshotMark),
     SnapshotTaken {
         index: LogIndex,
     },
-    /// Propose a membership change; its id is the id of the request.
+    /// Propose a membership change, whose id is the id of the request.
     ProposeConfChange(ConfChange),
     /// Messages from a peer, in order.
     Received(Received),
     /// A message to this peer was lost.
     Unreachable(MemberId),
-    /// The connections to this peer have broken, and the peer no longer listens.
+    /// The connections to this peer have broken, and the peer refuses new ones.
     Gone(MemberId),
     /// The outcome of sending a snapshot to this peer.
     SnapshotSent {
@@ -88,18 +88,18 @@ pub(crate) enum Input {
     },
     /// Make this member the leader.
     TransferLeadership(MemberId),
-    /// The backend file waits for space on its disk, or no longer waits.
+    /// The backend file is waiting for disk space, or has stopped waiting.
     BackendSpace {
         is_short: bool,
     },
     /// Return the status of the consensus core.
     AskStatus(Done<Status>),
-    /// Return when the write at this index passed the stages of the log, if the times are still kept.
+    /// Return when the write at this index passed the stages of the log, if those times are still kept.
     AskStages {
         index: LogIndex,
         done: Done<Option<Stages>>,
     },
-    /// Ends the thread. The entries in the log stay there for the next start.
+    /// End the thread. The entries in the log remain for the next start.
     Stop,
 }
 
@@ -128,7 +128,7 @@ impl DriverHandle {
         Ok(())
     }
 
-    /// Reports an event. Reports are dropped after the driver has ended.
+    /// Reports an event. Reports are dropped once the driver has ended.
     pub(crate) fn report(&self, input: Input) {
         _ = self.inputs.send(input);
     }
@@ -142,7 +142,8 @@ pub(crate) struct DriverInputs {
 }
 
 impl DriverInputs {
-    /// Waits for inputs, until the deadline, and takes all of them into `batch`, which must be empty.
+    /// Waits for inputs until the deadline, or without limit if there is no deadline. Moves all inputs into `batch`,
+    /// which must be empty.
     pub(crate) fn receive_until(
         &self,
         batch: &mut Vec<Input>,

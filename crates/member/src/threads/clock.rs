@@ -19,18 +19,18 @@ impl Clock {
         self.at(Instant::now())
     }
 
-    /// The clock's time at this instant.
+    /// Converts an instant to the clock's time.
     pub(crate) fn at(self, instant: Instant) -> Millis {
         Millis(to_millis(instant.saturating_duration_since(self.origin)))
     }
 
-    /// The instant at which the clock shows this time.
+    /// Converts a time of this clock to an instant.
     pub(crate) fn instant(self, at: Millis) -> Instant {
         self.origin + Duration::from_millis(at.0)
     }
 }
 
-/// A duration in whole milliseconds.
+/// Converts a duration to whole milliseconds.
 pub(crate) fn to_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,7 +4,7 @@
 //! # Bound
 //!
 //! At most [`ORDERS_QUEUED_MAX`](crate::threads::channels::ORDERS_QUEUED_MAX) batches wait. The applier waits while the
-//! queue is full, which includes the time in which the disk has no space.
+//! queue is full, for example while the disk has no space.
 //!
 //! # Not here
 //!
@@ -43,11 +43,11 @@ pub(crate) struct Committer {
     pub(crate) peers: Arc<Peers>,
     pub(crate) faults: FaultReports,
     pub(crate) metrics: Arc<Metrics>,
-    /// The time spent on the backend file.
+    /// Time spent on the backend file.
     pub(crate) disk_times: Arc<FileTimes>,
-    /// Bytes of the batch that is being committed.
+    /// Size in bytes of the batch that is being committed.
     pub(crate) batch_bytes: i64,
-    /// Locks the file in memory, if the flag is set.
+    /// Locks the file in memory, if `--memory-mlock` is set.
     pub(crate) memory_lock: Option<MemoryLock>,
 }
 
@@ -83,7 +83,8 @@ impl Committer {
         }
     }
 
-    /// Waits until the batch may be written again, the member stops, or a leader's snapshot replaces the batch.
+    /// Waits until it is time to try the batch again. Ends early if the member stops or a leader's snapshot replaces
+    /// the batch.
     fn await_room(&mut self) -> Result<(), BackendError> {
         match self.ending.recv_timeout(ROOM_LOOKED_FOR) {
             Err(RecvTimeoutError::Timeout) => self.supersede(),
@@ -97,8 +98,8 @@ impl Committer {
         }
     }
 
-    /// Drops the batches that wait for space, if they are contained in a leader's snapshot that is to be installed. The
-    /// applier, which waits for space in the queue, then reaches its job to install the snapshot.
+    /// Drops the batches that wait for space if a leader's snapshot that is to be installed contains them. The applier,
+    /// which waits for space in the queue, then reaches its job to install the snapshot.
     fn supersede(&mut self) -> Result<(), BackendError> {
         let index = self.snapshots.newest();
         if self.writer.supersede(index)? {
@@ -110,7 +111,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Carries out the received orders while the disk has space for them. Returns true after the last order.
+    /// Carries out the received orders while the disk has space for them. Returns true if the last order is done.
     fn work(&mut self) -> Result<bool, BackendError> {
         let mut started = Instant::now();
         let mut is_last = false;
@@ -128,7 +129,7 @@ impl Committer {
         Ok(is_last)
     }
 
-    /// Delivers the report of a step that took this long. Returns true after the last step.
+    /// Delivers the report of a step, which took this long. Returns true if it was the last step.
     fn deliver(&mut self, report: Report<Done<()>, Done<Defragmented>>, took: Duration) -> bool {
         match report {
             Report::Committed { committed, generation } => {
@@ -176,8 +177,8 @@ impl Committer {
         false
     }
 
-    /// Splits the time of a commit as etcd's dashboards do: rebalancing pages (always zero here), laying them out, and
-    /// writing them.
+    /// Splits the time of a commit into the parts that etcd's dashboards show: rebalancing pages (always zero here),
+    /// laying out pages, and writing them.
     fn count_commit(&self, took: Duration) {
         let Spent { writing, syncing } = self.disk_times.take();
         let disk = &self.metrics.disk;
@@ -213,7 +214,7 @@ impl Committer {
     }
 }
 
-/// The bytes that an order adds to the file.
+/// Returns the number of bytes that an order adds to the file.
 fn batch_bytes(order: &Order) -> i64 {
     match order {
         Order::Commit { batch, .. } => i64::try_from(batch.byte_count()).unwrap_or(i64::MAX),
@@ -221,7 +222,8 @@ fn batch_bytes(order: &Order) -> i64 {
     }
 }
 
-/// Passes an order to the writer. A snapshot is encoded in this call, and the encoding is timed.
+/// Passes an order to the writer. If the order contains a snapshot, this call encodes the snapshot and measures the
+/// time that this takes.
 fn take_in(writer: &mut Writer, order: Order, marshalling: &Histogram) {
     let started = Instant::now();
     let is_snapshot = |then: &Then<Done<()>>| matches!(then, Then::Snapshot(_));

@@ -2,20 +2,20 @@
 //!
 //! Waking a task of another thread costs 4-6 microseconds, most of it in the kernel, so a core thread wakes each
 //! runtime once for a whole batch. Every connection runtime has one [`CompletionQueue`]. A core thread adds all
-//! responses of a batch to the queue and wakes the runtime once. The delivery task of the runtime then passes each
-//! response to its request on the runtime's own thread, where waking a task is a push to a local queue.
+//! responses of a batch to the queue and wakes the runtime once. The runtime's delivery task then passes each response
+//! to its request on the runtime's own thread, where waking a task is only a push to a local queue.
 //!
 //! # Invariants
 //!
 //! * A request's [`Waiting`] ends exactly once: with its response, or at its deadline.
-//! * A response for a request that has been cancelled or has timed out is dropped: a slot has a generation, and the
+//! * A response to a request that was cancelled or timed out is dropped, because each slot has a generation, and the
 //!   generation of a late response does not match.
-//! * [`Waiting`] stays on the runtime thread that made it. All connection runtimes are single-threaded,
-//!   so a task cannot move; the thread-local [`AwaitingCell`] relies on it.
+//! * [`Waiting`] stays on the runtime thread that created it. All connection runtimes are single-threaded, so a task
+//!   cannot move to another thread. The thread-local [`AwaitingCell`] relies on this.
 //!
 //! # Bound
 //!
-//! One slot for each request in progress. Their number is bounded by `admission`, not here.
+//! One slot per request in progress. `admission` bounds the number of requests.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How often deadlines are checked while a request waits. This is the precision of a request timeout.
+/// Interval at which deadlines are checked while a request waits. It determines the precision of request timeouts.
 const DEADLINE_SCAN: Duration = Duration::from_millis(50);
 
-/// The scan for deadlines stops after this many scans in a row without a waiting request, so that an idle member
-/// sleeps. The next request restarts the scan. Occasional requests keep it running, because a restart costs a wake-up.
+/// Number of consecutive scans without a waiting request after which the scans stop, so that an idle member sleeps. The
+/// next request restarts the scan. Occasional requests keep the scans running, because a restart costs a wake-up.
 const IDLE_SCANS_MAX: u32 = 20;
 
 /// Identifies one waiting request of one runtime.
@@ -42,7 +42,7 @@ pub(crate) struct Slot {
     generation: u32,
 }
 
-/// Slots are allocated in chunks of this many.
+/// Number of slots in one chunk. Slots are allocated in chunks.
 const CHUNK_SLOTS: usize = 1024;
 
 /// The generation of each slot, written by the runtime's thread and read by core threads.
@@ -80,7 +80,7 @@ impl<A> Clone for Completer<A> {
 }
 
 impl<A> Completer<A> {
-    /// Whether the request still waits. May return true for a short time after the request has ended.
+    /// Returns whether the request still waits. May return true for a short time after the request has ended.
     pub(crate) fn is_awaited(&self) -> bool {
         let at = self.slot.index as usize;
         let chunks = self.queue.generations.lock();
@@ -104,7 +104,7 @@ impl<A> Completer<A> {
 /// Gathers the responses of one batch, so that every runtime is woken once.
 #[derive(Debug)]
 pub(crate) struct CompletionBatch<A> {
-    /// One heap for each queue seen so far, so at most as many as there are runtimes.
+    /// One heap for each queue seen so far. Each runtime has one queue.
     heaps: Vec<Heap<A>>,
 }
 
@@ -145,9 +145,9 @@ struct Awaiting<A> {
     queue: Arc<CompletionQueue<A>>,
     slots: Vec<(u32, SlotState<A>)>,
     free: Vec<u32>,
-    /// The same generations as in `slots`, for the core threads.
+    /// Copy of the generations in `slots`, which the core threads can read.
     generations: Vec<Generations>,
-    /// How many scans in a row found no waiting request.
+    /// Number of consecutive scans that found no waiting request.
     idle_scans: u32,
 }
 
@@ -166,7 +166,7 @@ impl<A: 'static> AwaitingCell<A> {
 
 type AwaitingKey<A> = &'static std::thread::LocalKey<AwaitingCell<A>>;
 
-/// Delivers responses to the waiting requests of this thread, for as long as the future is polled.
+/// Delivers responses to the waiting requests of this thread while the future is polled.
 pub(crate) async fn deliver<A: 'static>(awaiting: AwaitingKey<A>, queue: Arc<CompletionQueue<A>>) {
     awaiting.with(|cell| {
         let opened = Awaiting {
@@ -236,7 +236,7 @@ impl<A> Awaiting<A> {
         }
     }
 
-    /// Checks the deadlines. Returns whether another scan is needed.
+    /// Expires requests whose deadline has passed. Returns whether another scan is needed.
     fn scan(&mut self, now: Instant) -> bool {
         if self.free.len() == self.slots.len() {
             self.idle_scans = IDLE_SCANS_MAX.min(self.idle_scans + 1);
@@ -274,7 +274,7 @@ impl<A> Awaiting<A> {
     }
 }
 
-/// A future of the response to a request; yields `None` at the deadline.
+/// A future that yields the response to a request, or `None` at the deadline.
 pub(crate) struct Waiting<A: 'static> {
     awaiting: AwaitingKey<A>,
     slot: Slot,
@@ -322,7 +322,7 @@ impl<A: 'static> Future for Waiting<A> {
 
 impl<A: 'static> Drop for Waiting<A> {
     fn drop(&mut self) {
-        // The thread-local state is already dropped if the runtime is shut down with waiting requests.
+        // The thread-local state is already dropped if the runtime shuts down while requests wait.
         let slot = self.slot;
         let _outcome = self.awaiting.try_with(|cell| cell.with(|awaiting| awaiting.release(slot)));
     }
@@ -340,7 +340,7 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
-    /// Runs `act` beside the delivery.
+    /// Runs `act` concurrently with the delivery task.
     fn with_delivery<F: Future<Output = ()>>(act: F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
@@ -393,8 +393,8 @@ mod tests {
             for _ in 0..3 {
                 let (_completer, waiting) = wait(&AWAITING, Instant::now()).unwrap();
                 assert_eq!(waiting.await, None);
-                // The paused clock advances during these sleeps. Without waiting requests, the scans stop after the
-                // maximum.
+                // The paused clock advances during these sleeps. Since no request waits, the scans stop after the
+                // maximum number.
                 tokio::time::sleep(DEADLINE_SCAN * (IDLE_SCANS_MAX + 1)).await;
                 assert_eq!(idle_scans(), IDLE_SCANS_MAX);
                 tokio::time::sleep(Duration::from_secs(3600)).await;

@@ -1,8 +1,8 @@
 //! The consensus thread. It owns the [`Consensus`] machine, feeds all events to it, and delivers its effects to the
 //! other threads.
 //!
-//! Inputs are processed in batches: all inputs that were queued during the last batch form the next one, so that many
-//! proposals cost one append.
+//! Inputs are processed in batches: all inputs that are queued while one batch is processed form the next batch, so
+//! that many proposals share one append.
 //!
 //! If this member is the only voter, this thread writes the log between effects, because there is no peer to serve
 //! meanwhile. When another voter joins, the log moves to its own thread.
@@ -11,8 +11,8 @@
 //!
 //! At most [`REQUESTS_QUEUED_MAX`](crate::threads::channels::REQUESTS_QUEUED_MAX) requests wait in the queue; further
 //! requests are refused. `admission` bounds the total number of requests, in the queue and after it. Reports of the
-//! other threads share the queue; the work given to those threads bounds them. `node` bounds the writes and bytes that
-//! wait for the log thread: the driver never waits for the disk.
+//! other threads use the same queue; their number is bounded by the work given to those threads. The driver never waits
+//! for the log thread's disk writes; `node` bounds their number and their bytes.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) struct Times {
 enum Log {
     Here(Box<LogWriter>),
     Thread(LogThread),
-    /// Closed by the stop, or after a fault.
+    /// The log was closed when the driver stopped or after a fault.
     Closed,
 }
 
@@ -75,7 +75,7 @@ enum Log {
 pub(crate) struct Driver {
     consensus: Consensus<Waitlist>,
     inputs: DriverInputs,
-    /// Sends inputs to this thread; cloned for the log thread.
+    /// Sends inputs to this thread. The log thread receives a clone.
     handle: DriverHandle,
     log: Log,
     neighbours: Neighbours,
@@ -84,7 +84,7 @@ pub(crate) struct Driver {
     /// Messages that are about to be sent to peers.
     messages: Vec<Message>,
     stages: WriteStages,
-    /// The time of the last input or sync.
+    /// The time at which the last inputs were received or the last sync ended.
     now: Instant,
     stopping: bool,
 }
@@ -136,8 +136,8 @@ impl Driver {
                 Err(ReceiveError::TimedOut) => {}
                 Err(ReceiveError::Closed) => break,
             }
-            // The applied index is read here instead of reported, because a report would wake this thread. The next
-            // tick is soon enough.
+            // The applied index is read here instead of being reported, because a report would wake this thread.
+            // Reading it at the next tick is soon enough.
             self.consensus.notice_applied(self.neighbours.member_status.applied());
             if let Some(delay) = ticks.take(self.now, has_come, self.leads()) {
                 self.notice_delay(delay);
@@ -159,7 +159,7 @@ impl Driver {
         self.consensus.leadership().leads()
     }
 
-    /// Heartbeats are sent with the tick, so a late tick is a late heartbeat.
+    /// Logs and counts a late heartbeat. Heartbeats are sent with the tick, so a late tick is a late heartbeat.
     fn notice_delay(&self, delay: Duration) {
         if delay > self.heartbeat && self.leads() {
             self.neighbours.metrics.server.heartbeat_send_failures.inc();
@@ -181,7 +181,7 @@ impl Driver {
         }
     }
 
-    /// Moves the log to its own thread as soon as this member has peers to serve while the disk works.
+    /// Moves the log to its own thread as soon as this member has peers to serve during disk writes.
     fn place_log(&mut self) {
         if !matches!(self.log, Log::Here(_)) || !self.consensus.has_other_voters() {
             return;
@@ -195,7 +195,7 @@ impl Driver {
         }
     }
 
-    /// Prepares log space while the thread is idle, so that later writes do not wait for it.
+    /// Prepares log space between batches, so that later writes do not wait for it.
     fn prepare_log(&mut self) {
         if let Log::Here(writer) = &mut self.log {
             let prepared = writer.prepare();
@@ -203,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// Makes the entries that this thread appended durable. Returns false if there were none.
+    /// Makes the entries that this thread has appended durable. Returns false if there were none.
     fn sync_log(&mut self) -> bool {
         let Log::Here(writer) = &mut self.log else { return false };
         let synced = writer.sync();
@@ -234,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// Returns the value of a log operation, or stops the member with its error.
+    /// Returns the value of a log operation. If the operation failed, reports the error, which stops the member.
     fn value_or_stop<T>(&mut self, step: Result<T, LogError>) -> Option<T> {
         match step {
             Ok(value) => Some(value),
@@ -308,7 +308,7 @@ impl Driver {
                 self.stopping = true;
                 return false;
             }
-            // The applied index is read after the batch.
+            // The driver reads the applied index after the batch.
             Input::Applied => return false,
             Input::Persisted { token } => {
                 self.note_persisted(token);
@@ -332,21 +332,22 @@ impl Driver {
     }
 
     fn carry_out_effects(&mut self) {
-        // All entries that this thread has appended are synced.
+        // At this point, all entries that this thread has appended are synced, so the log can be handed to its own
+        // thread.
         self.place_log();
         loop {
-            // The notes are logged before the effects that they explain become visible.
+            // Notes are logged before the effects that they explain become visible.
             self.log_notes();
             while let Some(effect) = self.consensus.poll_effect() {
                 self.carry_out(effect);
             }
             if !self.messages.is_empty() {
-                // Published before another member can receive the commit index, because that member may apply the entry
-                // first.
+                // The commit index is published before the messages that contain it are sent, because another member
+                // may apply the entry as soon as it receives the index.
                 self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 self.neighbours.peers.send(std::mem::take(&mut self.messages));
             }
-            // Responses that are ready do not wait for the disk.
+            // Responses that are ready are sent without waiting for the disk.
             self.completions.send();
             if !self.sync_log() {
                 break;
@@ -381,9 +382,9 @@ impl Driver {
                 self.stages.append(&persist, self.now);
                 self.append(persist);
             }
-            // A send fails when the thread has ended after a fault, which then stops the member.
+            // A send fails if the receiving thread has ended after a fault. The fault report then stops the member.
             Effect::Apply(applying) => {
-                // The commit index is published before the entry can be seen as applied.
+                // The commit index is published before the entry can be observed as applied.
                 self.neighbours.member_status.set_committed(self.consensus.commit_index());
                 if let Some(last) = applying.entries.last() {
                     self.stages.commit(last.index, self.now);
@@ -392,8 +393,8 @@ impl Driver {
             }
             Effect::Stop(fault) => {
                 self.neighbours.faults.report_log_fault(fault);
-                // The disk works, so the log is closed with its last hard state: an inspection of the log may need the
-                // commit index.
+                // The disk still works, so the log is closed with the last hard state: an inspection of the log may
+                // need its commit index.
                 self.stopping = true;
             }
             Effect::RefuseWrites(refuses) => {

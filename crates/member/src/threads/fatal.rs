@@ -1,8 +1,9 @@
 //! How a member stops itself: after a fault, after its removal from the cluster, or because its state is corrupt.
 //!
-//! A fault is a failure of this machine, for example a failing disk or a corrupt file. The thread that meets a fault
-//! reports it here and ends. The task that waits for the member's end receives the first report and ends the process.
-//! No request is answered in between, because a response that cannot be made durable is worse than no response.
+//! A fault is a failure of this machine, for example a failing disk or a corrupt file. The thread that encounters a
+//! fault reports it here and ends. The task that waits for the member to end receives the first report and ends the
+//! process. No request is answered in between, because a response to a request that may not be durable is worse than no
+//! response.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ pub enum End {
     LogFault(LogFault),
     /// This member was removed from its cluster.
     Removed,
-    /// This member's state differs from the state of a quorum, so it has to fetch the quorum's state. The text says how
-    /// the difference was found.
+    /// This member's state differs from the state of a quorum, so it has to fetch the quorum's state. The text
+    /// describes how the difference was found.
     Rebuild(String),
 }
 
@@ -34,7 +35,7 @@ pub struct Fatal {
     pub error: Arc<dyn Error + Send + Sync>,
 }
 
-/// Collects fault reports. A member has one, shared by its threads.
+/// Collects fault reports. Each member has one collection, shared by its threads.
 #[derive(Clone, Debug)]
 pub struct FaultReports {
     sender: Arc<Mutex<watch::Sender<Option<End>>>>,
@@ -54,12 +55,12 @@ impl FaultReports {
         Self { sender: Arc::new(Mutex::new(sender)), receiver }
     }
 
-    /// Reports a fault. Only the first report is kept, because later ones are its consequences.
+    /// Reports a fault. Only the first report is kept, because later faults are its consequences.
     pub fn report(&self, task: &'static str, error: impl Error + Send + Sync + 'static) {
         self.end(End::Fault(Fatal { task, error: Arc::new(error) }));
     }
 
-    /// Reports lost log entries that consensus found, in this member's log or in the cluster.
+    /// Reports that log entries were lost, in this member's log or in the cluster. Consensus detects this.
     pub fn report_log_fault(&self, fault: LogFault) {
         self.end(End::LogFault(fault));
     }
@@ -69,7 +70,7 @@ impl FaultReports {
         self.end(End::Removed);
     }
 
-    /// Reports that this member has to fetch its state again, and why.
+    /// Reports that this member has to fetch its state again, with the reason.
     pub fn report_rebuild(&self, reason: String) {
         self.end(End::Rebuild(reason));
     }
@@ -82,7 +83,7 @@ impl FaultReports {
         });
     }
 
-    /// The first report, if there is one.
+    /// Returns the first report, if there is one.
     pub fn so_far(&self) -> Option<End> {
         self.receiver.borrow().clone()
     }
@@ -92,7 +93,7 @@ impl FaultReports {
         let mut receiver = self.receiver.clone();
         match receiver.wait_for(Option::is_some).await {
             Ok(first) => first.clone().expect("it was waited for"),
-            // The sender lives in `self`.
+            // `self` keeps the sender alive, so the channel cannot close.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,4 +1,5 @@
-//! Log lines about limits: at start, the limits in force and unwise values; later, the limits that are reached.
+//! Log lines about limits: at start, the configured limits and a warning about unwise values; later, the limits that
+//! are reached.
 
 use quorate_state::quota::Quota;
 
@@ -12,7 +13,7 @@ const REQUEST_BYTES_RECOMMENDED: u64 = 10 << 20;
 /// The name of the quota in the notices.
 const QUOTA_NAME: &str = "v3-applier";
 
-/// Logs the limits that the flags set.
+/// Logs the limits set by the flags.
 pub fn log_limits(config: &Config) {
     let request_bytes = config.max_request_bytes;
     if request_bytes > REQUEST_BYTES_RECOMMENDED {
@@ -70,7 +71,7 @@ pub(crate) fn warn_of_full_store(quota: Quota, size_bytes: u64) {
     );
 }
 
-/// A number of bytes with a decimal unit, to two digits or to the unit: `2.1 GB`, `268 MB`.
+/// Formats a number of bytes with a decimal unit. Numbers below ten have one decimal place: `2.1 GB`, `268 MB`.
 fn size_text(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     let mut unit_bytes = 1_u64;
@@ -88,7 +89,7 @@ fn size_text(bytes: u64) -> String {
     if whole < 10 {
         return format!("{whole}.{rest} {name}");
     }
-    // A half is rounded to the even digit.
+    // A tie is rounded to the even digit.
     let rounds_up = rest > 5 || (rest == 5 && whole % 2 == 1);
     format!("{} {name}", whole + u128::from(rounds_up))
 }

@@ -2,8 +2,8 @@
 //! index.
 //!
 //! The driver publishes the leadership and the committed index. The applier publishes the applied index once per batch,
-//! after it has published the batch's view; then it releases the requests that waited for the index. A request reads a
-//! few atomics when it arrives.
+//! after the batch's view. It then releases the requests that waited for the index. A new request only reads a few
+//! atomics.
 //!
 //! # Invariant
 //!
@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The consequences of leadership: [`LeadershipState`] derives them for a time of this member's clock.
+//! The consequences of leadership. [`LeadershipState`] derives them for a given time on this member's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,13 +30,13 @@ use crate::threads::completion::{Completer, CompletionBatch};
 use crate::threads::outcome::Outcome;
 use crate::threads::waitlist::SweepMark;
 
-/// Committed entries that may wait for the applier before new requests are refused.
+/// Maximum number of committed entries that wait for the applier. Above it, new requests are refused.
 const UNAPPLIED_COUNT_MAX: u64 = 5_000;
 
 /// Like [`UNAPPLIED_COUNT_MAX`], for priority requests.
 const UNAPPLIED_COUNT_MAX_FIRST: u64 = 10_000;
 
-/// Requests that wait for an applied index. Requests that have given up are swept, as in a [`Waitlist`].
+/// Requests that wait for an applied index. Abandoned requests are swept, as in a [`Waitlist`].
 ///
 /// [`Waitlist`]: crate::threads::waitlist::Waitlist
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl MemberStatus {
             applied_term: AtomicU64::new(applied_term.get()),
             waiting: Mutex::new(Waiting::default()),
             leadership: watch::Sender::new(Leadership::default()),
-            // There is no leader until the driver reports one.
+            // Until the driver reports a leader, there is none.
             state: ArcSwap::from_pointee(LeadershipState::default()),
             clock,
             storage_version: Mutex::new(None),
@@ -84,51 +84,52 @@ impl MemberStatus {
         }
     }
 
-    /// The last index that is known to be committed.
+    /// Returns the last index that is known to be committed.
     pub fn committed(&self) -> LogIndex {
         LogIndex(self.committed.load(Ordering::Acquire))
     }
 
-    /// The last applied index.
+    /// Returns the last applied index.
     pub fn applied(&self) -> LogIndex {
         LogIndex(self.applied.load(Ordering::Acquire))
     }
 
-    /// Term of the last applied entry, which response headers contain.
+    /// Returns the term of the last applied entry, which response headers contain.
     pub fn applied_term(&self) -> Term {
         Term(self.applied_term.load(Ordering::Acquire))
     }
 
-    /// Whether the applier is so far behind that new requests are refused. Requests with `first` are refused later than
-    /// others.
+    /// Returns whether the applier is so far behind that new requests are refused. Requests with `first` have priority:
+    /// their limit is higher.
     pub(crate) fn is_overloaded(&self, first: bool) -> bool {
         let count_max = if first { UNAPPLIED_COUNT_MAX_FIRST } else { UNAPPLIED_COUNT_MAX };
         self.committed() > self.applied() + count_max
     }
 
-    /// The leadership as this member knows it.
+    /// Returns the leadership as this member knows it.
     pub fn state(&self) -> LeadershipState {
         **self.state.load()
     }
 
-    /// Whether a read of the newest view is linearizable without a read barrier.
+    /// Returns whether a read of the newest view is linearizable without a read barrier.
     pub(crate) fn reads_need_no_barrier(&self) -> bool {
         // The index is read first, because the term of an entry is published before its index.
         let (applied, applied_term) = (self.applied(), self.applied_term());
         self.state().reads_need_no_barrier(applied, applied_term)
     }
 
-    /// The leader, or [`NONE`].
+    /// Returns the leader, or [`NONE`].
     pub fn leader(&self) -> MemberId {
         self.state().leadership.leader
     }
 
-    /// Whether this member believes that it leads.
+    /// Returns whether this member believes that it leads.
     pub fn leads(&self) -> bool {
         self.state().leads()
     }
 
-    /// Whether this member leads without room for its backend file, and no other member can lead.
+    /// Subscribes to whether this member refuses writes: it leads without space for its backend file, and no other
+    /// member can lead.
     pub(crate) fn refuses_writes(&self) -> watch::Receiver<bool> {
         self.refuses_writes.subscribe()
     }
@@ -137,13 +138,13 @@ impl MemberStatus {
         self.refuses_writes.send_replace(refuses);
     }
 
-    /// Whether there has been no leader for this long (an election timeout, here and below), which is longer than a
-    /// change of leaders takes.
+    /// Returns whether there has been no leader for this long. The callers here and below pass an election timeout,
+    /// which is longer than a change of leader takes.
     pub fn misses_leader(&self, timeout: Duration) -> bool {
         self.state().misses_leader(self.clock.now(), to_millis(timeout))
     }
 
-    /// Waits for a leader until there has been none for this long. Returns whether there is a leader.
+    /// Waits for a leader, but at most until there has been none for this long. Returns whether there is a leader.
     pub async fn has_leader_within(&self, timeout: Duration) -> bool {
         let Some(since) = self.state().leaderless_since else { return true };
         let deadline = self.clock.instant(since) + timeout;
@@ -152,12 +153,12 @@ impl MemberStatus {
         matches!(tokio::time::timeout_at(deadline.into(), led).await, Ok(Ok(_)))
     }
 
-    /// Whether no leader has been known at any time since this instant.
+    /// Returns whether no leader has been known at any time since this instant.
     pub fn had_no_leader_since(&self, then: Instant) -> bool {
         self.state().had_no_leader_since(self.clock.at(then))
     }
 
-    /// Whether consensus has handled a tick within this duration.
+    /// Returns whether consensus has handled a tick within this duration.
     pub fn has_ticked_within(&self, last: Duration) -> bool {
         self.state().has_ticked_within(self.clock.now(), to_millis(last))
     }
@@ -167,7 +168,7 @@ impl MemberStatus {
         self.leadership.subscribe()
     }
 
-    /// The storage version of the backend file.
+    /// Returns the storage version of the backend file.
     pub fn storage_version(&self) -> Option<Version> {
         *self.storage_version.lock()
     }
@@ -187,12 +188,13 @@ impl MemberStatus {
         });
     }
 
-    /// Called by the driver.
+    /// Raises the committed index. Only the driver calls this.
     pub(crate) fn set_committed(&self, index: LogIndex) {
         self.committed.fetch_max(index.get(), Ordering::AcqRel);
     }
 
-    /// Called by the applier after it has published the batch that ends with `index`.
+    /// Sets the applied index and releases the requests that wait for it. The applier calls this after it has published
+    /// the batch that ends with `index`.
     pub(crate) fn set_applied(
         &self,
         index: LogIndex,
@@ -209,7 +211,7 @@ impl MemberStatus {
         }
     }
 
-    /// Completes `completer` when `index` is applied, immediately if it is applied already.
+    /// Completes `completer` when `index` is applied, or immediately if it already is.
     pub(crate) fn when_applied(&self, index: LogIndex, completer: Completer<Outcome>) {
         let released = {
             let mut waiting = self.waiting.lock();
@@ -274,7 +276,7 @@ mod tests {
         }
     }
 
-    /// No test waits for it.
+    /// A timeout that never expires during a test.
     const LONG: Duration = Duration::from_secs(3600);
     const SHORT: Duration = Duration::from_millis(5);
     const LED: Leadership = Leadership { leader: 1, term: Term(2), role: Role::Follower };
@@ -327,7 +329,7 @@ mod tests {
         assert!(waiting.await);
     }
 
-    /// The outcome, if it is there.
+    /// Returns the outcome if it is available.
     async fn now_or_never<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut future = Some(future);
         std::future::poll_fn(move |cx| {

@@ -1,8 +1,8 @@
 //! `--memory-mlock`: locks the backend file in memory, so that reads do not wait for the disk.
 //!
 //! The whole file is locked when it is opened, and again when its size changes or the file is replaced. If locking
-//! fails at start, the start fails, because the user relies on the lock. A later failure is logged once, and the member
-//! continues.
+//! fails during startup, the member does not start, because the user relies on the lock. If it fails later, the failure
+//! is logged once and the member continues.
 
 use quorate_state::backend::Backend;
 use quorate_storage::bolt::BoltError;
@@ -12,7 +12,7 @@ use quorate_telemetry::log;
 #[derive(Debug)]
 pub struct MemoryLock {
     locked_bytes: u64,
-    /// Whether the last attempt failed; a failure is logged once.
+    /// Whether the last attempt failed. A failure is logged only once.
     has_failed: bool,
 }
 
@@ -33,7 +33,7 @@ impl MemoryLock {
         self.locked_bytes = 0;
     }
 
-    /// Locks the file again if its size has changed or it was replaced.
+    /// Locks the file again if its size has changed or the file was replaced.
     pub(crate) fn follow(&mut self, backend: &Backend) {
         let file_bytes = backend.stats().file_bytes;
         if file_bytes == std::mem::replace(&mut self.locked_bytes, file_bytes) {

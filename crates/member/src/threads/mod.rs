@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! The path of a client's request to the threads (`requests`), and the work that no request starts (`duties`). Nothing
+//! The path of a client's request to the threads (`requests`), and the periodic work of a member (`duties`). Nothing
 //! here imports from either.
 
 pub(crate) mod accepted_compactions;

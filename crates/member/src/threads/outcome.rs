@@ -9,12 +9,12 @@ use quorate_state::members::MembershipRefusal;
 
 use crate::threads::completion::{self, AwaitingCell, CompletionQueue};
 
-/// The outcome of a wait, for all kinds of waits.
+/// The outcome of any kind of wait.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     /// The request went through the log, and was applied or refused.
     Applied(Box<Answer>),
-    /// The event has happened: a barrier has passed and is applied.
+    /// The awaited event has happened: a read barrier has passed, and its index is applied.
     Ready,
     /// The membership change went through the log, and was applied or refused.
     ConfChange(Result<(), MembershipRefusal>),
@@ -28,19 +28,19 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) outcome: Result<Response, Refusal>,
-    /// Its index in the log.
+    /// The index of the request's log entry.
     pub(crate) index: LogIndex,
-    /// When it was applied.
+    /// The time at which the request was applied.
     pub(crate) applied: Instant,
 }
 
 thread_local! {
-    /// The waiting requests of this runtime; [`deliver_outcomes`] delivers their outcomes.
+    /// The waiting requests of this runtime. [`deliver_outcomes`] delivers their outcomes.
     pub(crate) static AWAITING: AwaitingCell<Outcome> = const { AwaitingCell::new() };
 }
 
-/// Delivers outcomes to the waiting requests of this thread's runtime, for as long as it is polled. Without it,
-/// requests of the runtime cannot wait for a core thread.
+/// Delivers outcomes to the waiting requests of this thread's runtime while the future is polled. Without it, the
+/// runtime's requests cannot wait for a core thread.
 pub async fn deliver_outcomes() {
     completion::deliver(&AWAITING, CompletionQueue::new()).await;
 }

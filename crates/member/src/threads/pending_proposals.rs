@@ -2,7 +2,7 @@
 //!
 //! # Bound
 //!
-//! [`PROPOSALS`], by count and by bytes. Further proposals are refused.
+//! [`PROPOSALS`] limits the count and the bytes. Further proposals are refused.
 //!
 //! # Not here
 //!
@@ -17,11 +17,11 @@ use crate::threads::bound::Full;
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
 
-/// Proposals that this member has accepted and not yet applied.
+/// Limit on the proposals that this member has accepted but not yet applied.
 pub(crate) const PROPOSALS: ProposalLimit =
     ProposalLimit { count_max: quorate_node::limits::WAITING_PROPOSALS_MAX, bytes_max: 512 << 20 };
 
-/// The maximum count and the maximum bytes of pending proposals. A single proposal may have any size.
+/// Maximum count and maximum total bytes of pending proposals. A single proposal may have any size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProposalLimit {
     pub(crate) count_max: usize,
@@ -52,7 +52,7 @@ impl PendingProposals {
         if self.pending.lock().add(request_id, completer, bytes) { Ok(()) } else { Err(Full) }
     }
 
-    /// Ends a proposal; see [`Pending::take`].
+    /// Removes a proposal that has ended; see [`Pending::take`].
     pub(crate) fn take(&self, request_id: u64) -> Option<Completer<Outcome>> {
         self.pending.lock().take(request_id)
     }
@@ -67,7 +67,7 @@ impl PendingProposals {
         self.pending.lock().begin_term(term);
     }
 
-    /// Returns the permits of withdrawn proposals; see [`Pending::forget_withdrawn`].
+    /// Frees the space of withdrawn proposals, and returns their ids; see [`Pending::forget_withdrawn`].
     pub(crate) fn forget_withdrawn(&self, leads: bool) -> Vec<u64> {
         self.pending.lock().forget_withdrawn(leads)
     }
@@ -169,7 +169,7 @@ mod tests {
             pending.withdraw(1);
             pending.withdraw(3);
             assert_eq!(pending.forget_withdrawn(true), [1], "the third is in the own log");
-            // The same term is reported again; then the member is deposed and elected again.
+            // The same term is reported again. The member is then deposed and elected again.
             pending.begin_term(Term(7));
             assert_eq!(pending.forget_withdrawn(true), [0; 0]);
             pending.withdraw(2);

@@ -1,9 +1,9 @@
 //! The threads' interface to the write-ahead log: which thread writes it, how writes are timed, and what is logged.
 //!
 //! If the cluster has other voters, the log has its own thread, so that a slow disk does not delay heartbeats and
-//! messages. All queued orders are appended together and share one sync, which makes a thousand clients as cheap as
-//! one. Until this member has another voter, it has no messages to send meanwhile, so the driver writes the log. This
-//! saves two of the four wake-ups of a write (measured: a tenth of the CPU of a single client's put).
+//! messages. All queued orders are appended together and share one sync, so a thousand clients need no more syncs than
+//! one. While this member is the only voter, it has no messages to send during a sync, so the driver writes the log.
+//! This saves two of the four wake-ups per write, which is a tenth of the CPU time of a single client's put (measured).
 //!
 //! # Not here
 //!
@@ -27,10 +27,10 @@ use quorate_telemetry::log;
 use quorate_telemetry::metrics::Metrics;
 use quorate_telemetry::threads;
 
-/// How long the thread is idle before it prepares space.
+/// Idle time after which the thread preallocates log space.
 const IDLE: Duration = Duration::from_millis(5);
 
-/// A sync that takes longer is logged as a warning.
+/// Duration above which a sync is logged as a warning.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
 
 /// The log, with metrics and log lines.
@@ -38,7 +38,7 @@ const SLOW_SYNC: Duration = Duration::from_secs(1);
 pub(crate) struct LogWriter {
     log: Log,
     metrics: Arc<Metrics>,
-    /// The time spent on the log's files.
+    /// Time spent on the log's files.
     times: Arc<FileTimes>,
 }
 
@@ -53,17 +53,17 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Makes all appended entries durable. Returns the newest durable token, if there were any.
+    /// Makes all appended entries durable. Returns the newest durable token, or `None` if there was nothing to sync.
     pub(crate) fn sync(&mut self) -> Result<Option<u64>, LogError> {
         if self.log.is_synced() {
             return Ok(None);
         }
-        // Excludes the time of earlier preallocation, for which no request waited.
+        // Discards the time of earlier preallocation, for which no request waited.
         self.times.take();
         let synced = self.log.sync()?;
         let Spent { writing, syncing } = self.times.take();
         self.metrics.disk.wal_write.observe(writing);
-        // A zero duration means that no sync was needed.
+        // A zero duration means that no file was synced.
         if !syncing.is_zero() {
             self.metrics.disk.wal_fsync.observe(syncing);
         }
@@ -96,13 +96,13 @@ impl LogWriter {
         self.log.prepare()
     }
 
-    /// Writes a last hard state, if there is one, and closes the log.
+    /// Writes the last hard state, if there is one, and closes the log.
     pub(crate) fn close(self, hard_state: Option<HardState>) -> Result<(), LogError> {
         self.log.close(hard_state)
     }
 }
 
-/// Logs the events of a sync, and returns the token that the sync made durable.
+/// Logs the events of a sync and returns the token up to which the sync made entries durable.
 fn log_sync(synced: Synced) -> u64 {
     if let Some(path) = synced.new_segment {
         log::info!("created a new WAL segment", "path" = path.display().to_string());
@@ -126,11 +126,11 @@ enum Order {
     Append(Persist),
     /// Record a snapshot, then report it.
     MarkSnapshot(SnapshotMark),
-    /// Write this hard state, if there is one, and end.
+    /// Write this hard state, if there is one, and end the thread.
     Stop(Option<HardState>),
 }
 
-/// A log that its own thread writes.
+/// A log with its own thread.
 #[derive(Debug)]
 pub(crate) struct LogThread {
     orders: Sender<Order>,
@@ -153,9 +153,10 @@ impl LogThread {
         Ok(Self { orders, thread })
     }
 
-    // A send fails when the thread has ended after a fault, which stops the member.
+    // A send fails if the thread has ended after a fault, which stops the member.
 
-    /// Never waits for the disk, because ticks and heartbeats would be delayed. `node` bounds the writes in progress.
+    /// Queues entries for the log. Never waits for the disk, because that would delay ticks and heartbeats. `node`
+    /// bounds the writes in progress.
     pub(crate) fn append(&self, persist: Persist) {
         _ = self.orders.send(Order::Append(persist));
     }
@@ -164,7 +165,7 @@ impl LogThread {
         _ = self.orders.send(Order::MarkSnapshot(mark));
     }
 
-    /// Ends the thread after all queued orders are done.
+    /// Ends the thread once all queued orders are done.
     pub(crate) fn stop(self, hard_state: Option<HardState>) {
         _ = self.orders.send(Order::Stop(hard_state));
         drop(self.thread.join());

@@ -1,14 +1,14 @@
-//! Unique ids of requests and leases, over the life of the cluster and without coordination.
+//! Generates request ids and lease ids that are unique over the life of the cluster, without coordination.
 //!
-//! Layout, most significant first: the 16 low bits of the member id, then a 48-bit counter that begins at a random
-//! number. Two members differ in the first part. Two starts of one member generate the same id only if their counters
-//! overlap: with a billion ids each, once in 140,000 restarts. etcd uses the time of the start, which repeats when a
-//! clock is set back.
+//! Layout, most significant first: the 16 low bits of the member id, then a 48-bit counter that starts at a random
+//! number. Ids of two members differ in the first part. Two runs of one member generate the same id only if their
+//! counter ranges overlap. With a billion ids per run, that happens once in 140,000 restarts. etcd derives the counter
+//! from the start time, which repeats when the clock is set back.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Generates ids for one member. Shared by all threads.
+/// Generates the ids of one member. Shared by all threads.
 #[derive(Debug)]
 pub struct RequestIds {
     member: u64,
@@ -18,7 +18,7 @@ pub struct RequestIds {
 const COUNTER_BITS: u32 = 48;
 
 impl RequestIds {
-    /// Creates the generator of a member that starts now.
+    /// Creates the generator when the member starts.
     ///
     /// # Errors
     ///
@@ -30,18 +30,18 @@ impl RequestIds {
         Ok(Self::from(member_id, u64::from_le_bytes(random)))
     }
 
-    /// Creates a generator whose counter begins after the low bits of `random`.
+    /// Creates a generator whose counter starts after the low bits of `random`.
     fn from(member_id: u64, random: u64) -> Self {
         Self { member: member_id << COUNTER_BITS, counter: AtomicU64::new(random) }
     }
 
-    /// The next id.
+    /// Returns the next id.
     pub fn next(&self) -> u64 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.member | (count & ((1 << COUNTER_BITS) - 1))
     }
 
-    /// A lease id for a client that did not choose one: positive, never 0.
+    /// Returns a lease id for a client that did not choose one. The id is positive, never 0.
     pub fn next_lease(&self) -> i64 {
         loop {
             let id = (self.next() & (u64::MAX >> 1)).cast_signed();

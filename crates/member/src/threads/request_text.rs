@@ -1,4 +1,4 @@
-//! Requests as text for the log, in the form of etcd's lines. The text shows keys, only the lengths of values, and no
+//! Formats requests for log lines, as etcd does. The text contains keys and the lengths of values, but no values,
 //! passwords or tokens.
 //!
 //! # Bound
@@ -17,10 +17,10 @@ use quorate_api::etcdserverpb::{
 use quorate_gotext::quote::go_quote_bytes;
 use quorate_state::apply::{AlarmCommand, AuthCommand, ClusterCommand, Command, Request, Response};
 
-/// Longer texts are cut.
+/// Maximum length of a text in bytes. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
 
-/// The request of a log entry with its user, decoded from the entry's data.
+/// Formats the request in the data of a log entry, together with its user.
 pub(crate) struct OfEntry<'a>(pub(crate) &'a Bytes);
 
 impl Display for OfEntry<'_> {
@@ -40,7 +40,7 @@ impl Display for OfEntry<'_> {
     }
 }
 
-/// The size of a response.
+/// Returns the size of a response as text.
 pub(crate) fn size_of(response: &Response) -> String {
     let bytes = match response {
         Response::Range(response) => response.encoded_len(),
@@ -64,29 +64,29 @@ pub(crate) fn size_of(response: &Response) -> String {
     format!("size:{bytes}")
 }
 
-/// The text of a range request.
+/// Formats a range request.
 pub fn of_range(request: &RangeRequest) -> String {
     range(request).cut()
 }
 
-/// The text of a transaction request.
+/// Formats a transaction request.
 pub fn of_txn(request: &TxnRequest) -> String {
     txn(request).cut()
 }
 
-/// The parts of a write request that are logged for its call.
+/// The properties of a write request that the log line of its call contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The number of changes; for a transaction, those of the executed branch.
+    /// The number of changes. For a transaction, the number of operations in the executed branch.
     pub count: usize,
-    /// The bytes of the changes, where they are counted.
+    /// The total size of the changes in bytes, if they are counted.
     pub bytes: usize,
     /// The text of the request.
     pub text: String,
 }
 
 /// Describes a client's write from the data of its log entry; returns `None` for other entries. For a transaction, only
-/// the changes of the executed branch are counted, which `has_succeeded` selects.
+/// the operations of the executed branch are counted; `has_succeeded` selects the branch.
 #[must_use]
 pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     let of = |count, bytes, text: Text| Some(Written { count, bytes, text: text.cut() });
@@ -109,7 +109,7 @@ pub fn of_write(data: &Bytes, has_succeeded: bool) -> Option<Written> {
     }
 }
 
-/// Writes `name:value` pairs; fields that are not set are left out.
+/// Builds a text of `name:value` pairs. Unset fields are left out.
 #[derive(Default)]
 struct Text(String);
 
@@ -209,7 +209,7 @@ fn compaction(request: &CompactionRequest) -> Text {
     text
 }
 
-/// Lists are written even if they are empty.
+/// Formats a transaction. Its lists are written even if they are empty.
 fn txn(request: &TxnRequest) -> Text {
     let mut text = Text::default();
     text.message("compare", list(&request.compare, compare));
@@ -218,7 +218,7 @@ fn txn(request: &TxnRequest) -> Text {
     text
 }
 
-/// Text beyond the limit is not written.
+/// Formats a list. Text beyond the limit is not written.
 fn list<T>(items: &[T], write: impl Fn(&T) -> Text) -> Text {
     let mut text = Text::default();
     for item in items {

@@ -1,5 +1,5 @@
-//! etcd's warning about a request that took longer than `--warning-apply-duration`, for writes (the applier) and reads
-//! (`requests::slow`).
+//! Logs etcd's warning about a request that took longer than `--warning-apply-duration`. Writes are reported by the
+//! applier, reads by `requests::slow`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use quorate_telemetry::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Slow<'a> {
     pub(crate) took: Duration,
-    /// The kind of the request; empty for a write.
+    /// The kind of request. Empty for a write.
     pub(crate) prefix: &'a str,
     pub(crate) request: String,
     pub(crate) response: String,

@@ -1,41 +1,42 @@
-//! The times of the consensus thread's ticks.
+//! Schedules the ticks of the consensus thread.
 //!
-//! A leader's ticks send its heartbeats, so they are punctual. An idle follower is woken by heartbeats as often as by
-//! its own ticks, and a wake-up costs more than the work done in it. The follower therefore takes a tick together with
-//! an input that arrives within half an interval of it, and wakes for a tick alone only if no input arrives.
+//! A leader sends its heartbeats with its ticks, so its ticks are punctual. An idle follower is woken by heartbeats as
+//! often as by its own ticks, and a wake-up costs more than the work that it triggers. A follower therefore processes a
+//! tick together with an input that arrives within half an interval of the tick, and wakes up for the tick alone only
+//! if no input arrives.
 //!
 //! # Guarantees
 //!
-//! * There are as many ticks as intervals. Each is at most half an interval before or after its exact time.
+//! * There is one tick per interval, at most half an interval before or after its exact time.
 //! * If no input has arrived for an interval, ticks are punctual, so the loss of a leader is detected without extra
 //!   delay.
-//! * Ticks missed in a pause are not made up for, because they would cause premature elections.
+//! * Ticks that are missed during a pause are skipped, because delivering them late would cause premature elections.
 
 use std::time::{Duration, Instant};
 
-/// The ticks of a member.
+/// The tick schedule of a member.
 #[derive(Debug)]
 pub(crate) struct Ticks {
     interval: Duration,
     next: Instant,
-    /// Whether an input arrived with the last tick, or in the interval before it.
+    /// Whether an input arrived together with the last tick, or in the interval before that tick.
     had_input: bool,
     /// Whether an input has arrived since the last tick.
     has_input: bool,
 }
 
 impl Ticks {
-    /// Starts the ticks; the first is one interval from now.
+    /// Starts the schedule. The first tick is one interval from now.
     pub(crate) fn begin(interval: Duration, now: Instant) -> Self {
         Self { interval, next: now + interval, had_input: false, has_input: false }
     }
 
-    /// The time until which the thread waits for an input that it can process together with the next tick.
+    /// Returns the latest time at which the thread wakes for the next tick if no input arrives.
     pub(crate) fn next_deadline(&self, is_leader: bool) -> Instant {
         if !is_leader && self.had_input { self.next + self.interval / 2 } else { self.next }
     }
 
-    /// Takes a tick that is due, or nearly due if an input has arrived. Returns how late the tick is.
+    /// Takes a tick if it is due, or if it is nearly due and an input has arrived. Returns the delay of the tick.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -64,8 +65,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Runs the ticks with heartbeats at these times. Returns when the thread was woken, and how many ticks it took
-    /// then.
+    /// Runs the ticks with heartbeats at these times. Returns the time of each wake-up and the number of ticks taken at
+    /// that time.
     fn run(is_leader: bool, heartbeats: &[u64], end: u64) -> Vec<(u64, usize)> {
         let start = Instant::now();
         let mut ticks = Ticks::begin(INTERVAL, start);
@@ -92,7 +93,7 @@ mod tests {
             let woken = run(false, &heartbeats, 5_000);
             let ticks: usize = woken.iter().map(|(_, ticks)| ticks).sum();
             assert!((49..=50).contains(&ticks), "{phase}: {ticks}");
-            // At most the first two ticks need a wake-up of their own.
+            // At most the first two ticks need separate wake-ups.
             assert!(woken.len() <= 52, "{phase}: {woken:?}");
         }
     }

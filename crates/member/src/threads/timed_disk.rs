@@ -1,8 +1,8 @@
 //! A disk that measures the time spent on writes and syncs of the log and of the backend file.
 //!
-//! Dashboards show the two separately: a slow sync is caused by the medium, a slow write by a system without free
-//! memory. Files are distinguished by name. Each kind of file has one writer, which takes the time spent since its last
-//! call.
+//! Dashboards show writes and syncs separately, because a slow sync is caused by the medium and a slow write by a lack
+//! of free memory. Files are distinguished by name. Each kind of file has one writer, which reads the time spent since
+//! its last reading.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use quorate_storage::disk::{Disk, DiskFile, FileFacts, LockKind, Mapping, OpenMode};
 
-/// The time spent on one kind of file since the last call of [`FileTimes::take`].
+/// Time spent on one kind of file since the last call of [`FileTimes::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) writing: Duration,
@@ -35,7 +35,7 @@ impl FileTimes {
     }
 }
 
-/// The times of the files that requests wait for.
+/// The times spent on the files that requests wait for.
 #[derive(Clone, Debug, Default)]
 pub struct DiskTimes {
     /// Segments of the write-ahead log.
@@ -45,13 +45,13 @@ pub struct DiskTimes {
 }
 
 impl DiskTimes {
-    /// The times that a file's operations are added to, if it is measured.
+    /// Returns the counter for a file's operations, or `None` if the file is not measured.
     fn of(&self, path: &Path) -> Option<&Arc<FileTimes>> {
         let extension = path.extension().and_then(|extension| extension.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
         match (name, extension) {
             (Some("db" | "db.tmp.new"), _) => Some(&self.backend),
-            // A segment has the second extension while it is prepared.
+            // A segment has the extension `tmp` while it is being prepared.
             (_, Some("wal" | "tmp")) => Some(&self.log),
             _ => None,
         }
@@ -66,7 +66,7 @@ pub struct TimedDisk<D> {
 }
 
 impl<D: Disk + 'static> TimedDisk<D> {
-    /// Wraps a disk; returns it with its times.
+    /// Wraps a disk. Returns the wrapped disk with its times.
     pub fn over(inner: D) -> (Arc<dyn Disk>, DiskTimes) {
         let times = DiskTimes::default();
         (Arc::new(Self { inner, times: times.clone() }), times)

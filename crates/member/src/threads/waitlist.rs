@@ -1,16 +1,16 @@
-//! Completers of requests that wait in a list of a core thread.
+//! Lists of waiting requests in the core threads.
 //!
-//! A caller that gives up cannot remove its completer from the list. Completers whose callers are gone are therefore
-//! swept whenever the list has doubled since the last sweep. The list never holds more than twice as many completers as
-//! callers wait, or [`SWEEP_MIN`].
+//! A caller that gives up cannot remove its completer from the list. Abandoned completers are therefore swept whenever
+//! the list has doubled since the last sweep. The list never holds more than twice as many completers as there are
+//! waiting callers, or [`SWEEP_MIN`] if that is greater.
 
 use crate::threads::completion::Completer;
 use crate::threads::outcome::Outcome;
 
-/// Shorter lists are not swept.
+/// Length below which a list is not swept.
 const SWEEP_MIN: usize = 1024;
 
-/// The length at which a list is swept.
+/// The length at which a list is swept next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepMark(usize);
 
@@ -25,7 +25,7 @@ impl SweepMark {
         len >= self.0
     }
 
-    /// Sets the mark after a sweep that left `len` completers.
+    /// Sets the mark after a sweep that left `len` completers in the list.
     pub(crate) fn set_after(&mut self, len: usize) {
         self.0 = (2 * len).max(SWEEP_MIN);
     }
@@ -51,7 +51,7 @@ impl Waitlist {
         self.completers.is_empty()
     }
 
-    /// Removes all completers.
+    /// Removes and returns all completers.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Completer<Outcome>> {
         self.mark = SweepMark::default();
         self.completers.drain(..)

@@ -1,12 +1,12 @@
 //! The times at which recent writes passed the stages of the log, for the log line that explains a slow write.
 //!
 //! The driver records when each batch of entries is passed to the log, when it is durable on this member's disk, and
-//! when it is known to be committed: three times for all writes of a batch. The times of a write are found by its
-//! index.
+//! when it is known to be committed. All writes of a batch share these three times, which are looked up by the index of
+//! a write.
 //!
 //! # Bound
 //!
-//! The last [`BATCHES_KEPT`] batches.
+//! The last [`BATCHES_KEPT`] batches are kept.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -14,18 +14,19 @@ use std::time::Instant;
 use quorate_node::Persist;
 use quorate_raft::LogIndex;
 
-/// The number of batches kept. The stages of a slow write are read when it has been applied. At most the writes that can wait
-/// for the applier are newer by then, and most of them share a batch.
+/// Number of batches kept. The stages of a slow write are read once it is applied. The newer writes at that time are at
+/// most those that can wait for the applier, and most of them share a batch.
 const BATCHES_KEPT: usize = 4096;
 
-/// The times of a write's stages. A stage is absent if it has not happened yet, or did not happen on this member.
+/// The times at which a write passed its stages. A time is absent if the stage has not been reached yet or was skipped
+/// on this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stages {
-    /// Passed to this member's log.
+    /// The time at which the write was passed to this member's log.
     pub(crate) appended: Instant,
-    /// Durable on this member's disk.
+    /// The time at which the write became durable on this member's disk.
     pub(crate) synced: Option<Instant>,
-    /// Known to be committed.
+    /// The time at which the write was known to be committed.
     pub(crate) committed: Option<Instant>,
 }
 
@@ -39,12 +40,12 @@ struct Batch {
 /// The stages of the last batches.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStages {
-    /// Ordered by index, ascending.
+    /// Batches in ascending order of index.
     batches: VecDeque<Batch>,
 }
 
 impl WriteStages {
-    /// Records that these entries are passed to the log. The records of entries that they replace are dropped.
+    /// Records that these entries are passed to the log. Records of replaced entries are dropped.
     pub(crate) fn append(&mut self, persist: &Persist, now: Instant) {
         let Some(first) = persist.entries.first().map(|entry| entry.index) else { return };
         while self.batches.back().is_some_and(|batch| batch.first >= first) {
@@ -75,14 +76,14 @@ impl WriteStages {
             if batch.stages.committed.is_some() {
                 break;
             }
-            // If a batch is committed in part, the time of the first part is used for the whole batch.
+            // If only part of a batch is committed, the whole batch receives the time of that part.
             if batch.first <= last {
                 batch.stages.committed = Some(now);
             }
         }
     }
 
-    /// The stages of the entry at this index, if they are kept.
+    /// Returns the stages of the entry at this index, if they are still kept.
     pub(crate) fn of(&self, index: LogIndex) -> Option<Stages> {
         let after = self.batches.partition_point(|batch| batch.first <= index);
         after.checked_sub(1).map(|position| self.batches[position].stages)
