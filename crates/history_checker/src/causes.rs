@@ -1,9 +1,10 @@
-//! Finds the cause of each revision: the operation that wrote it, or the end of a lease.
+//! Finds the cause of each revision: the operation that wrote it, or a lease that ended.
 //!
-//! An acknowledged change names its revision. Every other revision was written by an operation with an unknown
-//! outcome, which has written one revision at most, or by the end of a lease. It may stay open which of several
-//! such operations wrote a revision. It is enough that all these revisions can have a cause at the same time: a
-//! matching of revisions with operations (Kuhn's algorithm, by shortest augmenting paths).
+//! The response to a change names the revision that the change wrote. Every other revision was written by an operation
+//! with an unknown outcome, which wrote at most one revision, or by the end of a lease. If several such operations
+//! could have written a revision, the checker need not find out which of them did. It is enough that all these
+//! revisions can have a cause at the same time, which is a matching of revisions with operations (Kuhn's algorithm, by
+//! shortest augmenting paths).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,11 +18,11 @@ use crate::{EventLog, History};
 /// The cause of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// This operation, or another one with an unknown outcome that would have the same effect.
+    /// This operation, or another operation with an unknown outcome and the same effect.
     Operation(usize),
-    /// The end of this lease. No recorded operation has the same effect.
+    /// This lease ended. No recorded operation has the same effect.
     LeaseEnd(i64),
-    /// The end of a lease, or an operation with the same effect.
+    /// Either a lease ended, or an operation had the same effect.
     Either,
 }
 
@@ -30,12 +31,12 @@ pub(crate) enum Cause {
 pub(crate) struct Causes(Vec<Cause>);
 
 impl Causes {
-    /// The cause of a revision.
+    /// Returns the cause of a revision.
     pub(crate) fn of(&self, revision: i64) -> Option<Cause> {
         usize::try_from(revision - FIRST).ok().and_then(|at| self.0.get(at)).copied()
     }
 
-    /// Finds the causes of all revisions. `acknowledged` holds those that a response names.
+    /// Finds the causes of all revisions. `acknowledged` maps each revision that a response names to its operation.
     pub(crate) fn find(
         history: &History,
         observations: &Observations,
@@ -71,7 +72,7 @@ impl Causes {
     }
 }
 
-/// Operations that may have written a revision, and have no response that names it.
+/// Operations that may have written a revision although no response of theirs names one.
 struct Unknown(Vec<usize>);
 
 impl Unknown {
@@ -84,7 +85,7 @@ impl Unknown {
         Self((0..history.operations.len()).filter(is_unknown).collect())
     }
 
-    /// The operations with an unknown outcome that would write exactly this revision, in the order of their
+    /// Returns the operations with unknown outcomes that would write exactly this revision, in the order of their
     /// calls.
     fn candidates(
         &self,
@@ -102,7 +103,7 @@ impl Unknown {
     }
 }
 
-/// Whether an operation, executed right before this revision, would write it.
+/// Returns whether an operation, executed right before this revision, would write it.
 fn produces(history: &History, operation: usize, revision: i64) -> bool {
     let Request::Kv(request) = &history.operations[operation].request else { return false };
     let events = history.event_log.events(revision);
@@ -111,7 +112,7 @@ fn produces(history: &History, operation: usize, revision: i64) -> bool {
             .is_ok_and(|effect| effect.events == events)
 }
 
-/// Whether a request may change a key. This is a quick filter before the request is executed.
+/// Returns whether a request may change a key. This is a quick filter before the request is executed.
 fn touches(request: &KvRequest, key: &[u8]) -> bool {
     match request {
         KvRequest::Put(put) => put.key == key,
@@ -123,7 +124,8 @@ fn touches(request: &KvRequest, key: &[u8]) -> bool {
     }
 }
 
-/// The revisions without an acknowledged cause that delete exactly the keys of one lease, with that lease.
+/// Returns the revisions that have no acknowledged cause and delete exactly the keys of one lease, each with that
+/// lease.
 fn lease_ends(event_log: &EventLog, acknowledged: &BTreeMap<i64, usize>) -> BTreeMap<i64, i64> {
     let mut leases = KeyLeases::default();
     let mut attached: BTreeMap<i64, usize> = BTreeMap::new();
@@ -152,14 +154,14 @@ fn lease_ends(event_log: &EventLog, acknowledged: &BTreeMap<i64, usize>) -> BTre
     ends
 }
 
-/// Assigns each open revision an operation of its own, or returns a revision for which there is none.
+/// Assigns a different operation to each open revision, or returns a revision for which no operation is left.
 fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
-    // `given` maps an operation to the position in `open` that has it; `has` is the inverse.
+    // `given` maps an operation to the position in `open` that it is assigned to. `has` is the inverse.
     let mut given: BTreeMap<usize, usize> = BTreeMap::new();
     let mut has: Vec<Option<usize>> = vec![None; open.len()];
     for (start, (revision, _)) in open.iter().enumerate() {
         let (free, path) = free_operation(open, &given, start).ok_or(*revision)?;
-        // Each position on the path takes the operation found there, and passes its own to the one before it.
+        // Each position on the path takes the new operation, and passes its former operation to the position before it.
         let mut next = Some(free);
         while let Some(operation) = next {
             let place = path[&operation];
@@ -173,7 +175,8 @@ fn matching(open: &[(i64, Vec<usize>)]) -> Result<Vec<usize>, i64> {
         .collect())
 }
 
-/// The nearest unassigned operation, and for each operation on the search path the position that led to it.
+/// Finds the nearest unassigned operation. Returns it with a map from each visited operation to the position from which
+/// the search reached it.
 fn free_operation(
     open: &[(i64, Vec<usize>)],
     given: &BTreeMap<usize, usize>,
@@ -196,8 +199,8 @@ fn free_operation(
     None
 }
 
-/// A revision without a cause. It names operations that would write this revision if they had not written
-/// another.
+/// Describes a revision without a cause. The violation names the operations that would write this revision if they had
+/// not written another one.
 fn unexplained(history: &History, revision: i64) -> Box<Violation> {
     const SUSPECTS_MAX: usize = 4;
     let events = history.event_log.events(revision);

@@ -1,14 +1,14 @@
-//! The compactions that clients requested: when each may have happened, and when it must have happened.
+//! The compactions that clients requested, with the earliest and latest moments at which each can have happened.
 
 use crate::operation::{Outcome, Request};
 use crate::{History, Moment};
 
-/// A compaction that was requested and not refused.
+/// A requested compaction that was not refused.
 #[derive(Clone, Copy, Debug)]
 struct Compaction {
     operation: usize,
     called: Moment,
-    /// When it was acknowledged, if it was.
+    /// When the compaction was acknowledged; `None` if it was not.
     returned: Option<Moment>,
     revision: i64,
 }
@@ -30,17 +30,18 @@ impl Compactions {
         Self(compactions)
     }
 
-    /// Whether the revision may have been compacted at this moment, so that a read of it may be refused.
+    /// Returns whether the revision may have been compacted at this moment, so that a read of it may be refused.
     pub(crate) fn may_have_passed(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision > revision && compaction.called <= by)
     }
 
-    /// Whether a compaction at exactly this revision may have happened at this moment.
+    /// Returns whether a compaction at exactly this revision may have happened at this moment.
     pub(crate) fn may_be_at(&self, revision: i64, by: Moment) -> bool {
         self.0.iter().any(|compaction| compaction.revision == revision && compaction.called <= by)
     }
 
-    /// A compaction that certainly removed the revision before this moment: it was acknowledged earlier.
+    /// Returns a compaction that certainly removed the revision before this moment, because it was acknowledged
+    /// earlier.
     pub(crate) fn has_passed(&self, revision: i64, before: Moment) -> Option<usize> {
         let passed = |compaction: &&Compaction| {
             compaction.revision > revision

@@ -1,8 +1,8 @@
 //! The events of every revision, as the cluster committed them.
 //!
-//! The recorder fills the log from a source that sees every change: a watcher on all keys from the first
-//! revision, or the changes that each member applies. Several sources may record the same revision; if they
-//! differ, [`EventLog::record`] returns an error at once.
+//! The recorder fills the log from a source that sees every change: a watcher on all keys from the first revision, or
+//! the changes that each member applies. Several sources may record the same revision. If their events differ,
+//! [`EventLog::record`] returns an error immediately.
 //!
 //! Revision 1 is the empty store. The first revision with events is 2.
 
@@ -17,16 +17,16 @@ use crate::watcher::Event;
 /// The first revision that has events.
 pub(crate) const FIRST: i64 = 2;
 
-/// The events of every revision. Previous values are removed from them.
+/// The events of every revision, without previous values.
 #[derive(Clone, Debug, Default)]
 pub struct EventLog {
-    /// The events of revision 2 and of those after it.
+    /// The events of each revision, starting with revision 2.
     revisions: Vec<Vec<Event>>,
     /// The changes of each key, in order.
     keys: BTreeMap<Bytes, Vec<Change>>,
 }
 
-/// A key was stored, or deleted.
+/// A change of one key: it was stored or deleted.
 #[derive(Clone, Debug)]
 struct Change {
     revision: i64,
@@ -47,7 +47,7 @@ pub enum RecordError {
         /// The events that the second source recorded.
         second: Vec<Event>,
     },
-    /// A revision was recorded before the one that precedes it, or without events.
+    /// A revision was recorded before its predecessor, or without events.
     #[error("revision {revision} does not directly follow revision {last}, or has no events")]
     Gap {
         /// The revision.
@@ -55,7 +55,7 @@ pub enum RecordError {
         /// The last recorded revision.
         last: i64,
     },
-    /// An event has another revision than the one it was recorded for.
+    /// The revision in an event differs from the revision for which it was recorded.
     #[error("revision {revision} contains an event of another revision: {event:?}")]
     WrongRevision {
         /// The revision.
@@ -65,15 +65,15 @@ pub enum RecordError {
     },
 }
 
-/// The lease of each key, while the events of the log are applied in order.
+/// The lease of each key after the events of the log applied so far.
 ///
-/// A transaction may change a key twice in one revision: it puts the key in one nested transaction and deletes it
-/// in a later one. The state at the revision before therefore does not suffice.
+/// A transaction may change a key twice in one revision, by putting the key in one nested transaction and deleting it
+/// in a later one. The state at the previous revision is therefore not enough.
 #[derive(Debug, Default)]
 pub(crate) struct KeyLeases<'a>(BTreeMap<&'a Bytes, i64>);
 
 impl<'a> KeyLeases<'a> {
-    /// Applies the next event. Returns the lease that its key was attached to before, or 0.
+    /// Applies the next event. Returns the lease to which its key was attached before the event, or 0.
     pub(crate) fn apply(&mut self, event: &'a Event) -> i64 {
         let lease = if event.is_delete { 0 } else { event.kv.lease };
         self.0.insert(&event.kv.key, lease).unwrap_or_default()
@@ -81,22 +81,24 @@ impl<'a> KeyLeases<'a> {
 }
 
 impl EventLog {
-    /// The last recorded revision.
+    /// Returns the last recorded revision.
     #[must_use]
     pub fn last(&self) -> i64 {
         FIRST - 1 + i64::try_from(self.revisions.len()).expect("revisions fit in memory")
     }
 
-    /// The events of a revision; empty for a revision that is not recorded.
+    /// Returns the events of a revision. The result is empty if the revision is not recorded.
     #[must_use]
     pub fn events(&self, revision: i64) -> &[Event] {
         let at = usize::try_from(revision - FIRST).ok();
         at.and_then(|at| self.revisions.get(at)).map_or(&[], Vec::as_slice)
     }
 
-    /// Records the events of a revision: of the next one, or again of one that is recorded already.
+    /// Records the events of the next revision, or compares them with the recorded events of an earlier revision.
     ///
-    /// # Errors The events differ from the recorded ones, or the revision is out of order.
+    /// # Errors
+    ///
+    /// Fails if the events differ from the recorded ones, or if the revision is out of order.
     pub fn record(&mut self, revision: i64, events: Vec<Event>) -> Result<(), RecordError> {
         let mut events = events;
         for event in &mut events {
@@ -128,13 +130,13 @@ impl EventLog {
         Ok(())
     }
 
-    /// The record of a key at a revision.
+    /// Returns the record of a key at a revision.
     #[must_use]
     pub fn at(&self, key: &[u8], revision: i64) -> Option<&KeyValue> {
         newest(self.keys.get(key)?, revision)
     }
 
-    /// The records of a key range at a revision, in the order of keys.
+    /// Returns the records of a key range at a revision, in the order of keys.
     pub fn range<'a>(
         &'a self,
         keys: &KeyRange,
@@ -143,7 +145,8 @@ impl EventLog {
         let end = match &keys.end[..] {
             [] => Bound::Included(keys.key.clone()),
             [0] => Bound::Unbounded,
-            // `BTreeMap::range` panics if the end is before the start; such a range is empty.
+            // `BTreeMap::range` panics if the end is before the start, so the end is raised to the start, which makes
+            // the range empty.
             _ => Bound::Excluded(keys.end.clone().max(keys.key.clone())),
         };
         let start = Bound::Included(keys.key.clone());

@@ -1,4 +1,4 @@
-//! Checks each response about keys against the state of the store at the revision that the response names.
+//! Checks each response about keys against the state of the store at the revision in the response.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{History, Moment};
 
 type Checked<T> = Result<T, Box<Violation>>;
 
-/// Checks all responses, and returns which operation wrote each acknowledged revision.
+/// Checks all responses. Returns the operation that wrote each acknowledged revision.
 pub(crate) fn check(
     history: &History,
     observations: &Observations,
@@ -82,7 +82,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Checks an operation that wrote nothing, and names the revision at which it was executed.
+    /// Checks an operation that wrote nothing, at the revision in its response.
     fn check_read(
         &self,
         history: &History,
@@ -150,7 +150,7 @@ impl Call<'_> {
     }
 }
 
-/// Adds the source of an observation to a violation.
+/// Adds the operation or watcher that made an observation to a violation.
 pub(crate) fn add_source(
     history: &History,
     source: Source,
@@ -162,7 +162,7 @@ pub(crate) fn add_source(
     }
 }
 
-/// Whether a response reports a change, which has a revision of its own.
+/// Returns whether a response reports a change, which means that the operation wrote a revision.
 fn changes(response: &KvResponse) -> bool {
     match response {
         KvResponse::Put { .. } => true,
@@ -172,7 +172,8 @@ fn changes(response: &KvResponse) -> bool {
     }
 }
 
-/// Whether a stale response is correct as well: the request only reads, and reads what any member has.
+/// Returns whether a stale response is also correct, because the request only reads and any member may answer it from
+/// its own state.
 pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     match request {
         KvRequest::Range(range) => range.serializable,
@@ -181,8 +182,8 @@ pub(crate) fn is_serializable(request: &KvRequest) -> bool {
     }
 }
 
-/// Calls `visit` for each revision that the request reads explicitly. With a response, only the branches that
-/// were executed count.
+/// Calls `visit` with each revision that the request names explicitly. If there is a response, only the executed
+/// branches count.
 pub(crate) fn for_each_revision(
     request: &KvRequest,
     response: Option<&KvResponse>,

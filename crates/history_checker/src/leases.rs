@@ -1,11 +1,11 @@
-//! Checks leases: how long each had to live, and that it stays gone after its end.
+//! Checks that each lease lives for its TTL, and that it never comes back after its end.
 //!
-//! There are two kinds of facts about a lease. It was *alive* at some moment between a call and its response,
-//! and if that call renewed it, it lives for its TTL from then on. Or it was *gone* at a moment, and stays
-//! gone. A violation is a pair of facts that exclude each other.
+//! There are two kinds of facts about a lease. Either the lease was *alive* at some moment between a call and its
+//! response, and if that call renewed the lease, it lives for its TTL from then on. Or the lease was *gone* at a
+//! moment, and it stays gone. A violation is a pair of facts that contradict each other.
 //!
-//! A lease id that was granted more than once (a grant without a response, sent again) stands for several
-//! leases, which the history cannot tell apart. Such an id is not checked.
+//! A lease id that was granted more than once (because a client repeated a grant without a response) stands for several
+//! leases, which the history cannot distinguish. Such ids are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,9 +28,9 @@ type Verdict = Result<(), Box<Violation>>;
 struct Alive {
     operation: usize,
     called: Moment,
-    /// `None` if there was no response.
+    /// When the response arrived; `None` if there was none.
     returned: Option<Moment>,
-    /// Until when it must live, if it was renewed.
+    /// The moment until which the lease must live, if the operation renewed it.
     until: Option<Moment>,
 }
 
@@ -44,27 +44,27 @@ struct Gone {
 
 #[derive(Debug, Default)]
 struct Lease {
-    /// Grants of this id that may have been carried out.
+    /// The grants of this id that may have been carried out, as positions in the history.
     grants: Vec<usize>,
     ttl_secs: Option<i64>,
     alive: Vec<Alive>,
     gone: Vec<Gone>,
-    /// Calls of revocations that may have been carried out.
+    /// When each revocation that may have been carried out was called.
     revoked: Vec<Moment>,
-    /// The revision that deleted its keys, if only the end of the lease can have caused that revision.
+    /// The revision that deleted the lease's keys, if only the end of the lease can have caused that revision.
     ended: Option<i64>,
-    /// The latest moment at which it may have been renewed last.
+    /// The latest moment at which the lease may have been renewed.
     renewed: Moment,
 }
 
 impl Lease {
-    /// The first moment at which it was certainly alive.
+    /// Returns the first moment at which the lease was certainly alive.
     fn first_alive(&self) -> Option<Moment> {
         self.alive.iter().filter_map(|alive| alive.returned).min()
     }
 
-    /// The observations that it was gone, without those made before it was certainly alive: it may not have
-    /// been granted yet.
+    /// Returns the observations that the lease was gone. Observations from before the first moment at which it was
+    /// certainly alive are left out, because the lease may not have been granted yet.
     fn gone(&self) -> impl Iterator<Item = &Gone> {
         let first_alive = self.first_alive();
         self.gone
@@ -95,17 +95,17 @@ pub(crate) fn check(
 
 /// A fact that an operation establishes about a lease.
 enum Fact {
-    /// It may exist, with this TTL in seconds if the TTL is known.
+    /// The lease may exist. Its TTL in seconds is given if it is known.
     Granted(Option<i64>),
-    /// It is alive, and for this many seconds from now on if the operation renewed it.
+    /// The lease is alive. If the operation renewed it, it stays alive for this many seconds from now on.
     Alive(Option<i64>),
-    /// It may have been revoked.
+    /// The lease may have been revoked.
     Revoked,
-    /// It is gone.
+    /// The lease is gone.
     Gone,
 }
 
-/// The facts that an operation establishes, each with its lease id.
+/// Returns the facts that an operation establishes, each with its lease id.
 fn facts(operation: &Operation) -> Vec<(i64, Fact)> {
     match (&operation.request, &operation.outcome) {
         (
@@ -187,7 +187,7 @@ fn nanos(ttl_secs: i64) -> u64 {
     u64::try_from(ttl_secs).unwrap_or(0).saturating_mul(SECOND)
 }
 
-/// Adds the facts that the event log establishes: ends of leases, and keys that were attached to them.
+/// Adds the facts that the event log establishes: the ends of leases, and the keys attached to leases.
 fn add_event_log(
     history: &History,
     observations: &Observations,
@@ -200,7 +200,7 @@ fn add_event_log(
                 let lease = leases.entry(id).or_default();
                 lease.ended.get_or_insert(revision);
                 if let Some(observation) = observations.first_of(revision) {
-                    // The observation itself shows the revision, so the lease was gone at that moment.
+                    // The revision had been written when it was observed, so the lease was gone at that moment.
                     let gone = Gone { operation: None, called: observation.at, by: observation.at };
                     lease.gone.push(gone);
                 }
@@ -220,10 +220,10 @@ fn add_event_log(
 }
 
 fn check_lease(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdict {
-    // The last fact that it was alive, and the renewal that reaches furthest.
+    // Two facts decide: the last one that shows the lease alive, and the renewal with the latest deadline.
     let asked = |alive: &Alive| match history.operations[alive.operation].request {
-        // A deposed leader may still renew. The call counts as made when that leader was last confirmed by a
-        // quorum.
+        // A deposed leader may still renew leases. Its renewals count from the moment at which a quorum last confirmed
+        // it as leader.
         Request::LeaseKeepAlive { .. } => {
             Moment(alive.called.0.saturating_sub(rules.renewal_slack))
         }
@@ -296,7 +296,7 @@ fn check_keys(history: &History, rules: &Rules, id: i64, lease: &Lease) -> Verdi
     }
 }
 
-/// Checks that a read after the end of a lease does not see the keys of the lease.
+/// Checks that reads after the end of a lease do not return the keys of the lease.
 fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verdict {
     let (Some(ended), Some(gone)) = (lease.ended, lease.gone().map(|gone| gone.by).min()) else {
         return Ok(());
@@ -313,7 +313,8 @@ fn check_reads(history: &History, reads: &Reads, id: i64, lease: &Lease) -> Verd
     }
 }
 
-/// Linearizable reads, sorted by call. Each has the lowest revision that it or any later call returned.
+/// Linearizable reads, sorted by the moments of their calls. Each read is stored with the lowest revision that it or
+/// any later read returned.
 struct Reads(Vec<(Moment, i64, usize)>);
 
 impl Reads {

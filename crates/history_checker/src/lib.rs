@@ -1,9 +1,10 @@
-//! Checks whether one linearizable key-value store can have produced what clients saw of a cluster.
+//! Checks whether a linearizable key-value store can have produced the responses and events that clients received from
+//! a cluster.
 //!
-//! A recorder (the simulator, or a black-box suite) records each request of a client and its response, with the
-//! moments of the call and of the return ([`Operation`], [`Watcher`]), and the events of every revision that
-//! the cluster committed ([`EventLog`]). [`check`] returns whether a store that executes one request at a time
-//! can have given these responses and committed these events.
+//! A recorder (the simulator, or a black-box suite) records each client request and its response, with the moments of
+//! the call and the return ([`Operation`], [`Watcher`]), and the events of every revision that the cluster committed
+//! ([`EventLog`]). [`check`] returns whether a store that executes one request at a time can have returned these
+//! responses and committed these events.
 //!
 //! # What is checked
 //!
@@ -11,21 +12,21 @@
 //!   the events of that revision. Every response is correct at the revision that it names. The order of
 //!   revisions agrees with real time: once any client has seen a revision, in a response or in an event, every
 //!   operation called later sees that revision or a newer one. Only serializable reads may be stale.
-//! - Watches: a watcher gets every event once and in order, with the right previous value; the events of a
-//!   revision arrive together; progress notifications are true.
-//! - Leases: no lease ends before its time or comes back after its end, and its keys are deleted with it.
-//! - Compaction: reads of compacted revisions are refused, and only those.
+//! - Watches: a watcher receives every event once and in order, with the right previous value. The events of a revision
+//!   arrive together, and progress notifications are true.
+//! - Leases: no lease ends early or comes back after its end, and its keys are deleted with it.
+//! - Compaction: reads of compacted revisions are refused, and no other reads are.
 //!
 //! # Algorithm
 //!
-//! Revisions put all changes in a total order, so the checker need not search for an order: it walks once
-//! through the revisions and once through time, and its cost grows linearly with the history. Where several
-//! operations with an unknown outcome may have written a revision, one matching of operations with revisions
-//! decides all such cases together.
+//! Revisions put all changes in a total order, so the checker need not search for one. It walks once through the
+//! revisions and once through time, and its cost grows linearly with the length of the history. Where several
+//! operations with unknown outcomes may have written a revision, a single matching of operations with revisions decides
+//! all such cases together.
 //!
 //! # Not here
 //!
-//! How histories are recorded, and hashes of the members' data. The crate depends on no cluster, clock or file.
+//! Recording histories, and comparing hashes of the members' data. The crate uses no cluster, clock or file.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
@@ -61,14 +62,14 @@ pub use watcher::{Event, WatchMessage, WatchRequest, Watcher};
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// The moment this many nanoseconds later.
+    /// Returns the moment `nanos` nanoseconds later.
     #[must_use]
     pub const fn plus(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 }
 
-/// Everything that was recorded of one run.
+/// The recorded history of one run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The operations of all clients, in any order.
@@ -82,31 +83,31 @@ pub struct History {
 /// The tolerances of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// How much earlier than its TTL a lease may end, in nanoseconds: the clocks of members are not exact.
-    /// `None` if leases may end at any time, because clocks jump.
+    /// How much earlier than its TTL a lease may end, in nanoseconds, because the clocks of members are not exact.
+    /// `None` means that leases may end at any time, because clocks jump.
     pub lease_slack: Option<u64>,
-    /// How much longer than its granted TTL a lease may be reported to last, in nanoseconds: a new leader
-    /// extends leases by the time in which they could not be renewed.
+    /// How much the reported remaining time of a lease may exceed its granted TTL, in nanoseconds: a new leader extends
+    /// leases by the time in which they could not be renewed.
     pub lease_extension: u64,
     /// How long after its end a lease may still be renewed, in nanoseconds. Only the leader decides a renewal,
     /// and a deposed leader notices that it has lost its quorum only after this time.
     pub renewal_slack: u64,
-    /// A period without faults at the end of the run, in which leases that are not renewed must end.
+    /// A period without faults at the end of the run, in which leases must end unless they are renewed.
     pub fault_free: Option<FaultFree>,
 }
 
 /// A period without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultFree {
-    /// When it began.
+    /// The start of the period.
     pub since: Moment,
-    /// When the event log was read.
+    /// The end of the period, when the event log was read.
     pub until: Moment,
     /// How long after its TTL a lease may end, in nanoseconds.
     pub lease_grace: u64,
 }
 
-/// How much was checked.
+/// The numbers of checked operations and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Operations with a response.
@@ -119,9 +120,11 @@ pub struct Counts {
     pub events: usize,
 }
 
-/// Checks a history.
+/// Checks a recorded history against the rules.
 ///
-/// # Errors The first violation found.
+/// # Errors
+///
+/// Returns the first violation found.
 pub fn check(history: &History, rules: &Rules) -> Result<Counts, Box<Violation>> {
     let (observations, compactions) = (Observations::new(history), Compactions::new(history));
     let acknowledged = kv_responses::check(history, &observations, &compactions)?;

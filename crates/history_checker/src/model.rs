@@ -1,7 +1,7 @@
 //! The sequential model: a key-value store that executes one request at a time.
 //!
-//! The event log holds the past of the store, so the model has no state of its own. It executes a request at
-//! any revision on what the event log holds there, and returns the changes without making them.
+//! The event log contains every past state of the store, so the model has no state of its own. It executes a request on
+//! the state at any revision, and returns the changes without making them.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ use crate::watcher::Event;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) response: KvResponse,
-    /// Its changes, in order; empty for a read, and for a request that finds nothing to change.
+    /// The changes, in order; empty for a read, and for a request that changes nothing.
     pub(crate) events: Vec<Event>,
 }
 
-/// Executes a request on the state at revision `base`. Its changes have the revision after that.
+/// Executes a request on the state at revision `base`. Its changes have the next revision.
 ///
-/// All leases count as existing; the module `leases` checks whether they do.
+/// Every lease is assumed to exist. The module `leases` checks whether it does.
 pub(crate) fn execute(
     event_log: &EventLog,
     base: i64,
@@ -36,7 +36,7 @@ pub(crate) fn execute(
     Ok(Effect { response, events: model.events })
 }
 
-/// A request with its branches chosen. All conditions, also those of nested transactions, are decided before
+/// A request with its branches chosen. All conditions, including those of nested transactions, are evaluated before
 /// anything is executed.
 enum Plan<'a> {
     Put(&'a Put),
@@ -159,7 +159,7 @@ impl Model<'_> {
             kvs.truncate(usize::try_from(range.limit).expect("fewer than there are"));
         }
         if range.keys_only {
-            // As in etcd from 3.7 on, which answers from its index. The index holds no leases.
+            // Since 3.7, etcd answers such requests from its index, which does not store leases.
             kvs.iter_mut().for_each(|kv| {
                 kv.value.clear();
                 kv.lease = 0;
@@ -168,7 +168,7 @@ impl Model<'_> {
         Ok(KvResponse::Range { kvs, count, more })
     }
 
-    /// The records of a key range, with the changes of this request so far.
+    /// Returns the records of a key range, with the changes of this request so far.
     fn find(&self, keys: &KeyRange) -> Vec<KeyValue> {
         let stored = self.event_log.range(keys, self.base);
         if self.changed.is_empty() {

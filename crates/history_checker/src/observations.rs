@@ -1,4 +1,4 @@
-//! When clients observed each revision.
+//! The moments at which clients observed each revision.
 //!
 //! A revision that a client has observed exists. Therefore the operation that wrote it was called before the
 //! observation, and an operation called after the observation must see that revision or a newer one.
@@ -25,10 +25,10 @@ pub(crate) struct Observation {
 /// All observations of revisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Observations {
-    /// In the order of moments, each with the highest revision observed up to then.
+    /// Observations in the order of their moments, each with the highest revision observed up to that moment.
     highest: Vec<Observation>,
-    /// In the order of revisions, each with the first moment at which that revision or a later one was
-    /// observed.
+    /// Observations in the order of their revisions, each with the first moment at which that revision or a later one
+    /// was observed.
     earliest: Vec<Observation>,
 }
 
@@ -58,13 +58,13 @@ impl Observations {
         Self { highest: highest(all.clone()), earliest: earliest(all) }
     }
 
-    /// The highest revision observed before a moment.
+    /// Returns the highest revision observed before a moment.
     pub(crate) fn before(&self, moment: Moment) -> Option<Observation> {
         let count = self.highest.partition_point(|observation| observation.at < moment);
         count.checked_sub(1).map(|last| self.highest[last])
     }
 
-    /// The first observation of this revision or a later one.
+    /// Returns the first observation of this revision or a later one.
     pub(crate) fn first_of(&self, revision: i64) -> Option<Observation> {
         let place = self.earliest.partition_point(|observation| observation.revision < revision);
         self.earliest.get(place).copied()

@@ -3,8 +3,8 @@
 //! The names are those of the API (`put`, `range`, `txn` …), but the types are plain values: the recorder
 //! translates API messages, or the types of the state machine, once. Keys and values are reference counted.
 //!
-//! Not here: sorting and the revision filters of ranges, users, and everything else that the checker does not
-//! judge. Requests with those are not recorded.
+//! Not here: sorting and revision filters of ranges, users, and everything else that the checker does not check.
+//! Requests that use these features are not recorded.
 
 use bytes::Bytes;
 
@@ -40,13 +40,13 @@ impl KeyRange {
     /// All keys.
     pub const ALL: Self = Self { key: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\0") };
 
-    /// One key.
+    /// Returns one key.
     #[must_use]
     pub const fn one(key: Bytes) -> Self {
         Self { key, end: Bytes::new() }
     }
 
-    /// Whether the key is in the range.
+    /// Returns whether the key is in the range.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         match &self.end[..] {
@@ -66,11 +66,11 @@ pub struct Put {
     pub value: Bytes,
     /// The lease to attach the key to; 0 for none.
     pub lease: i64,
-    /// Whether the response contains the previous record.
+    /// Whether the response includes the previous record.
     pub prev_kv: bool,
-    /// Keep the stored value, and change the rest.
+    /// Whether to keep the stored value and change only the other fields.
     pub ignore_value: bool,
-    /// Keep the lease, and change the rest.
+    /// Whether to keep the attached lease and change only the other fields.
     pub ignore_lease: bool,
 }
 
@@ -79,11 +79,11 @@ pub struct Put {
 pub struct Delete {
     /// The keys.
     pub keys: KeyRange,
-    /// Whether the response contains the deleted records.
+    /// Whether the response includes the deleted records.
     pub prev_kv: bool,
 }
 
-/// Reads keys, in their order.
+/// Reads keys, in key order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The keys.
@@ -143,11 +143,11 @@ pub enum Operand {
 /// A transaction: conditions, and two lists of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// All of these must hold for `success` to be executed.
+    /// The conditions. `success` is executed if all of them hold.
     pub compares: Vec<Compare>,
-    /// Executed in order if the conditions hold.
+    /// The requests that are executed, in order, if all conditions hold.
     pub success: Vec<KvRequest>,
-    /// Executed in order if they do not.
+    /// The requests that are executed, in order, if a condition does not hold.
     pub failure: Vec<KvRequest>,
 }
 
@@ -169,9 +169,9 @@ pub enum KvRequest {
 pub enum Request {
     /// A request about keys.
     Kv(KvRequest),
-    /// Compact the key space: older values are no longer readable.
+    /// Compact the keyspace: older revisions can no longer be read.
     Compact {
-        /// The oldest revision that stays readable.
+        /// The oldest revision that remains readable.
         revision: i64,
     },
     /// Grant a lease.
@@ -219,9 +219,9 @@ pub enum KvResponse {
     Range {
         /// The records, in the order of keys.
         kvs: Vec<KeyValue>,
-        /// The number of keys in the range, without regard to the limit.
+        /// The number of keys in the range, regardless of the limit.
         count: i64,
-        /// Whether the limit left keys out.
+        /// Whether keys were left out because of the limit.
         more: bool,
     },
     /// The transaction was executed.
@@ -236,9 +236,9 @@ pub enum KvResponse {
 /// The response to a [`Request`] that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
-    /// The response to a request about keys.
+    /// Response to a request about keys.
     Kv(KvResponse),
-    /// The key space is compacted.
+    /// The keyspace is compacted.
     Compacted,
     /// The lease is granted.
     LeaseGranted {
@@ -256,7 +256,7 @@ pub enum Response {
     },
     /// The lease is alive.
     LeaseTimeToLive {
-        /// The seconds that remain.
+        /// The remaining time in seconds.
         ttl_secs: i64,
         /// The granted TTL in seconds.
         granted_ttl_secs: i64,
@@ -265,46 +265,46 @@ pub enum Response {
     },
 }
 
-/// Why the state machine refused a request. The reason held at some moment between call and return.
+/// Why the state machine refused a request. The reason was true at some moment between the call and the return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The revision is compacted.
     Compacted,
     /// The revision does not exist yet.
     FutureRevision,
-    /// The lease does not exist. The API reports this as a TTL of 0 for a renewal and of -1 for a question
-    /// about the remaining time.
+    /// The lease does not exist. The API reports this as a TTL of 0 for a renewal, and as a TTL of -1 for a query of
+    /// the remaining time.
     LeaseNotFound,
     /// A lease with this id exists already.
     LeaseExists,
-    /// The key whose value or lease the request keeps does not exist.
+    /// The request keeps the value or lease of a key that does not exist.
     KeyNotFound,
 }
 
 /// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was carried out.
+    /// The operation was carried out.
     Succeeded {
         /// When the client received the response.
         at: Moment,
-        /// The revision in the header of the response. `None` if the recorder did not see one, or if the header
-        /// has none (responses about leases).
+        /// The revision in the response header. `None` if the recorder saw no header, or if the header has no revision
+        /// (responses about leases).
         revision: Option<i64>,
         /// The response.
         response: Response,
     },
-    /// The state machine refused it, and nothing changed.
+    /// The state machine refused the operation, and nothing changed.
     Refused {
         /// When the client received the refusal.
         at: Moment,
         /// The reason.
         refusal: Refusal,
     },
-    /// Unknown. The request may have been carried out at any moment since the call, may still be carried out,
-    /// or may never be. This covers a missing response, a broken connection and a change of leader. It also
-    /// covers "no space", which a member may report for a request that another member carried out. A request
-    /// that was certainly never carried out need not be recorded.
+    /// The outcome is unknown. The request may have been carried out at any moment since the call, it may still be
+    /// carried out, or it may never be. Examples are a missing response, a broken connection, a change of leader, and
+    /// "no space", which a member may report for a request that another member carried out. A request that was
+    /// certainly never carried out need not be recorded.
     Unknown,
 }
 
@@ -324,7 +324,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// When the client learned the outcome; `None` if it never did.
+    /// Returns the moment at which the client learned the outcome; `None` if it never did.
     #[must_use]
     pub const fn returned(&self) -> Option<Moment> {
         match &self.outcome {

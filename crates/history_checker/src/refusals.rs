@@ -1,7 +1,7 @@
-//! Checks that each refusal had a true reason.
+//! Checks that the reason of each refusal was true.
 //!
-//! A refusal names no revision. Its reason must hold at some state between the one that was known at the call
-//! and the newest one that can have existed at the return.
+//! A refusal names no revision. Its reason must be true at some revision, from the newest one observed before the call
+//! to the newest one that can have existed at the return.
 
 use crate::causes::{Cause, Causes};
 use crate::compactions::Compactions;
@@ -12,7 +12,7 @@ use crate::operation::{KvRequest, Operation, Outcome, Refusal, Request, Response
 use crate::violation::{Property, Violation};
 use crate::{History, Moment};
 
-/// Checks refusals about keys and compactions, and also the compactions that were carried out.
+/// Checks refusals of requests about keys and of compactions, and also the compactions that were carried out.
 pub(crate) fn check(
     history: &History,
     observations: &Observations,
@@ -110,7 +110,7 @@ impl Checker<'_> {
         Err(Violation::new(Property::Response, description))
     }
 
-    /// A revision that was observed before the call cannot be refused as a future revision.
+    /// Checks that a revision observed before the call is not refused as a future revision.
     fn check_future(&self, operation: &Operation, revision: i64) -> Verdict {
         match self.observations.before(operation.called) {
             Some(observation) if observation.revision >= revision => {
@@ -168,10 +168,10 @@ impl Checker<'_> {
     }
 }
 
-/// The highest revision that can exist at a moment: a revision exists only after the call of the operation that
-/// wrote it.
+/// The highest revision that can exist at each moment, given that a revision exists only after the operation that wrote
+/// it was called.
 struct RevisionBound {
-    /// For each revision, the moment by which it and all earlier ones had been called for.
+    /// For each revision, the moment by which the operations that wrote it and all earlier revisions had been called.
     asked: Vec<Moment>,
 }
 

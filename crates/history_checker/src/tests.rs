@@ -1,5 +1,5 @@
-//! Tests of the checker against three sources: generated histories that are correct by construction, a search
-//! through every order, and histories with one falsified detail.
+//! Tests of the checker with generated histories that are correct by construction, with a search through every order,
+//! and with histories in which one detail is falsified.
 
 mod cases;
 mod exhaustive;
@@ -18,7 +18,7 @@ fn verdict(history: &History) -> Result<Counts, Box<Violation>> {
     check(history, &RULES)
 }
 
-/// A random history from a seed, with the generator for further choices.
+/// Returns a random history from a seed, with the generator for further choices.
 fn random_history(seed: u64, shape: Shape) -> (History, SplitMix64) {
     let mut random = SplitMix64::new(seed);
     (generate::history(&mut random, shape), random)
@@ -116,8 +116,8 @@ fn small_histories_get_the_verdict_of_an_exhaustive_search() {
     assert!(bad > 4_000, "{good} good, {bad} bad");
 }
 
-/// Falsifies the messages of one watcher in a way that no correct watcher can have received. `None` if there
-/// are no events.
+/// Falsifies the messages of one watcher so that no correct cluster can have sent them. Returns a description of the
+/// change, or `None` if there are no events.
 fn corrupt_watcher(history: &mut History, random: &mut SplitMix64) -> Option<&'static str> {
     let watcher = history.watchers.iter_mut().find(|watcher| {
         watcher.messages.iter().any(|(_, message)| matches!(message, WatchMessage::Events { .. }))

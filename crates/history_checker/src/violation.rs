@@ -7,24 +7,24 @@ use crate::{History, Operation};
 /// The property that is violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Property {
-    /// Every revision has exactly one cause, and every operation writes one revision at most.
+    /// Every revision has exactly one cause, and every operation writes at most one revision.
     SingleCause,
     /// An acknowledged change is in the event log.
     Durable,
-    /// A response is correct for the state at the revision that it names.
+    /// A response is correct for the state at the revision in its header.
     Response,
-    /// An operation sees every revision observed before its call; no revision is observed before the operation
-    /// that wrote it was called.
+    /// An operation sees every revision observed before its call, and no revision is observed before the operation that
+    /// wrote it was called.
     RealTime,
-    /// A watcher receives every event once, in order, with the events of a revision together.
+    /// A watcher receives every event once and in order, and the events of a revision arrive together.
     WatchEvents,
     /// A progress notification to a watcher is true.
     WatchProgress,
-    /// A lease does not end before its time.
+    /// A lease does not end early.
     LeaseLifetime,
     /// A lease that has ended stays gone, and its keys are deleted.
     LeaseEnd,
-    /// Reads of compacted revisions are refused, and only those.
+    /// Reads of compacted revisions are refused, and no other reads are.
     Compaction,
 }
 
@@ -33,13 +33,13 @@ pub enum Property {
 pub struct Violation {
     /// The property.
     pub property: Property,
-    /// The error, in words.
+    /// A description of the error.
     pub description: String,
     /// The operations that prove it, as positions in the history.
     pub operations: Vec<usize>,
     /// The watcher that proves it, as a position in the history.
     pub watcher: Option<usize>,
-    /// These operations and this watcher as text.
+    /// The text of these operations and this watcher.
     details: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Maximum number of characters per operation in an error message; values may be large.
+/// Maximum number of characters per operation in an error message, because values may be large.
 const SHOWN_MAX: usize = 600;
 
 impl Violation {
@@ -89,7 +89,7 @@ impl Violation {
     }
 }
 
-/// Cuts a text to a length that a person can read.
+/// Shortens a text to at most [`SHOWN_MAX`] characters.
 pub(crate) fn shorten(text: &str) -> &str {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => &text[..end],

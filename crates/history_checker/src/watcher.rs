@@ -1,8 +1,7 @@
-//! A watcher as its client saw it: the request, and every message received.
+//! A watcher from its client's point of view: the request, and every received message.
 //!
-//! A watch that is resumed after an interruption is recorded as a new watcher, which starts at the revision
-//! after the last one that the client has seen. The same check therefore covers the start of a watch and its
-//! continuation.
+//! A watch that resumes after an interruption is recorded as a new watcher, which starts at the revision after the last
+//! one that the client received. The same check therefore covers new and resumed watches.
 
 use bytes::Bytes;
 
@@ -12,7 +11,7 @@ use crate::operation::{KeyRange, KeyValue};
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The stored record; for a deletion only the key and the revision of the deletion.
+    /// The stored record. For a deletion, it contains only the key and the revision of the deletion.
     pub kv: KeyValue,
     /// Whether the key was deleted.
     pub is_delete: bool,
@@ -21,13 +20,13 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event for a stored key.
+    /// Creates an event for a stored key.
     #[must_use]
     pub const fn put(kv: KeyValue) -> Self {
         Self { kv, is_delete: false, previous: None }
     }
 
-    /// An event for a deleted key.
+    /// Creates an event for a deleted key.
     #[must_use]
     pub const fn delete(key: Bytes, revision: i64) -> Self {
         let kv = KeyValue {
@@ -41,7 +40,7 @@ impl Event {
         Self { kv, is_delete: true, previous: None }
     }
 
-    /// The revision that the event belongs to.
+    /// Returns the revision of the event.
     #[must_use]
     pub const fn revision(&self) -> i64 {
         self.kv.mod_revision
@@ -53,9 +52,9 @@ impl Event {
 pub struct WatchRequest {
     /// The keys to watch.
     pub keys: KeyRange,
-    /// The first revision to report; 0 for the one after the newest.
+    /// The first revision to report; 0 for the next revision.
     pub start_revision: i64,
-    /// Whether events contain the previous record.
+    /// Whether events include the previous record.
     pub prev_kv: bool,
     /// Whether put events are left out.
     pub no_put: bool,
@@ -66,7 +65,7 @@ pub struct WatchRequest {
 /// One message to a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchMessage {
-    /// The watcher is created.
+    /// The watcher was created.
     Created {
         /// The current revision of the member.
         revision: i64,
@@ -75,7 +74,7 @@ pub enum WatchMessage {
     Events {
         /// The events, in order.
         events: Vec<Event>,
-        /// Whether the next message may contain more events of the last revision.
+        /// Whether more events of the last revision may follow in the next message.
         is_fragment: bool,
     },
     /// A progress notification: the watcher has received every event up to this revision.
@@ -85,7 +84,7 @@ pub enum WatchMessage {
     },
     /// The watcher has ended, because the next revision that it needs is compacted.
     Compacted {
-        /// The oldest revision that can be watched.
+        /// The oldest revision from which a watch can start.
         revision: i64,
     },
     /// The watcher has ended for another reason.
@@ -103,9 +102,8 @@ pub struct Watcher {
     pub called: Moment,
     /// The request.
     pub request: WatchRequest,
-    /// The messages received, in order, each with its moment.
+    /// The received messages, in order, each with the moment at which it arrived.
     pub messages: Vec<(Moment, WatchMessage)>,
-    /// The recorder waited until the watcher had received every event up to this revision; `None` if it did not
-    /// wait.
+    /// The revision up to which the recorder waited for the watcher to receive every event; `None` if it did not wait.
     pub complete_to: Option<i64>,
 }

@@ -1,8 +1,8 @@
 //! Checks the messages to each watcher against the event log.
 //!
-//! A watcher has a position in the event log: the next event that it must receive. Each event it receives must
-//! be that event, and a progress notification must not pass it. One walk through both finds events that are
-//! duplicated, late, missing or wrong.
+//! A watcher has a position in the event log: the next event that it must receive. Each received event must be that
+//! event, and a progress notification must not be beyond it. One walk through the messages and the event log finds
+//! events that are duplicated, late, missing or wrong.
 
 use crate::compactions::Compactions;
 use crate::operation::KeyValue;
@@ -26,10 +26,10 @@ struct Walk<'a> {
     event_log: &'a EventLog,
     compactions: &'a Compactions,
     request: &'a WatchRequest,
-    /// The next event: its revision, and its position among the events of that revision. `None` until the
-    /// watcher knows its start.
+    /// The revision of the next event, and the event's position in that revision. `None` until the start of the watch
+    /// is known.
     next: Option<(i64, usize)>,
-    /// The first revision of which the watcher has not received everything.
+    /// The first revision whose events the watcher has not all received.
     known: i64,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks the previous record, which must be present if it was requested, unless it has been compacted.
+    /// Checks the previous record of an event. A requested record must be present unless it has been compacted.
     fn previous(&self, at: Moment, event: &Event) -> Outcome {
         let before = event.revision() - 1;
         let expected: Option<&KeyValue> =
@@ -161,7 +161,7 @@ impl<'a> Walk<'a> {
         Err(Violation::new(Property::Compaction, description))
     }
 
-    /// The next event that the watcher must receive. Advances the position to it.
+    /// Returns the next event that the watcher must receive, and advances the position to it.
     fn upcoming(&mut self) -> Option<&'a Event> {
         let (mut revision, mut place) = self.next?;
         while revision <= self.event_log.last() {

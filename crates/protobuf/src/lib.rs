@@ -1,4 +1,4 @@
-//! The protobuf wire format, for messages that are encoded and decoded by hand.
+//! The protobuf wire format, for messages with hand-written encoders and decoders.
 //!
 //! These are the messages whose exact bytes matter: log records, key records, and messages between members.
 //! Generated code would copy their payloads, and would not write every byte as Go does.
@@ -12,13 +12,13 @@
 //!
 //! # Guarantees
 //!
-//! * Foreign bytes never cause a panic, cause no allocation, and their lengths are checked.
+//! * Untrusted bytes cause neither a panic nor an allocation, and every length in them is checked.
 //! * Decoded values are slices of the input.
 //! * Unknown fields of any wire type can be skipped, as in etcd's own decoders; groups are skipped as a whole.
 //!
 //! # Not here
 //!
-//! The meaning of fields. Messages without these requirements are generated (crate `quorate-api`).
+//! The meaning of fields, and messages without these requirements, whose code is generated (crate `quorate-api`).
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
 mod read;
@@ -33,14 +33,14 @@ pub use write::{
     varint_len,
 };
 
-/// The layout of a value, which is part of its key.
+/// The wire type of a field, which is part of the field's key and determines the layout of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireType {
     /// A number in groups of seven bits.
     Varint = 0,
     /// Eight bytes.
     Fixed64 = 1,
-    /// A length and that many bytes.
+    /// A length, followed by that many bytes.
     Bytes = 2,
     /// Fields up to a matching end key.
     Group = 3,

@@ -13,20 +13,20 @@ pub(crate) const GROUP_DEPTH_MAX: usize = 100;
 /// The wire type of the key that ends a group.
 const GROUP_END: u8 = 4;
 
-/// Why bytes are not a message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// The bytes end too early.
+    /// The bytes end in the middle of a field.
     #[error("unexpected end of data inside a field")]
     Truncated,
     /// A varint has more than 64 bits.
     #[error("varint overflow")]
     VarintOverflow,
-    /// A field number is invalid.
+    /// The field number is invalid.
     #[error("invalid field number")]
     FieldNumber,
-    /// The wire type is undefined, or ends a group that is not open.
+    /// The wire type is undefined, or it ends a group that was never begun.
     #[error("invalid wire type")]
     WireType,
     /// Groups are not properly nested, or are nested too deeply.
@@ -39,7 +39,7 @@ pub enum Malformed {
 pub enum Value<'a> {
     /// A number.
     Varint(u64),
-    /// Bytes, text or a message.
+    /// Bytes, text or a nested message.
     Bytes(&'a [u8]),
     /// Eight bytes; no message decoded here uses them.
     Fixed64,
@@ -50,7 +50,7 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// The wire type.
+    /// Returns the wire type of the value.
     #[must_use]
     pub const fn wire_type(&self) -> WireType {
         match self {
@@ -63,21 +63,22 @@ impl Value<'_> {
     }
 }
 
-/// Iterates over the fields of a message with their numbers. Ends after the first error.
+/// An iterator over the fields of a message and their numbers. It ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of an encoded message.
+    /// Creates an iterator over the fields of an encoded message.
     #[must_use]
     #[inline]
     pub const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
-    /// The bytes that are not decoded yet. The difference between two calls is the encoded field.
+    /// Returns the bytes not yet decoded. The bytes consumed between two calls are the encoded
+    /// field.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
@@ -103,10 +104,11 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Takes a number off the front.
+/// Decodes a varint at the front of `rest` and removes it.
 #[inline]
 pub fn take_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
-    // The slice is advanced once, at the end: advancing it byte by byte takes twice the time.
+    // The slice is advanced once, at the end, because advancing it byte by byte takes twice as
+    // long.
     let mut value = 0;
     for (position, &byte) in rest.iter().take(VARINT_BYTES_MAX).enumerate() {
         if position == VARINT_BYTES_MAX - 1 && byte > 1 {
@@ -121,7 +123,7 @@ pub fn take_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed::Truncated)
 }
 
-/// Takes a length and that many bytes off the front.
+/// Removes a length and that many bytes from the front of `rest`, and returns the bytes.
 #[inline]
 pub fn take_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = take_varint(rest)?;
@@ -137,7 +139,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
 
 #[inline]
 fn take_key(rest: &mut &[u8]) -> Result<(u32, u8), Malformed> {
-    // A valid key fits 32 bits, including the three bits of the wire type.
+    // A valid key fits in 32 bits, including the three bits of the wire type.
     let key = u32::try_from(take_varint(rest)?).map_err(|_| Malformed::FieldNumber)?;
     match key >> 3 {
         0 => Err(Malformed::FieldNumber),

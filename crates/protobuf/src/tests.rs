@@ -1,4 +1,4 @@
-//! Encoded values are decoded again, and malformed bytes are refused with the right reason.
+//! Encoded values decode to themselves, and malformed bytes are refused with the right error.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn field_number() -> impl Strategy<Value = u32> {
     prop_oneof![1..20_u32, 1..1_u32 << 29]
 }
 
-/// The simple algorithm: byte by byte, without special cases.
+/// Decodes a varint byte by byte, without the special cases of the real decoder.
 fn naive_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u128;
     for (position, byte) in bytes.iter().enumerate().take(10) {
@@ -110,7 +110,7 @@ fn each_kind_of_malformed_field_has_its_own_error() {
         (b"\x09\0\0\0", Malformed::Truncated),
         (b"\x0d\0", Malformed::Truncated),
         (b"\x12\x02\0", Malformed::Truncated),
-        // Lengths beyond the memory, and lengths that would overflow when added to a position.
+        // A length larger than any memory, and one that would overflow when added to a position.
         (b"\x12\xff\xff\xff\xff\xff\x7f", Malformed::Truncated),
         (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", Malformed::Truncated),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", Malformed::VarintOverflow),
@@ -140,7 +140,7 @@ fn groups_are_skipped_as_a_whole() {
     assert_eq!(read, [(1, Value::Group), (5, Value::Varint(7))]);
     assert_eq!(refusal(b"\x0b\x10\x01"), Malformed::Truncated);
     assert_eq!(refusal(b"\x0b\x14"), Malformed::Groups);
-    // So deep that recursion would overflow the stack.
+    // Nested so deeply that a recursive decoder would overflow the stack.
     let deep = [vec![0x0b; 1 << 20], vec![0x0c; 1 << 20]].concat();
     assert_eq!(refusal(&deep), Malformed::Groups);
     let depth = read::GROUP_DEPTH_MAX;

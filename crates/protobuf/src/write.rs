@@ -1,10 +1,10 @@
-//! Encoding: appends fields to a buffer. Whether an empty field is left out depends on the message.
+//! Encoding: appends fields to a buffer. The caller decides whether to leave out empty fields.
 
 use bytes::BufMut;
 
 use crate::WireType;
 
-/// The encoded size of a number.
+/// Returns the encoded size of a number.
 #[must_use]
 #[inline]
 pub const fn varint_len(value: u64) -> usize {
@@ -12,7 +12,7 @@ pub const fn varint_len(value: u64) -> usize {
     bits.div_ceil(7)
 }
 
-/// Appends a number.
+/// Appends a varint.
 #[inline]
 pub fn put_varint(mut value: u64, out: &mut impl BufMut) {
     while value >= 0x80 {
@@ -22,7 +22,7 @@ pub fn put_varint(mut value: u64, out: &mut impl BufMut) {
     out.put_u8(value.to_le_bytes()[0]);
 }
 
-/// Appends a number field.
+/// Appends a varint field.
 #[inline]
 pub fn put_number(field: u32, value: u64, out: &mut impl BufMut) {
     put_key(field, WireType::Varint, out);
@@ -43,31 +43,32 @@ pub fn put_fixed32(field: u32, value: u32, out: &mut impl BufMut) {
     out.put_u32_le(value);
 }
 
-/// Appends a field of bytes, text or a message.
+/// Appends a field that holds bytes, text or a nested message.
 #[inline]
 pub fn put_bytes(field: u32, bytes: &[u8], out: &mut impl BufMut) {
     put_length(field, bytes.len(), out);
     out.put_slice(bytes);
 }
 
-/// Appends the key and length of a field; its bytes must follow.
+/// Appends the key and length of a field. The caller must append its bytes next.
 #[inline]
 pub fn put_length(field: u32, len: usize, out: &mut impl BufMut) {
     put_key(field, WireType::Bytes, out);
     put_varint(len as u64, out);
 }
 
-/// The size of a length that is filled in later: enough for up to 4 GiB less one byte.
+/// Bytes reserved for a length that is filled in later. They can hold a length below 4 GiB.
 const PADDED_BYTES: usize = 5;
 
-/// A nested message whose length is not known yet.
+/// A nested message that is being written, whose length is not known yet.
 #[derive(Debug)]
 #[must_use = "its length is missing until it is ended"]
 pub struct Begun {
     start: usize,
 }
 
-/// Appends the key of a message field, and room for its length. Its fields are appended next.
+/// Appends the key of a message field and reserves space for its length. The caller appends the
+/// fields of the message next, and then calls [`Begun::end`].
 #[inline]
 pub fn begin_message(field: u32, out: &mut Vec<u8>) -> Begun {
     put_key(field, WireType::Bytes, out);
@@ -77,7 +78,8 @@ pub fn begin_message(field: u32, out: &mut Vec<u8>) -> Begun {
 }
 
 impl Begun {
-    /// Fills in the length, with a fixed number of bytes. `None` for a message of 4 GiB or more.
+    /// Fills in the length, always with the same number of bytes. Returns `None` for a message of 4
+    /// GiB or more.
     #[inline]
     pub fn end(self, out: &mut [u8]) -> Option<()> {
         let mut rest = u32::try_from(out.len() - self.start).ok()?;

@@ -1,16 +1,15 @@
 //! A reproducible random number generator, used for election jitter, faulty disks, test schedules and generated
 //! load.
 //!
-//! The crate never asks the machine for randomness. Two runs differ only if their seeds differ.
+//! The numbers depend on the seed alone: the crate never uses the operating system's randomness.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::wildcard_enum_match_arm)]
 
-/// `SplitMix64` (Steele, Lea and Flood, 2014): small and fast, and suitable wherever numbers need not be
-/// secret.
+/// `SplitMix64` (Steele, Lea and Flood, 2014): a small and fast generator for numbers that need not be secret.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// A generator for this seed. Every seed is valid.
+    /// Creates a generator from a seed. Every seed is valid, and generators with the same seed draw the same numbers.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -28,13 +27,13 @@ impl SplitMix64 {
         self.next_u64() % bound
     }
 
-    /// Draws an index into something of this length, which must not be zero.
+    /// Draws an index into a sequence of this length, which must not be zero.
     pub fn position(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("a remainder is below its divisor")
     }
 }
 
-/// A bijection on numbers that scatters similar ones.
+/// Maps each number to a different one, one to one, so that similar numbers become very different.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -6,17 +6,18 @@ use std::sync::OnceLock;
 
 pub use version::Version;
 
-/// The etcd release whose behaviour this server has. Tools compare it.
+/// The etcd release that this server emulates. Tools compare versions with it.
 pub const ETCD_VERSION: &str = "3.7.1";
-/// The oldest cluster version that this release runs in.
+/// The oldest cluster version that this release supports.
 pub const ETCD_MIN_CLUSTER_VERSION: &str = "3.0.0";
-/// Quorate's own release.
+/// Quorate's own version.
 pub const QUORATE_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The compiler, reported where etcd reports its Go version.
 pub const COMPILER: &str = concat!("rustc-", env!("CARGO_PKG_RUST_VERSION"));
 
-/// The version that a member reports. A member that is held back to an older version reports that version to
-/// peers, which agree on the lowest one, and to clients, which derive the supported requests from it.
+/// Returns the version that a member reports. A member that is held back to an older version reports that version to
+/// its peers, which agree on the lowest version of all members, and to clients, which derive the supported requests
+/// from it.
 pub fn reported_version(held: Option<Version>) -> String {
     match held {
         Some(held) if held < Version::OWN => held.to_string(),
@@ -26,19 +27,19 @@ pub fn reported_version(held: Option<Version>) -> String {
 
 static COMMIT: OnceLock<&str> = OnceLock::new();
 
-/// Sets the commit from which the program was built. Called before the commit is read.
+/// Sets the commit from which the program was built. Must be called before [`git_sha`].
 pub fn built_from(commit: Option<&'static str>) {
     if let Some(commit) = commit {
         COMMIT.get_or_init(|| commit);
     }
 }
 
-/// The commit from which the program was built, if the build set it.
+/// Returns the commit from which the program was built, if the build set it.
 pub fn git_sha() -> &'static str {
     COMMIT.get().copied().unwrap_or("Not provided (set QUORATE_GIT_SHA when building)")
 }
 
-/// The operating system, by Go's name.
+/// Returns Go's name for the operating system.
 pub fn go_os() -> &'static str {
     match std::env::consts::OS {
         "macos" => "darwin",
@@ -46,7 +47,7 @@ pub fn go_os() -> &'static str {
     }
 }
 
-/// The processor, by Go's name.
+/// Returns Go's name for the processor architecture.
 pub fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -57,7 +58,7 @@ pub fn go_arch() -> &'static str {
     }
 }
 
-/// The output of `--version`: etcd's four lines, which tools parse, then our own.
+/// Returns the output of `--version`: etcd's four lines, which tools parse, and then Quorate's own.
 pub fn version_text() -> String {
     format!(
         "etcd Version: {ETCD_VERSION}\nGit SHA: {}\nGo Version: none ({COMPILER})\n\

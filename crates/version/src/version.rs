@@ -1,4 +1,4 @@
-//! Versions as members compare them: a major and a minor number.
+//! The versions that members compare: a major and a minor number.
 //!
 //! # Not here
 //!
@@ -6,12 +6,12 @@
 
 use std::fmt;
 
-/// A major and minor version; its text carries a patch of 0.
+/// A major and minor version. It is printed with the patch number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// Major.
+    /// The major version.
     pub major: u64,
-    /// Minor.
+    /// The minor version.
     pub minor: u64,
 }
 
@@ -19,13 +19,13 @@ impl Version {
     /// The version of this server, and the highest cluster version that it supports.
     pub const OWN: Self = Self::new(3, 7);
 
-    /// The version of a cluster about which nothing is known.
+    /// The version assumed for a cluster whose version is unknown.
     pub const MINIMUM: Self = Self::new(3, 0);
 
     /// The oldest storage version that can be migrated.
     pub const OLDEST_FILE: Self = Self::new(3, 5);
 
-    /// A version.
+    /// Creates a version.
     #[must_use]
     pub const fn new(major: u64, minor: u64) -> Self {
         Self { major, minor }

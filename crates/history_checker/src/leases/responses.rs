@@ -1,5 +1,5 @@
-//! Checks what responses report about leases: the remaining time, the attached keys, and that a lease exists
-//! already.
+//! Checks the facts about leases that responses report: the remaining time, the attached keys, and that a lease already
+//! exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
                     ..
                 },
             ) => {
-                // An id that was granted several times does not show which lease is meant.
+                // If an id was granted several times, the lease that the response refers to is unknown.
                 let lease = leases.get(id).filter(|lease| lease.grants.len() == 1);
                 let due = lease.and_then(|lease| lease.ttl_secs);
                 let is_wrong = due.is_some_and(|due| due != *granted_ttl_secs);
@@ -63,14 +63,14 @@ pub(super) fn check(history: &History, rules: &Rules, leases: &BTreeMap<i64, Lea
     Ok(())
 }
 
-/// A key was attached to a lease, or detached from it.
+/// One change of a lease's keys: a key was attached or detached.
 struct Attachment<'a> {
     revision: i64,
     key: &'a Bytes,
     is_attached: bool,
 }
 
-/// The attachments and detachments of each lease, in order.
+/// Returns the attachments and detachments of each lease, in order.
 fn attachments(event_log: &EventLog) -> BTreeMap<i64, Vec<Attachment<'_>>> {
     let mut leases = KeyLeases::default();
     let mut attachments: BTreeMap<i64, Vec<Attachment<'_>>> = BTreeMap::new();
@@ -88,7 +88,7 @@ fn attachments(event_log: &EventLog) -> BTreeMap<i64, Vec<Attachment<'_>>> {
     attachments
 }
 
-/// Whether exactly these keys were attached to a lease at some revision.
+/// Returns whether exactly these keys were attached to a lease at some revision.
 fn ever_had(attachments: &[Attachment<'_>], keys: &[Bytes]) -> bool {
     let due: BTreeSet<&Bytes> = keys.iter().collect();
     let mut had: BTreeSet<&Bytes> = BTreeSet::new();

@@ -6,7 +6,7 @@ use crate::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Builds a history in the order of its calls; moments are tenths of seconds.
+/// Builds a history in the order of its calls. Moments are in tenths of a second.
 #[derive(Default)]
 struct Scenario {
     history: History,
@@ -43,7 +43,7 @@ impl Scenario {
         self
     }
 
-    /// An acknowledged put that is in the event log.
+    /// Adds an acknowledged put and its revision in the event log.
     fn put(&mut self, called: u64, returned: u64, stored: KeyValue) -> &mut Self {
         let revision = stored.mod_revision;
         let put = Put {
@@ -166,8 +166,8 @@ fn a_serializable_read_may_be_stale_but_counts_as_an_observation() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1)).put(2, 30, kv("a", "2", 2, 3, 2));
     scenario.read_as(4, 5, 2, &[kv("a", "1", 2, 2, 1)], true).passes();
-    // A serializable read observes the write before it is acknowledged: from then on every linearizable read
-    // must see it.
+    // A serializable read observes the write before the write is acknowledged. From then on, every linearizable read
+    // must see the write.
     scenario.read_as(6, 7, 3, &[kv("a", "2", 2, 3, 2)], true).passes();
     scenario.read(8, 9, 2, &[kv("a", "1", 2, 2, 1)]).violates(Property::RealTime);
 }
@@ -177,7 +177,7 @@ fn an_acknowledged_write_without_its_revision_is_reported_as_lost() {
     let mut scenario = Scenario::default();
     scenario.put(0, 1, kv("a", "1", 2, 2, 1));
     scenario.acknowledged_put(2, 3, put("a", "2"), 3).violates(Property::Durable);
-    // The same if another event has taken its revision.
+    // The write is also lost if the event log has another event at its revision.
     scenario.put(4, 5, kv("b", "1", 3, 3, 1)).violates(Property::Durable);
 }
 
@@ -188,7 +188,7 @@ fn a_write_executed_twice_is_reported() {
     let again = Event::put(kv("a", "1", 2, 3, 2));
     scenario.history.event_log.record(3, vec![again]).unwrap();
     assert_eq!(scenario.violates(Property::SingleCause).operations, [0]);
-    // An operation with an unknown outcome explains it, but only once.
+    // An operation with an unknown outcome explains the second write, but not a third one.
     let unknown = Request::Kv(KvRequest::Put(put("a", "1")));
     scenario.add(2, unknown, Outcome::Unknown).passes();
     let again = Event::put(kv("a", "1", 2, 4, 3));
@@ -225,7 +225,7 @@ fn a_lease_that_ends_before_its_renewed_ttl_is_reported() {
     let mut early = Scenario { history: scenario.history.clone() };
     early.refused(25, 26, keep.clone(), Refusal::LeaseNotFound).violates(Property::LeaseLifetime);
     scenario.refused(31, 32, keep, Refusal::LeaseNotFound).passes();
-    // A lease does not come back.
+    // A lease that has ended must not come back.
     scenario.kept(33, 34, 7, 2).violates(Property::LeaseEnd);
 }
 
@@ -275,7 +275,7 @@ fn the_end_of_a_lease_is_found_after_a_transaction_that_puts_and_deletes_its_key
     let events = vec![Event::put(stored("b", 2)), Event::delete(key("b"), 2)];
     scenario.history.event_log.record(2, events).unwrap();
     scenario.add(2, Request::Kv(request), outcome).put(4, 5, stored("a", 3)).passes();
-    // The lease ends with the only key that is still attached to it.
+    // When the lease ends, only one key is still attached to it.
     scenario.history.event_log.record(4, vec![Event::delete(key("a"), 4)]).unwrap();
     scenario.answered(6, 7, Request::LeaseRevoke { id: 7 }, Response::LeaseRevoked).passes();
 }

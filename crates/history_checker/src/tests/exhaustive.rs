@@ -1,14 +1,13 @@
-//! The reference check: try every order.
+//! The reference check, which tries every order of the operations.
 //!
-//! Operations take effect one by one. An operation may be next unless another pending operation had returned
-//! before this one was called. A serializable read has no position of its own: it is correct at any moment
-//! after the revision that it names, as long as no operation called after its return has taken effect before
-//! it.
+//! Operations take effect one by one. An operation may be next unless another pending operation returned before this
+//! one was called. A serializable read has no position in the order of revisions: it is correct at any moment after the
+//! revision in its response, provided that no operation called after its return has taken effect before it.
 
 use super::reference::ReferenceStore;
 use crate::*;
 
-/// Whether some order explains all responses about keys and the event log.
+/// Returns whether some order explains all responses about keys and the event log.
 pub(super) fn is_explained(history: &History) -> bool {
     let mut left = vec![true; history.operations.len()];
     search(history, &mut left, &ReferenceStore::default())
@@ -36,7 +35,7 @@ fn search(history: &History, left: &mut [bool], store: &ReferenceStore) -> bool 
     false
 }
 
-/// The store after an operation, if the response fits.
+/// Returns the store after an operation, or `None` if the recorded response or event log does not match.
 fn take(
     history: &History,
     operation: &Operation,
@@ -57,7 +56,7 @@ fn take(
             };
             (carried_out == Ok((revision, response.clone()))).then_some(())?;
         }
-        // A lagging member does not have such a revision.
+        // A lagging member may not have reached the revision yet.
         Outcome::Refused { refusal: Refusal::FutureRevision, .. } if is_serializable(request) => {}
         Outcome::Refused { refusal, .. } => {
             (next.kv(request) == Err(*refusal)).then_some(())?;

@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) operations: u64,
-    /// The maximum duration of an operation; the next one begins within ten moments.
+    /// The maximum duration of an operation, in moments. The next operation begins within ten moments.
     pub(super) spread: u64,
     pub(super) keys: u64,
     /// The percentage of operations with an unknown outcome.
@@ -22,10 +22,10 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// Small enough to try every order.
+    /// Small histories, for which every order can be tried.
     pub(super) const SMALL: Self =
         Self { operations: 6, spread: 40, keys: 2, unknown: 25, leases: false, watchers: 0 };
-    /// With leases and watchers.
+    /// Large histories with leases and watchers.
     pub(super) const LARGE: Self =
         Self { operations: 120, spread: 80, keys: 5, unknown: 12, leases: true, watchers: 4 };
 }
@@ -35,11 +35,11 @@ struct Generator<'a> {
     shape: Shape,
     store: ReferenceStore,
     history: History,
-    /// When the store reached each revision.
+    /// The moment at which the store reached each revision.
     reached: Vec<u64>,
 }
 
-/// A history of a correct store.
+/// Generates a history of a correct store.
 pub(super) fn history(random: &mut SplitMix64, shape: Shape) -> History {
     let (store, history) = (ReferenceStore::default(), History::default());
     let mut generator = Generator { random, shape, store, history, reached: vec![0] };
@@ -49,7 +49,7 @@ pub(super) fn history(random: &mut SplitMix64, shape: Shape) -> History {
         called += generator.random.below(10);
         calls.push((called + generator.random.below(shape.spread), called));
     }
-    // Sorted by the moments at which the operations take effect.
+    // Calls are sorted by the moments at which they take effect.
     calls.sort_unstable();
     for (number, (moment, called)) in calls.into_iter().enumerate() {
         generator.expire(moment);
@@ -161,8 +161,7 @@ impl Generator<'_> {
             }
             1 if number.is_multiple_of(3) => {
                 let id = self.random.below(6) as i64 + 1;
-                // A used lease id mostly is not used again: the checker skips ids that were granted several
-                // times.
+                // Lease ids are seldom reused, because the checker skips ids that were granted several times.
                 let is_known = self.history.operations.iter().any(|operation| {
                     matches!(operation.request, Request::LeaseGrant { id: known, .. } if known == id)
                 });
@@ -177,7 +176,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Ends a lease that is due. One second is a hundred moments here.
+    /// Ends a lease whose TTL has passed. One second is a hundred moments here.
     fn expire(&mut self, moment: u64) {
         let due = self.store.leases.iter().find(|(_, until)| **until < moment as i64);
         if let Some((&lease, _)) = due {
@@ -316,7 +315,7 @@ impl Generator<'_> {
     }
 }
 
-/// The moments of a generated history are hundredths of seconds.
+/// Converts a generated moment, in hundredths of a second, to nanoseconds.
 fn stretch(moment: u64) -> u64 {
     moment * (SECOND / 100)
 }

@@ -1,5 +1,5 @@
-//! A reference store that favours simplicity: it keeps every state whole, and executes every request directly.
-//! Its histories are correct, and the checker's own model is compared with it.
+//! A simple reference store, which keeps a full copy of every state and executes every request directly. It generates
+//! correct histories, and the checker's own model is compared with it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) type Keys = BTreeMap<Bytes, KeyValue>;
 
 #[derive(Clone, Debug)]
 pub(super) struct ReferenceStore {
-    /// The states of revision 1 and of those after it.
+    /// The state at each revision, starting with revision 1.
     pub(super) states: Vec<Keys>,
     pub(super) events: Vec<Vec<Event>>,
     pub(super) leases: BTreeMap<i64, i64>,
@@ -58,7 +58,7 @@ impl ReferenceStore {
         }
     }
 
-    /// Ends a lease.
+    /// Ends a lease and deletes its keys. Returns whether the lease existed.
     pub(super) fn end(&mut self, lease: i64) -> bool {
         let mut keys = self.states.last().unwrap().clone();
         let revision = self.revision() + 1;
